@@ -1,0 +1,50 @@
+"""unbraid: train, score and compare disentangled representations.
+
+Names are loaded when first used, so that ``from unbraid import metrics`` never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unbraid import data, methods, metrics, nets
+    from unbraid.run import Run, load_runs
+    from unbraid.scoring import score
+    from unbraid.spec import RunSpec
+    from unbraid.training import train
+    from unbraid.traversal import traverse
+
+__version__ = "0.1.0"
+
+# OpenMP's threads spin while they wait; with anything else running on the machine that makes training up to 50 times
+# slower. It reads this when torch is loaded, so it is set first, unless the user has decided otherwise.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+_HOMES = {
+    "Run": "run",
+    "RunSpec": "spec",
+    "load_runs": "run",
+    "score": "scoring",
+    "train": "training",
+    "traverse": "traversal",
+}
+_PACKAGES = ("data", "methods", "metrics", "nets")
+
+__all__ = ["Run", "RunSpec", "data", "load_runs", "methods", "metrics", "nets", "score", "train", "traverse"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"unbraid.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"unbraid.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'unbraid' has no attribute {name!r}. It has: {', '.join(__all__)}.")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,115 @@
+"""The command line: parse, call the library, print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from unbraid import __version__
+from unbraid.errors import Refusal, unknown
+
+EXAMPLES = """examples:
+  unbraid demo                                            # trains, scores and draws on built-in data, about a minute
+  unbraid list methods
+  unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
+  unbraid score runs/beta
+  unbraid score --codes z.npy --factors v.npy             # anybody's codes, no model needed
+  unbraid traverse runs/beta
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line with the nearest valid name."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help")
+
+    def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse, and refuse leftovers by name."""
+        parsed, left = self.parse_known_args(arguments)
+        if left:
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            if left[0].startswith("-"):
+                raise Refusal(unknown(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
+            raise Refusal(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")
+        return parsed
+
+
+def demo(arguments: Sequence[str]) -> None:
+    from unbraid.commands import demo
+
+    demo.main(Parser(prog="unbraid demo", description=demo.__doc__), arguments)
+
+
+def listing(arguments: Sequence[str]) -> None:
+    from unbraid.commands import listing
+
+    listing.main(Parser(prog="unbraid list", description=listing.__doc__), arguments)
+
+
+def train(arguments: Sequence[str]) -> None:
+    from unbraid.commands import train
+
+    train.main(Parser, arguments)
+
+
+def score(arguments: Sequence[str]) -> None:
+    from unbraid.commands import score
+
+    score.main(Parser(prog="unbraid score", description=score.__doc__), arguments)
+
+
+def traverse(arguments: Sequence[str]) -> None:
+    from unbraid.commands import traverse
+
+    traverse.main(Parser(prog="unbraid traverse", description=traverse.__doc__), arguments)
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+    "demo": (demo, "train, score and draw on built-in data, in about a minute"),
+    "list": (listing, "what there is: methods, metrics, data, nets"),
+    "train": (train, "train a method, or a sweep of it, resumably"),
+    "score": (score, "score trained runs, or anybody's codes and factors"),
+    "traverse": (traverse, "draw what each latent does, as PNG and GIF"),
+}
+
+
+def usage() -> str:
+    """The text of `unbraid --help`."""
+    lines = [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    head = f"unbraid {__version__}: train, score and compare disentangled representations\n\nusage: unbraid COMMAND ..."
+    return "\n".join([head, "", "commands (each has --help):", *lines, "", EXAMPLES])
+
+
+def dispatch(arguments: Sequence[str]) -> None:
+    """Run one command."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+    elif arguments[0] == "--version":
+        print(f"unbraid {__version__}")
+    elif arguments[0] not in COMMANDS:
+        raise Refusal(unknown("command", arguments[0], COMMANDS))
+    else:
+        COMMANDS[arguments[0]][0](arguments[1:])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0 when all went well, 2 after a one-line error, 130 when stopped by hand."""
+    try:
+        dispatch(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("unbraid: stopped. Give the same command again to go on from the last checkpoint.", file=sys.stderr)
+        return 130
+    except (Refusal, ValueError, TypeError, OSError) as error:
+        if os.environ.get("UNBRAID_DEBUG"):
+            raise
+        print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,28 @@
+"""Plain text tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def cell(value: Any) -> str:
+    """A number to three places, anything else as it prints."""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Aligned columns: text to the left, numbers to the right.
+
+    >>> print(table(["run", "mig"], [["a", 0.5], ["bb", 1.0]]))
+    run    mig
+    ---  -----
+    a    0.500
+    bb   1.000
+    """
+    texts = [list(header), *([cell(v) for v in row] for row in rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
+    right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(header))]
+    lines = ["  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in texts]
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,133 @@
+"""Train a method on a dataset; comma lists and ranges sweep, and the product trains as stacks.
+
+The same command again continues what was interrupted and reports what is done; nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from unbraid import data as datasets
+from unbraid.cli import Parser
+from unbraid.commands.tables import table
+from unbraid.errors import Refusal, unknown
+from unbraid.methods import METHODS, Method
+from unbraid.nets.build import NETS, name_net
+from unbraid.run import Run
+from unbraid.spec import RunSpec, method_class
+from unbraid.sweep import integers, numbers, words
+from unbraid.training import CHECKPOINT_SECONDS, DEFAULT_LIKELIHOOD, load_data, train_specs
+
+SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
+
+
+def add_field(parser: Parser | argparse._ArgumentGroup, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
+    """A flag for a dataclass field, taking one value or several."""
+    reader = words if get_origin(kind) is not None and get_args(kind)[0] not in (float,) else numbers
+    reader = integers if kind is int else reader
+    choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is words else ""
+    shown = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
+    text = f"{field.metadata['help']}{choices} [{shown}]"
+    parser.add_argument(*names, dest=field.name, type=_reading(reader), metavar="V", help=text, default=[field.default])
+
+
+def _reading(reader: Any) -> Any:
+    """A reader whose complaint reaches the user as it is."""
+
+    def read(text: str) -> Any:
+        try:
+            return reader(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
+    """The parser of `unbraid train NAME`, with a flag for every field of the method."""
+    parser = make(prog=f"unbraid train {name}", description=f"{cls.__doc__}\n{__doc__}")
+    kinds = get_type_hints(cls)
+    own = parser.add_argument_group(f"hyperparameters of {name} (V: a number, a list 1,4,16, a range 1-4 or 0:1:5)")
+    for field in dataclasses.fields(cls):
+        add_field(own, field, kinds[field.name], field.name)
+    shared = parser.add_argument_group("the run (V as above)")
+    fields = {f.name: f for f in dataclasses.fields(RunSpec)}
+    spec_kinds = get_type_hints(RunSpec)
+    add_field(shared, fields["seed"], int, "seeds")
+    for flag in SPEC_FLAGS:
+        add_field(shared, fields[flag], spec_kinds[flag], flag)
+    shared.add_argument("--data", default="sprites", help=f"{', '.join(datasets.DATASETS)} [sprites]")
+    shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
+    shared.add_argument("--likelihood", choices=("bernoulli", "gaussian"), help="[bernoulli; gaussian for vectors]")
+    place = parser.add_argument_group("where and how")
+    place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")
+    place.add_argument("--add", action="store_true", help="allow other runs in that folder")
+    place.add_argument("--device", default="cpu", help="cpu or cuda [cpu]")
+    place.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help="between checkpoints [30]")
+    place.add_argument("--quiet", action="store_true", help="no progress")
+    return parser
+
+
+def methods(cls: type[Method], options: argparse.Namespace) -> list[Method]:
+    """Every combination of the hyperparameters given."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return [cls(**dict(zip(names, values, strict=True))) for values in
+            itertools.product(*(getattr(options, name) for name in names))]  # fmt: skip
+
+
+def specs(cls: type[Method], options: argparse.Namespace, net: str, likelihood: str) -> list[RunSpec]:
+    """Every combination of methods, run settings and seeds."""
+    axes = [methods(cls, options), *(getattr(options, flag) for flag in SPEC_FLAGS), options.seed]
+    return [
+        RunSpec(m, options.data, seed, *settings, net=net, likelihood=likelihood)
+        for m, *settings, seed in itertools.product(*axes)
+    ]
+
+
+def main(make: type[Parser], arguments: Sequence[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(f"usage: unbraid train METHOD [flags]\n\n{__doc__}\nmethods: {', '.join(METHODS)}\n"
+              "flags of a method: unbraid train METHOD --help")  # fmt: skip
+        return
+    name = arguments[0]
+    if name.startswith("-"):
+        raise Refusal(f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}.")
+    cls = method_class(name)
+    options = method_parser(make, name, cls).parse_all(arguments[1:])
+    if options.data not in datasets.DATASETS:
+        raise Refusal(unknown("dataset", options.data, datasets.DATASETS))
+    check_device(options.device)
+    data = load_data(options.data, options.device, options.quiet)
+    images = len(data.shape) == 3
+    net, builder = name_net(options.net or ("locatello" if images else "mlp"))
+    wanted = specs(cls, options, net, options.likelihood or DEFAULT_LIKELIHOOD[images])
+    runs = train_specs(
+        wanted, data, builder, options.out, add=options.add,
+        checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet,
+    )  # fmt: skip
+    show(runs, options.out)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device this machine does not have."""
+    import torch
+
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise Refusal(f"The device must be cpu, or cuda where PyTorch finds a GPU. Got {device!r} instead.")
+
+
+def show(runs: Sequence[Run], out: Path) -> None:
+    """What was trained, how it ended, where it lies and what to do next."""
+    rows = []
+    for run in runs:
+        last = run.log[-1] if run.log else {}
+        end = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
+        rows.append([run.id, run.label, end, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
+    print(table(["run", "settings", "state", "last log line"], rows))
+    print(f"\n{len(runs)} run(s) in {out}. Next: unbraid score {out}   or   unbraid traverse {out}")

@@ -1,0 +1,60 @@
+"""Distributions as values: elementwise, reparametrised by explicit noise, summed by whoever uses them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.noise import Noise
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    r"""A diagonal normal :math:`N(\mu, e^{\log\sigma^2})` for every row of a batch."""
+
+    mean: Float[Tensor, "b d"]
+    logvar: Float[Tensor, "b d"]
+
+    def sample(self, noise: Noise) -> Float[Tensor, "b d"]:
+        r""":math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
+        return self.mean + (0.5 * self.logvar).exp() * noise.normal(*self.mean.shape)
+
+    def kl(self) -> Float[Tensor, "b d"]:
+        r""":math:`KL(q \| N(0, 1)) = (\mu^2 + \sigma^2 - \log\sigma^2 - 1) / 2`, in nats, per dimension."""
+        return 0.5 * (self.mean**2 + self.logvar.exp() - self.logvar - 1)
+
+    def log_prob(self, z: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
+        """Log density per dimension; z broadcasts against the batch from the left."""
+        return -0.5 * ((z - self.mean) ** 2 * (-self.logvar).exp() + self.logvar + LOG_2PI)
+
+
+def bernoulli_nll(x: Tensor, logits: Tensor) -> Float[Tensor, " b"]:
+    """Cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over each example."""
+    return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
+
+
+def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
+    r""":math:`\|x - \mu\|^2 / 2` summed over each example: a unit-variance normal without its constant."""
+    return 0.5 * (x - mean).square().flatten(1).sum(1)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How a decoder's output is compared with an example, and turned back into one."""
+
+    nll: Callable[[Tensor, Tensor], Tensor]
+    mean: Callable[[Tensor], Tensor]
+
+
+LIKELIHOODS: dict[str, Likelihood] = {
+    "bernoulli": Likelihood(bernoulli_nll, torch.sigmoid),
+    "gaussian": Likelihood(gaussian_nll, lambda output: output),
+}

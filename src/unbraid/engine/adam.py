@@ -1,0 +1,32 @@
+"""Adam over a stack of flat parameter rows, with a step size a run."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def adam_step(
+    row: Float[Tensor, "r p"],
+    grad: Float[Tensor, "r p"],
+    moment1: Float[Tensor, "r p"],
+    moment2: Float[Tensor, "r p"],
+    learning_rate: Float[Tensor, "r 1"],
+    t: int,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> None:
+    r"""One update in place, the t-th (from 1).
+
+    .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
+              \theta \leftarrow \theta - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
+
+    Reference: Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
+    """
+    moment1.lerp_(grad, 1 - beta1)
+    moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    denominator = moment2.sqrt().div_(math.sqrt(1 - beta2**t)).add_(epsilon)
+    row.addcdiv_(moment1 * (learning_rate / (1 - beta1**t)), denominator, value=-1)

@@ -1,0 +1,18 @@
+"""The one form of an error: what must hold, what came, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is not in a registry: the nearest and all the valid ones."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"Unknown {kind} {name!r}.{hint} Choose from: {', '.join(names)}."
+
+
+class Refusal(Exception):
+    """Something a user can put right: shown as one line by the command line, without a traceback."""

@@ -1,0 +1,59 @@
+"""Files that are either whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from unbraid.errors import Refusal
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write through a temporary file in the same folder, synced before it takes the name.
+
+    A reader, or a process killed at any moment, sees the old content or the new, never a part.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise Refusal(
+            f"Could not write {path}: {error.strerror}. Nothing already there was touched: free some space or choose "
+            "another folder, then give the same command again to go on from the last checkpoint."
+        ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, or say why that is not possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refusal(f"Could not create the folder {path}: {error.strerror}. Choose another one.") from error
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what a killed writer left behind."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process; the lock goes when the process does, however it ends."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refusal(
+                f"Another process is training in {folder}. Wait for it, or choose another output folder."
+            ) from error
+        yield

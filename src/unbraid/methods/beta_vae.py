@@ -1,0 +1,28 @@
+"""The VAE with a weighted KL term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.vae import elbo
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+
+@dataclass(frozen=True)
+class BetaVAE(Method):
+    r"""The ELBO with its KL part weighted by :math:`\beta`.
+
+    .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
+
+    Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4; the study sweeps beta over 1, 2, 4, 6, 8, 16.
+    """
+
+    beta: Hyper = setting(4.0, "weight of the KL term", low=0)
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        rec, kl, _, _ = elbo(net, batch, noise)
+        return rec + self.beta * kl, {"rec": rec, "kl": kl}

@@ -1,0 +1,1 @@
+"""Networks: ordinary modules for one run, sized from the data."""

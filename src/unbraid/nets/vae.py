@@ -1,0 +1,35 @@
+"""An encoder and a decoder with a likelihood: all that an objective sees of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unbraid.dists import LIKELIHOODS, Gaussian
+
+Pair = tuple[nn.Module, nn.Module]
+PairBuilder = Callable[[tuple[int, ...], int], Pair]
+
+
+class VAENet(nn.Module):
+    """A pair of ordinary modules: `encoder(x) -> (b, 2d)` mean and log variance, `decoder(z) -> x`'s shape."""
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, likelihood: str = "bernoulli") -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.likelihood = LIKELIHOODS[likelihood]
+
+    def encode(self, x: Tensor) -> Gaussian:
+        """The posterior q(z|x)."""
+        mean, logvar = self.encoder(x).chunk(2, dim=1)
+        return Gaussian(mean, logvar)
+
+    def decode(self, z: Float[Tensor, "b d"]) -> Tensor:
+        """The mean of p(x|z): probabilities for Bernoulli pixels."""
+        return self.likelihood.mean(self.decoder(z))
+
+    def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
+        """-log p(x|z), summed over the pixels of each example."""
+        return self.likelihood.nll(x, self.decoder(z))

@@ -1,0 +1,70 @@
+"""Random numbers as a function of (run seed, step, draw), never of what else is running."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Constants of splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), written as signed 64-bit integers.
+GAMMA = 0x9E3779B97F4A7C15 - 2**64
+MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+def _signed(n: int) -> int:
+    """The 64-bit two's complement value of n, so that Python and tensor arithmetic wrap alike."""
+    return (n + 2**63) % 2**64 - 2**63
+
+
+def _shift(x: Tensor, n: int) -> Tensor:
+    """Logical (zero-filling) right shift of int64."""
+    return (x >> n) & ((1 << (64 - n)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """The splitmix64 finaliser: a bijection of 64-bit words that passes for random."""
+    x = (x ^ _shift(x, 30)) * MIX_1
+    x = (x ^ _shift(x, 27)) * MIX_2
+    return x ^ _shift(x, 31)
+
+
+@dataclass
+class Noise:
+    """A stream of draws identified by a key; draw number i of a stream is always the same numbers.
+
+    The n-th word of draw i is ``mix(mix(key + i * GAMMA) + n * GAMMA)``. The key is a 0-d int64 tensor, so a stack of
+    runs holds one key a run and ``vmap`` maps over it.
+    """
+
+    key: Tensor
+    draws: int = 0
+
+    @classmethod
+    def of(cls, seed: Tensor, step: Tensor, stream: int = 0) -> Noise:
+        """The stream of one training step of one run; `stream` separates data order from the objective's noise."""
+        return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _signed(stream * GAMMA)))
+
+    def _words(self, shape: tuple[int, ...]) -> Tensor:
+        self.draws += 1
+        counter = torch.arange(math.prod(shape), device=self.key.device)
+        return mix(mix(self.key + _signed(self.draws * GAMMA)) + counter * GAMMA).view(shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Float32 in the open interval (0, 1), 2^24 equally spaced values."""
+        return (_shift(self._words(shape), 40).float() + 0.5) / (1 << 24)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal by Box and Muller (1958)."""
+        u, v = self.uniform(*shape), self.uniform(*shape)
+        return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """Int64 uniform on 0 .. high - 1, for high up to 2^31 (bias below high / 2^32)."""
+        return (_shift(self._words(shape), 32) * high) >> 32
+
+    def shuffle(self, z: Tensor) -> Tensor:
+        """An independent permutation of the rows for every column of z."""
+        return z.gather(0, self.uniform(*z.shape).argsort(0))

@@ -1,0 +1,100 @@
+"""A trained run in memory: a spec and a network that encodes and decodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbraid.data.base import FactorData
+from unbraid.dists import Gaussian
+from unbraid.errors import Refusal
+from unbraid.nets.build import build_net, name_net
+from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.spec import RunSpec
+from unbraid.store import Log, RunDir, find_runs
+
+CHUNK = 512  # examples through a network at once
+
+
+@dataclass
+class Run:
+    """What training gives back: `encode`, `decode` and the log; `path` is its folder, if it has one."""
+
+    spec: RunSpec
+    net: VAENet
+    log: Log = field(default_factory=list, repr=False)
+    path: Path | None = None
+    divergence: dict[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def label(self) -> str:
+        """A short name for tables: the method with its hyperparameters, and the seed."""
+        values = self.spec.to_dict()["method"]
+        name = "untrained" if self.spec.steps == 0 else values["name"]
+        settings = "" if self.spec.steps == 0 else "".join(
+            f" {k}={v:g}" if isinstance(v, float) else f" {k}={v}" for k, v in values.items() if k != "name"
+        )
+        return f"{name}{settings} seed={self.spec.seed}"
+
+    @torch.no_grad()
+    def posterior(self, x: Any) -> Gaussian:
+        """q(z|x) of examples: uint8 images are scaled to [0, 1], anything else is taken as it is."""
+        device = next(self.net.parameters()).device
+        examples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x, device=device)
+        scaled = examples.float() / 255 if examples.dtype == torch.uint8 else examples.float()
+        parts = [self.net.encode(part) for part in scaled.split(CHUNK)]
+        return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))
+
+    def encode(self, x: Any) -> Tensor:
+        """The codes of examples, (n, d): posterior means, as the field's metrics take them."""
+        return self.posterior(x).mean
+
+    @torch.no_grad()
+    def decode(self, z: Any) -> Tensor:
+        """Examples from codes (n, d): means of p(x|z)."""
+        codes = torch.as_tensor(z, dtype=torch.float32, device=next(self.net.parameters()).device)
+        return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
+
+
+def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAENet:
+    """The network with the given weights, in evaluation mode; weights of another shape are refused."""
+    try:
+        net.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise Refusal(f"The weights in {where} do not fit the network of their spec: {reason} Train the run anew.") from error
+    return net.eval().requires_grad_(False)
+
+
+def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu") -> Run:
+    """A run from its folder, if it has been trained."""
+    if folder.status in ("new", "partial"):
+        raise Refusal(f"{folder.path} is not trained to the end. Give the same train command again to go on with it.")
+    builder = name_net(net if net is not None else folder.spec.net)[1]
+    built = load_weights(build_net(folder.spec, data.shape, builder), folder.weights(), folder.path)
+    return Run(folder.spec, built.to(device), folder.read_lines("log.jsonl"), folder.path, folder.divergence())
+
+
+def load_runs(folder: str | Path, data: FactorData | None = None, net: str | PairBuilder | Pair | None = None) -> list[Run]:
+    """All trained runs in a folder; `data` and `net` are needed only where the spec's names are not enough."""
+    from unbraid import data as registry
+
+    found = find_runs(Path(folder))
+    if not found:
+        raise Refusal(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
+    loaded: dict[str, FactorData] = {}
+    runs = []
+    for run in found:
+        if run.status in ("done", "diverged"):
+            source = data or loaded.setdefault(run.spec.data, registry.load(run.spec.data))
+            runs.append(open_run(run, source, net))
+    return runs

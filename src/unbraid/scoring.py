@@ -1,0 +1,140 @@
+"""Scores of trained runs: encode a table of examples once, then let every metric read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from unbraid import metrics as registry
+from unbraid.data.base import FactorData
+from unbraid.dists import Gaussian
+from unbraid.errors import Refusal
+from unbraid.metrics.protocol import Array, Rows, chosen
+from unbraid.noise import Noise
+from unbraid.progress import progress
+from unbraid.provenance import versions
+from unbraid.run import CHUNK, Run
+from unbraid.store import RunDir
+from unbraid.training import load_data
+
+CODES = ("mean", "sampled")
+LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Sample sizes of a score. The table is every example of the grid, or as many distinct ones as `table` allows."""
+
+    train: int = 10_000
+    test: int = 5_000
+    table: int = 65_536
+    seed: int = 0
+
+    def index(self, data: FactorData) -> Array:
+        """The examples in the table: all of a small grid, a seeded choice of a large one."""
+        if len(data) <= self.table:
+            return np.arange(len(data))
+        return np.sort(np.random.default_rng(self.seed).choice(len(data), self.table, replace=False))
+
+
+def score(
+    runs: Run | Sequence[Run],
+    metrics: Iterable[str] | None = None,
+    *,
+    data: str | FactorData | None = None,
+    codes: Iterable[str] = CODES,
+    protocol: Protocol = Protocol(),
+    quiet: bool = False,
+) -> list[dict[str, Any]]:
+    """One flat row a run: its settings and every score, as ``metric.key`` for mean codes, ``metric.key.sampled`` for samples.
+
+    Scores of runs that live in a folder are kept in its `scores.jsonl` with their protocol and library versions, and
+    read from there the next time.
+
+    >>> import unbraid as ub
+    >>> (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, quiet=True)
+    >>> [row] = ub.score(run, ["mig"], quiet=True)
+    >>> 0 <= row["mig.discrete_mig"] <= 1
+    True
+    """
+    wanted = [runs] if isinstance(runs, Run) else list(runs)
+    names, kinds = chosen(metrics, registry.METRICS), list(codes)
+    for kind in kinds:
+        if kind not in CODES:
+            raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
+    sources: dict[str, FactorData] = {}
+    rows = []
+    with progress("scoring", len(wanted) * len(names) * len(kinds)) as report:
+        for i, run in enumerate(wanted):
+            source = data if data is not None else sources.get(run.spec.data) or load_data(run.spec.data, quiet=quiet)
+            sources[run.spec.data] = load_data(source) if isinstance(source, str) else source
+            work = Scorer(run, sources[run.spec.data], protocol)
+            scores = {}
+            for j, (kind, name) in enumerate((kind, name) for kind in kinds for name in names):
+                if not quiet:
+                    report((i * len(kinds) * len(names)) + j, f"{name} of {run.label}")
+                suffix = "" if kind == "mean" else f".{kind}"
+                scores.update({f"{name}.{key}{suffix}": value for key, value in work.score(name, kind).items()})
+            work.keep()
+            rows.append({**describe(run), **scores})
+    return rows
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run's id, label and settings as one flat row."""
+    spec = run.spec.to_dict()
+    method = spec.pop("method")
+    name = method.pop("name")
+    return {"run": run.id, "label": run.label, "method": name, **method, **spec}
+
+
+class Scorer:
+    """One run's codes, encoded when first needed, and the scores already kept in its folder."""
+
+    def __init__(self, run: Run, data: FactorData, protocol: Protocol) -> None:
+        if run.divergence is not None:
+            raise Refusal(f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out.")
+        self.run, self.data, self.protocol = run, data, protocol
+        self.folder = None if run.path is None else RunDir(run.path, run.spec)
+        self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
+        self.fresh = False
+        self.rows: dict[str, Rows] = {}
+
+    def score(self, name: str, kind: str) -> dict[str, float]:
+        """The values of one metric on one kind of codes, from the folder or computed."""
+        key = {"metric": name, "codes": kind, "protocol": vars(self.protocol), "versions": versions(LIBRARIES)}
+        for record in self.records:
+            if {k: record[k] for k in key} == key:
+                return dict(record["values"])
+        if not self.rows:
+            self.rows = self._encode()
+        table = name in registry.WHOLE_TABLE
+        values = self.rows[kind].score(registry.METRICS[name], table, self.protocol.seed)
+        self.records.append({**key, "values": values})
+        self.fresh = True
+        return values
+
+    def keep(self) -> None:
+        """Write what is new to the run's folder."""
+        if self.fresh and self.folder is not None:
+            self.folder.write_lines("scores.jsonl", self.records)
+
+    def _encode(self) -> dict[str, Rows]:
+        index = torch.as_tensor(self.protocol.index(self.data), device=self.data.device)
+        q = encode_table(self.run, self.data, index)
+        noise = Noise.of(torch.tensor(self.protocol.seed, device=q.mean.device), torch.tensor(0, device=q.mean.device))
+        tables = {"mean": q.mean, "sampled": q.sample(noise)}
+        factors = self.data.factors(index).cpu().numpy()
+        p = self.protocol
+        return {k: Rows.drawn(v.cpu().numpy(), factors, p.train, p.test, p.seed) for k, v in tables.items()}
+
+
+@torch.no_grad()
+def encode_table(run: Run, data: FactorData, index: torch.Tensor) -> Gaussian:
+    """The posteriors of the examples at `index`, in chunks."""
+    parts = [run.net.encode(data.batch(part)) for part in index.split(CHUNK)]
+    return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))

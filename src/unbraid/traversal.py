@@ -1,0 +1,132 @@
+"""Pictures of what each latent does: move one, hold the others, decode."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from unbraid.data.base import FactorData
+from unbraid.errors import Refusal
+from unbraid.files import make_folder, write_atomic
+from unbraid.run import Run
+from unbraid.scoring import encode_table
+from unbraid.training import load_data
+
+MARGIN, LABEL = 2, 84  # pixels between tiles, and for the row labels
+EXAMPLES = 2_000  # of the data, to rank latents by information
+FRAMES = 24  # of the animation
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Decoded images (latent, position, c, h, w) with the latents' numbers and KL, most informative first."""
+
+    images: Tensor
+    latents: list[int]
+    kl: list[float]
+    original: Tensor
+    reconstruction: Tensor
+
+
+@torch.no_grad()
+def sweep(run: Run, data: FactorData, example: int, positions: Tensor) -> Sweep:
+    """Decode one example's code with each latent in turn at each position, in units of the prior's deviation."""
+    spread = torch.linspace(0, len(data) - 1, min(EXAMPLES, len(data)), device=data.device).long()
+    kl = encode_table(run, data, spread).kl().mean(0)
+    order = kl.argsort(descending=True).tolist()
+    x = data.batch(torch.tensor([example], device=data.device))
+    code = run.net.encode(x).mean[0]
+    codes = code.repeat(len(order), len(positions), 1)
+    for row, latent in enumerate(order):
+        codes[row, :, latent] = positions
+    images = run.decode(codes.flatten(0, 1)).unflatten(0, codes.shape[:2])
+    return Sweep(images.cpu(), order, kl[order].tolist(), x[0].cpu(), run.decode(code[None])[0].cpu())
+
+
+def pixels(image: Tensor) -> Image.Image:
+    """A (c, h, w) tensor in [0, 1] as an RGB picture."""
+    array = (image.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    return Image.fromarray(np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array)
+
+
+def page(rows: list[tuple[str, list[Tensor]]], scale: int) -> Image.Image:
+    """Labelled rows of tiles on white."""
+    h, w = rows[0][1][0].shape[1] * scale, rows[0][1][0].shape[2] * scale
+    columns = max(len(tiles) for _, tiles in rows)
+    canvas = Image.new("RGB", (LABEL + columns * (w + MARGIN) + MARGIN, len(rows) * (h + MARGIN) + MARGIN), "white")
+    draw = ImageDraw.Draw(canvas)
+    for i, (label, tiles) in enumerate(rows):
+        top = MARGIN + i * (h + MARGIN)
+        draw.multiline_text((4, top + h // 2), label, fill="black", anchor="lm")
+        for j, tile in enumerate(tiles):
+            picture = pixels(tile).resize((w, h), Image.Resampling.NEAREST)
+            canvas.paste(picture, (LABEL + j * (w + MARGIN), top))
+    return canvas
+
+
+def traverse(
+    run: Run,
+    data: str | FactorData | None = None,
+    *,
+    example: int | None = None,
+    span: float = 2.0,
+    columns: int = 9,
+    out: str | Path | None = None,
+) -> tuple[Path, Path]:
+    """Write `traversal.png` (a row a latent) and `traversal.gif` (all latents swinging) and return their paths.
+
+    Rows are sorted by how many nats the latent carries; positions run from -span to span. The first row shows the
+    example and its reconstruction.
+    """
+    source = load_data(data if data is not None else run.spec.data)
+    if len(source.shape) != 3:
+        raise Refusal(f"A traversal needs images; {source.name} has vectors of {source.shape[0]}. Use run.decode(z) instead.")
+    folder = Path(out) if out is not None else run.path
+    if folder is None:
+        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
+    if columns < 2 or not span > 0:
+        raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
+    make_folder(folder)
+    chosen = len(source) // 2 if example is None else int(source.index(source.factors([example]))[0])
+    scale = max(1, 64 // source.shape[1])
+    still = sweep(run, source, chosen, torch.linspace(-span, span, columns))
+    png, gif = folder / "traversal.png", folder / "traversal.gif"
+    write_atomic(png, _encode([_still(still, scale)]))
+    swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
+    write_atomic(gif, _encode(_frames(sweep(run, source, chosen, swing), scale)))
+    return png, gif
+
+
+def _label(sweep: Sweep, row: int) -> str:
+    return f"latent {sweep.latents[row]}\n{sweep.kl[row]:.2f} nats"
+
+
+def _still(found: Sweep, scale: int) -> Image.Image:
+    rows = [(_label(found, i), list(found.images[i])) for i in range(len(found.latents))]
+    return page([("example,\ndecoded", [found.original, found.reconstruction]), *rows], scale)
+
+
+def _frames(found: Sweep, scale: int) -> list[Image.Image]:
+    """One picture a position, the latents side by side in rows of five."""
+    frames = []
+    for j in range(found.images.shape[1]):
+        tiles = [(f"latents\n{', '.join(map(str, found.latents[i : i + 5]))}", list(found.images[i : i + 5, j]))
+                 for i in range(0, len(found.latents), 5)]  # fmt: skip
+        frames.append(page(tiles, scale))
+    return frames
+
+
+def _encode(frames: list[Image.Image]) -> bytes:
+    """A PNG of one picture, an endless GIF of several."""
+    buffer = io.BytesIO()
+    if len(frames) == 1:
+        frames[0].save(buffer, "PNG")
+    else:
+        frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=80, loop=0)
+    return buffer.getvalue()

@@ -1,0 +1,40 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+from unbraid import data as datasets
+from unbraid.data.base import FactorData
+
+hypothesis.settings.register_profile("unbraid", deadline=None, max_examples=30, derandomize=True)
+hypothesis.settings.load_profile("unbraid")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Reference material kept beside the repository: golden values and real images."""
+    folder = Path(os.environ.get("UNBRAID_SHARED", Path(__file__).parents[2] / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"reference material is not at {folder.name}/ beside the repository (set UNBRAID_SHARED)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sprites() -> FactorData:
+    return datasets.load("sprites")
+
+
+@pytest.fixture(scope="session")
+def toy() -> FactorData:
+    return datasets.load("toy")
+
+
+@pytest.fixture(autouse=True)
+def _own_generator() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,360 @@
+"""Laws that every method obeys, and the values each must reproduce."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+
+import pytest
+import torch
+from oracles import methods as oracle
+from torch import Tensor
+
+from unbraid.data.base import FactorData
+from unbraid.dists import Gaussian
+from unbraid.engine.stack import Stack
+from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, DIPVAEI, DIPVAEII, FactorVAE, Method
+from unbraid.methods.base import Batch
+from unbraid.methods.beta_tcvae import stratified, total_correlation, weighted
+from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
+from unbraid.nets.build import build_net, name_net
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+from unbraid.spec import RunSpec
+
+NAMES = list(METHODS)
+
+
+def stack(methods: list[Method], data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False) -> Stack:
+    net, builder = name_net("locatello" if len(data.shape) == 3 else "mlp")
+    likelihood = "bernoulli" if len(data.shape) == 3 else "gaussian"
+    specs = [
+        RunSpec(m, data.name, s, 100, 16, r, 4, net, likelihood) for m, s, r in zip(methods, seeds, rates, strict=True)
+    ]
+    return Stack(specs, data, builder, vmapped)
+
+
+def varied(name: str, n: int) -> list[Method]:
+    """Members of a stack that differ in every hyperparameter."""
+    cls = METHODS[name]
+    default = cls()
+    return [cls(**{h: getattr(default, h) * (1 + 0.5 * i) for h in cls.hypers()}) for i in range(n)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
+    methods, seeds, rates = varied(name, 3), [3, 1, 4], [1e-3, 3e-3, 1e-4]
+    together = stack(methods, sprites, seeds, rates)
+    for _ in range(4):
+        together.advance()
+    for i in range(3):
+        alone = stack(methods[i : i + 1], sprites, seeds[i : i + 1], rates[i : i + 1])
+        for _ in range(4):
+            alone.advance()
+        torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_equals_turns(name: str, toy: FactorData) -> None:
+    """The way of a GPU gives the numbers of the way of a CPU: gradients at once, losses after several Adam steps."""
+    methods, seeds, rates = varied(name, 3), [3, 1, 4], [1e-3, 3e-3, 1e-4]
+    a, b = (stack(methods, toy, seeds, rates, vmapped) for vmapped in (False, True))
+    step = torch.tensor(0)
+    for x, y in zip(a._gradients_in_turn(step), b._gradients(step), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
+    for _ in range(5):
+        a.advance()
+        b.advance()
+    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["beta_vae", "factor_vae"])
+def test_vmap_equals_turns_on_images(name: str, sprites: FactorData) -> None:
+    a, b = (stack(varied(name, 2), sprites, [3, 1], [1e-3, 1e-4], vmapped) for vmapped in (False, True))
+    for _ in range(3):
+        a.advance()
+        b.advance()
+    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_learns(name: str, toy: FactorData) -> None:
+    s = stack([METHODS[name]()], toy, [0], [1e-3])
+    _, grad = s._gradients_in_turn(torch.tensor(1))
+    for parameter, g in s.layout.unflatten(grad[0]).items():
+        assert g.abs().sum() > 0, parameter
+
+
+# Regularised so gently that reconstruction must win: with unit-variance pixels a beta of 4 rightly collapses the code.
+GENTLE: dict[str, Method] = {
+    "vae": VAE(),
+    "beta_vae": BetaVAE(beta=0.1),
+    "annealed_vae": AnnealedVAE(gamma=0.1),
+    "factor_vae": FactorVAE(gamma=1.0),
+    "beta_tcvae": BetaTCVAE(beta=1.5),
+    "dip_vae_i": DIPVAEI(lambda_od=0.1),
+    "dip_vae_ii": DIPVAEII(lambda_od=0.1),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls(name: str, toy: FactorData) -> None:
+    s = stack([GENTLE[name]], toy, [0], [3e-3])
+    for _ in range(10):
+        s.advance()
+    before = s.means()[0]["rec"]
+    for _ in range(150):
+        s.advance()
+    s.means()
+    for _ in range(10):
+        s.advance()
+    assert s.means()[0]["rec"] < 0.8 * before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_result(name: str, toy: FactorData) -> None:
+    a, b, c = (stack([METHODS[name]()], toy, [seed], [1e-3]) for seed in (5, 5, 6))
+    for s in (a, b, c):
+        s.advance()
+    assert torch.equal(a.rows, b.rows)
+    assert not torch.equal(a.rows, c.rows)
+
+
+@pytest.mark.parametrize("vmapped", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_divergence_stays_home(name: str, vmapped: bool, toy: FactorData) -> None:
+    """A NaN in one run sets it aside at that step; its neighbours end where they end without it."""
+    methods, rates = [METHODS[name]()] * 3, [1e-3] * 3
+    sick, well = (stack(methods, toy, [0, 1, 2], rates, vmapped) for _ in range(2))
+    sick.advance()
+    well.advance()
+    sick.rows[1, 0] = math.nan
+    kept = sick.rows[1].clone()
+    for _ in range(3):
+        sick.advance()
+        well.advance()
+    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
+    torch.testing.assert_close(sick.rows[1], kept, rtol=0, atol=0, equal_nan=True)
+    (found,) = sick.divergences()
+    assert (found.member, found.step) == (1, 1)
+    assert found.term in sick.terms
+    assert not well.divergences()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spec_survives_json(name: str) -> None:
+    import json
+
+    spec = RunSpec(varied(name, 2)[1], "sprites", seed=7, learning_rate=3e-4)
+    again = RunSpec.from_dict(json.loads(spec.to_json()))
+    assert again == spec
+    assert again.id == spec.id
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring_has_equation_and_reference(name: str) -> None:
+    text = inspect.getdoc(METHODS[name]) or ""
+    assert ".. math::" in text
+    assert "Reference:" in text
+    assert all("help" in field.metadata for field in dataclasses.fields(METHODS[name]))
+
+
+# Where each method reduces to something known.
+LIMITS: dict[str, list[tuple[Method, Method]]] = {
+    "vae": [(VAE(), BetaVAE(beta=1.0))],
+    "beta_vae": [(BetaVAE(beta=1.0), VAE())],
+    "annealed_vae": [(AnnealedVAE(gamma=3.0, c_max=0.0), BetaVAE(beta=3.0))],
+    "factor_vae": [(FactorVAE(gamma=0.0), VAE())],
+    "beta_tcvae": [(BetaTCVAE(beta=1.0), VAE()), (BetaTCVAE(beta=1.0, estimator="stratified"), VAE())],
+    "dip_vae_i": [(DIPVAEI(lambda_od=0.0), VAE())],
+    "dip_vae_ii": [(DIPVAEII(lambda_od=0.0), VAE())],
+}
+
+
+def test_limits_cover_the_registry() -> None:
+    assert set(LIMITS) == set(GENTLE) == set(METHODS)
+
+
+@pytest.mark.parametrize(("method", "limit"), [pair for pairs in LIMITS.values() for pair in pairs], ids=str)
+def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
+    """Same loss (but for a critic's own) and same update of encoder and decoder."""
+    a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])
+    for _ in range(2):
+        a.advance()
+        b.advance()
+    a_terms, b_terms = (dict(zip(s.terms, s.last[0].tolist(), strict=True)) for s in (a, b))
+    assert a_terms["loss"] - a_terms.get("critic", 0.0) == pytest.approx(b_terms["loss"], rel=1e-5)
+    torch.testing.assert_close(a.rows[0, : b.rows.shape[1]], b.rows[0], rtol=0, atol=1e-5)
+
+
+def posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    q = Gaussian(torch.randn(n, d, generator=g, dtype=torch.float64), torch.randn(n, d, generator=g).double() - 1)
+    return q, q.mean + (0.5 * q.logvar).exp() * torch.randn(n, d, generator=g)
+
+
+def test_kl_is_the_mean_log_ratio() -> None:
+    """Closed form against a Monte Carlo mean of log q - log p."""
+    q = Gaussian(torch.tensor([[0.7, -1.2]]), torch.tensor([[-0.5, 0.3]]))
+    z = q.mean + (0.5 * q.logvar).exp() * torch.randn(400_000, 2)
+    prior = Gaussian(torch.zeros(1, 2), torch.zeros(1, 2))
+    assert (q.log_prob(z) - prior.log_prob(z)).mean(0).tolist() == pytest.approx(q.kl()[0].tolist(), abs=1e-2)
+
+
+def test_log_prob_is_torchs() -> None:
+    q, z = posterior(5, 3)
+    expected = torch.distributions.Normal(q.mean, (0.5 * q.logvar).exp()).log_prob(z)
+    torch.testing.assert_close(q.log_prob(z), expected)
+
+
+@pytest.mark.parametrize("population", [6, 50, 737_280])
+def test_total_correlation_equals_its_loops(population: int) -> None:
+    q, z = posterior(6, 3)
+    for estimator, loops in ((weighted, oracle.weighted_tc), (stratified, oracle.stratified_tc)):
+        found = total_correlation(q, z, estimator(6, population).double())
+        assert float(found) == pytest.approx(loops(q.mean, q.logvar, z, population), rel=1e-5)
+
+
+def test_stratified_weights() -> None:
+    """Every row sums to one, with 1 / N on the diagonal: the trap that published implementations fall into."""
+    w = stratified(4, 100).exp()
+    assert w.sum(1).tolist() == pytest.approx([1.0] * 4)
+    assert w.diagonal().tolist() == pytest.approx([0.01] * 4)
+    assert sorted(w[2].tolist()) == pytest.approx(sorted([0.01, 1 / 3, 1 / 3, 97 / 300]))
+
+
+def test_weighted_estimate_carries_its_constant() -> None:
+    """The weighted estimate exceeds the one without constants by (d - 1) log(B N): 11.07 for B 64, N 1000, d 2."""
+    q, z = posterior(64, 2)
+    bare = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
+    full = total_correlation(q, z, weighted(64, 1000).double())
+    assert float(full - bare) == pytest.approx(math.log(64 * 1000), abs=1e-5)
+    assert round(math.log(64 * 1000), 2) == 11.07
+
+
+def test_stratified_estimate_is_near_the_truth() -> None:
+    """A planted mixture of N posteriors: the stratified estimate is near the exact TC, the weighted one far above."""
+    g = torch.Generator().manual_seed(3)
+    n, b = 1000, 64
+    mean = torch.randn(n, 1, generator=g, dtype=torch.float64) @ torch.ones(1, 2, dtype=torch.float64)
+    q = Gaussian(mean + 0.6 * torch.randn(n, 2, generator=g, dtype=torch.float64), torch.full((n, 2), math.log(0.3)).double())
+    z = q.mean + math.sqrt(0.3) * torch.randn(n, 2, generator=g, dtype=torch.float64)
+    exact = total_correlation(q, z, torch.full((n, n), -math.log(n), dtype=torch.float64))
+    estimates = {stratified: 0.0, weighted: 0.0}
+    for _ in range(60):
+        rows = torch.randperm(n, generator=g)[:b]
+        part = Gaussian(q.mean[rows], q.logvar[rows])
+        for estimator in estimates:
+            estimates[estimator] += float(total_correlation(part, z[rows], estimator(b, n).double())) / 60
+    assert estimates[stratified] == pytest.approx(float(exact), abs=0.06)
+    assert estimates[weighted] > float(exact) + 5
+
+
+def test_stratified_refuses_more_examples_than_the_data() -> None:
+    with pytest.raises(ValueError, match="population"):
+        stratified(64, 10)
+
+
+def test_dip_covariances_equal_their_loops() -> None:
+    q, _ = posterior(7, 3)
+    torch.testing.assert_close(covariance_of_means(q), oracle.covariance(q.mean))
+    samples = covariance_of_samples(q)
+    assert samples.diagonal().tolist() == pytest.approx((q.logvar.exp().mean(0) + q.mean.var(0, correction=0)).tolist())
+    off = ~torch.eye(3, dtype=torch.bool)
+    torch.testing.assert_close(samples[off], oracle.covariance(q.mean)[off])
+
+
+def test_dip_penalty_by_hand() -> None:
+    cov = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
+    assert float(identity_gap(cov, 10.0, 100.0)) == pytest.approx(10 * 2 * 0.25 + 100 * 1.0)
+    assert float(identity_gap(torch.eye(3), 10.0, 100.0)) == 0
+
+
+@pytest.mark.parametrize(("step", "capacity"), [(0, 0.0), (25_000, 6.25), (100_000, 25.0), (250_000, 25.0)])
+def test_capacity_schedule(step: int, capacity: float, toy: FactorData) -> None:
+    s = stack([AnnealedVAE()], toy, [0], [1e-3])
+    _, values = s.objective(s.rows[0], {}, {k: v[0] for k, v in s.hypers.items()}, s.seeds[0], torch.tensor(step))
+    terms = dict(zip(s.terms, values.tolist(), strict=True))
+    assert terms["capacity"] == pytest.approx(capacity)
+    assert terms["loss"] == pytest.approx(terms["rec"] + 1000 * abs(terms["kl"] - capacity), rel=1e-5)
+
+
+class Scripted(torch.nn.Module):
+    """A critic that answers with given logits whatever it sees."""
+
+    def __init__(self, logits: list[list[float]]) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(logits))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.logits.expand(len(z), 2) + 0 * z.sum()
+
+
+def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
+    """TC is the mean log-odds of the joint; the critic's loss is half the cross-entropy of each class."""
+    method = FactorVAE(gamma=7.0)
+    spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
+    net: VAENet = build_net(spec, toy.shape, name_net("mlp")[1])
+    net.critic = Scripted([[0.3, -0.2]])
+    noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
+    loss, terms = method.objective(net, Batch(toy.batch(torch.arange(8)), len(toy)), noise, torch.tensor(0.0))
+    loss, terms = loss.detach(), {name: value.detach() for name, value in terms.items()}
+    odds = math.log(1 + math.exp(-0.5)), math.log(1 + math.exp(0.5))
+    assert float(terms["tc"]) == pytest.approx(0.5, rel=1e-6)
+    assert float(terms["critic"]) == pytest.approx(0.5 * (odds[0] + odds[1]), rel=1e-6)
+    assert float(loss) == pytest.approx(float(terms["rec"] + terms["kl"]) + 7 * 0.5 + float(terms["critic"]), rel=1e-6)
+
+
+def test_factor_vae_gradients_stay_apart(toy: FactorData) -> None:
+    """The encoder learns nothing from the critic's loss and the critic nothing from gamma."""
+    grads = []
+    for gamma in (0.0, 10.0):
+        s = stack([FactorVAE(gamma=gamma)], toy, [0], [1e-3])
+        _, grad = s._gradients_in_turn(torch.tensor(0))
+        grads.append(s.layout.unflatten(grad[0]))
+    plain = stack([VAE()], toy, [0], [1e-3])
+    _, grad = plain._gradients_in_turn(torch.tensor(0))
+    for name, value in plain.layout.unflatten(grad[0]).items():
+        torch.testing.assert_close(grads[0][name], value)
+    critic = [name for name in grads[0] if name.startswith("critic.")]
+    assert critic
+    for name in critic:
+        torch.testing.assert_close(grads[0][name], grads[1][name])
+
+
+def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
+    s = stack([FactorVAE(critic_learning_rate=5e-4)], toy, [0], [1e-3])
+    main, critic = s.segments
+    assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
+    assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))
+    assert critic.stop - critic.start == sum(p.numel() for n, p in s.trainee.net.named_parameters() if "critic" in n)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BetaVAE(beta=-1.0), r"The 'beta' parameter of BetaVAE must be finite and >= 0. Got -1.0 instead"),
+        (lambda: BetaVAE(beta=math.nan), r"must be finite and >= 0"),
+        (lambda: BetaVAE(beta="4"), r"must be a number. Got '4' instead"),
+        (lambda: BetaVAE(beta=True), r"must be a number. Got True instead"),
+        (lambda: BetaTCVAE(estimator="exact"), r"must be one of weighted, stratified"),
+        (lambda: RunSpec(VAE(), "toy", steps=1.5), r"must be a whole number"),
+        (lambda: RunSpec(VAE(), "toy", batch=1), r"must be finite and >= 2"),
+        (lambda: RunSpec("vae", "toy"), r"must be a Method"),
+        (lambda: RunSpec.from_dict({"method": {"name": "beta_vea"}, "data": "toy"}), r"Did you mean 'beta_vae'"),
+        (lambda: RunSpec.from_dict({"method": {"name": "vae", "beta": 1}, "data": "toy"}), r"Unknown field of VAE 'beta'"),
+        (lambda: RunSpec.from_dict({"method": {"name": "vae"}, "data": "toy", "step": 3}), r"Did you mean 'steps'"),
+    ],
+)
+def test_bad_settings_are_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_ids() -> None:
+    """Equal specs have equal ids whatever numeric type they were typed in; any change changes the id."""
+    spec = RunSpec(BetaVAE(beta=4), "sprites")
+    assert spec.id == RunSpec(BetaVAE(beta=4.0), "sprites").id
+    others = [RunSpec(BetaVAE(beta=4.5), "sprites"), RunSpec(BetaVAE(beta=4), "toy"), RunSpec(BetaVAE(beta=4), "sprites", 1)]
+    assert len({spec.id, *(other.id for other in others)}) == 4

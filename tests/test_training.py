@@ -1,0 +1,325 @@
+"""Training: the optimiser, resuming, divergence, and folders that are never half a run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unbraid as ub
+from unbraid import files, training
+from unbraid.data.base import FactorData
+from unbraid.engine.adam import adam_step
+from unbraid.engine.stack import Stack
+from unbraid.errors import Refusal
+from unbraid.methods import METHODS, VAE, BetaVAE
+from unbraid.store import find_runs
+from unbraid.training import boarded, train, train_specs
+
+
+@given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
+def test_adam_equals_torchs(seed: int, beta1: float, beta2: float) -> None:
+    """Three runs with their own step sizes, as three optimisers of PyTorch's."""
+    g = torch.Generator().manual_seed(seed)
+    rows = torch.randn(3, 5, generator=g, dtype=torch.float64)
+    rates = [1e-3, 1e-2, 0.0]
+    mine = [rows.clone(), torch.zeros_like(rows), torch.zeros_like(rows)]
+    theirs = [row.clone().requires_grad_() for row in rows]
+    optimisers = [torch.optim.Adam([p], lr=r, betas=(beta1, beta2)) for p, r in zip(theirs, rates, strict=True)]
+    for t in range(1, 6):
+        grad = torch.randn(3, 5, generator=g, dtype=torch.float64)
+        adam_step(mine[0], grad, mine[1], mine[2], torch.tensor(rates).double()[:, None], t, beta1, beta2)
+        for p, gi, optimiser in zip(theirs, grad, optimisers, strict=True):
+            p.grad = gi
+            optimiser.step()
+    torch.testing.assert_close(mine[0], torch.stack([p.detach() for p in theirs]))
+
+
+def quick(out: Path | None = None, method: Any = None, **settings: Any) -> list[ub.Run]:
+    options = {"data": "toy", "steps": 12, "learning_rate": 1e-3, "batch": 8, "latents": 3, "quiet": True, **settings}
+    return train(method or BetaVAE(), out=out, **options)
+
+
+def weights(run: ub.Run) -> dict[str, torch.Tensor]:
+    return dict(run.net.state_dict())
+
+
+def assert_same(a: ub.Run, b: ub.Run) -> None:
+    assert a.spec == b.spec
+    assert a.log == b.log
+    for name, value in weights(a).items():
+        assert torch.equal(value, weights(b)[name]), name
+
+
+class Killed(Exception):
+    """Stands in for a process that dies."""
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    advance = Stack.advance
+
+    def mortal(self: Stack) -> None:
+        if self.step == step:
+            raise Killed
+        advance(self)
+
+    monkeypatch.setattr(Stack, "advance", mortal)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_resume_equals_uninterrupted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Die between log lines, with a checkpoint at every step: weights, log and moments end bit for bit the same."""
+    monkeypatch.setattr(training, "LOG_LINES", 4)
+    whole = quick(tmp_path / "whole", METHODS[name](), seeds=[0, 1])
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], checkpoint_seconds=0)
+    assert {run.status for run in find_runs(tmp_path / "cut")} == {"partial"}
+    for a, b in zip(whole, quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1]), strict=True):
+        assert_same(a, b)
+        assert a.path is not None
+        assert b.path is not None
+        assert (a.path / "weights.safetensors").read_bytes() == (b.path / "weights.safetensors").read_bytes()
+        assert (a.path / "log.jsonl").read_bytes() == (b.path / "log.jsonl").read_bytes()
+        assert sorted(f.name for f in b.path.iterdir()) == ["log.jsonl", "run.json", "weights.safetensors"]
+
+
+def test_members_at_different_steps_go_on_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between two checkpoint files leaves runs at different steps; each goes on from its own."""
+    whole = quick(None, seeds=[0, 1])
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        quick(tmp_path, seeds=[0, 1], checkpoint_seconds=0)
+    (tmp_path / whole[1].id / "checkpoint.safetensors").unlink()
+    for a, b in zip(whole, quick(tmp_path, seeds=[0, 1]), strict=True):
+        assert_same(a, b)
+
+
+def test_started_again_reports_and_never_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = quick(tmp_path)
+    assert first.path is not None
+    before = {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in first.path.iterdir()}
+    die_at(monkeypatch, 0)
+    (again,) = quick(tmp_path)
+    assert_same(first, again)
+    assert before == {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in first.path.iterdir()}
+
+
+def test_a_sweep_may_grow(tmp_path: Path) -> None:
+    quick(tmp_path, seeds=[0])
+    runs = quick(tmp_path, seeds=[0, 1])
+    assert sorted(run.path.name for run in find_runs(tmp_path)) == sorted(run.id for run in runs)
+
+
+def test_other_runs_are_refused_unless_added(tmp_path: Path) -> None:
+    quick(tmp_path, BetaVAE(beta=2.0))
+    with pytest.raises(Refusal, match="holds 1 other run.*--add"):
+        quick(tmp_path, BetaVAE(beta=3.0))
+    assert len(find_runs(tmp_path)) == 1
+    quick(tmp_path, BetaVAE(beta=3.0), add=True)
+    assert len(find_runs(tmp_path)) == 2
+
+
+def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
+    with files.locked(tmp_path), pytest.raises(Refusal, match="Another process is training"):
+        quick(tmp_path)
+
+
+def test_loaded_runs_are_the_trained_ones(tmp_path: Path, toy: FactorData) -> None:
+    trained = quick(tmp_path, [BetaVAE(beta=b) for b in (16.0, 2.0)], seeds=[1, 0])
+    loaded = ub.load_runs(tmp_path)
+    assert [run.label for run in loaded] == [
+        f"beta_vae beta={b} seed={s}" for b in (2, 16) for s in (0, 1)
+    ]  # as numbers, not as text
+    by_id = {run.id: run for run in loaded}
+    x = toy.images(slice(0, 20))
+    for run in trained:
+        assert torch.equal(run.encode(x), by_id[run.id].encode(x))
+        assert torch.equal(run.decode(run.encode(x)), by_id[run.id].decode(run.encode(x)))
+
+
+def test_zero_steps_is_the_initialisation(toy: FactorData) -> None:
+    (run,) = quick(steps=0)
+    from unbraid.nets.build import build_net, name_net
+
+    fresh = build_net(run.spec, toy.shape, name_net("mlp")[1]).state_dict()
+    assert all(torch.equal(fresh[name], value) for name, value in weights(run).items())
+    assert run.log == []
+
+
+def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LOG_LINES", 4)
+    (run,) = quick()
+    assert [line["step"] for line in run.log] == [3, 6, 9, 12]
+    monkeypatch.setattr(training, "LOG_LINES", 12)
+    (fine,) = quick()
+    for i, line in enumerate(run.log):
+        parts = fine.log[3 * i : 3 * i + 3]
+        assert line["loss"] == pytest.approx(sum(p["loss"] for p in parts) / 3, rel=1e-5)
+
+
+def test_divergence_is_kept_and_reported(tmp_path: Path) -> None:
+    """A step size that explodes one run of two: it is named with step and term, its neighbour is as if alone."""
+    runs = quick(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
+    well, sick = runs
+    assert well.divergence is None
+    assert sick.divergence is not None
+    assert sick.divergence["term"] in {"loss", "rec", "kl", "gradient"}
+    assert 1 <= sick.divergence["step"] < 40
+    (alone,) = quick(None, steps=40)
+    assert_same(well, alone)
+    assert all(value.isfinite().all() for value in weights(sick).values())
+    again = quick(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
+    assert again[1].divergence == sick.divergence
+    with pytest.raises(Refusal, match="diverged at step"):
+        ub.score(sick, quiet=True)
+
+
+def test_all_diverged_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LOG_LINES", 10_000)
+    taken = []
+    advance = Stack.advance
+    monkeypatch.setattr(Stack, "advance", lambda self: (taken.append(1), advance(self)))
+    (run,) = quick(learning_rate=1e18, steps=5000)
+    assert run.divergence is not None
+    assert len(taken) < 100
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
+def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        quick(tmp_path, checkpoint_seconds=0)
+    (file,) = tmp_path.glob("*/checkpoint.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:keep])
+    with pytest.raises(Refusal, match=r"is damaged or incomplete.*Delete that file"):
+        quick(tmp_path)
+    assert file.read_bytes() == content[:keep]
+    file.unlink()
+    (run,) = quick(tmp_path)
+    assert_same(run, quick(None)[0])
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "log.jsonl", "weights.safetensors", "run.json"])
+def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENOSPC while any file is written: a one-line refusal, no partial file, and the same command goes on."""
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if name in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(Refusal, match=r"No space left on device.*same command again"):
+            quick(tmp_path, checkpoint_seconds=0)
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob(name))
+    assert_same(quick(tmp_path)[0], quick(None)[0])
+
+
+def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
+    """What a killed writer leaves is invisible to readers and swept by the next writer."""
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    stray = tmp_path / "abc"
+    stray.mkdir()
+    (stray / ".run.json.1.tmp").write_text("{")
+    (run.path / ".weights.safetensors.1.tmp").write_text("x")
+    assert [found.path for found in find_runs(tmp_path)] == [run.path]
+    quick(tmp_path)
+    assert not (run.path / ".weights.safetensors.1.tmp").exists()
+
+
+def test_damaged_run_files_are_named(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    content = json.loads((run.path / "run.json").read_text())
+    for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
+                         (json.dumps({**content, "format": 99}), "reads 1"),
+                         (json.dumps({**content, "spec": {}}), "does not hold a run")):  # fmt: skip
+        (run.path / "run.json").write_text(bad)
+        with pytest.raises(Refusal, match=message):
+            ub.load_runs(tmp_path)
+
+
+def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    facts = json.loads((run.path / "run.json").read_text())
+    assert facts["id"] == run.id == run.path.name
+    assert facts["versions"]["torch"] == torch.__version__
+    assert set(facts) == {"format", "id", "spec", "versions", "commit", "machine"}
+
+
+def test_stacks_hold_only_what_fits_together(toy: FactorData) -> None:
+    from unbraid.nets.mlp import mlp
+    from unbraid.spec import RunSpec
+    from unbraid.training import Berth
+
+    def spec(method: Any, **settings: Any) -> RunSpec:
+        return RunSpec(method, "toy", net="mlp", likelihood="gaussian", **{"latents": 3, **settings})
+
+    specs = [spec(BetaVAE(beta=b), seed=s, learning_rate=r) for b in (1, 2) for s in (0, 1) for r in (1e-3, 1e-4)]
+    specs += [spec(VAE()), spec(BetaVAE(), latents=4), spec(BetaVAE(), batch=32)]
+    sizes = sorted(len(stack) for stack, _ in boarded([Berth(s, None) for s in specs], toy, mlp))
+    assert sizes == [1, 1, 1, 8]
+
+
+def test_custom_net_reloads_when_passed_again(tmp_path: Path, toy: FactorData) -> None:
+    pair = (torch.nn.Linear(16, 6), torch.nn.Linear(3, 16))
+    (run,) = quick(tmp_path, net=pair)
+    with pytest.raises(ValueError, match="Pass the pair again"):
+        ub.load_runs(tmp_path)
+    (again,) = ub.load_runs(tmp_path, net=pair)
+    assert_same(run, again)
+
+
+COMMAND = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "toy", "--steps", "3000", "--seeds", "0-1"]
+COMMAND += ["--learning-rate", "1e-3", "--checkpoint-seconds", "0.05", "--quiet"]
+
+
+def test_kill_9_then_the_same_command(tmp_path: Path) -> None:
+    """A real process, really killed in the middle, twice: final weights bit-identical to an uninterrupted run."""
+    subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    cut = [*COMMAND, "--out", str(tmp_path / "cut")]
+    for _ in range(2):
+        process = subprocess.Popen(cut, stdout=subprocess.DEVNULL)
+        begun, seen = time.monotonic(), {f: f.stat().st_mtime_ns for f in tmp_path.glob("cut/*/checkpoint.safetensors")}
+        while time.monotonic() - begun < 60 and process.poll() is None:
+            files_now = {f: f.stat().st_mtime_ns for f in tmp_path.glob("cut/*/checkpoint.safetensors")}
+            if files_now and files_now != seen:
+                break
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        for run in find_runs(tmp_path / "cut"):
+            assert run.status in ("new", "partial")
+    subprocess.run(cut, check=True, capture_output=True)
+    whole = sorted((tmp_path / "whole").glob("*/*.*"))
+    assert len(whole) == 6
+    for file in whole:
+        if file.name != "run.json":
+            assert file.read_bytes() == (tmp_path / "cut" / file.parent.name / file.name).read_bytes()
+
+
+def test_train_specs_keeps_order_and_duplicates(toy: FactorData) -> None:
+    from unbraid.nets.mlp import mlp
+    from unbraid.spec import RunSpec
+
+    a, b = (RunSpec(VAE(), "toy", s, 2, 8, 1e-3, 3, "mlp", "gaussian") for s in (0, 1))
+    runs = train_specs([b, a, b], toy, mlp, quiet=True)
+    assert [run.spec for run in runs] == [b, a, b]
