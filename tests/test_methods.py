@@ -32,7 +32,7 @@ def stack(methods: list[Method], data: FactorData, seeds: list[int], rates: list
     specs = [
         RunSpec(m, data.name, s, 100, 16, r, 4, net, likelihood) for m, s, r in zip(methods, seeds, rates, strict=True)
     ]
-    return Stack(specs, data, builder, vmapped)
+    return Stack(specs, data, builder, vmapped=vmapped)
 
 
 def varied(name: str, n: int) -> list[Method]:
@@ -328,7 +328,7 @@ def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
     main, critic = s.segments
     assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
     assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))
-    assert critic.stop - critic.start == sum(p.numel() for n, p in s.trainee.net.named_parameters() if "critic" in n)
+    assert critic.stop - critic.start == sum(p.numel() for n, p in s.trainees[0].net.named_parameters() if "critic" in n)
 
 
 @pytest.mark.parametrize(

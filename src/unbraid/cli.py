@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         """Parse, and refuse leftovers by name."""
         parsed, left = self.parse_known_args(arguments)
         if left:
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
             if left[0].startswith("-"):
                 raise Refusal(unknown(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
             raise Refusal(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")

@@ -61,8 +61,8 @@ class Noise:
         u, v = self.uniform(*shape), self.uniform(*shape)
         return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
 
-    def integers(self, high: int, *shape: int) -> Tensor:
-        """Int64 uniform on 0 .. high - 1, for high up to 2^31 (bias below high / 2^32)."""
+    def integers(self, high: int | Tensor, *shape: int) -> Tensor:
+        """Int64 uniform on 0 .. high - 1, for high up to 2^31 (bias below high / 2^32); `high` broadcasts."""
         return (_shift(self._words(shape), 32) * high) >> 32
 
     def shuffle(self, z: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """A safetensors file, atomically; the facts are one JSON entry, so that equal content gives equal bytes."""
-    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(facts, sort_keys=True)}))
+    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(facts)}))
 
 
 def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from unbraid import data as datasets
 from unbraid.data.base import FactorData
+from unbraid.engine.precision import fastest
 from unbraid.engine.stack import Divergence, Stack
 from unbraid.errors import Refusal
 from unbraid.files import locked, make_folder
 from unbraid.methods import Method
-from unbraid.nets.build import build_net, name_net
+from unbraid.nets.build import build_net, check_net, name_net
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.progress import Report, progress
 from unbraid.run import Run, load_weights, open_run
@@ -40,6 +42,15 @@ class Berth:
     step: int = 0
     log: Log = field(default_factory=list)
     divergence: Divergence | None = None
+    trained: bool = False
+
+    @classmethod
+    def of(cls, spec: RunSpec, out: Path | None) -> Berth:
+        """A place for a spec, at the step its folder left it."""
+        folder = None if out is None else RunDir.create(out, spec)
+        status = "new" if folder is None else folder.status
+        step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
+        return cls(spec, folder, step, trained=status in ("done", "diverged"))
 
 
 def load_data(data: str | FactorData, device: str | torch.device = "cpu", quiet: bool = False) -> FactorData:
@@ -49,6 +60,36 @@ def load_data(data: str | FactorData, device: str | torch.device = "cpu", quiet:
     with ExitStack() as stack:
         report = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
         return datasets.load(data, device=device, progress=report and (lambda part: report(100 * part)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What data and device decide where the user has not: the study's network and Bernoulli pixels for images, an MLP
+    and a Gaussian for vectors, and the fastest precision."""
+
+    data: FactorData
+    net: str
+    builder: PairBuilder
+    likelihood: str
+    precision: str
+
+    @classmethod
+    def of(
+        cls,
+        data: FactorData,
+        net: str | PairBuilder | Pair | None = None,
+        likelihood: str | None = None,
+        precision: str | None = None,
+    ) -> Choice:
+        images = len(data.shape) == 3
+        name, builder = name_net(net or ("locatello" if images else "mlp"))
+        likelihood = likelihood or ("bernoulli" if images else "gaussian")
+        return cls(data, name, builder, likelihood, precision or (fastest(data.device) if images else "fp32"))
+
+    def spec(self, method: Method, **settings: Any) -> RunSpec:
+        """The spec of one run."""
+        chosen = {"net": self.net, "likelihood": self.likelihood, "precision": self.precision}
+        return RunSpec(method, self.data.name, **settings, **chosen)
 
 
 def train(
@@ -62,6 +103,7 @@ def train(
     latents: int = 10,
     net: str | PairBuilder | Pair | None = None,
     likelihood: str | None = None,
+    precision: str | None = None,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
     add: bool = False,
@@ -71,7 +113,7 @@ def train(
     """Train every combination of methods, learning rates and seeds; with `out`, keep them there and resume.
 
     `net` and `likelihood` default to the study's network and Bernoulli pixels for images, an MLP and a Gaussian for
-    vectors. Returns the runs in the order of the arguments, diverged ones included (see `Run.divergence`).
+    vectors, `precision` to the fastest the device has. Returns the runs in the order of the arguments, diverged ones included (see `Run.divergence`).
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.BetaVAE(beta=4.0), data="toy", seeds=range(2), steps=20, quiet=True)
@@ -79,19 +121,15 @@ def train(
     torch.Size([3, 10])
     """
     source = load_data(data, device, quiet)
-    images = len(source.shape) == 3
-    name, builder = name_net(net or ("locatello" if images else "mlp"))
+    choice = Choice.of(source, net, likelihood, precision)
     specs = [
-        RunSpec(m, source.name, seed, steps, batch, rate, latents, name, likelihood or DEFAULT_LIKELIHOOD[images])
+        choice.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
         for m in ([method] if isinstance(method, Method) else method)
         for rate in ([learning_rate] if isinstance(learning_rate, int | float) else learning_rate)
         for seed in seeds
     ]
     folder = None if out is None else Path(out)
-    return train_specs(specs, source, builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet)
-
-
-DEFAULT_LIKELIHOOD = {True: "bernoulli", False: "gaussian"}  # of images, of vectors
+    return train_specs(specs, source, choice.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet)
 
 
 def train_specs(
@@ -106,18 +144,20 @@ def train_specs(
 ) -> list[Run]:
     """Train specs on one dataset in as few stacks as they allow; runs already trained are only loaded."""
     unique = {spec.id: spec for spec in specs}
+    for spec in {spec.stack_key(): spec for spec in specs}.values():
+        check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
     with ExitStack() as held:
         if out is not None:
             make_folder(out)
             held.enter_context(locked(out))
             refuse_strangers(out, set() if add else set(unique))
-        berths = [Berth(spec, out and RunDir.create(out, spec)) for spec in unique.values()]
-        ready = [b for b in berths if b.folder is not None and b.folder.status in ("done", "diverged")]
-        runs = {b.spec.id: open_run(b.folder, data, builder) for b in ready if b.folder is not None}
-        waiting = [b for b in berths if b.spec.id not in runs]
-        report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting))) if not quiet else None
-        for stack, aboard in boarded(waiting, data, builder):
-            train_stack(stack, aboard, Watch(waiting, report, checkpoint_seconds))
+        berths = [Berth.of(spec, out) for spec in unique.values()]
+        runs = {b.spec.id: open_run(b.folder, data, builder) for b in berths if b.trained and b.folder is not None}
+        waiting = [b for b in berths if not b.trained]
+        report = None if quiet else held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
+        watch = Watch(waiting, report, checkpoint_seconds)
+        for stack, aboard in boarded(berths, data, builder):
+            train_stack(stack, aboard, watch)
             runs.update({b.spec.id: landed(stack, i, b, data, builder) for i, b in enumerate(aboard)})
     return [runs[spec.id] for spec in specs]
 
@@ -132,25 +172,26 @@ def refuse_strangers(out: Path, wanted: set[str]) -> None:
         )
 
 
-def boarded(waiting: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[tuple[Stack, list[Berth]]]:
-    """Stacks of compatible runs at the same step, each loaded only when its turn comes."""
-    for berth in waiting:
-        if berth.folder is not None and berth.folder.status == "partial":
-            berth.step = berth.folder.checkpoint_step()
+def boarded(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[tuple[Stack, list[Berth]]]:
+    """Stacks of compatible runs, each loaded only when its turn comes; runs already trained stay behind.
 
-    def together(berth: Berth) -> tuple[str, int]:
-        return berth.spec.stack_key(), berth.step
-
-    for _, group in groupby(sorted(waiting, key=together), together):
+    Who rides with whom, and so on how many threads, follows from the specs alone: the same command gives the same
+    arithmetic however often it was interrupted, even if that left runs of one stack at different steps.
+    """
+    for _, group in groupby(sorted(berths, key=lambda b: b.spec.stack_key()), lambda b: b.spec.stack_key()):
         members = list(group)
         for i in range(0, len(members), STACK):
-            aboard = members[i : i + STACK]
-            yield load_stack(aboard, data, builder), aboard
+            planned = members[i : i + STACK]
+            threads = min(torch.get_num_threads(), len(planned))
+            waiting = sorted((b for b in planned if not b.trained), key=lambda b: b.step)
+            for _, level in groupby(waiting, lambda b: b.step):
+                aboard = list(level)
+                yield load_stack(aboard, data, builder, threads), aboard
 
 
-def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Stack:
+def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, threads: int) -> Stack:
     """A stack as its checkpoints left it, or at step 0."""
-    stack = Stack([berth.spec for berth in berths], data, builder)
+    stack = Stack([berth.spec for berth in berths], data, builder, threads=threads)
     stack.step = berths[0].step
     for i, berth in enumerate(berths):
         if berth.step and berth.folder is not None:

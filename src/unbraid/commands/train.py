@@ -17,11 +17,11 @@ from unbraid.cli import Parser
 from unbraid.commands.tables import table
 from unbraid.errors import Refusal, unknown
 from unbraid.methods import METHODS, Method
-from unbraid.nets.build import NETS, name_net
+from unbraid.nets.build import NETS
 from unbraid.run import Run
 from unbraid.spec import RunSpec, method_class
 from unbraid.sweep import integers, numbers, words
-from unbraid.training import CHECKPOINT_SECONDS, DEFAULT_LIKELIHOOD, load_data, train_specs
+from unbraid.training import CHECKPOINT_SECONDS, Choice, load_data, train_specs
 
 SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
 
@@ -65,6 +65,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     shared.add_argument("--data", default="sprites", help=f"{', '.join(datasets.DATASETS)} [sprites]")
     shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
     shared.add_argument("--likelihood", choices=("bernoulli", "gaussian"), help="[bernoulli; gaussian for vectors]")
+    shared.add_argument("--precision", choices=("fp32", "bf16"), help="of convolutions [the fastest here]")
     place = parser.add_argument_group("where and how")
     place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")
     place.add_argument("--add", action="store_true", help="allow other runs in that folder")
@@ -81,13 +82,11 @@ def methods(cls: type[Method], options: argparse.Namespace) -> list[Method]:
             itertools.product(*(getattr(options, name) for name in names))]  # fmt: skip
 
 
-def specs(cls: type[Method], options: argparse.Namespace, net: str, likelihood: str) -> list[RunSpec]:
+def specs(cls: type[Method], options: argparse.Namespace, choice: Choice) -> list[RunSpec]:
     """Every combination of methods, run settings and seeds."""
-    axes = [methods(cls, options), *(getattr(options, flag) for flag in SPEC_FLAGS), options.seed]
-    return [
-        RunSpec(m, options.data, seed, *settings, net=net, likelihood=likelihood)
-        for m, *settings, seed in itertools.product(*axes)
-    ]
+    names = [*SPEC_FLAGS, "seed"]
+    axes = itertools.product(methods(cls, options), *(getattr(options, name) for name in names))
+    return [choice.spec(m, **dict(zip(names, values, strict=True))) for m, *values in axes]
 
 
 def main(make: type[Parser], arguments: Sequence[str]) -> None:
@@ -104,11 +103,9 @@ def main(make: type[Parser], arguments: Sequence[str]) -> None:
         raise Refusal(unknown("dataset", options.data, datasets.DATASETS))
     check_device(options.device)
     data = load_data(options.data, options.device, options.quiet)
-    images = len(data.shape) == 3
-    net, builder = name_net(options.net or ("locatello" if images else "mlp"))
-    wanted = specs(cls, options, net, options.likelihood or DEFAULT_LIKELIHOOD[images])
+    choice = Choice.of(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
-        wanted, data, builder, options.out, add=options.add,
+        specs(cls, options, choice), data, choice.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet,
     )  # fmt: skip
     show(runs, options.out)

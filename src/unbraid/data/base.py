@@ -36,6 +36,7 @@ class FactorData(ABC):
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...], table: Tensor
     ) -> None:
         self.name, self.names, self.sizes, self.shape, self.table = name, names, sizes, shape, table
+        self.grid = torch.tensor([self.sizes, self.strides], device=table.device)
 
     @property
     def device(self) -> torch.device:
@@ -79,12 +80,12 @@ class FactorData(ABC):
 
     def draw(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         """The indices of n examples drawn independently and uniformly, factor by factor."""
-        return self._index(torch.stack([noise.integers(size, n) for size in self.sizes], -1))
+        return (noise.integers(self.grid[0], n, len(self.sizes)) * self.grid[1]).sum(-1)
 
     def to(self, device: str | torch.device) -> FactorData:
         """The same data on another device; a table that is already there is shared, not copied."""
         moved = copy.copy(self)
-        moved.table = self.table.to(device)
+        moved.table, moved.grid = self.table.to(device), self.grid.to(device)
         return moved
 
     def _factors(self, index: Tensor) -> Tensor:

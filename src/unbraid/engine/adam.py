@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,7 +20,7 @@ def adam_step(
     beta2: float = 0.999,
     epsilon: float = 1e-8,
 ) -> None:
-    r"""One update in place, the t-th (from 1).
+    r"""One update in place, the t-th (from 1). The gradient's memory is used up, so that nothing is allocated.
 
     .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
               \theta \leftarrow \theta - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
@@ -28,5 +29,5 @@ def adam_step(
     """
     moment1.lerp_(grad, 1 - beta1)
     moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    denominator = moment2.sqrt().div_(math.sqrt(1 - beta2**t)).add_(epsilon)
-    row.addcdiv_(moment1 * (learning_rate / (1 - beta1**t)), denominator, value=-1)
+    step = torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
+    row.addcdiv_(moment1, step, value=-1)  # a learning rate of 0 divides by infinity: nothing moves

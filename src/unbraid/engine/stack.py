@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,14 +17,19 @@ from torch.func import functional_call, vmap
 from unbraid.data.base import FactorData
 from unbraid.data.sampling import SAMPLERS
 from unbraid.engine.adam import adam_step
-from unbraid.engine.memory import keep_freed_memory
 from unbraid.methods.base import Adam, Batch, Method
-from unbraid.nets.build import build_net, check_net
+from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.spec import RunSpec
 
 DATA, OBJECTIVE = 0, 1  # noise streams
+
+
+@functools.cache
+def workers(n: int) -> ThreadPoolExecutor:
+    """Threads that each compute on one core."""
+    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,))
 
 
 class Trainee(nn.Module):
@@ -98,18 +105,24 @@ class Stack:
     own gradient, and a row that is no longer finite is set aside without touching the others.
     """
 
-    def __init__(self, specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder, vmapped: bool | None = None):
-        if data.device.type == "cpu":
-            keep_freed_memory()
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        data: FactorData,
+        builder: PairBuilder,
+        *,
+        vmapped: bool | None = None,
+        threads: int = 1,
+    ) -> None:
         nets = [build_net(spec, data.shape, builder) for spec in specs]
-        check_net(nets[0], data.shape, specs[0].latents)
         device = data.device
         self.specs, self.data, self.method = list(specs), data, specs[0].method
         self.vmapped = device.type != "cpu" if vmapped is None else vmapped
-        self.trainee = Trainee(nets[0]).to(device)
+        self.threads = threads
+        self.trainees = [Trainee(net).to(device) for net in nets]  # one each, since functional_call borrows the module
         self.layout = Layout.of(nets[0])
         self.rows = torch.stack([self.layout.flatten(net) for net in nets]).to(device)
-        self.moment1, self.moment2 = torch.zeros_like(self.rows), torch.zeros_like(self.rows)
+        self.moment1, self.moment2, self.grad = (torch.zeros_like(self.rows) for _ in range(3))
         self.buffers = {
             name: torch.stack([dict(net.named_buffers())[name] for net in nets]).to(device)
             for name, _ in nets[0].named_buffers()
@@ -132,7 +145,13 @@ class Stack:
         return len(self.specs)
 
     def objective(
-        self, row: Tensor, buffers: dict[str, Tensor], hypers: dict[str, Tensor], seed: Tensor, step: Tensor
+        self,
+        row: Tensor,
+        buffers: dict[str, Tensor],
+        hypers: dict[str, Tensor],
+        seed: Tensor,
+        step: Tensor,
+        member: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """The loss of one run at one step, and (loss, *terms) to log."""
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
@@ -140,7 +159,7 @@ class Stack:
         batch = Batch(self.data.batch(index), len(self.data))
         state = {f"net.{name}": value for name, value in {**self.layout.unflatten(row), **buffers}.items()}
         loss, logs = functional_call(
-            self.trainee, state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(row.dtype))
+            self.trainees[member], state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(row.dtype))
         )
         self.terms = ["loss", *logs]
         return loss, torch.stack([loss, *logs.values()]).detach()
@@ -154,19 +173,21 @@ class Stack:
         return values, grad
 
     def _gradients_in_turn(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, one run after another through ordinary kernels: faster on a CPU. Runs set aside cost nothing."""
-        values, grads = [], []
-        for i, alive in enumerate(self.alive.tolist()):
-            if not alive:
-                values.append(self.last[i])
-                grads.append(torch.zeros_like(self.rows[i]))
-                continue
-            row = self.rows[i].detach().requires_grad_()
-            member = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
-            loss, terms = self.objective(row, *member, self.seeds[i], step)
-            values.append(terms)
-            grads.append(torch.autograd.grad(loss, row)[0])
-        return torch.stack(values), torch.stack(grads)
+        """The same through ordinary kernels, which are faster on a CPU: one run after another with all cores, or with
+        `threads` several at once with a core each. Runs set aside cost nothing."""
+        members = self.alive.nonzero().flatten().tolist()
+        each = workers(self.threads).map if self.threads > 1 else map
+        found = dict(zip(members, each(self._gradient, members, [step] * len(members)), strict=True))
+        values = [found[i] if i in found else self.last[i] for i in range(len(self))]
+        return torch.stack(values), self.grad
+
+    def _gradient(self, i: int, step: Tensor) -> Tensor:
+        """The values of one run; its gradient goes into its row of `grad`."""
+        row = self.rows[i].detach().requires_grad_()
+        buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
+        loss, values = self.objective(row, buffers, hypers, self.seeds[i], step, i)
+        self.grad[i] = torch.autograd.grad(loss, row)[0]
+        return values
 
     def advance(self) -> None:
         """One optimiser step of every run that is still finite."""

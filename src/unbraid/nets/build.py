@@ -8,6 +8,7 @@ import hashlib
 import torch
 from torch import nn
 
+from unbraid.engine.layers import Conv, ConvTranspose
 from unbraid.errors import unknown
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import mlp
@@ -53,7 +54,11 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         encoder, decoder = builder(shape, spec.latents)
-        return spec.method.extend(VAENet(encoder, decoder, spec.likelihood), spec.latents)
+        net = spec.method.extend(VAENet(encoder, decoder, spec.likelihood), spec.latents)
+    for layer in net.modules():
+        if isinstance(layer, Conv | ConvTranspose):
+            layer.half = spec.precision == "bf16"
+    return net
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from unbraid.engine.layers import Conv, ConvTranspose
+from unbraid.engine.layers import Conv, ConvTranspose, Flatten
 
 SIZES = (16, 32, 64, 128, 256)
 FLOOR = 4  # every encoder ends on 4x4 pixels
@@ -24,9 +24,9 @@ def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidd
     layers: list[nn.Module] = []
     previous = shape[0]
     for width, kernel in zip(widths, kernels, strict=True):
-        layers += [Conv(previous, width, kernel), nn.ReLU()]
+        layers += [Conv(previous, width, kernel), nn.ReLU(inplace=True)]
         previous = width
-    layers.append(nn.Flatten())
+    layers.append(Flatten())
     return nn.Sequential(*layers, *_dense([previous * FLOOR**2, *hidden]), nn.Linear(hidden[-1], out))
 
 
@@ -34,13 +34,13 @@ def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
     flat = widths[0] * FLOOR**2
     layers = [*_dense([latents, *hidden, flat]), nn.Unflatten(1, (widths[0], FLOOR, FLOOR))]
     for previous, width in zip(widths, widths[1:], strict=False):
-        layers += [ConvTranspose(previous, width, 4), nn.ReLU()]
+        layers += [ConvTranspose(previous, width, 4), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
 def _dense(widths: list[int]) -> list[nn.Module]:
     pairs = zip(widths, widths[1:], strict=False)
-    return [layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU())]
+    return [layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
 
 
 def glorot(net: nn.Module) -> nn.Module:

@@ -1,0 +1,154 @@
+"""One training step on the CPU, ours against pythae's, alternating in one process.
+
+Both train a beta-VAE on the same 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels
+and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step of
+each; the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import describe
+from pythae.data.datasets import DatasetOutput
+from pythae.models import BetaVAE as PythaeBetaVAE
+from pythae.models import BetaVAEConfig
+from pythae.models.base.base_utils import ModelOutput
+from pythae.models.nn import BaseDecoder, BaseEncoder
+from torch import Tensor, nn
+
+from unbraid import data as datasets
+from unbraid.engine.layers import Conv, ConvTranspose
+from unbraid.engine.stack import Stack
+from unbraid.methods import BetaVAE
+from unbraid.nets.build import NETS
+from unbraid.spec import RunSpec
+
+BETA, BATCH, LATENTS, RATE = 4.0, 64, 10, 1e-4
+SHAPE = (1, 64, 64)
+
+
+def plain(net: nn.Module) -> nn.Sequential:
+    """The same layers as PyTorch's own classes."""
+    layers: list[nn.Module] = []
+    for layer in net.children():
+        if isinstance(layer, Conv):
+            options = (layer.in_channels, layer.out_channels, layer.kernel_size[0], 2, layer.padding[0])
+            layers.append(nn.Conv2d(*options))
+        elif isinstance(layer, ConvTranspose):
+            layers.append(nn.ConvTranspose2d(layer.in_channels, layer.out_channels, 4, 2, 1))
+        else:
+            layers.append(layer)
+    return nn.Sequential(*layers)
+
+
+class Encoder(BaseEncoder):
+    """A study encoder in pythae's dress: trunk and two linear heads."""
+
+    def __init__(self, trunk: nn.Sequential) -> None:
+        super().__init__()
+        head = trunk[-1]
+        assert isinstance(head, nn.Linear)
+        self.trunk = trunk[:-1]
+        self.mean, self.logvar = (nn.Linear(head.in_features, LATENTS) for _ in range(2))
+
+    def forward(self, x: Tensor) -> ModelOutput:
+        h = self.trunk(x)
+        return ModelOutput(embedding=self.mean(h), log_covariance=self.logvar(h))
+
+
+class Decoder(BaseDecoder):
+    """A study decoder in pythae's dress: pixel probabilities."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, z: Tensor) -> ModelOutput:
+        return ModelOutput(reconstruction=torch.sigmoid(self.layers(z)))
+
+
+def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
+    """A step of pythae's beta-VAE."""
+    torch.manual_seed(0)
+    config = BetaVAEConfig(input_dim=SHAPE, latent_dim=LATENTS, beta=BETA, reconstruction_loss="bce")
+    encoder, decoder = NETS[net](SHAPE, LATENTS)
+    model = PythaeBetaVAE(config, encoder=Encoder(plain(encoder)), decoder=Decoder(plain(decoder)))
+    model.train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    inputs = DatasetOutput(data=x)
+
+    def step() -> float:
+        loss = model(inputs).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return float(loss.detach())
+
+    return step
+
+
+def our_step(net: str, data: datasets.FactorData, precision: str, runs: int = 1) -> Callable[[], float]:
+    """A step of a stack of our beta-VAEs: drawing and unpacking images included."""
+    specs = [
+        RunSpec(BetaVAE(beta=BETA), "dsprites", seed, 10, BATCH, RATE, LATENTS, net, precision=precision)
+        for seed in range(runs)
+    ]
+    stack = Stack(specs, data, NETS[net], threads=min(runs, torch.get_num_threads()))
+
+    def step() -> float:
+        stack.advance()
+        return float(stack.last[:, 0].mean())
+
+    return step
+
+
+def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every step, one of each a round, after five rounds of warming up."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for i in range(rounds + 5):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            step()
+            if i >= 5:
+                seconds[name].append(time.perf_counter() - begun)
+    return seconds
+
+
+def measure(net: str, data: datasets.FactorData, rounds: int, stack: int) -> dict[str, Any]:
+    """Medians and ratios for one network."""
+    x = data.batch(torch.linspace(0, len(data) - 1, BATCH).long())
+    steps = {"pythae": pythae_step(net, x)}
+    for precision in ("fp32", "bf16"):
+        steps[f"unbraid {precision}"] = our_step(net, data, precision)
+        steps[f"unbraid {precision}, {stack} runs"] = our_step(net, data, precision, stack)
+    seconds = alternate(steps, rounds)
+    medians = {n: statistics.median(values) / (stack if n.endswith("runs") else 1) for n, values in seconds.items()}
+    ratios = {name: value / medians["pythae"] for name, value in medians.items()}
+    for name, value in medians.items():
+        print(f"{net:<10} {name:<22} {1e3 * value:7.1f} ms a model-step   {ratios[name]:.2f} of pythae")
+    return {"ms": {name: round(1e3 * value, 2) for name, value in medians.items()}, "ratio": ratios}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--stack", type=int, default=4, help="runs of the stacked measurement")
+    options = parser.parse_args()
+    data = datasets.load("dsprites")
+    results = {net: measure(net, data, options.rounds, options.stack) for net in ("locatello", "burgess")}
+    path = Path(__file__).parent / "results" / "bench_train.json"
+    content = {**describe(), "threads": torch.get_num_threads(), "rounds": options.rounds, "step": results}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
