@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import describe
 from scipy.stats import permutation_test, ttest_ind
 
 import unbraid as ub
+from machine import describe
 from unbraid.metrics import HEADLINE
 from unbraid.scoring import Protocol
 

@@ -1,8 +1,8 @@
 """One training step on the CPU, ours against pythae's, alternating in one process.
 
 Both train a beta-VAE on the same 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels
-and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step of
-each; the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
+and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step
+of each; the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import describe
 from pythae.data.datasets import DatasetOutput
 from pythae.models import BetaVAE as PythaeBetaVAE
 from pythae.models import BetaVAEConfig
@@ -24,8 +23,10 @@ from pythae.models.base.base_utils import ModelOutput
 from pythae.models.nn import BaseDecoder, BaseEncoder
 from torch import Tensor, nn
 
+from machine import describe
 from unbraid import data as datasets
 from unbraid.engine.layers import Conv, ConvTranspose
+from unbraid.engine.precision import Precision
 from unbraid.engine.stack import Stack
 from unbraid.methods import BetaVAE
 from unbraid.nets.build import NETS
@@ -95,7 +96,7 @@ def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
     return step
 
 
-def our_step(net: str, data: datasets.FactorData, precision: str, runs: int = 1) -> Callable[[], float]:
+def our_step(net: str, data: datasets.FactorData, precision: Precision, runs: int = 1) -> Callable[[], float]:
     """A step of a stack of our beta-VAEs: drawing and unpacking images included."""
     specs = [
         RunSpec(BetaVAE(beta=BETA), "dsprites", seed, 10, BATCH, RATE, LATENTS, net, precision=precision)
@@ -126,7 +127,8 @@ def measure(net: str, data: datasets.FactorData, rounds: int, stack: int) -> dic
     """Medians and ratios for one network."""
     x = data.batch(torch.linspace(0, len(data) - 1, BATCH).long())
     steps = {"pythae": pythae_step(net, x)}
-    for precision in ("fp32", "bf16"):
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    for precision in precisions:
         steps[f"unbraid {precision}"] = our_step(net, data, precision)
         steps[f"unbraid {precision}, {stack} runs"] = our_step(net, data, precision, stack)
     seconds = alternate(steps, rounds)

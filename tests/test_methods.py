@@ -8,13 +8,13 @@ import math
 
 import pytest
 import torch
-from oracles import methods as oracle
 from torch import Tensor
 
+from oracles import methods as oracle
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.engine.stack import Stack
-from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, DIPVAEI, DIPVAEII, FactorVAE, Method
+from unbraid.methods import DIPVAEI, DIPVAEII, METHODS, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, Method
 from unbraid.methods.base import Batch
 from unbraid.methods.beta_tcvae import stratified, total_correlation, weighted
 from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
@@ -26,7 +26,9 @@ from unbraid.spec import RunSpec
 NAMES = list(METHODS)
 
 
-def stack(methods: list[Method], data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False) -> Stack:
+def stack(
+    methods: list[Method], data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False
+) -> Stack:
     net, builder = name_net("locatello" if len(data.shape) == 3 else "mlp")
     likelihood = "bernoulli" if len(data.shape) == 3 else "gaussian"
     specs = [
@@ -238,7 +240,9 @@ def test_stratified_estimate_is_near_the_truth() -> None:
     g = torch.Generator().manual_seed(3)
     n, b = 1000, 64
     mean = torch.randn(n, 1, generator=g, dtype=torch.float64) @ torch.ones(1, 2, dtype=torch.float64)
-    q = Gaussian(mean + 0.6 * torch.randn(n, 2, generator=g, dtype=torch.float64), torch.full((n, 2), math.log(0.3)).double())
+    q = Gaussian(
+        mean + 0.6 * torch.randn(n, 2, generator=g, dtype=torch.float64), torch.full((n, 2), math.log(0.3)).double()
+    )
     z = q.mean + math.sqrt(0.3) * torch.randn(n, 2, generator=g, dtype=torch.float64)
     exact = total_correlation(q, z, torch.full((n, n), -math.log(n), dtype=torch.float64))
     estimates = {stratified: 0.0, weighted: 0.0}
@@ -328,7 +332,9 @@ def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
     main, critic = s.segments
     assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
     assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))
-    assert critic.stop - critic.start == sum(p.numel() for n, p in s.trainees[0].net.named_parameters() if "critic" in n)
+    assert critic.stop - critic.start == sum(
+        p.numel() for n, p in s.trainees[0].net.named_parameters() if "critic" in n
+    )
 
 
 @pytest.mark.parametrize(
@@ -343,7 +349,10 @@ def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
         (lambda: RunSpec(VAE(), "toy", batch=1), r"must be finite and >= 2"),
         (lambda: RunSpec("vae", "toy"), r"must be a Method"),
         (lambda: RunSpec.from_dict({"method": {"name": "beta_vea"}, "data": "toy"}), r"Did you mean 'beta_vae'"),
-        (lambda: RunSpec.from_dict({"method": {"name": "vae", "beta": 1}, "data": "toy"}), r"Unknown field of VAE 'beta'"),
+        (
+            lambda: RunSpec.from_dict({"method": {"name": "vae", "beta": 1}, "data": "toy"}),
+            r"Unknown field of VAE 'beta'",
+        ),
         (lambda: RunSpec.from_dict({"method": {"name": "vae"}, "data": "toy", "step": 3}), r"Did you mean 'steps'"),
     ],
 )
@@ -356,5 +365,9 @@ def test_ids() -> None:
     """Equal specs have equal ids whatever numeric type they were typed in; any change changes the id."""
     spec = RunSpec(BetaVAE(beta=4), "sprites")
     assert spec.id == RunSpec(BetaVAE(beta=4.0), "sprites").id
-    others = [RunSpec(BetaVAE(beta=4.5), "sprites"), RunSpec(BetaVAE(beta=4), "toy"), RunSpec(BetaVAE(beta=4), "sprites", 1)]
+    others = [
+        RunSpec(BetaVAE(beta=4.5), "sprites"),
+        RunSpec(BetaVAE(beta=4), "toy"),
+        RunSpec(BetaVAE(beta=4), "sprites", 1),
+    ]
     assert len({spec.id, *(other.id for other in others)}) == 4

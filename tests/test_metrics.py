@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from oracles import metrics as oracle
 
+from oracles import metrics as oracle
 from unbraid.metrics import HEADLINE, METRICS, WHOLE_TABLE
 from unbraid.metrics.factor_vae import accuracy, interventions, votes
 from unbraid.metrics.information import discretise, entropy, mutual_information
@@ -153,7 +153,7 @@ def test_in_range(name: str, case: str) -> None:
     json.dumps(scores, allow_nan=False)
 
 
-@pytest.mark.parametrize("name, law", [(name, law) for name in METRICS for law in TOLERANCES[name]])
+@pytest.mark.parametrize(("name", "law"), [(name, law) for name in METRICS for law in TOLERANCES[name]])
 def test_invariant(name: str, law: str) -> None:
     before, after = score(name, NOISY, GRID), score(name, *MAPS[law](NOISY, GRID))
     for key in before.keys() - (SCALED if law == "affine" else {}):
@@ -342,7 +342,7 @@ UNLABELLED = ("vector of codes", "stack of codes", "one row", "no columns", "nan
 
 
 @pytest.mark.parametrize(
-    "name, what",
+    ("name", "what"),
     [(name, what) for name in METRICS for what in REFUSED if "factors" in takes(name) or what in UNLABELLED],
 )
 def test_refuses(name: str, what: str) -> None:
@@ -381,7 +381,7 @@ def test_factor_vae_refuses_a_value_seen_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, option, low",
+    ("name", "option", "low"),
     [
         *((name, "bins", 1) for name in ("mig", "modularity", "unsupervised")),
         *(("factor_vae", option, low) for option, low in {"batch": 2, "train": 1, "test": 1, "prune": 0}.items()),

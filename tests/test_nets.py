@@ -112,7 +112,9 @@ def test_own_function_trains_with_its_buffers(toy: FactorData) -> None:
         alone.advance()
     torch.testing.assert_close(together.rows[1], alone.rows[0], rtol=0, atol=0)
     assert together.weights(0)["encoder.1.num_batches_tracked"] == 3
-    torch.testing.assert_close(together.weights(1)["encoder.1.running_mean"], alone.weights(0)["encoder.1.running_mean"])
+    torch.testing.assert_close(
+        together.weights(1)["encoder.1.running_mean"], alone.weights(0)["encoder.1.running_mean"]
+    )
     assert together.weights(0)["encoder.1.running_mean"].abs().sum() > 0
 
 

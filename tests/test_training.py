@@ -18,14 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unbraid as ub
-from unbraid import files, training
+from unbraid import execute, files, training
 from unbraid.data.base import FactorData
 from unbraid.engine.adam import adam_step
 from unbraid.engine.stack import Stack
 from unbraid.errors import Refusal
-from unbraid.methods import METHODS, VAE, BetaVAE
+from unbraid.execute import Berth, convoys
+from unbraid.methods import METHODS, VAE, Adam, BetaVAE
 from unbraid.store import find_runs
-from unbraid.training import boarded, train, train_specs
+from unbraid.training import train, train_specs
 
 
 @given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
@@ -39,7 +40,9 @@ def test_adam_equals_torchs(seed: int, beta1: float, beta2: float) -> None:
     optimisers = [torch.optim.Adam([p], lr=r, betas=(beta1, beta2)) for p, r in zip(theirs, rates, strict=True)]
     for t in range(1, 6):
         grad = torch.randn(3, 5, generator=g, dtype=torch.float64)
-        adam_step(mine[0], grad.clone(), mine[1], mine[2], torch.tensor(rates).double()[:, None], t, beta1, beta2)
+        adam_step(
+            mine[0], grad.clone(), mine[1], mine[2], torch.tensor(rates).double()[:, None], t, Adam(0.0, beta1, beta2)
+        )
         for p, gi, optimiser in zip(theirs, grad, optimisers, strict=True):
             p.grad = gi
             optimiser.step()
@@ -80,7 +83,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_resume_equals_uninterrupted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Die between log lines, with a checkpoint at every step: weights, log and moments end bit for bit the same."""
-    monkeypatch.setattr(training, "LOG_LINES", 4)
+    monkeypatch.setattr(execute, "LOG_LINES", 4)
     whole = quick(tmp_path / "whole", METHODS[name](), seeds=[0, 1])
     with monkeypatch.context() as patch, pytest.raises(Killed):
         die_at(patch, 7)
@@ -124,7 +127,7 @@ def test_a_sweep_may_grow(tmp_path: Path) -> None:
 
 def test_other_runs_are_refused_unless_added(tmp_path: Path) -> None:
     quick(tmp_path, BetaVAE(beta=2.0))
-    with pytest.raises(Refusal, match="holds 1 other run.*--add"):
+    with pytest.raises(Refusal, match=r"holds 1 other run.*--add"):
         quick(tmp_path, BetaVAE(beta=3.0))
     assert len(find_runs(tmp_path)) == 1
     quick(tmp_path, BetaVAE(beta=3.0), add=True)
@@ -159,10 +162,10 @@ def test_zero_steps_is_the_initialisation(toy: FactorData) -> None:
 
 
 def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "LOG_LINES", 4)
+    monkeypatch.setattr(execute, "LOG_LINES", 4)
     (run,) = quick()
     assert [line["step"] for line in run.log] == [3, 6, 9, 12]
-    monkeypatch.setattr(training, "LOG_LINES", 12)
+    monkeypatch.setattr(execute, "LOG_LINES", 12)
     (fine,) = quick()
     for i, line in enumerate(run.log):
         parts = fine.log[3 * i : 3 * i + 3]
@@ -187,7 +190,7 @@ def test_divergence_is_kept_and_reported(tmp_path: Path) -> None:
 
 
 def test_all_diverged_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "LOG_LINES", 10_000)
+    monkeypatch.setattr(execute, "LOG_LINES", 10_000)
     taken = []
     advance = Stack.advance
     monkeypatch.setattr(Stack, "advance", lambda self: (taken.append(1), advance(self)))
@@ -218,7 +221,7 @@ def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
     real = os.fsync
 
     def full(descriptor: int) -> None:
-        if name in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if name in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
@@ -268,15 +271,28 @@ def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
 def test_stacks_hold_only_what_fits_together(toy: FactorData) -> None:
     from unbraid.nets.mlp import mlp
     from unbraid.spec import RunSpec
-    from unbraid.training import Berth
 
     def spec(method: Any, **settings: Any) -> RunSpec:
         return RunSpec(method, "toy", net="mlp", likelihood="gaussian", **{"latents": 3, **settings})
 
     specs = [spec(BetaVAE(beta=b), seed=s, learning_rate=r) for b in (1, 2) for s in (0, 1) for r in (1e-3, 1e-4)]
     specs += [spec(VAE()), spec(BetaVAE(), latents=4), spec(BetaVAE(), batch=32)]
-    sizes = sorted(len(stack) for stack, _ in boarded([Berth(s, None) for s in specs], toy, mlp))
-    assert sizes == [1, 1, 1, 8]
+    found = [[len(v.stack) for v in c.voyages] for c in convoys([Berth(s, None) for s in specs], toy, mlp)]
+    assert sorted(size for sizes in found for size in sizes) == [1, 1, 1, 8]
+
+
+def test_runs_of_different_methods_advance_side_by_side(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two cores, two stacks of one run are one convoy, and end where each ends alone on one core."""
+    methods = [BetaVAE(beta=0.5), VAE()]
+    alone = [quick(None, m)[0] for m in methods]
+    convoy_sizes = []
+    real = execute.train_convoy
+    monkeypatch.setattr(training, "train_convoy", lambda c, w: (convoy_sizes.append(len(c.voyages)), real(c, w)))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    together = quick(None, methods)
+    assert convoy_sizes == [2]
+    for a, b in zip(alone, together, strict=True):
+        assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
 
 
 def test_custom_net_reloads_when_passed_again(tmp_path: Path, toy: FactorData) -> None:

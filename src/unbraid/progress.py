@@ -45,7 +45,8 @@ def _lines(label: str, total: float) -> Iterator[Report]:
     def report(done: float, note: str = "") -> None:
         nonlocal spoken
         now = time.monotonic()
-        first or first.append(done)
+        if not first:
+            first.append(done)
         if now - spoken < INTERVAL:
             return
         spoken = now

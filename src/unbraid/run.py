@@ -36,20 +36,28 @@ class Run:
         return self.spec.id
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.net.parameters()).device
+
+    @property
     def label(self) -> str:
         """A short name for tables: the method with its hyperparameters, and the seed."""
         values = self.spec.to_dict()["method"]
         name = "untrained" if self.spec.steps == 0 else values["name"]
-        settings = "" if self.spec.steps == 0 else "".join(
-            f" {k}={v:g}" if isinstance(v, float) else f" {k}={v}" for k, v in values.items() if k != "name"
+        settings = (
+            ""
+            if self.spec.steps == 0
+            else "".join(
+                f" {k}={v:g}" if isinstance(v, float) else f" {k}={v}" for k, v in values.items() if k != "name"
+            )
         )
         return f"{name}{settings} seed={self.spec.seed}"
 
     @torch.no_grad()
     def posterior(self, x: Any) -> Gaussian:
         """q(z|x) of examples: uint8 images are scaled to [0, 1], anything else is taken as it is."""
-        device = next(self.net.parameters()).device
-        examples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x, device=device)
+        examples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x, device=self.device)
         scaled = examples.float() / 255 if examples.dtype == torch.uint8 else examples.float()
         parts = [self.net.encode(part) for part in scaled.split(CHUNK)]
         return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))
@@ -61,7 +69,7 @@ class Run:
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
         """Examples from codes (n, d): means of p(x|z)."""
-        codes = torch.as_tensor(z, dtype=torch.float32, device=next(self.net.parameters()).device)
+        codes = torch.as_tensor(z, dtype=torch.float32, device=self.device)
         return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
 
 
@@ -71,7 +79,9 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
         net.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise Refusal(f"The weights in {where} do not fit the network of their spec: {reason} Train the run anew.") from error
+        raise Refusal(
+            f"The weights in {where} do not fit the network of their spec: {reason} Train the run anew."
+        ) from error
     return net.eval().requires_grad_(False)
 
 
@@ -84,7 +94,9 @@ def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | N
     return Run(folder.spec, built.to(device), folder.read_lines("log.jsonl"), folder.path, folder.divergence())
 
 
-def load_runs(folder: str | Path, data: FactorData | None = None, net: str | PairBuilder | Pair | None = None) -> list[Run]:
+def load_runs(
+    folder: str | Path, data: FactorData | None = None, net: str | PairBuilder | Pair | None = None
+) -> list[Run]:
     """All trained runs in a folder; `data` and `net` are needed only where the spec's names are not enough."""
     from unbraid import data as registry
 

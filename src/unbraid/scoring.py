@@ -50,8 +50,9 @@ def score(
     protocol: Protocol = Protocol(),
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
-    """One flat row a run: its settings and every score, as ``metric.key`` for mean codes, ``metric.key.sampled`` for samples.
+    """One flat row a run: its settings and every score.
 
+    Scores are called ``metric.key`` for codes that are posterior means and ``metric.key.sampled`` for samples.
     Scores of runs that live in a folder are kept in its `scores.jsonl` with their protocol and library versions, and
     read from there the next time.
 
@@ -67,18 +68,18 @@ def score(
         if kind not in CODES:
             raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
     sources: dict[str, FactorData] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     with progress("scoring", len(wanted) * len(names) * len(kinds)) as report:
-        for i, run in enumerate(wanted):
-            source = data if data is not None else sources.get(run.spec.data) or load_data(run.spec.data, quiet=quiet)
-            sources[run.spec.data] = load_data(source) if isinstance(source, str) else source
-            work = Scorer(run, sources[run.spec.data], protocol)
-            scores = {}
-            for j, (kind, name) in enumerate((kind, name) for kind in kinds for name in names):
+        for run in wanted:
+            if run.spec.data not in sources:
+                sources[run.spec.data] = load_data(run.spec.data if data is None else data, quiet=quiet)
+            work = Scorer(run, sources[run.spec.data].to(run.device), protocol)
+            scores: dict[str, float] = {}
+            for kind, name in ((kind, name) for kind in kinds for name in names):
                 if not quiet:
-                    report((i * len(kinds) * len(names)) + j, f"{name} of {run.label}")
+                    report(len(rows) * len(names) * len(kinds), f"{name} of {run.label}")
                 suffix = "" if kind == "mean" else f".{kind}"
-                scores.update({f"{name}.{key}{suffix}": value for key, value in work.score(name, kind).items()})
+                scores |= {f"{name}.{key}{suffix}": value for key, value in work.score(name, kind).items()}
             work.keep()
             rows.append({**describe(run), **scores})
     return rows
@@ -97,7 +98,9 @@ class Scorer:
 
     def __init__(self, run: Run, data: FactorData, protocol: Protocol) -> None:
         if run.divergence is not None:
-            raise Refusal(f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out.")
+            raise Refusal(
+                f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out."
+            )
         self.run, self.data, self.protocol = run, data, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")

@@ -59,7 +59,9 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
-            raise TypeError(f"The method of a run must be a Method such as BetaVAE(beta=4.0). Got {self.method!r} instead.")
+            raise TypeError(
+                f"The method of a run must be a Method such as BetaVAE(beta=4.0). Got {self.method!r} instead."
+            )
         check_settings("RunSpec", self)
 
     def to_dict(self) -> dict[str, Any]:

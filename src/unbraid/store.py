@@ -51,11 +51,15 @@ class RunDir:
         """Read a run folder; damage is named, not repaired."""
         content = read_json(path / "run.json")
         if content.get("format") != FORMAT:
-            raise Refusal(f"{path} has run format {content.get('format')!r}; this release reads {FORMAT}. Update unbraid.")
+            raise Refusal(
+                f"{path} has run format {content.get('format')!r}; this release reads {FORMAT}. Update unbraid."
+            )
         try:
             spec = RunSpec.from_dict(content["spec"])
         except (KeyError, TypeError, ValueError) as error:
-            raise Refusal(f"{path / 'run.json'} does not hold a run: {error} Delete the folder to train it anew.") from error
+            raise Refusal(
+                f"{path / 'run.json'} does not hold a run: {error} Delete the folder to train it anew."
+            ) from error
         return cls(path, spec)
 
     @property

@@ -44,7 +44,7 @@ def sweep(run: Run, data: FactorData, example: int, positions: Tensor) -> Sweep:
     code = run.net.encode(x).mean[0]
     codes = code.repeat(len(order), len(positions), 1)
     for row, latent in enumerate(order):
-        codes[row, :, latent] = positions
+        codes[row, :, latent] = positions.to(codes.device)
     images = run.decode(codes.flatten(0, 1)).unflatten(0, codes.shape[:2])
     return Sweep(images.cpu(), order, kl[order].tolist(), x[0].cpu(), run.decode(code[None])[0].cpu())
 
@@ -84,9 +84,11 @@ def traverse(
     Rows are sorted by how many nats the latent carries; positions run from -span to span. The first row shows the
     example and its reconstruction.
     """
-    source = load_data(data if data is not None else run.spec.data)
+    source = load_data(data if data is not None else run.spec.data, run.device)
     if len(source.shape) != 3:
-        raise Refusal(f"A traversal needs images; {source.name} has vectors of {source.shape[0]}. Use run.decode(z) instead.")
+        raise Refusal(
+            f"A traversal needs images; {source.name} has vectors of {source.shape[0]}. Use run.decode(z) instead."
+        )
     folder = Path(out) if out is not None else run.path
     if folder is None:
         raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")

@@ -57,4 +57,4 @@ def dsprite(factors: list[int]) -> list[tuple[float, float]]:
 def sprite(factors: list[int]) -> list[tuple[float, float]]:
     """The vertices of a small sprite from its factors."""
     shape, scale, orientation, x, y = factors
-    return vertices(shape, 0.35 + 0.075 * scale, math.pi / 16 * orientation, 7 + 1.2 * x, 7 + 1.2 * y)
+    return vertices(shape, 0.46 + 0.09 * scale, math.pi / 16 * orientation, 10 + 0.8 * x, 12.5 + y)

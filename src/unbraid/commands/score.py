@@ -57,7 +57,9 @@ def score_runs(options: argparse.Namespace, names: Sequence[str]) -> list[dict[s
     runs = load_runs(options.runs)
     whole = [run for run in runs if run.divergence is None]
     if not whole:
-        raise Refusal(f"No run in {options.runs} can be scored: {len(runs)} diverged, the others are not trained to the end.")
+        raise Refusal(
+            f"No run in {options.runs} can be scored: {len(runs)} diverged, the others are not trained to the end."
+        )
     protocol = Protocol(options.train, options.test, options.table, options.seed)
     return score(whole, names, protocol=protocol, quiet=options.quiet)
 
@@ -121,7 +123,11 @@ def summary(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
         columns, heads = [*columns, sampled], [*heads, "(sampled)"]
     heads = [{"unsupervised": "total corr."}.get(head, head) for head in heads]
     body = [[row.get("run", ""), row["label"], *(row[c] for c in columns)] for row in rows]
-    return table(["run", "settings", *heads], body) if "run" in rows[0] else table(["codes", *heads], [r[1:] for r in body])
+    return (
+        table(["run", "settings", *heads], body)
+        if "run" in rows[0]
+        else table(["codes", *heads], [r[1:] for r in body])
+    )
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -23,6 +23,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     texts = [list(header), *([cell(v) for v in row] for row in rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(header))]
-    lines = ["  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in texts]
+    lines = [
+        "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in texts
+    ]
     lines.insert(1, "  ".join("-" * w for w in widths))
     return "\n".join(line.rstrip() for line in lines)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
 from unbraid.cli import Parser
@@ -28,8 +28,7 @@ SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
 
 def add_field(parser: Parser | argparse._ArgumentGroup, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
     """A flag for a dataclass field, taking one value or several."""
-    reader = words if get_origin(kind) is not None and get_args(kind)[0] not in (float,) else numbers
-    reader = integers if kind is int else reader
+    reader: Callable[[str], Any] = integers if kind is int else words if get_origin(kind) is Literal else numbers
     choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is words else ""
     shown = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
@@ -96,7 +95,9 @@ def main(make: type[Parser], arguments: Sequence[str]) -> None:
         return
     name = arguments[0]
     if name.startswith("-"):
-        raise Refusal(f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}.")
+        raise Refusal(
+            f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}."
+        )
     cls = method_class(name)
     options = method_parser(make, name, cls).parse_all(arguments[1:])
     if options.data not in datasets.DATASETS:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.methods.base import Adam
+
 
 def adam_step(
     row: Float[Tensor, "r p"],
@@ -16,9 +18,7 @@ def adam_step(
     moment2: Float[Tensor, "r p"],
     learning_rate: Float[Tensor, "r 1"],
     t: int,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
+    constants: Adam,
 ) -> None:
     r"""One update in place, the t-th (from 1). The gradient's memory is used up, so that nothing is allocated.
 
@@ -27,7 +27,10 @@ def adam_step(
 
     Reference: Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
     """
+    beta1, beta2, epsilon = constants.beta1, constants.beta2, constants.epsilon
     moment1.lerp_(grad, 1 - beta1)
     moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    step = torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
+    step = (
+        torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
+    )
     row.addcdiv_(moment1, step, value=-1)  # a learning rate of 0 divides by infinity: nothing moves

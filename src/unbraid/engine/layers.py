@@ -7,6 +7,7 @@ is one matrix product. Other devices and shapes use PyTorch's functions; all agr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -59,8 +60,12 @@ def lasting(x: Tensor) -> Tensor:
 
     With one channel every layout is the same memory, and only the strides tell a convolution which one is meant.
     """
-    b, c, h, w = x.shape
-    return x.contiguous().as_strided(x.shape, (h * w, 1, w, 1)) if c == 1 else x.contiguous(memory_format=torch.channels_last)
+    _b, c, h, w = x.shape
+    return (
+        x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
+        if c == 1
+        else x.contiguous(memory_format=torch.channels_last)
+    )
 
 
 class FastConv(Function):
@@ -87,7 +92,7 @@ class FastConv(Function):
 
 
 class FastConvTranspose(Function):
-    """Stride-2 transposed convolution, in the bias's precision; its gradients are those of the convolution it undoes."""
+    """Stride-2 transposed convolution in the bias's precision; its gradients are those of the conv it undoes."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -120,31 +125,32 @@ class Flatten(nn.Flatten):
 
 
 class Conv(nn.Conv2d):
-    """A stride-2 convolution that halves the image. With `half` it multiplies in bfloat16 and adds in float32."""
+    """A stride-2 convolution that halves the image. When `reduced` it multiplies in bfloat16 and adds in float32."""
 
-    half = False
+    reduced = False
 
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
     def forward(self, x: Tensor) -> Tensor:
-        dtype = torch.bfloat16 if self.half else self.weight.dtype
+        dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         inputs = (x.to(dtype), self.weight.to(dtype), cast(Tensor, self.bias).to(dtype))
         even = x.shape[-1] % 2 == x.shape[-2] % 2 == 0
-        return FastConv.apply(*inputs) if x.device.type == "cpu" and even else conv(*inputs)
+        convolve: Callable[..., Tensor] = FastConv.apply if x.device.type == "cpu" and even else conv
+        return convolve(*inputs)
 
 
 class ConvTranspose(nn.ConvTranspose2d):
-    """A stride-2 transposed convolution that doubles the image, `half` as in `Conv`. Images come out in full precision."""
+    """A stride-2 transposed convolution that doubles the image, `reduced` as in `Conv`; images come out in float32."""
 
-    half = False
+    reduced = False
 
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # always twice the input
-        dtype = torch.bfloat16 if self.half else self.weight.dtype
+        dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         bias = cast(Tensor, self.bias)
         bias = bias if self.out_channels <= NARROW else bias.to(dtype)
-        transpose = FastConvTranspose.apply if x.device.type == "cpu" else conv_transpose
+        transpose: Callable[..., Tensor] = FastConvTranspose.apply if x.device.type == "cpu" else conv_transpose
         return transpose(x.to(dtype), self.weight.to(dtype), bias)

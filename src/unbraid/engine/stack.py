@@ -173,8 +173,11 @@ class Stack:
         return values, grad
 
     def _gradients_in_turn(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """The same through ordinary kernels, which are faster on a CPU: one run after another with all cores, or with
-        `threads` several at once with a core each. Runs set aside cost nothing."""
+        """The same through ordinary kernels, which are faster on a CPU.
+
+        One run after another with all cores, or with `threads` several at once with a core each. Runs set aside cost
+        nothing.
+        """
         members = self.alive.nonzero().flatten().tolist()
         each = workers(self.threads).map if self.threads > 1 else map
         found = dict(zip(members, each(self._gradient, members, [step] * len(members)), strict=True))
@@ -204,10 +207,8 @@ class Stack:
         for s in self.segments:
             part = slice(s.start, s.stop)
             pace = torch.where(self.alive, torch.as_tensor(s.adam.learning_rate), 0.0)[:, None]
-            adam_step(
-                *(t[:, part] for t in (self.rows, grad, self.moment1, self.moment2)),
-                pace, self.step, s.adam.beta1, s.adam.beta2, s.adam.epsilon,
-            )  # fmt: skip
+            row, gradient, moment1, moment2 = (t[:, part] for t in (self.rows, grad, self.moment1, self.moment2))
+            adam_step(row, gradient, moment1, moment2, pace, self.step, s.adam)
 
     def _record(self, values: Tensor) -> None:
         """Keep what the terms were, for the log's means and for naming the term that diverged."""

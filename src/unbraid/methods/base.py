@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -50,26 +49,18 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
         if value not in get_args(kind):
             raise ValueError(f"{what} must be one of {', '.join(map(str, get_args(kind)))}. Got {value!r} instead.")
         return value
-    number = int if kind is int else float
-    if isinstance(value, bool) or not isinstance(value, int | float) or number(value) != value:
-        if not (isinstance(value, float) and math.isnan(value)):
-            raise TypeError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != value // 1):
+        raise TypeError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
     if not (low <= value <= high and math.isfinite(value)):
         bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise ValueError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
-    return number(value)
-
-
-@functools.cache
-def kinds(cls: type[Any]) -> dict[str, Any]:
-    """The resolved types of a dataclass's fields."""
-    return get_type_hints(cls)
+    return int(value) if kind is int else float(value)
 
 
 def check_settings(owner: str, instance: Any) -> None:
     """Check every field of a frozen dataclass and store it in its own type, so that 4 and 4.0 are the same spec."""
-    types = kinds(type(instance))
+    types = get_type_hints(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if "help" in field.metadata and not isinstance(value, Tensor):
@@ -104,4 +95,4 @@ class Method:
     @classmethod
     def hypers(cls) -> list[str]:
         """The fields that may vary inside a stack."""
-        return [name for name, kind in kinds(cls).items() if kind == Hyper]
+        return [name for name, kind in get_type_hints(cls).items() if kind == Hyper]

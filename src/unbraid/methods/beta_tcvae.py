@@ -18,7 +18,7 @@ from unbraid.noise import Noise
 
 
 def weighted(b: int, population: int) -> Float[Tensor, "b b"]:
-    r"""Log weights of minibatch-weighted sampling: :math:`q(z) \approx \frac{1}{BN} \sum_j q(z|x_j)` (Chen et al., eq. 5).
+    r"""Log weights of minibatch-weighted sampling (Chen et al., eq. 5): :math:`q(z) \approx \sum_j q(z|x_j) / BN`.
 
     Its value is biased upwards by about :math:`(d - 1) \log N`; its gradient does not depend on N.
     """
@@ -33,7 +33,9 @@ def stratified(b: int, population: int) -> Float[Tensor, "b b"]:
     """
     m = b - 1
     if population < b:
-        raise ValueError(f"Stratified sampling needs a population of at least the batch. Got {population} and {b} instead.")
+        raise ValueError(
+            f"Stratified sampling needs a population of at least the batch. Got {population} and {b} instead."
+        )
     weights = torch.full((b, b), 1 / m)
     rows = torch.arange(b)
     weights[rows, rows] = 1 / population
@@ -41,12 +43,11 @@ def stratified(b: int, population: int) -> Float[Tensor, "b b"]:
     return weights.log()
 
 
-def total_correlation(
-    q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor, "b b"]
-) -> Float[Tensor, ""]:
+def total_correlation(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
     r"""A batch estimate of :math:`KL(q(z) \| \prod_k q(z_k))`.
 
-    .. math:: \frac{1}{B} \sum_i \Big[ \log \sum_j w_{ij} \prod_k q(z_{ik}|x_j) - \sum_k \log \sum_j w_{ij} q(z_{ik}|x_j) \Big]
+    .. math:: \frac{1}{B} \sum_i \Big[ \log \sum_j w_{ij} \prod_k q(z_{ik}|x_j)
+              - \sum_k \log \sum_j w_{ij} q(z_{ik}|x_j) \Big]
     """
     log_q = q.log_prob(z[:, None])
     joint = (log_weights + log_q.sum(2)).logsumexp(1)

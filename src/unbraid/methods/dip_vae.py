@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -37,7 +36,8 @@ def identity_gap(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -
 class DIPVAEI(Method):
     r"""The ELBO plus the distance of the covariance of the posterior means from the identity.
 
-    .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
+    .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
+              + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6; factor 10 as in arXiv:1811.12359.
@@ -56,7 +56,8 @@ class DIPVAEI(Method):
 class DIPVAEII(Method):
     r"""The ELBO plus the distance of the covariance of the samples from the identity.
 
-    .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
+    .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
+              + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = E[diag(\sigma^2(x))] + Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7; factor 1 as in arXiv:1811.12359.

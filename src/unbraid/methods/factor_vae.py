@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -46,8 +47,9 @@ class FactorVAE(Method):
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, _, z = elbo(net, batch, noise)
-        joint, product = frozen(net.critic)(z).unbind(1)
+        critic_net = cast(nn.Module, net.critic)
+        joint, product = frozen(critic_net)(z).unbind(1)
         tc = (joint - product).mean()
-        told, shuffled = net.critic(z.detach()), net.critic(noise.shuffle(z.detach()))
+        told, shuffled = critic_net(z.detach()), critic_net(noise.shuffle(z.detach()))
         loss_d = -0.5 * (told.log_softmax(1)[:, 0] + shuffled.log_softmax(1)[:, 1]).mean()
         return rec + kl + self.gamma * tc + loss_d, {"rec": rec, "kl": kl, "tc": tc, "critic": loss_d}

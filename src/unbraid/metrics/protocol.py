@@ -29,7 +29,7 @@ class Rows:
 
     @classmethod
     def split(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Disjoint parts of somebody's arrays: two thirds to learn from, one third to test, at most `train` and `test`."""
+        """Disjoint parts of somebody's arrays: two thirds to learn from, one third to test, at most these numbers."""
         order = np.random.default_rng(seed).permutation(len(codes))
         cut = max(1, (2 * len(order)) // 3)
         return cls(codes, factors, order[:cut][:train], order[cut:][:test])

@@ -42,7 +42,9 @@ def name_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     if net in NETS:
         return net, NETS[net]
     if net.startswith("modules:"):
-        raise ValueError(f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder).")
+        raise ValueError(
+            f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder)."
+        )
     if ":" not in net:
         raise ValueError(unknown("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
@@ -57,7 +59,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
         net = spec.method.extend(VAENet(encoder, decoder, spec.likelihood), spec.latents)
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
-            layer.half = spec.precision == "bf16"
+            layer.reduced = spec.precision == "bf16"
     return net
 
 
@@ -76,4 +78,6 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
             )
         output = probe.decoder(code[:, :latents])
     if output.shape != (2, *shape):
-        raise ValueError(f"The decoder must give the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead.")
+        raise ValueError(
+            f"The decoder must give the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead."
+        )

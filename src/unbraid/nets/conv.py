@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from torch import nn
 
 from unbraid.engine.layers import Conv, ConvTranspose, Flatten
@@ -33,13 +35,13 @@ def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidd
 def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
     flat = widths[0] * FLOOR**2
     layers = [*_dense([latents, *hidden, flat]), nn.Unflatten(1, (widths[0], FLOOR, FLOOR))]
-    for previous, width in zip(widths, widths[1:], strict=False):
+    for previous, width in itertools.pairwise(widths):
         layers += [ConvTranspose(previous, width, 4), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
 def _dense(widths: list[int]) -> list[nn.Module]:
-    pairs = zip(widths, widths[1:], strict=False)
+    pairs = itertools.pairwise(widths)
     return [layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from torch import nn
@@ -26,5 +27,5 @@ def critic(latents: int, width: int = 1000, depth: int = 6) -> nn.Module:
     Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A.
     """
     widths = [latents, *[width] * depth]
-    hidden = [layer for a, b in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.2))]
+    hidden = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.2))]
     return glorot(nn.Sequential(*hidden, nn.Linear(width, 2)))

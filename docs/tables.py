@@ -1,0 +1,81 @@
+"""Write the README's tables from the registries and the benchmark results: python docs/tables.py [--check]."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from unbraid.commands.listing import first_line, registries
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
+
+
+def reference(thing: Any) -> str:
+    """The arXiv number or venue a docstring's reference begins with."""
+    text = " ".join((thing.__doc__ or "").split())
+    found = re.search(r"Reference: ([^;]+?)(?:, eq\.|, algorithm|, appendix|, table|;|\.(?: |$))", text)
+    return found[1] if found else ""
+
+
+def rows(header: list[str], body: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])
+
+
+def registry_tables() -> list[str]:
+    """One table for each of methods, metrics and data."""
+    tables = []
+    for kind, registry in registries(["methods", "metrics", "data"]).items():
+        cited = kind != "data"
+        body = [[f"`{n}`", first_line(t), *([reference(t)] if cited else [])] for n, t in registry.items()]
+        tables.append(rows([kind, "what it is", *(["reference"] if cited else [])], body))
+    return tables
+
+
+def result(name: str) -> dict[str, Any]:
+    """A benchmark's stored result."""
+    content: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    return content
+
+
+def speed_table() -> str:
+    """What the benchmarks measured, with the machine."""
+    train, render = result("bench_train"), result("bench_dsprites")
+    machine = train["machine"]
+    body = []
+    for net, found in train["step"].items():
+        for name, ratio in found["ratio"].items():
+            body.append(
+                [f"beta-VAE step, 64 images of 64x64x1, `{net}`, {name}", f"{found['ms'][name]:.1f} ms", f"{ratio:.2f}"]
+            )
+    seconds = render["render"]["cpu"]["median_seconds"]
+    body.append(["all 737,280 dSprites images rendered, one core", f"{seconds:.2f} s", ""])
+    head = (
+        f"Measured on {machine['processor']}, {machine['cores']} cores, by the scripts in `benchmarks/` (`make bench`):"
+    )
+    return head + "\n\n" + rows(["what", "time a model-step or in all", "of pythae's"], body)
+
+
+def updated(text: str) -> str:
+    """The README with its tables made anew."""
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n" + "\n\n".join([*registry_tables(), speed_table()]) + f"\n{END}{after}"
+
+
+def main() -> int:
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    if "--check" in sys.argv:
+        return int(text != updated(text))
+    readme.write_text(updated(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Documentation that stays true: generated tables are current, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def test_generated_tables_are_current() -> None:
+    assert subprocess.run([sys.executable, ROOT / "docs" / "tables.py", "--check"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "tutorial.md"], ids=lambda page: page.name)
+def test_python_examples_run(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "python"):
+        run([sys.executable, "-c", block], tmp_path)
+
+
+def test_tutorial_runs_in_order(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    commands = [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("unbraid ")]
+    assert len(commands) >= 5
+    for command in commands:
+        run([sys.executable, "-m", "unbraid", *shlex.split(command, comments=True)[1:]], tmp_path)
+    (block,) = blocks(page, "python")
+    run([sys.executable, "-c", block], tmp_path)
+
+
+def test_readme_commands_parse() -> None:
+    """Every command the README shows exists, with flags that exist."""
+    from unbraid.cli import COMMANDS, Parser
+    from unbraid.commands.train import method_parser
+    from unbraid.methods import METHODS
+
+    shown = [line.split("#")[0] for block in blocks(ROOT / "README.md", "") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in shown if line.startswith("unbraid ")]
+    assert {command[0] for command in commands} <= set(COMMANDS)
+    for _, name, *flags in (command for command in commands if command[0] == "train"):
+        method_parser(Parser, name, METHODS[name]).parse_all(flags)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
