@@ -26,7 +26,9 @@ def versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the source tree this package runs from, if it is one."""
+    """The commit of the source tree this package runs from: UNBRAID_COMMIT where the tree is a bare copy, else git's."""
+    if "UNBRAID_COMMIT" in os.environ:
+        return os.environ["UNBRAID_COMMIT"]
     folder = Path(__file__).parent
     try:
         command = ["git", "-C", str(folder), "rev-parse", "HEAD"]

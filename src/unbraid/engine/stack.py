@@ -168,8 +168,9 @@ class Stack:
         """(r, terms) values and (r, p) gradients of all runs at once: grouped kernels, the way of a GPU."""
         rows = self.rows.detach().requires_grad_()
         mapped = vmap(self.objective, in_dims=(0, 0, 0, 0, None))
-        loss, values = mapped(rows, self.buffers, self.hypers, self.seeds, step)
-        (grad,) = torch.autograd.grad(loss.sum(), rows)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # fp32 means fp32
+            loss, values = mapped(rows, self.buffers, self.hypers, self.seeds, step)
+            (grad,) = torch.autograd.grad(loss.sum(), rows)
         return values, grad
 
     def _gradients_in_turn(self, step: Tensor) -> tuple[Tensor, Tensor]:
