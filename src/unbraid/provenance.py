@@ -26,7 +26,7 @@ def versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the source tree this package runs from: UNBRAID_COMMIT where the tree is a bare copy, else git's."""
+    """The commit of the source tree this package runs from; UNBRAID_COMMIT says it where the tree is a bare copy."""
     if "UNBRAID_COMMIT" in os.environ:
         return os.environ["UNBRAID_COMMIT"]
     folder = Path(__file__).parent
