@@ -1,4 +1,4 @@
-"""One training step on the CPU, ours against pythae's, alternating in one process.
+"""One training step on the CPU, ours against pythae's, alternating in one process for each comparison.
 
 Both train a beta-VAE on the same 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels
 and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step
@@ -8,10 +8,13 @@ of each; the ratio is that of the medians. Run: python benchmarks/bench_train.py
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from torch import Tensor, nn
 from machine import describe
 from unbraid import data as datasets
 from unbraid.engine.layers import Conv, ConvTranspose
-from unbraid.engine.precision import Precision
+from unbraid.engine.precision import Precision, fastest
 from unbraid.engine.stack import Stack
 from unbraid.methods import BetaVAE
 from unbraid.nets.build import NETS
@@ -123,20 +126,24 @@ def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, l
     return seconds
 
 
-def measure(net: str, data: datasets.FactorData, rounds: int, stack: int) -> dict[str, Any]:
-    """Medians and ratios for one network."""
+def compare(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, float]:
+    """Median seconds a model-step of pythae's and of ours."""
+    data = datasets.load("dsprites")
     x = data.batch(torch.linspace(0, len(data) - 1, BATCH).long())
-    steps = {"pythae": pythae_step(net, x)}
-    precisions: tuple[Precision, ...] = ("fp32", "bf16")
-    for precision in precisions:
-        steps[f"unbraid {precision}"] = our_step(net, data, precision)
-        steps[f"unbraid {precision}, {stack} runs"] = our_step(net, data, precision, stack)
-    seconds = alternate(steps, rounds)
-    medians = {n: statistics.median(values) / (stack if n.endswith("runs") else 1) for n, values in seconds.items()}
-    ratios = {name: value / medians["pythae"] for name, value in medians.items()}
-    for name, value in medians.items():
-        print(f"{net:<10} {name:<22} {1e3 * value:7.1f} ms a model-step   {ratios[name]:.2f} of pythae")
-    return {"ms": {name: round(1e3 * value, 2) for name, value in medians.items()}, "ratio": ratios}
+    steps = {"pythae": pythae_step(net, x), "unbraid": our_step(net, data, precision, runs)}
+    seconds = {name: statistics.median(values) for name, values in alternate(steps, rounds).items()}
+    return {"pythae": seconds["pythae"], "unbraid": seconds["unbraid"] / runs}
+
+
+def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, Any]:
+    """One comparison in a process of its own, so that none inherits the memory another has grown."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        found = process.submit(compare, net, precision, runs, rounds).result()
+    ratio = found["unbraid"] / found["pythae"]
+    ms = {name: 1e3 * value for name, value in found.items()}
+    print(f"{net:<9} {precision} {runs} run(s): unbraid {ms['unbraid']:.1f} ms a model-step, pythae {ms['pythae']:.1f} ms, "
+          f"ratio {ratio:.2f}", flush=True)  # fmt: skip
+    return {"net": net, "precision": precision, "runs": runs, "ms": ms, "ratio": ratio}
 
 
 def main() -> None:
@@ -144,10 +151,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--stack", type=int, default=4, help="runs of the stacked measurement")
     options = parser.parse_args()
-    data = datasets.load("dsprites")
-    results = {net: measure(net, data, options.rounds, options.stack) for net in ("locatello", "burgess")}
+    precisions: tuple[Precision, ...] = ("bf16", "fp32")
+    cases = itertools.product(("locatello", "burgess"), precisions, (1, options.stack))
+    results = [measure(net, precision, runs, options.rounds) for net, precision, runs in cases]
+    default = fastest("cpu")
     path = Path(__file__).parent / "results" / "bench_train.json"
-    content = {**describe(), "threads": torch.get_num_threads(), "rounds": options.rounds, "step": results}
+    content = {
+        **describe(),
+        "threads": torch.get_num_threads(),
+        "rounds": options.rounds,
+        "default": default,
+        "steps": results,
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"written to {path}")
 

@@ -48,17 +48,16 @@ def speed_table() -> str:
     train, render = result("bench_train"), result("bench_dsprites")
     machine = train["machine"]
     body = []
-    for net, found in train["step"].items():
-        for name, ratio in found["ratio"].items():
-            body.append(
-                [f"beta-VAE step, 64 images of 64x64x1, `{net}`, {name}", f"{found['ms'][name]:.1f} ms", f"{ratio:.2f}"]
-            )
+    for case in train["steps"]:
+        runs = "one run" if case["runs"] == 1 else f"{case['runs']} runs together"
+        what = f"beta-VAE step, 64 images of 64x64x1, `{case['net']}`, {case['precision']}, {runs}"
+        body.append([what, f"{case['ms']['unbraid']:.1f} ms", f"{case['ms']['pythae']:.1f} ms", f"{case['ratio']:.2f}"])
     seconds = render["render"]["cpu"]["median_seconds"]
-    body.append(["all 737,280 dSprites images rendered, one core", f"{seconds:.2f} s", ""])
+    body.append(["all 737,280 dSprites images rendered, one core", f"{seconds:.2f} s", "", ""])
     head = (
         f"Measured on {machine['processor']}, {machine['cores']} cores, by the scripts in `benchmarks/` (`make bench`):"
     )
-    return head + "\n\n" + rows(["what", "time a model-step or in all", "of pythae's"], body)
+    return head + "\n\n" + rows(["what", "unbraid", "pythae", "ratio"], body)
 
 
 def updated(text: str) -> str:

@@ -95,7 +95,8 @@ def traverse(
     if columns < 2 or not span > 0:
         raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
     make_folder(folder)
-    chosen = len(source) // 2 if example is None else int(source.index(source.factors([example]))[0])
+    middle = [[size // 2 for size in source.sizes]]
+    chosen = int(source.index(middle if example is None else source.factors([example]))[0])
     scale = max(1, 64 // source.shape[1])
     still = sweep(run, source, chosen, torch.linspace(-span, span, columns))
     png, gif = folder / "traversal.png", folder / "traversal.gif"
