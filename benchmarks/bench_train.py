@@ -141,8 +141,10 @@ def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str,
         found = process.submit(compare, net, precision, runs, rounds).result()
     ratio = found["unbraid"] / found["pythae"]
     ms = {name: 1e3 * value for name, value in found.items()}
-    print(f"{net:<9} {precision} {runs} run(s): unbraid {ms['unbraid']:.1f} ms a model-step, pythae {ms['pythae']:.1f} ms, "
-          f"ratio {ratio:.2f}", flush=True)  # fmt: skip
+    ours, theirs = ms["unbraid"], ms["pythae"]
+    print(
+        f"{net:<9} {precision} {runs} run(s): {ours:.1f} ms a model-step, pythae {theirs:.1f}: {ratio:.2f}", flush=True
+    )
     return {"net": net, "precision": precision, "runs": runs, "ms": ms, "ratio": ratio}
 
 

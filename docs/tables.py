@@ -1,10 +1,16 @@
-"""Write the README's tables from the registries and the benchmark results: python docs/tables.py [--check]."""
+"""Write the README's tables and the reference pages from the registries and the benchmark results.
+
+Run: python docs/tables.py [--check]
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +66,32 @@ def speed_table() -> str:
     return head + "\n\n" + rows(["what", "unbraid", "pythae", "ratio"], body)
 
 
+def page(kind: str, registry: Mapping[str, Any]) -> str:
+    """A reference page: every docstring of a registry, equations as they are, with the fields that are flags."""
+    parts = [f"# {kind.capitalize()}\n\nMade from the docstrings by `make docs`."]
+    for name, thing in registry.items():
+        text = re.sub(r":math:`([^`]*)`", r"$\1$", inspect.getdoc(thing) or "")
+        text = re.sub(r"\.\. math:: (.*?)(?=\n\n|\Z)", lambda m: f"$$\n{m[1]}\n$$", text, flags=re.DOTALL)
+        text = re.sub(r"\n\n(>>> .*?)(?=\n\n|\Z)", r"\n\n```\n\1\n```", text, flags=re.DOTALL)
+        parts.append(f"## {name}\n\n{text}" + fields(thing))
+    return "\n\n".join(parts) + "\n"
+
+
+def fields(thing: Any) -> str:
+    """A method's hyperparameters, a metric's options."""
+    if not dataclasses.is_dataclass(thing):
+        return f"\n\n`{thing.__name__}{inspect.signature(thing, eval_str=False)}`".replace("'", "")
+    body = [[f"`{f.name}`", str(f.default), f.metadata["help"]] for f in dataclasses.fields(thing)]
+    return "\n\n" + rows(["field", "default", "what it is"], body) if body else ""
+
+
+def pages() -> dict[Path, str]:
+    """The generated files and what they should hold."""
+    readme = ROOT / "README.md"
+    reference_pages = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods", "metrics"]).items()}
+    return {readme: updated(readme.read_text()), **reference_pages}
+
+
 def updated(text: str) -> str:
     """The README with its tables made anew."""
     before, rest = text.split(BEGIN)
@@ -68,11 +100,10 @@ def updated(text: str) -> str:
 
 
 def main() -> int:
-    readme = ROOT / "README.md"
-    text = readme.read_text()
     if "--check" in sys.argv:
-        return int(text != updated(text))
-    readme.write_text(updated(text))
+        return int(any(not path.exists() or path.read_text() != text for path, text in pages().items()))
+    for path, text in pages().items():
+        path.write_text(text)
     return 0
 
 

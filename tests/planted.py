@@ -1,0 +1,66 @@
+"""Planted codes with known scores, and one way to call every metric on them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from unbraid.metrics import METRICS
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ARRAYS = ("codes", "factors", "test_codes", "test_factors")
+FEW_VOTES: dict[str, dict[str, Any]] = {"factor_vae": {"train": 1000, "test": 500}}
+
+CODE_SIZES = {
+    "dsprites": (3, 6, 40, 32, 32),
+    "smallnorb": (5, 9, 18, 6),
+    "cars3d": (4, 24, 183),
+    "shapes3d": (10, 10, 10, 8, 4, 15),
+    "mpi3d": (6, 6, 2, 3, 3, 40, 40),
+}
+
+
+def takes(name: str) -> set[str]:
+    return set(inspect.signature(METRICS[name]).parameters) & set(ARRAYS)
+
+
+def score(name: str, codes: object, factors: object, **options: Any) -> dict[str, float]:
+    """A metric on one table, which stands for the test points too."""
+    arrays = {"codes": codes, "factors": factors, "test_codes": codes, "test_factors": factors}
+    given_arrays = {key: arrays[key] for key in takes(name)}
+    return METRICS[name](**given_arrays, **{**FEW_VOTES.get(name, {}), **options})
+
+
+def table(*sizes: int) -> Array:
+    """Every combination of factor values, last factor fastest."""
+    return np.indices(sizes).reshape(len(sizes), -1).T
+
+
+def drawn(sizes: tuple[int, ...], rows: int, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(sizes, size=(rows, len(sizes)))
+
+
+def noise(rows: int, d: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=(rows, d))
+
+
+def reflected(codes: Array) -> Array:
+    """Unit-variance codes times a Householder matrix that mixes all of them."""
+    z = (codes - codes.mean(axis=0)) / codes.std(axis=0)
+    v = np.arange(1, z.shape[1] + 1) / np.linalg.norm(np.arange(1, z.shape[1] + 1))
+    return np.asarray(z @ (np.eye(z.shape[1]) - 2 * np.outer(v, v)))
+
+
+GRID = table(5, 4, 6)
+NOISY = GRID + 0.4 * noise(len(GRID), 3)
+CASES: dict[str, Array] = {
+    "perfect": GRID.astype(float),
+    "noisy": NOISY,
+    "reflected": reflected(GRID),
+    "noise": noise(len(GRID), 3),
+    "collapsed": NOISY * [1, 1, 0] + [0, 0, 0.3],
+    "all constant": np.full(GRID.shape, 0.3),
+    "duplicates": NOISY[:, [0, 0, 1]],
+}
