@@ -142,9 +142,7 @@ def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str,
     ratio = found["unbraid"] / found["pythae"]
     ms = {name: 1e3 * value for name, value in found.items()}
     ours, theirs = ms["unbraid"], ms["pythae"]
-    print(
-        f"{net:<9} {precision} {runs} run(s): {ours:.1f} ms a model-step, pythae {theirs:.1f}: {ratio:.2f}", flush=True
-    )
+    print(f"{net} {precision} {runs} run(s): {ours:.1f} ms a model-step, pythae {theirs:.1f}, {ratio:.2f}", flush=True)
     return {"net": net, "precision": precision, "runs": runs, "ms": ms, "ratio": ratio}
 
 

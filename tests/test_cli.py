@@ -91,6 +91,7 @@ def test_train_sweeps_score_and_reload(tmp_path: Path, capsys: Capture) -> None:
     assert run("train", "beta_vae", *sweep, *FAST) == 0
     text = capsys.readouterr().out
     assert "8 run(s)" in text
+    assert "beta_vae beta=4 seed=1 learning_rate=0.0001" in text
     assert {(r.spec.method.beta, r.spec.learning_rate, r.spec.seed) for r in find_runs(out)} == {  # type: ignore[attr-defined]
         (b, lr, s) for b in (1.0, 4.0) for lr in (1e-3, 1e-4) for s in (0, 1)
     }
@@ -263,7 +264,10 @@ def test_partial_runs_are_not_scored(tmp_path: Path, capsys: Capture, monkeypatc
         patch.setattr(Stack, "advance", stopped)
         assert run("train", "vae", "--out", tmp_path, "--checkpoint-seconds", "0", *FAST) == 130
     assert "Give the same command again" in capsys.readouterr().err
-    assert "can be scored" in refused(capsys, "score", tmp_path)
+    assert "can be scored: 0 diverged, 1 not trained to the end" in refused(capsys, "score", tmp_path)
+    assert run("train", "vae", "--out", tmp_path, "--add", "--seeds", "7", *FAST) == 0
+    assert run("score", tmp_path, "--metrics", "mig", "--quiet") == 0
+    assert "left out: 0 diverged, 1 not trained to the end" in capsys.readouterr().err
 
 
 def test_traverse_writes_pictures(tmp_path: Path, capsys: Capture) -> None:

@@ -61,10 +61,11 @@ def _lines(label: str, total: float) -> Iterator[Report]:
 @contextlib.contextmanager
 def _bar(label: str, total: float) -> Iterator[Report]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"),
-               TimeRemainingColumn(), TextColumn("{task.fields[note]}"))  # fmt: skip
+    done = "{task.percentage:3.0f}%, ETA"
+    columns = (TextColumn("{task.description}"), BarColumn(12), TextColumn(done), TimeRemainingColumn(),
+               TextColumn("{task.fields[note]}"))  # fmt: skip
     begun = time.monotonic()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(label, total=total, note="")

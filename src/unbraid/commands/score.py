@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unbraid.cli import Parser
-from unbraid.commands.tables import table
+from unbraid.commands.tables import labels, table
 from unbraid.errors import Refusal
 from unbraid.files import write_atomic
 from unbraid.metrics import HEADLINE, METRICS, WHOLE_TABLE
@@ -53,13 +54,16 @@ def score_runs(options: argparse.Namespace, names: Sequence[str]) -> list[dict[s
     """Rows of all trained runs in the folder."""
     from unbraid.run import load_runs
     from unbraid.scoring import Protocol, score
+    from unbraid.store import find_runs
 
+    found = find_runs(options.runs)
     runs = load_runs(options.runs)
     whole = [run for run in runs if run.divergence is None]
+    left = f"{len(runs) - len(whole)} diverged, {len(found) - len(runs)} not trained to the end"
     if not whole:
-        raise Refusal(
-            f"No run in {options.runs} can be scored: {len(runs)} diverged, the others are not trained to the end."
-        )
+        raise Refusal(f"No run in {options.runs} can be scored: {left}.")
+    if len(whole) < len(found):
+        print(f"unbraid: left out: {left}.", file=sys.stderr)
     protocol = Protocol(options.train, options.test, options.table, options.seed)
     return score(whole, names, protocol=protocol, quiet=options.quiet)
 
@@ -122,12 +126,10 @@ def summary(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     if any(sampled in row for row in rows):
         columns, heads = [*columns, sampled], [*heads, "(sampled)"]
     heads = [{"unsupervised": "total corr."}.get(head, head) for head in heads]
-    body = [[row.get("run", ""), row["label"], *(row[c] for c in columns)] for row in rows]
-    return (
-        table(["run", "settings", *heads], body)
-        if "run" in rows[0]
-        else table(["codes", *heads], [r[1:] for r in body])
-    )
+    if "run" not in rows[0]:
+        return table(["codes", *heads], [[row["label"], *(row[c] for c in columns)] for row in rows])
+    body = [[row["run"], label, *(row[c] for c in columns)] for row, label in zip(rows, labels(rows), strict=True)]
+    return table(["run", "settings", *heads], body)
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -28,3 +28,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     ]
     lines.insert(1, "  ".join("-" * w for w in widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+RUN_SETTINGS = ("data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision")
+
+
+def labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each run's label, with those settings of the run that differ among the rows.
+
+    >>> labels([{"label": "vae seed=0", "latents": n, "steps": 9} for n in (5, 10)])
+    ['vae seed=0 latents=5', 'vae seed=0 latents=10']
+    """
+    varying = [name for name in RUN_SETTINGS if len({row.get(name) for row in rows}) > 1]
+    return [" ".join([row["label"], *(f"{name}={row[name]}" for name in varying)]) for row in rows]

@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
 from unbraid.cli import Parser
-from unbraid.commands.tables import table
+from unbraid.commands.tables import labels, table
 from unbraid.errors import Refusal, unknown
 from unbraid.methods import METHODS, Method
 from unbraid.nets.build import NETS
 from unbraid.run import Run
+from unbraid.scoring import describe
 from unbraid.spec import RunSpec, method_class
 from unbraid.sweep import integers, numbers, words
 from unbraid.training import CHECKPOINT_SECONDS, Choice, load_data, train_specs
@@ -123,9 +124,9 @@ def check_device(device: str) -> None:
 def show(runs: Sequence[Run], out: Path) -> None:
     """What was trained, how it ended, where it lies and what to do next."""
     rows = []
-    for run in runs:
+    for run, label in zip(runs, labels([describe(run) for run in runs]), strict=True):
         last = run.log[-1] if run.log else {}
         end = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
-        rows.append([run.id, run.label, end, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
+        rows.append([run.id, label, end, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
     print(table(["run", "settings", "state", "last log line"], rows))
     print(f"\n{len(runs)} run(s) in {out}. Next: unbraid score {out}   or   unbraid traverse {out}")
