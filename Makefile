@@ -48,6 +48,7 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/bench_dsprites.py
 	$(BIN)/python benchmarks/bench_train.py
+	$(BIN)/python benchmarks/bench_precision.py --seeds 6 --steps 1600
 	$(BIN)/python docs/tables.py
 
 docs: $(READY)

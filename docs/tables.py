@@ -21,9 +21,9 @@ BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
 
 
 def reference(thing: Any) -> str:
-    """The arXiv number or venue a docstring's reference begins with."""
+    """The first paper a docstring refers to, up to its arXiv number or venue."""
     text = " ".join((thing.__doc__ or "").split())
-    found = re.search(r"Reference: ([^;]+?)(?:, eq\.|, algorithm|, appendix|, table|;|\.(?: |$))", text)
+    found = re.search(r"Reference: (.*?(?:arXiv:\d{4}\.\d{5}|ICLR))", text)
     return found[1] if found else ""
 
 

@@ -66,16 +66,16 @@ class Voyage:
 
 @dataclass
 class Convoy:
-    """Voyages that advance together: one stack, or on a CPU several stacks of one run with a core each."""
+    """Voyages that advance together: one stack, or on a CPU several stacks of one run in lanes that share the cores."""
 
     voyages: list[Voyage]
-    side_by_side: bool = False
+    lanes: int = 1
 
     def advance(self) -> None:
         """One step of every voyage that is not over."""
         stacks = [voyage.stack for voyage in self.voyages if not voyage.over]
-        if self.side_by_side:
-            list(workers(LANES).map(Stack.advance, stacks))
+        if self.lanes > 1:
+            list(workers(self.lanes).map(Stack.advance, stacks))
         else:
             for stack in stacks:
                 stack.advance()
@@ -98,7 +98,7 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
     for i in range(0, len(alone) if beside else 0, lanes):
         waiting = [level for chunk in alone[i : i + lanes] for level in levels(chunk)]
         if waiting:
-            yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], side_by_side=True)
+            yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
 
 
 def planned(berths: list[Berth]) -> Iterator[list[Berth]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def registries(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
 def first_line(thing: Any) -> str:
     """The one sentence a docstring begins with, without its markup."""
     line = (inspect.getdoc(thing) or "").split("\n", 1)[0]
-    return line.replace(":math:", "").replace("`", "").replace("\\", "")
+    return re.sub(r":math:|[`\\{}]", "", line)
 
 
 KINDS = ("methods", "metrics", "data", "nets")

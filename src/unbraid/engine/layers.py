@@ -60,12 +60,10 @@ def lasting(x: Tensor) -> Tensor:
 
     With one channel every layout is the same memory, and only the strides tell a convolution which one is meant.
     """
-    _b, c, h, w = x.shape
-    return (
-        x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
-        if c == 1
-        else x.contiguous(memory_format=torch.channels_last)
-    )
+    if x.shape[1] > 1:
+        return x.contiguous(memory_format=torch.channels_last)
+    h, w = x.shape[2:]
+    return x.contiguous().as_strided(x.shape, (h * w, 1, w, 1))
 
 
 class FastConv(Function):

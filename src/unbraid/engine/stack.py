@@ -28,8 +28,8 @@ DATA, OBJECTIVE = 0, 1  # noise streams
 
 @functools.cache
 def workers(n: int) -> ThreadPoolExecutor:
-    """Threads that each compute on one core."""
-    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(1,))
+    """Threads that share the cores, each computing on its part of them."""
+    return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(max(1, torch.get_num_threads() // n),))
 
 
 class Trainee(nn.Module):
@@ -176,7 +176,7 @@ class Stack:
     def _gradients_in_turn(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """The same through ordinary kernels, which are faster on a CPU.
 
-        One run after another with all cores, or with `threads` several at once with a core each. Runs set aside cost
+        One run after another with all cores, or with `threads` several at once that share them. Runs set aside cost
         nothing.
         """
         members = self.alive.nonzero().flatten().tolist()
