@@ -23,7 +23,7 @@ BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
 def reference(thing: Any) -> str:
     """The first paper a docstring refers to, up to its arXiv number or venue."""
     text = " ".join((thing.__doc__ or "").split())
-    found = re.search(r"Reference: (.*?(?:arXiv:\d{4}\.\d{5}|ICLR))", text)
+    found = re.search(r"Reference: (.*?(?:arXiv:\d{4}\.\d{4,5}|ICLR))", text)
     return found[1] if found else ""
 
 
