@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,12 @@ def score(
         for run in wanted:
             if run.spec.data not in sources:
                 sources[run.spec.data] = load_data(run.spec.data if data is None else data, quiet=quiet)
-            work = Scorer(run, sources[run.spec.data].to(run.device), protocol)
+            done = len(rows) * len(names) * len(kinds)
+            tell = silent if quiet else partial(report, done)
+            work = Scorer(run, sources[run.spec.data].to(run.device), protocol, tell)
             scores: dict[str, float] = {}
             for kind, name in ((kind, name) for kind in kinds for name in names):
-                if not quiet:
-                    report(len(rows) * len(names) * len(kinds), f"{name} of {run.label}")
+                tell(f"{name} of {run.label}")
                 suffix = "" if kind == "mean" else f".{kind}"
                 scores |= {f"{name}.{key}{suffix}": value for key, value in work.score(name, kind).items()}
             work.keep()
@@ -96,12 +98,12 @@ def describe(run: Run) -> dict[str, Any]:
 class Scorer:
     """One run's codes, encoded when first needed, and the scores already kept in its folder."""
 
-    def __init__(self, run: Run, data: FactorData, protocol: Protocol) -> None:
+    def __init__(self, run: Run, data: FactorData, protocol: Protocol, tell: Callable[[str], None]) -> None:
         if run.divergence is not None:
             raise Refusal(
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out."
             )
-        self.run, self.data, self.protocol = run, data, protocol
+        self.run, self.data, self.protocol, self.tell = run, data, protocol, tell
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
         self.fresh = False
@@ -128,7 +130,7 @@ class Scorer:
 
     def _encode(self) -> dict[str, Rows]:
         index = torch.as_tensor(self.protocol.index(self.data), device=self.data.device)
-        q = encode_table(self.run, self.data, index)
+        q = encode_table(self.run, self.data, index, self.tell)
         noise = Noise.of(torch.tensor(self.protocol.seed, device=q.mean.device), torch.tensor(0, device=q.mean.device))
         tables = {"mean": q.mean, "sampled": q.sample(noise)}
         factors = self.data.factors(index).cpu().numpy()
@@ -136,8 +138,15 @@ class Scorer:
         return {k: Rows.drawn(v.cpu().numpy(), factors, p.train, p.test, p.seed) for k, v in tables.items()}
 
 
+def silent(note: str) -> None:
+    """Tell nobody."""
+
+
 @torch.no_grad()
-def encode_table(run: Run, data: FactorData, index: torch.Tensor) -> Gaussian:
+def encode_table(run: Run, data: FactorData, index: torch.Tensor, tell: Callable[[str], None] = silent) -> Gaussian:
     """The posteriors of the examples at `index`, in chunks."""
-    parts = [run.net.encode(data.batch(part)) for part in index.split(CHUNK)]
+    parts = []
+    for i, part in enumerate(index.split(CHUNK)):
+        tell(f"encoded {i * CHUNK:,} of {len(index):,} examples of {run.label}")
+        parts.append(run.net.encode(data.batch(part)))
     return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))
