@@ -1,4 +1,4 @@
-"""Which precision a device multiplies fastest in, among those whose scores agree with float32."""
+"""Which precision a device multiplies fastest in, among those whose scores could not be told from float32's."""
 
 from __future__ import annotations
 
