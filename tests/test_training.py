@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unbraid as ub
+from training import Killed, assert_same, die_at, quick, weights
 from unbraid import execute, files, training
 from unbraid.data.base import FactorData
 from unbraid.engine.adam import adam_step
@@ -26,7 +24,7 @@ from unbraid.errors import Refusal
 from unbraid.execute import Berth, convoys
 from unbraid.methods import METHODS, VAE, Adam, BetaVAE
 from unbraid.store import find_runs
-from unbraid.training import train, train_specs
+from unbraid.training import train_specs
 
 
 @given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
@@ -47,37 +45,6 @@ def test_adam_equals_torchs(seed: int, beta1: float, beta2: float) -> None:
             p.grad = gi
             optimiser.step()
     torch.testing.assert_close(mine[0], torch.stack([p.detach() for p in theirs]))
-
-
-def quick(out: Path | None = None, method: Any = None, **settings: Any) -> list[ub.Run]:
-    options = {"data": "toy", "steps": 12, "learning_rate": 1e-3, "batch": 8, "latents": 3, "quiet": True, **settings}
-    return train(method or BetaVAE(), out=out, **options)
-
-
-def weights(run: ub.Run) -> dict[str, torch.Tensor]:
-    return dict(run.net.state_dict())
-
-
-def assert_same(a: ub.Run, b: ub.Run) -> None:
-    assert a.spec == b.spec
-    assert a.log == b.log
-    for name, value in weights(a).items():
-        assert torch.equal(value, weights(b)[name]), name
-
-
-class Killed(Exception):
-    """Stands in for a process that dies."""
-
-
-def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    advance = Stack.advance
-
-    def mortal(self: Stack) -> None:
-        if self.step == step:
-            raise Killed
-        advance(self)
-
-    monkeypatch.setattr(Stack, "advance", mortal)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -152,6 +119,33 @@ def test_loaded_runs_are_the_trained_ones(tmp_path: Path, toy: FactorData) -> No
         assert torch.equal(run.decode(run.encode(x)), by_id[run.id].decode(run.encode(x)))
 
 
+def test_iterators_of_seeds_and_rates_serve_every_method() -> None:
+    methods = (BetaVAE(beta=b) for b in (1.0, 2.0))
+    runs = quick(None, methods, seeds=iter([0, 1]), learning_rate=iter([1e-3, 1e-4]), steps=0)
+    assert len({run.id for run in runs}) == 8
+
+
+def test_data_is_loaded_once_for_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(tmp_path, seeds=range(3), steps=0)
+    loads = []
+    real = ub.data.load
+    monkeypatch.setattr(ub.data, "load", lambda *a, **k: (loads.append(a), real(*a, **k))[1])
+    ub.score(ub.load_runs(tmp_path), ["mig"], quiet=True)
+    assert len(loads) == 2  # once to build the networks, once to encode
+
+
+def test_kept_scores_belong_to_their_data(tmp_path: Path, toy: FactorData) -> None:
+    """The same run scored on other data of the same shape is scored anew, and both are kept."""
+    import copy
+
+    (run,) = quick(tmp_path)
+    other = copy.copy(toy)
+    other.name, other.table = "reversed toy", toy.table.flip(0) ** 2
+    own, foreign = (ub.score(run, ["mig"], data=d, codes=["mean"], quiet=True)[0] for d in (toy, other))
+    assert own["mig.discrete_mig"] != foreign["mig.discrete_mig"]
+    assert ub.score(run, ["mig"], codes=["mean"], quiet=True)[0]["mig.discrete_mig"] == own["mig.discrete_mig"]
+
+
 def test_zero_steps_is_the_initialisation(toy: FactorData) -> None:
     (run,) = quick(steps=0)
     from unbraid.nets.build import build_net, name_net
@@ -197,75 +191,6 @@ def test_all_diverged_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = quick(learning_rate=1e18, steps=5000)
     assert run.divergence is not None
     assert len(taken) < 100
-
-
-@pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
-def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path, checkpoint_seconds=0)
-    (file,) = tmp_path.glob("*/checkpoint.safetensors")
-    content = file.read_bytes()
-    file.write_bytes(content[:keep])
-    with pytest.raises(Refusal, match=r"is damaged or incomplete.*Delete that file"):
-        quick(tmp_path)
-    assert file.read_bytes() == content[:keep]
-    file.unlink()
-    (run,) = quick(tmp_path)
-    assert_same(run, quick(None)[0])
-
-
-@pytest.mark.parametrize("name", ["checkpoint.safetensors", "log.jsonl", "weights.safetensors", "run.json"])
-def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ENOSPC while any file is written: a one-line refusal, no partial file, and the same command goes on."""
-    real = os.fsync
-
-    def full(descriptor: int) -> None:
-        if name in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(Refusal, match=r"No space left on device.*same command again"):
-            quick(tmp_path, checkpoint_seconds=0)
-    assert not list(tmp_path.rglob("*.tmp"))
-    assert not list(tmp_path.rglob(name))
-    assert_same(quick(tmp_path)[0], quick(None)[0])
-
-
-def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
-    """What a killed writer leaves is invisible to readers and swept by the next writer."""
-    (run,) = quick(tmp_path)
-    assert run.path is not None
-    stray = tmp_path / "abc"
-    stray.mkdir()
-    (stray / ".run.json.1.tmp").write_text("{")
-    (run.path / ".weights.safetensors.1.tmp").write_text("x")
-    assert [found.path for found in find_runs(tmp_path)] == [run.path]
-    quick(tmp_path)
-    assert not (run.path / ".weights.safetensors.1.tmp").exists()
-
-
-def test_damaged_run_files_are_named(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
-    assert run.path is not None
-    content = json.loads((run.path / "run.json").read_text())
-    for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
-                         (json.dumps({**content, "format": 99}), "reads 1"),
-                         (json.dumps({**content, "spec": {}}), "does not hold a run")):  # fmt: skip
-        (run.path / "run.json").write_text(bad)
-        with pytest.raises(Refusal, match=message):
-            ub.load_runs(tmp_path)
-
-
-def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
-    assert run.path is not None
-    facts = json.loads((run.path / "run.json").read_text())
-    assert facts["id"] == run.id == run.path.name
-    assert facts["versions"]["torch"] == torch.__version__
-    assert set(facts) == {"format", "id", "spec", "versions", "commit", "machine"}
 
 
 def test_stacks_hold_only_what_fits_together(toy: FactorData) -> None:

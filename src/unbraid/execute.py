@@ -13,6 +13,7 @@ import torch
 
 from unbraid.data.base import FactorData
 from unbraid.engine.stack import Divergence, Stack, workers
+from unbraid.errors import Refusal
 from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.progress import Report
@@ -121,7 +122,13 @@ def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, thre
     for i, berth in enumerate(berths):
         if berth.step and berth.folder is not None:
             state, berth.log = berth.folder.read_checkpoint()
-            stack.load_state(i, state)
+            try:
+                stack.load_state(i, state)
+            except (KeyError, RuntimeError) as error:
+                raise Refusal(
+                    f"The checkpoint in {berth.folder.path} does not fit the network of its spec ({error}). It comes "
+                    "from another version: delete that file to train the run again from step 0."
+                ) from error
     return stack
 
 

@@ -44,15 +44,11 @@ class Run:
     def label(self) -> str:
         """A short name for tables: the method with its hyperparameters, and the seed."""
         values = self.spec.to_dict()["method"]
-        name = "untrained" if self.spec.steps == 0 else values["name"]
-        settings = (
-            ""
-            if self.spec.steps == 0
-            else "".join(
-                f" {k}={v:g}" if isinstance(v, float) else f" {k}={v}" for k, v in values.items() if k != "name"
-            )
-        )
-        return f"{name}{settings} seed={self.spec.seed}"
+        name = values.pop("name")
+        if self.spec.steps == 0:
+            return f"untrained seed={self.spec.seed}"
+        settings = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()]
+        return " ".join([name, *settings, f"seed={self.spec.seed}"])
 
     @torch.no_grad()
     def posterior(self, x: Any) -> Gaussian:
@@ -107,6 +103,7 @@ def load_runs(
     runs = []
     for run in found:
         if run.status in ("done", "diverged"):
-            source = data or loaded.setdefault(run.spec.data, registry.load(run.spec.data))
-            runs.append(open_run(run, source, net))
+            if data is None and run.spec.data not in loaded:
+                loaded[run.spec.data] = registry.load(run.spec.data)
+            runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net))
     return runs

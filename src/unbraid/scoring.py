@@ -68,12 +68,10 @@ def score(
     for kind in kinds:
         if kind not in CODES:
             raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
-    sources: dict[str, FactorData] = {}
+    sources = load_sources(wanted, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("scoring", len(wanted) * len(names) * len(kinds)) as report:
         for run in wanted:
-            if run.spec.data not in sources:
-                sources[run.spec.data] = load_data(run.spec.data if data is None else data, quiet=quiet)
             done = len(rows) * len(names) * len(kinds)
             tell = silent if quiet else partial(report, done)
             work = Scorer(run, sources[run.spec.data].to(run.device), protocol, tell)
@@ -85,6 +83,16 @@ def score(
             work.keep()
             rows.append({**describe(run), **scores})
     return rows
+
+
+def load_sources(
+    runs: Sequence[Run], data: str | FactorData | None = None, quiet: bool = False
+) -> dict[str, FactorData]:
+    """The dataset of each name that runs ask for, loaded once; `data` stands for all of them."""
+    names = dict.fromkeys(run.spec.data for run in runs)
+    if data is None:
+        return {name: load_data(name, quiet=quiet) for name in names}
+    return dict.fromkeys(names, load_data(data, quiet=quiet))
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -111,9 +119,10 @@ class Scorer:
 
     def score(self, name: str, kind: str) -> dict[str, float]:
         """The values of one metric on one kind of codes, from the folder or computed."""
-        key = {"metric": name, "codes": kind, "protocol": vars(self.protocol), "versions": versions(LIBRARIES)}
+        key: dict[str, Any] = {"metric": name, "codes": kind, "data": self.data.name}
+        key |= {"protocol": vars(self.protocol), "versions": versions(LIBRARIES)}
         for record in self.records:
-            if {k: record[k] for k in key} == key:
+            if {k: record.get(k) for k in key} == key:
                 return dict(record["values"])
         if not self.rows:
             self.rows = self._encode()

@@ -58,7 +58,8 @@ class RunDir:
             spec = RunSpec.from_dict(content["spec"])
         except (KeyError, TypeError, ValueError) as error:
             raise Refusal(
-                f"{path / 'run.json'} does not hold a run: {error} Delete the folder to train it anew."
+                f"{path / 'run.json'} does not hold a run that can be read here: {error} If it names code of your own, "
+                "put that on the path; if it is damaged, delete the folder to train the run anew."
             ) from error
         return cls(path, spec)
 
@@ -84,9 +85,11 @@ class RunDir:
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
         """Write the log and the weights, then drop the checkpoint; a run is done when its weights are there."""
-        write_atomic(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in log).encode())
+        self.write_lines("log.jsonl", log)
         if diverged:
             write_atomic(self.path / "diverged.json", json.dumps(diverged).encode())
+        else:
+            (self.path / "diverged.json").unlink(missing_ok=True)  # of an earlier try that was killed before its end
         write_tensors(self.path / "weights.safetensors", weights, {"step": step, "id": self.spec.id})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 

@@ -97,13 +97,16 @@ def train(
     >>> runs[0].encode(ub.data.load("toy").images([0, 1, 2])).shape
     torch.Size([3, 10])
     """
+    methods = [method] if isinstance(method, Method) else list(method)
+    rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
+    each_seed = list(seeds)
     source = load_data(data, device, quiet)
     choice = Choice.of(source, net, likelihood, precision)
     specs = [
         choice.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
-        for m in ([method] if isinstance(method, Method) else method)
-        for rate in ([learning_rate] if isinstance(learning_rate, int | float) else learning_rate)
-        for seed in seeds
+        for m in methods
+        for rate in rates
+        for seed in each_seed
     ]
     folder = None if out is None else Path(out)
     return train_specs(

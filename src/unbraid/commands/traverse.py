@@ -17,12 +17,15 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     options = parser.parse_all(arguments)
     from unbraid.progress import progress
     from unbraid.run import load_runs
+    from unbraid.scoring import load_sources
     from unbraid.traversal import traverse
 
     runs = load_runs(options.runs)
+    sources = load_sources(runs)
     with progress("drawing", len(runs)) as report:
         for i, run in enumerate(runs):
             report(i, run.label)
             out = None if options.out is None else options.out / run.id
-            png, gif = traverse(run, example=options.example, span=options.span, columns=options.columns, out=out)
+            data, look = sources[run.spec.data], {"span": options.span, "columns": options.columns}
+            png, gif = traverse(run, data, example=options.example, out=out, **look)
             print(f"{run.label}: {png} {gif}")
