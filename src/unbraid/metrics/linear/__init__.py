@@ -1,0 +1,8 @@
+"""Linear estimators that equal scikit-learn's defaults at a fraction of their cost; compiled on first use."""
+
+from __future__ import annotations
+
+from unbraid.metrics.linear.logistic import Logistic, logistic_regression, logistic_regression_cv
+from unbraid.metrics.linear.svm import svm_accuracies
+
+__all__ = ["Logistic", "logistic_regression", "logistic_regression_cv", "svm_accuracies"]

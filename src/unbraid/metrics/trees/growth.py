@@ -1,0 +1,145 @@
+"""One tree of depth 3 on the residuals of one class: node t has children 2t + 1 and 2t + 2, leaf l is node 7 + l."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unbraid.metrics.compiled import kernel
+from unbraid.metrics.trees.bins import Columns
+from unbraid.metrics.trees.cuts import Node, Number, best_cut, neighbours
+
+Array = np.ndarray[Any, np.dtype[Any]]
+INNER, BOTTOM = 7, 3  # inner nodes; the first of those whose children are leaves
+EPSILON = float(np.finfo(float).eps)  # scikit-learn does not cut a node of less variance
+
+
+class Space(NamedTuple):
+    """Memory that one thread reuses for all its trees."""
+
+    hist: Array  # (7, 2, bins)
+    rows: Array  # (n,): rows, those of a node side by side
+    spare: Array  # (n,)
+    where: Array  # (n,): the node of every row
+    perm: Array  # (d,)
+    left: Array  # (bins,)
+    open_bins: Array  # (bins,)
+    sums: Array  # (n,)
+
+
+@kernel()
+def shuffle(perm: Array, seed: Number) -> Number:
+    """Shuffle in place with a generator of 64 bits of state (splitmix64); returns the next state."""
+    for i in range(len(perm) - 1, 0, -1):
+        seed += np.uint64(0x9E3779B97F4A7C15)
+        z = (seed ^ (seed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        j = np.int64((z ^ (z >> np.uint64(31))) % np.uint64(i + 1))
+        perm[i], perm[j] = perm[j], perm[i]
+    return seed
+
+
+@kernel()
+def fill(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) -> Number:
+    """Histogram of some rows; returns the sum of `packed` over them."""
+    hist[:] = 0
+    total = np.int64(0)
+    for i in rows:
+        h, v = hist[np.int64(residual[i] > 0)], packed[i]
+        total += v
+        for f in range(code.shape[1]):
+            h[code[i, f]] += v
+    return total
+
+
+@kernel()
+def partition(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
+    """Bring rows with column <= low to the front, keeping their order; returns how many."""
+    mid = other = np.int64(0)
+    for i in rows:
+        right = np.int64(column[i] > low)
+        rows[mid] = i
+        spare[other] = i
+        where[i] = left + right
+        mid += 1 - right
+        other += right
+    rows[mid:] = spare[:other]
+    return mid
+
+
+@kernel()
+def leaves(rows: Array, residual: Array, column: Array, low: Number, where: Array, left: Number, value: Array) -> None:
+    """Split the rows into two leaves; a leaf's value is one Newton step on the deviance, without the learning rate."""
+    up_left = up_right = down_left = down_right = 0.0
+    right_count = np.int64(0)
+    for i in rows:
+        right = column[i] > low
+        where[i] = left + np.int64(right)
+        right_count += np.int64(right)
+        r = residual[i]
+        curve = abs(r) * (1 - abs(r))
+        up_left, down_left = up_left + (0.0 if right else r), down_left + (0.0 if right else curve)
+        up_right, down_right = up_right + (r if right else 0.0), down_right + (curve if right else 0.0)
+    # scikit-learn's leaves stay at 0 where the mean curvature underflows
+    small = 1e-150
+    value[left - INNER] = up_left / down_left if down_left > small * (len(rows) - right_count) else 0.0
+    value[left + 1 - INNER] = up_right / down_right if down_right > small * right_count else 0.0
+
+
+@kernel()
+def pure(rows: Array, residual: Array) -> bool:
+    """Is the variance of the residuals too small to cut?"""
+    mean = 0.0
+    for i in rows:
+        mean += residual[i]
+    mean /= len(rows)
+    square = 0.0
+    for i in rows:
+        square += (residual[i] - mean) ** 2
+    return square <= EPSILON * len(rows)
+
+
+@kernel()
+def grow(
+    residual: Array, packed: Array, shift: Number, scale: Number, columns: Columns, space: Space, seed: Number,
+    feature: Array, threshold: Array, value: Array, importance: Array,
+) -> None:  # fmt: skip
+    """Grow one tree whose root histogram is in place; `space.where` tells each row's leaf afterwards."""
+    hist, rows, where = space.hist, space.rows, space.where
+    begin, end, total = np.zeros(15, np.int64), np.zeros(15, np.int64), np.zeros(INNER, np.int64)
+    for i in range(len(rows)):
+        rows[i] = i
+        where[i] = 0
+        total[0] += packed[i]
+    end[0] = len(rows)
+    for t in range(INNER):
+        a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
+        f, low, cut, mid = (
+            np.int64(0),
+            np.float32(np.inf),
+            np.inf,
+            z,
+        )  # a node without a cut hands all its rows to the left
+        if z - a > 1 and total[t] != 0:  # total is 0 below a node without a cut
+            node = Node(hist[t], where, t, packed, shift, total[t])
+            seed = shuffle(space.perm, seed)
+            best = best_cut(node, columns, space.perm, space.left, space.open_bins, space.sums)
+            won = best.gain / np.float64(z - a) / (scale * scale)
+            if best.rank >= 0 and not (won <= EPSILON * (z - a) and pure(rows[a:z], residual)):
+                f = np.int64(space.perm[best.rank])
+                low, high = neighbours(node, columns, f, best.place)
+                cut = np.float64(low) / 2 + np.float64(high) / 2
+                importance[f] += won
+        feature[t], threshold[t] = f, cut
+        if t >= BOTTOM:
+            leaves(rows[a:z], residual, columns.x[f], low, where, left, value)
+            continue
+        if cut < np.inf:
+            mid = a + partition(rows[a:z], space.spare, columns.x[f], low, where, left)
+            less, more = (left, right) if mid - a < z - mid else (right, left)
+            small = rows[a:mid] if less == left else rows[mid:z]
+            total[less] = fill(hist[less], small, packed, residual, columns.code)
+            total[more] = total[t] - total[less]
+            hist[more] = hist[t] - hist[less]
+        begin[left], end[left], begin[right], end[right] = a, mid, mid, z

@@ -1,0 +1,181 @@
+"""All stages of a fit and the scores of new points, in compiled loops; classes run in parallel threads."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from unbraid.metrics.compiled import kernel
+from unbraid.metrics.trees.bins import Columns, Trees
+from unbraid.metrics.trees.cuts import Number
+from unbraid.metrics.trees.growth import INNER, Space, grow
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BLOCK = 256  # rows whose scores of all classes are in the cache at once
+LOG2E, LN2_HIGH, LN2_LOW = float(1 / np.log(2)), 0.693147180369123816490, 1.90821492927058770002e-10
+TAYLOR = tuple(float(1 / q) for q in np.cumprod(np.append(1.0, np.arange(1.0, 13)))[::-1])  # 1/12!, ..., 1/1!, 1/0!
+
+
+class State(NamedTuple):
+    """Scores of the training rows and their residuals, a row a class."""
+
+    raw: Array
+    residual: Array
+    packed: Array
+    scale: Array
+    shift: Number
+
+
+@kernel(fastmath={"reassoc", "nsz"})
+def size(residual: Array) -> Number:
+    """Sum of absolute values, in any order: only its power of two is used."""
+    total = 0.0
+    for r in residual:
+        total += abs(r)
+    return total
+
+
+@kernel()
+def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
+    """Write one-hot(y) - softmax(raw) of rows a to z, and its sums of absolute values.
+
+    The exponential is spelled out so that it vectorises (relative error 1e-15).
+    """
+    k, top, norm, bits = len(raw), raw[0, a:z].copy(), np.zeros(z - a), np.zeros(z - a, np.int64)
+    power = bits.view(np.float64)
+    for c in range(1, k):
+        top = np.maximum(top, raw[c, a:z])
+    for c in range(k):
+        score, e = raw[c, a:z], out[c, a:z]
+        for i in range(z - a):
+            v = max(score[i] - top[i], -700.0)
+            m = np.floor(v * LOG2E + 0.5)
+            p, u = 0.0, (v - m * LN2_HIGH) - m * LN2_LOW
+            for q in TAYLOR:
+                p = p * u + q
+            e[i] = p
+            bits[i] = (np.int64(m) + 1023) << 52
+        e *= power
+        norm += e
+    for c in range(k):
+        out[c, a:z] /= -norm
+    for i in range(a, z):
+        out[y[i], i] += 1
+    for c in range(k):
+        sizes[c] = size(out[c, a:z])
+
+
+@kernel()
+def pack(residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array) -> None:
+    """One int64 a residual of rows a to z, by class and by row."""
+    one = np.int64(1) << shift
+    for c in range(len(residual)):
+        for i in range(a, z):
+            v = one + np.int64(residual[c, i] * scale[c])
+            packed[c, i] = v
+            by_row[i, c] = v
+
+
+@kernel()
+def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> None:
+    """Histogram of all rows by column f, for all classes at once."""
+    k = by_row.shape[1]
+    for b in range(columns.offset[f], columns.offset[f + 1]):
+        h = root[b]
+        h[:] = 0
+        for j in range(columns.start[b + f], columns.start[b + f + 1]):
+            v = by_row[columns.order[f, j]]
+            for c in range(k):
+                h[c] += v[c]
+
+
+@kernel()
+def start(hist: Array, root: Array, packed: Array, members: Array, code: Array) -> None:
+    """The root's histogram of one class, from that of all its rows, with the class's own rows apart."""
+    hist[1] = 0
+    for i in members:
+        for f in range(code.shape[1]):
+            hist[1, code[i, f]] += packed[i]
+    for b in range(len(root)):
+        hist[0, b] = root[b] - hist[1, b]
+
+
+@kernel()
+def plant(
+    c: Number, stage: Number, state: State, columns: Columns, space: Space, root: Array, own: Array, rate: Number,
+    seed: Number, trees: Trees,
+) -> None:  # fmt: skip
+    """Grow the tree of class c in one stage, and add its values to the scores of the training rows."""
+    feature, threshold = trees.feature[stage, c], trees.threshold[stage, c]
+    value, importance = trees.value[stage, c], trees.importance[stage, c]
+    space.perm[:] = np.arange(len(space.perm))
+    start(space.hist[0], root[:, c], state.packed[c], own, columns.code)
+    seed = seed + np.uint64(stage * len(state.raw) + c) * np.uint64(0xD1342543DE82EF95)
+    grow(state.residual[c], state.packed[c], state.shift, state.scale[c], columns, space, seed,
+         feature, threshold, value, importance)  # fmt: skip
+    value *= rate
+    raw = state.raw[c]
+    for i in range(len(raw)):
+        raw[i] += value[space.where[i] - INNER]
+
+
+@kernel(parallel=True)
+def boost(
+    columns: Columns, y: Array, members: Array, first: Array, raw: Array, rate: Number, seed: Number, threads: Number,
+    trees: Trees,
+) -> None:  # fmt: skip
+    """Grow all trees; `raw` (k, n) holds the scores of the training rows, before and after."""
+    (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.wide)
+    blocks, alone = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
+    residual, packed, by_row = np.empty((k, n)), np.empty((k, n), np.int64), np.empty((n, k), np.int64)
+    root, sizes, scale = np.empty((bins, k), np.int64), np.empty((blocks, k)), np.empty(k)
+    hist, where = np.empty((threads, INNER, 2, bins), np.int64), np.empty((threads, n), np.uint8)
+    rows, spare = np.empty((threads, n), np.uint32), np.empty((threads, n), np.uint32)
+    perm = np.empty((threads, d), np.int32)
+    left, open_bins = np.empty((threads, bins), np.int64), np.empty((threads, bins), np.bool_)
+    sums = np.empty((threads, n), np.int64)
+    shift = 62 - int(np.ceil(np.log2(n + 1)))
+    for stage in range(len(trees.value)):
+        for block in prange(blocks):
+            a, z = block * BLOCK, min(n, (block + 1) * BLOCK)
+            softmax_residuals(raw, y, a, z, residual, sizes[block])
+        for c in range(k):
+            scale[c] = 2.0 ** min(np.floor(shift - 2 - np.log2(sizes[:, c].sum() + 1e-300)), 300.0)
+        for block in prange(blocks):
+            a, z = block * BLOCK, min(n, (block + 1) * BLOCK)
+            pack(residual, a, z, scale, shift, packed, by_row)
+        for f in prange(d):
+            root_histogram(f, columns, by_row, root)
+        for t in prange(threads):
+            space = Space(hist[t], rows[t], spare[t], where[t], perm[t], left[t], open_bins[t], sums[t])
+            state = State(raw, residual, packed, scale, shift)
+            for c in range(alone + t, k, threads):
+                plant(c, stage, state, columns, space, root, members[first[c] : first[c + 1]], rate, seed, trees)
+
+
+@kernel(parallel=True)
+def apply(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
+    """Add what all trees give to the scores `raw` (k, n) of points x (d, n)."""
+    for c in prange(raw.shape[0]):
+        for stage in range(len(value)):
+            add(x, feature[stage, c], bound[stage, c], value[stage, c], raw[c])
+
+
+@kernel()
+def add(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
+    """Add one tree. Every node is compared for every point: that vectorises, following the branches does not."""
+    x0, x1, x2 = x[feature[0]], x[feature[1]], x[feature[2]]
+    x3, x4, x5, x6 = x[feature[3]], x[feature[4]], x[feature[5]], x[feature[6]]
+    c0, c1, c2, c3, c4, c5, c6 = bound[0], bound[1], bound[2], bound[3], bound[4], bound[5], bound[6]
+    v0, v1, v2, v3, v4, v5, v6, v7 = value[0], value[1], value[2], value[3], value[4], value[5], value[6], value[7]
+    for i in range(len(raw)):
+        right, right_left, right_right = x0[i] > c0, x1[i] > c1, x2[i] > c2
+        a = v1 if x3[i] > c3 else v0
+        b = v3 if x4[i] > c4 else v2
+        c = v5 if x5[i] > c5 else v4
+        d = v7 if x6[i] > c6 else v6
+        left = b if right_left else a
+        other = d if right_right else c
+        raw[i] += other if right else left
