@@ -32,6 +32,15 @@ def write_atomic(path: Path, content: bytes) -> None:
         ) from error
 
 
+def cache_folder() -> Path:
+    """UNBRAID_CACHE, else unbraid in XDG_CACHE_HOME, else ~/.cache/unbraid."""
+    if chosen := os.environ.get("UNBRAID_CACHE"):
+        return Path(chosen)
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "unbraid"
+    return Path.home() / ".cache" / "unbraid"
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, or say why that is not possible."""
     try:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
+from unbraid.files import cache_folder, make_folder, write_atomic
 
 DIGEST = hashlib.sha256().digest_size
 PIECE = 1 << 20
-
-
-def folder() -> Path:
-    """UNBRAID_CACHE, else unbraid in XDG_CACHE_HOME, else ~/.cache/unbraid."""
-    if chosen := os.environ.get("UNBRAID_CACHE"):
-        return Path(chosen)
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "unbraid"
-    return Path.home() / ".cache" / "unbraid"
+folder = cache_folder
 
 
 def read(name: str, shape: tuple[int, int]) -> Tensor | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 
-from unbraid.metrics.arrays import Codes, Factors, at_least, labelled, refusal
-
-CHUNK = 1024  # votes whose rows are in memory at once: 5 MB for 64 rows of 10 codes
+from unbraid.metrics.arrays import Codes, Factors, at_least, labelled
+from unbraid.metrics.interventions import fixed_factors
 
 
 def factor_vae(
@@ -26,13 +25,16 @@ def factor_vae(
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}, \quad
         v(i) = \arg\max_j \#\{ s \in \text{train} : i_s = i, j_s = j \}
 
-    1/k: chance. 1: for every factor there is a code that it alone fixes. 0: no code is active. A rotated code may still
-    reach 1, so a high score is no evidence of axis alignment.
+    1/k: chance. 1: for every factor there is a code that it alone fixes. 0: no code is active.
 
     Codes and factors are a whole table. A vote draws a factor :math:`j_t`, a row, and `batch` rows (with replacement)
     that share that row's value of the factor. Where fewer than `batch` rows share a value, repeated rows shrink all
-    local variances alike and make small ones noisier: a bias to remember for sparse tables. A value that occurs in one
-    row only is refused. `prune` is an absolute standard deviation: codes below it never win, so scaling matters.
+    local variances alike and make small ones noisier: a bias to remember for sparse tables. Rows whose value no other
+    row has are left out; where that is more than half of the rows for some factor, the table is refused with the number
+    of rows and values that could be drawn. `prune` is an absolute standard deviation: codes below it never win.
+
+    Beware: a rotated code may still reach 1, so a high score is no evidence of axis alignment; noise and duplicated
+    codes cost nothing; scaling matters, since a squeezed code (standard deviation below `prune`) is ignored.
 
     Deviations: global variances come from the whole table, not from 10,000 points of it; `num_active_dims` is the
     number of codes kept, where the reference code returns the number of all codes; a constant is never kept.
@@ -68,46 +70,15 @@ def interventions(
     >>> fixed.tolist(), local.shape
     ([0, 0, 0, 0, 0], (5, 4))
     """
-    fixed = rng.integers(factors.shape[1], size=count)
+    from unbraid.metrics.gather import variances
+
+    table, fixed = np.ascontiguousarray(codes), rng.integers(factors.shape[1], size=count)
     rows = rng.integers(len(codes), size=count)
     local = np.empty((count, codes.shape[1]))
-    for j, column in enumerate(factors.T):
-        mine = np.flatnonzero(fixed == j)
-        local[mine] = _local_variances(codes, _grouped(column, j), column[rows[mine]], batch, rng)
+    for groups, mine in fixed_factors(factors, fixed):
+        drawn = groups.mates(groups.settled(rows[mine], rng), batch, rng)
+        local[mine] = variances(table, drawn)
     return fixed, local
-
-
-def _grouped(column: Int[np.ndarray, " n"], j: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """The rows in order of the factor's value, and those ordered values; every value must occur twice."""
-    low, high = int(column.min()), int(column.max())
-    short = (column - low).astype(np.uint16) if high - low < 2**16 else column  # 16-bit keys sort many times faster
-    order = np.argsort(short, kind="stable")
-    ordered = column[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    single = starts[np.diff(starts, append=len(ordered)) < 2]
-    if single.size:
-        rule = "Every value of a factor must occur in at least 2 rows, or holding it fixed leaves nothing to vary."
-        got = f"1 row with value {ordered[single[0]]} of factor column {j} (one of {single.size} such values)"
-        raise refusal(rule, f"{got} in a table of {len(column)} rows", "Pass the whole table, or drop those rows.")
-    return order, ordered
-
-
-def _local_variances(
-    codes: Float[np.ndarray, "n d"],
-    groups: tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]],
-    values: Int[np.ndarray, " m"],
-    batch: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "m d"]:
-    """Variances of the codes over `batch` random rows that hold each given value, a chunk of votes at a time."""
-    order, ordered = groups
-    start, stop = (np.searchsorted(ordered, values, side)[:, None] for side in ("left", "right"))
-    local = np.empty((len(values), codes.shape[1]))
-    for i in range(0, len(values), CHUNK):
-        part = slice(i, i + CHUNK)
-        drawn = rng.integers(start[part], stop[part], size=(len(start[part]), batch))
-        local[part] = codes[order[drawn]].var(axis=1, ddof=1)
-    return local
 
 
 def votes(

@@ -16,8 +16,11 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
     with :math:`i_1, i_2` the codes that tell most and second most of factor :math:`j`.
 
     0: every factor is told equally by two codes, or by none. 1: one code a factor, complete.
-    The ceiling is below 1 for a factor of more than `bins` values: a perfect code of 32 reaches .85, of 40 .81, of 183
-    .58. Two equal copies of a perfect code score 0. Needs at least 2 codes; a factor of one value is refused.
+    Needs at least 2 codes; a factor of one value is refused.
+
+    Beware: the ceiling is below 1 for a factor of more than `bins` values: a perfect code of 32 reaches .85, of 40 .81,
+    of 183 .58. Two equal copies of a perfect code score 0 (`duplicated`), and so does a perfect code with one far
+    outlier, which squeezes all other points into one bin (`squeezed`). A code that merges factors is not punished.
 
     Deviation from the paper: information is counted on `bins` equal-width bins of point codes, not on the posterior.
 

@@ -1,15 +1,43 @@
-"""Which rows each metric sees: a sample to learn from, one to test on, and the table for interventions."""
+"""Which rows each metric sees, and what a score is a score of: metric, estimator, sample sizes, seed and versions."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
-from collections.abc import Callable, Iterable
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from unbraid.errors import unknown
+from unbraid.metrics import METRICS, TRAITS
+from unbraid.provenance import versions
+
 Array = np.ndarray[Any, np.dtype[Any]]
+Values = dict[str, float]
+LINES = 100  # rows a factor that a large grid's table holds with every value of that factor
+LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn", "numba")
+
+
+def silent(note: str) -> None:
+    """Tell nobody."""
+
+
+class Outcome(NamedTuple):
+    """What each metric gave, and why those that refused did."""
+
+    values: dict[str, Values]
+    refused: dict[str, str]
+
+    def whole(self) -> dict[str, Values]:
+        """The values, or the first refusal as an error."""
+        for name, reason in self.refused.items():
+            raise ValueError(f"{name}: {reason}")
+        return self.values
 
 
 @dataclass(frozen=True)
@@ -34,23 +62,128 @@ class Rows:
         cut = max(1, (2 * len(order)) // 3)
         return cls(codes, factors, order[:cut][:train], order[cut:][:test])
 
-    def score(self, metric: Callable[..., dict[str, float]], whole_table: bool, seed: int) -> dict[str, float]:
-        """Call a metric with the arrays its signature asks for."""
-        names = inspect.signature(metric).parameters
-        rows: Any = slice(None) if whole_table else self.train
+    def of(self, codes: Array) -> Rows:
+        """The same rows of other codes of the same table."""
+        return Rows(codes, self.factors, self.train, self.test)
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows there are of each kind."""
+        return {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
+
+    def score(self, names: Iterable[str], seed: int, tell: Callable[[str], None] = silent) -> Outcome:
+        """Every named metric on the arrays its signature asks for; equal fits of trees are made once."""
+        from unbraid.metrics.trees import remembered
+
+        outcome = Outcome({}, {})
+        with remembered():
+            for name in names:
+                tell(name)
+                try:
+                    outcome.values[name] = self._score(name, seed)
+                except ValueError as error:
+                    outcome.refused[name] = str(error)
+        return outcome
+
+    def _score(self, name: str, seed: int) -> Values:
+        wanted = inspect.signature(METRICS[name]).parameters
+        rows: Any = slice(None) if TRAITS[name].whole_table else self.train
         arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
         arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
-        wanted: dict[str, Any] = {name: value for name, value in arrays.items() if name in names}
-        return metric(**wanted, **({"seed": seed} if "seed" in names else {}))
+        given: dict[str, Any] = {key: value for key, value in arrays.items() if key in wanted}
+        return METRICS[name](**given, **({"seed": seed} if "seed" in wanted else {}))
 
 
-def chosen(names: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+@dataclass(frozen=True)
+class Protocol:
+    """Sample sizes of a score; the table is every example of the grid, or of a large one about `table` of them."""
+
+    train: int = 10_000
+    test: int = 5_000
+    table: int = 65_536
+    seed: int = 0
+
+    def index(self, sizes: Sequence[int]) -> Array:
+        """The examples in the table: all of a small grid; of a large one a random choice, completed along lines.
+
+        A line is an example with every value of one factor, the others as they are: what an intervention on that factor
+        needs. There are 100 of them for each factor.
+
+        >>> len(Protocol().index((3, 4)))
+        12
+        """
+        count = math.prod(sizes)
+        if count <= self.table:
+            return np.arange(count)
+        rng = np.random.default_rng(self.seed)
+        parts = [rng.choice(count, self.table, replace=False)]
+        for j, size in enumerate(sizes):
+            factors = rng.integers(sizes, size=(LINES, len(sizes))).repeat(size, axis=0)
+            factors[:, j] = np.tile(np.arange(size), LINES)
+            parts.append(np.ravel_multi_index(tuple(factors.T), tuple(sizes)))
+        return np.unique(np.concatenate(parts))
+
+    def rows(self, codes: Array, factors: Array) -> Rows:
+        """The samples that metrics see of a table."""
+        return Rows.drawn(codes, factors, self.train, self.test, self.seed)
+
+    def blank(self, sizes: Sequence[int], d: int) -> Rows:
+        """The rows of a grid of these sizes with d codes, all of them zero: where planted codes go.
+
+        >>> Protocol(train=5, test=5).blank((3, 4), 2).codes.shape
+        (12, 2)
+        """
+        factors = np.stack(np.unravel_index(self.index(sizes), tuple(sizes)), axis=1)
+        return self.rows(np.zeros((len(factors), d)), factors)
+
+
+def identity(name: str, seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What must agree for two scores to be compared: metric, estimator, options, sample sizes, seed and versions.
+
+    >>> identity("mig", 0, {"train": 10_000})["options"]
+    {'bins': 20}
+    """
+    parameters = inspect.signature(METRICS[name]).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
+    plain = json.loads(json.dumps(options))  # as it will be read back: tuples become lists
+    about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
+    return {**about, "rows": dict(sizes), "seed": seed, "versions": _versions()}
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return versions(LIBRARIES)
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two identities differ; scores may be compared where there are none.
+
+    >>> sizes = {"train": 10_000, "test": 5_000}
+    >>> differences(identity("mig", 0, sizes), identity("mig", 1, sizes))
+    {'seed': (0, 1)}
+    """
+    return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
+
+
+def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse to compare scores that were not made alike."""
+    for other in identities[1:]:
+        if unlike := differences(identities[0], other):
+            told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in unlike.items())
+            raise ValueError(
+                f"Scores can be compared only if they were made alike. These differ in {told}. Score anew."
+            )
+
+
+def stamp(identities: Iterable[Mapping[str, Any]]) -> str:
+    """Eight hex digits that agree exactly where the identities do."""
+    text = json.dumps(list(identities), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def chosen(names: Iterable[str] | None) -> list[str]:
     """The metrics asked for, all of them by default; unknown names are refused with the nearest."""
-    from unbraid.errors import unknown
-
-    valid = list(known)
-    asked = valid if names is None else list(names)
+    asked = list(METRICS) if names is None else list(dict.fromkeys(names))
     for name in asked:
-        if name not in valid:
-            raise ValueError(unknown("metric", name, valid))
+        if name not in METRICS:
+            raise ValueError(unknown("metric", name, list(METRICS)))
     return asked

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from jaxtyping import Float, Int, Real
 
@@ -26,7 +24,12 @@ def sap(
     slope and intercept: scaling or shifting a code changes its accuracies. Needs at least 2 codes; a factor of one
     value is refused, and a test value that was never trained on counts as an error.
 
-    Deviation: the primal problem is solved, deterministically; older tables used scikit-learn's random dual solver.
+    Beware: duplicated codes score 0, whatever they tell; a factor of many values scores low however well it is told; a
+    squeezed code (small in scale) is regularised away. Noise codes beside good ones cost little. Rotated ones score
+    lower.
+
+    Deviations: each SVM is solved to its minimum, where scikit-learn stops liblinear at a tolerance of 1e-4: single
+    accuracies of 5,000 test points differ by at most about .001. Older tables used scikit-learn's random dual solver.
 
     Reference: Kumar et al. (2018), arXiv:1711.00848; C = 0.01 and balanced classes as in arXiv:1811.12359.
 
@@ -83,22 +86,6 @@ def accuracies(
     >>> accuracies(codes, (codes > 0).astype(int), codes, (codes > 0).astype(int)).tolist()
     [[1.0]]
     """
-    pairs = [(i, j) for i in range(codes.shape[1]) for j in range(factors.shape[1])]
-    scores = [_accuracy(codes[:, [i]], factors[:, j], test_codes[:, [i]], test_factors[:, j]) for i, j in pairs]
-    return np.array(scores).reshape(codes.shape[1], factors.shape[1])
+    from unbraid.metrics.linear import svm_accuracies
 
-
-def _accuracy(
-    code: Float[np.ndarray, "n 1"],
-    factor: Int[np.ndarray, " n"],
-    test_code: Float[np.ndarray, "m 1"],
-    test_factor: Int[np.ndarray, " m"],
-) -> float:
-    """Test accuracy of one SVM; an iteration limit that is reached is part of the definition, not news."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import LinearSVC
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        svm = LinearSVC(C=0.01, class_weight="balanced", dual=False).fit(code, factor)
-    return float(np.mean(svm.predict(test_code) == test_factor))
+    return svm_accuracies(codes, factors, test_codes, test_factors)

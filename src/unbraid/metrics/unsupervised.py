@@ -21,6 +21,9 @@ def unsupervised(codes: Codes, *, bins: int = 20) -> dict[str, float]:
     ``_norm`` divides it by the trace of the covariance. MI is in nats on `bins` equal-width bins, with a bias of about
     (bins - 1)^2 / 2n. 0: independent (to second order for TC and W). There is no upper end.
 
+    Beware: independence is not disentanglement. A rotated code of unit variance and pure noise both score next to 0
+    (`rotated`, `noise`), and so does a code that tells of nothing. TC and W see linear dependence only.
+
     Deviations, all where the reference code returns nan, inf or complex numbers. Exactly constant codes are dropped
     from TC and W (they stay in MI, with 0), and fewer than two others score 0. Exactly dependent codes have infinite
     TC: eigenvalues of R are floored at rounding (2.2e-16 d), so that each redundant code adds about 17 nats.
