@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
   unbraid score runs/beta
   unbraid score --codes z.npy --factors v.npy             # anybody's codes, no model needed
+  unbraid select runs/beta                                # rank runs without labels
   unbraid traverse runs/beta
 """
 
@@ -72,11 +73,18 @@ def traverse(arguments: Sequence[str]) -> None:
     traverse.main(Parser(prog="unbraid traverse", description=traverse.__doc__), arguments)
 
 
+def select(arguments: Sequence[str]) -> None:
+    from unbraid.commands import select
+
+    select.main(Parser(prog="unbraid select", description=select.__doc__), arguments)
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "train, score and draw on built-in data, in about a minute"),
     "list": (listing, "what there is: methods, metrics, data, nets"),
     "train": (train, "train a method, or a sweep of it, resumably"),
     "score": (score, "score trained runs, or anybody's codes and factors"),
+    "select": (select, "rank trained runs without labels"),
     "traverse": (traverse, "draw what each latent does, as PNG and GIF"),
 }
 

@@ -1,45 +1,29 @@
-"""Scores of trained runs: encode a table of examples once, then let every metric read it."""
+"""Scores of trained runs: encode a table of examples once, then let every metric read it, on all cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from unbraid import metrics as registry
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.errors import Refusal
-from unbraid.metrics.protocol import Array, Rows, chosen
+from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, silent, stamp
 from unbraid.noise import Noise
-from unbraid.progress import progress
-from unbraid.provenance import versions
+from unbraid.progress import Report, progress
+from unbraid.progress import silent as no_report
 from unbraid.run import CHUNK, Run
 from unbraid.store import RunDir
 from unbraid.training import load_data
 
 CODES = ("mean", "sampled")
-LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn")
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """Sample sizes of a score. The table is every example of the grid, or as many distinct ones as `table` allows."""
-
-    train: int = 10_000
-    test: int = 5_000
-    table: int = 65_536
-    seed: int = 0
-
-    def index(self, data: FactorData) -> Array:
-        """The examples in the table: all of a small grid, a seeded choice of a large one."""
-        if len(data) <= self.table:
-            return np.arange(len(data))
-        return np.sort(np.random.default_rng(self.seed).choice(len(data), self.table, replace=False))
+WORTH = 4.0  # seconds of work left for which other processes are started
+AHEAD = 8  # encoded runs a process that wait in memory: 5 MB each for 65,536 rows of 10 codes, twice
 
 
 def score(
@@ -49,13 +33,16 @@ def score(
     data: str | FactorData | None = None,
     codes: Iterable[str] = CODES,
     protocol: Protocol = Protocol(),
+    jobs: int | None = None,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
     """One flat row a run: its settings and every score.
 
     Scores are called ``metric.key`` for codes that are posterior means and ``metric.key.sampled`` for samples.
-    Scores of runs that live in a folder are kept in its `scores.jsonl` with their protocol and library versions, and
-    read from there the next time.
+    Scores of runs that live in a folder are kept in its `scores.jsonl` with their estimator, sample sizes, seed and
+    library versions, and read from there the next time; ``row["protocol"]`` is a stamp that agrees between rows whose
+    scores were made alike. Metrics that refuse the data are an error if they were named, and left out if not.
+    Metrics run in `jobs` processes, all cores by default, as soon as there is enough to do for them.
 
     >>> import unbraid as ub
     >>> (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, quiet=True)
@@ -64,25 +51,90 @@ def score(
     True
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
-    names, kinds = chosen(metrics, registry.METRICS), list(codes)
+    names, kinds = chosen(metrics), list(codes)
     for kind in kinds:
         if kind not in CODES:
             raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
     sources = load_sources(wanted, data, quiet)
-    rows: list[dict[str, Any]] = []
-    with progress("scoring", len(wanted) * len(names) * len(kinds)) as report:
-        for run in wanted:
-            done = len(rows) * len(names) * len(kinds)
-            tell = silent if quiet else partial(report, done)
-            work = Scorer(run, sources[run.spec.data].to(run.device), protocol, tell)
-            scores: dict[str, float] = {}
-            for kind, name in ((kind, name) for kind in kinds for name in names):
-                tell(f"{name} of {run.label}")
-                suffix = "" if kind == "mean" else f".{kind}"
-                scores |= {f"{name}.{key}{suffix}": value for key, value in work.score(name, kind).items()}
-            work.keep()
-            rows.append({**describe(run), **scores})
-    return rows
+    scorers = [Scorer(run, sources[run.spec.data].to(run.device), protocol) for run in wanted]
+    work = [Task(scorer, kind, left) for scorer in scorers for kind in kinds if (left := scorer.left(names, kind))]
+    refused: dict[str, str] = {}
+    with progress("scoring", sum(len(task.names) for task in work)) as report:
+        meter = Meter(report if not quiet else no_report)
+        for task, outcome in measured(work, jobs or cores(), meter):
+            task.scorer.add(task, outcome)
+            if metrics is not None or not outcome.values:
+                outcome.whole()
+            refused |= outcome.refused
+    for name, reason in refused.items():
+        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
+    return [{**describe(scorer.run), **scorer.flat(names, kinds)} for scorer in scorers]
+
+
+class Meter:
+    """How many metrics are done, told to a progress bar."""
+
+    def __init__(self, report: Report) -> None:
+        self.report, self.done = report, 0
+
+    def tell(self, note: str) -> None:
+        """Say what is going on."""
+        self.report(self.done, note)
+
+    def add(self, count: int) -> None:
+        """Count what is done."""
+        self.done += count
+        self.report(self.done)
+
+
+class Task(NamedTuple):
+    """Metrics that one kind of codes of one run still lacks."""
+
+    scorer: Scorer
+    kind: str
+    names: list[str]
+
+    def here(self, meter: Meter) -> Outcome:
+        """Score in this process."""
+        label = self.scorer.run.label
+        rows = self.scorer.rows(self.kind, meter.tell)
+        return rows.score(self.names, self.scorer.protocol.seed, lambda name: meter.tell(f"{name} of {label}"))
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measured(work: Sequence[Task], jobs: int, meter: Meter) -> Iterator[tuple[Task, Outcome]]:
+    """Outcomes in order: here while there is little to do, in `jobs` processes once there is more."""
+    begun = time.monotonic()
+    for i, task in enumerate(work):
+        if jobs > 1 and i and (time.monotonic() - begun) / i * (len(work) - i) > WORTH:
+            yield from elsewhere(work[i:], jobs, meter)
+            return
+        yield task, task.here(meter)
+        meter.add(len(task.names))
+
+
+def elsewhere(work: Sequence[Task], jobs: int, meter: Meter) -> Iterator[tuple[Task, Outcome]]:
+    """Outcomes in order from other processes, which import no torch and use one thread each."""
+    from joblib import Parallel, delayed, parallel_config
+
+    size = AHEAD * jobs
+    with (
+        parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1),
+        Parallel(return_as="generator", max_nbytes=None) as pool,
+    ):
+        for part in (work[i : i + size] for i in range(0, len(work), size)):
+            rows = [task.scorer.rows(task.kind, meter.tell) for task in part]
+            calls = [
+                delayed(Rows.score)(r, task.names, task.scorer.protocol.seed)
+                for r, task in zip(rows, part, strict=True)
+            ]
+            for task, outcome in zip(part, pool(calls), strict=True):
+                yield task, outcome
+                meter.add(len(task.names))
 
 
 def load_sources(
@@ -106,49 +158,62 @@ def describe(run: Run) -> dict[str, Any]:
 class Scorer:
     """One run's codes, encoded when first needed, and the scores already kept in its folder."""
 
-    def __init__(self, run: Run, data: FactorData, protocol: Protocol, tell: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, data: FactorData, protocol: Protocol) -> None:
         if run.divergence is not None:
             raise Refusal(
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out."
             )
-        self.run, self.data, self.protocol, self.tell = run, data, protocol, tell
+        self.run, self.data, self.protocol = run, data, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
-        self.fresh = False
-        self.rows: dict[str, Rows] = {}
+        self.index = torch.as_tensor(protocol.index(data.sizes), device=data.device)
+        self.sizes = {"train": protocol.train, "test": protocol.test, "table": len(self.index)}
+        self.tables: dict[str, Rows] = {}
+        self.waiting: set[str] = set()
 
-    def score(self, name: str, kind: str) -> dict[str, float]:
-        """The values of one metric on one kind of codes, from the folder or computed."""
-        key: dict[str, Any] = {"metric": name, "codes": kind, "data": self.data.name}
-        key |= {"protocol": vars(self.protocol), "versions": versions(LIBRARIES)}
-        for record in self.records:
-            if {k: record.get(k) for k in key} == key:
-                return dict(record["values"])
-        if not self.rows:
-            self.rows = self._encode()
-        table = name in registry.WHOLE_TABLE
-        values = self.rows[kind].score(registry.METRICS[name], table, self.protocol.seed)
-        self.records.append({**key, "values": values})
-        self.fresh = True
-        return values
+    def key(self, name: str, kind: str) -> dict[str, Any]:
+        """What a record must agree with to stand for this score."""
+        return {**identity(name, self.protocol.seed, self.sizes), "codes": kind, "data": self.data.name}
 
-    def keep(self) -> None:
-        """Write what is new to the run's folder."""
-        if self.fresh and self.folder is not None:
+    def kept(self, name: str, kind: str) -> Values | None:
+        """The values of a score that has been made."""
+        key = self.key(name, kind)
+        found = (r for r in self.records if r["metric"] == name and {k: r.get(k) for k in key} == key)
+        return next((dict(record["values"]) for record in found), None)
+
+    def left(self, names: Iterable[str], kind: str) -> list[str]:
+        """The metrics that have not been computed for this kind of codes."""
+        missing = [name for name in names if self.kept(name, kind) is None]
+        if missing:
+            self.waiting.add(kind)
+        return missing
+
+    def add(self, task: Task, outcome: Outcome) -> None:
+        """Keep what came out, in the run's folder too."""
+        self.records += [{**self.key(name, task.kind), "values": found} for name, found in outcome.values.items()]
+        if self.folder is not None:
             self.folder.write_lines("scores.jsonl", self.records)
+        self.waiting.discard(task.kind)
+        if not self.waiting:
+            self.tables = {}
 
-    def _encode(self) -> dict[str, Rows]:
-        index = torch.as_tensor(self.protocol.index(self.data), device=self.data.device)
-        q = encode_table(self.run, self.data, index, self.tell)
-        noise = Noise.of(torch.tensor(self.protocol.seed, device=q.mean.device), torch.tensor(0, device=q.mean.device))
-        tables = {"mean": q.mean, "sampled": q.sample(noise)}
-        factors = self.data.factors(index).cpu().numpy()
-        p = self.protocol
-        return {k: Rows.drawn(v.cpu().numpy(), factors, p.train, p.test, p.seed) for k, v in tables.items()}
+    def flat(self, names: Iterable[str], kinds: Iterable[str]) -> dict[str, Any]:
+        """The stamp of the protocol and all scores under flat names."""
+        flat: dict[str, Any] = {"protocol": stamp(self.key(name, "") for name in names)}
+        for kind, name in ((kind, name) for kind in kinds for name in names):
+            suffix = "" if kind == "mean" else f".{kind}"
+            flat |= {f"{name}.{key}{suffix}": value for key, value in (self.kept(name, kind) or {}).items()}
+        return flat
 
-
-def silent(note: str) -> None:
-    """Tell nobody."""
+    def rows(self, kind: str, tell: Callable[[str], None] = silent) -> Rows:
+        """The codes of the table, means and samples encoded together when one of them is first asked for."""
+        if not self.tables:
+            q = encode_table(self.run, self.data, self.index, tell)
+            zero = torch.tensor(0, device=q.mean.device)
+            tables = {"mean": q.mean, "sampled": q.sample(Noise.of(zero + self.protocol.seed, zero))}
+            factors = self.data.factors(self.index).cpu().numpy()
+            self.tables = {k: self.protocol.rows(v.cpu().numpy(), factors) for k, v in tables.items()}
+        return self.tables[kind]
 
 
 @torch.no_grad()

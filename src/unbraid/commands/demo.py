@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from unbraid import metrics
 from unbraid.cli import Parser
 from unbraid.commands.tables import table
 from unbraid.data import FactorData, load
 from unbraid.methods import VAE, BetaTCVAE, BetaVAE, Method
+from unbraid.metrics import TRAITS
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.run import Run
 from unbraid.scoring import score
@@ -22,6 +22,7 @@ from unbraid.traversal import traverse
 
 STEPS = 1_600
 SETTINGS: dict[str, Any] = {"data": "sprites", "learning_rate": 1e-3, "latents": 6}
+SHOWN = ("mig", "dci", "sap", "modularity", "factor_vae", "unsupervised")
 BASELINE: Method = VAE()
 METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="stratified")]
 
@@ -48,11 +49,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     print(f"Training {len(METHODS)} methods for {options.steps} steps; an untrained encoder is scored beside them.")
     runs = train(BASELINE, steps=0, out=options.out / "runs", add=True, **SETTINGS)
     runs += train(METHODS, steps=options.steps, out=options.out / "runs", add=True, **SETTINGS)
-    rows = score(runs, codes=["mean"])
-    names = list(metrics.METRICS)
+    rows = score(runs, SHOWN, codes=["mean"])
     print("\nScores of the posterior means (higher is better, but for the total correlation):")
-    body = [[row["label"], *(row[f"{name}.{metrics.HEADLINE[name]}"] for name in names)] for row in rows]
-    print(table(["run", *("total corr." if name == "unsupervised" else name for name in names)], body))
+    body = [[row["label"], *(row[f"{name}.{TRAITS[name].headline}"] for name in SHOWN)] for row in rows]
+    print(table(["run", *("total corr." if name == "unsupervised" else name for name in SHOWN)], body))
     best = max(range(1, len(runs)), key=lambda i: rows[i]["mig.discrete_mig"])
     print(f"\nWhere {runs[best].label} keeps each factor (share of the factor's entropy a latent tells):")
     print(table(["factor", "best", "tells", "next", "tells"], information(runs[best], data)))

@@ -7,18 +7,23 @@ import csv
 import io
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unbraid.cli import Parser
-from unbraid.commands.tables import labels, table
+from unbraid.commands.tables import blocks, labels
 from unbraid.errors import Refusal
 from unbraid.files import write_atomic
-from unbraid.metrics import HEADLINE, METRICS, WHOLE_TABLE
-from unbraid.metrics.protocol import Array, Rows, chosen
+from unbraid.metrics import METRICS, TRAITS
+from unbraid.metrics.bounds import bounds
+from unbraid.metrics.protocol import Array, Protocol, Rows, chosen, identity, stamp
+from unbraid.progress import progress
+
+BOUNDS = {"perfect": "a perfect code", "noise": "pure noise"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -30,6 +35,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--test", type=int, default=5_000, help="rows to test on [5000]")
     parser.add_argument("--table", type=int, default=65_536, help="examples to encode, of a larger grid [65536]")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
+    parser.add_argument("--jobs", type=int, default=None, help="processes to score runs in [all cores]")
+    parser.add_argument(
+        "--bounds",
+        action=argparse.BooleanOptionalAction,
+        help="what a perfect code and pure noise score [in the table]",
+    )
     parser.add_argument("--json", action="store_true", help="print every score as JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write every score to a CSV file")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -38,22 +49,30 @@ def add_arguments(parser: Parser) -> None:
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     add_arguments(parser)
     options = parser.parse_all(arguments)
-    names = chosen(options.metrics.split(",") if options.metrics else None, METRICS)
-    for flag in ("train", "test", "table"):
-        if getattr(options, flag) < 2:
-            raise Refusal(f"--{flag} must be at least 2. Got {getattr(options, flag)} instead.")
-    if (options.codes is None) != (options.factors is None) or (options.codes is None) == (options.runs is None):
-        raise Refusal("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
-    rows = score_arrays(options, names) if options.codes else score_runs(options, names)
+    asked = options.metrics.split(",") if options.metrics else None
+    names = chosen(asked)
+    check(options)
+    rows, sample = score_arrays(options, asked) if options.codes else score_runs(options, asked)
+    if options.bounds or (options.bounds is None and not options.json):
+        rows += bound_rows(options, names, sample)
     if options.csv:
         write_atomic(options.csv, as_csv(rows).encode())
     print(json.dumps(rows, indent=1) if options.json else summary(rows, names))
 
 
-def score_runs(options: argparse.Namespace, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of all trained runs in the folder."""
+def check(options: argparse.Namespace) -> None:
+    """Refuse sizes too small and sources that do not fit together."""
+    for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
+        if (value := getattr(options, flag)) is not None and value < low:
+            raise Refusal(f"--{flag} must be at least {low}. Got {value} instead.")
+    if (options.codes is None) != (options.factors is None) or (options.codes is None) == (options.runs is None):
+        raise Refusal("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
+
+
+def score_runs(options: argparse.Namespace, asked: Sequence[str] | None) -> tuple[list[dict[str, Any]], list[Sample]]:
+    """Rows of all trained runs in the folder, and the factors they were scored on."""
     from unbraid.run import load_runs
-    from unbraid.scoring import Protocol, score
+    from unbraid.scoring import load_sources, score
     from unbraid.store import find_runs
 
     found = find_runs(options.runs)
@@ -65,19 +84,66 @@ def score_runs(options: argparse.Namespace, names: Sequence[str]) -> list[dict[s
     if len(whole) < len(found):
         print(f"unbraid: left out: {left}.", file=sys.stderr)
     protocol = Protocol(options.train, options.test, options.table, options.seed)
-    return score(whole, names, protocol=protocol, quiet=options.quiet)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RuntimeWarning)
+        rows = score(whole, asked, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
+    for warning in told:
+        print(f"unbraid: {warning.message}", file=sys.stderr)
+    kinds = dict.fromkeys((run.spec.data, run.spec.latents) for run in whole)
+    sources = load_sources(whole, quiet=options.quiet)
+    samples = [Sample(data if len(sources) > 1 else "", latents if len({d for _, d in kinds}) > 1 else None,
+                      protocol.blank(sources[data].sizes, latents)) for data, latents in kinds]  # fmt: skip
+    return rows, samples
 
 
-def score_arrays(options: argparse.Namespace, names: Sequence[str]) -> list[dict[str, Any]]:
+class Sample(NamedTuple):
+    """Factors, and the shape of the codes, for which a ceiling and a floor are wanted; what sets it apart."""
+
+    data: str
+    latents: int | None
+    rows: Rows
+
+    def label(self, kind: str) -> str:
+        """How the table calls the bound."""
+        more = [f"data={self.data}"] * bool(self.data)
+        more += [f"latents={self.latents}"] * (self.latents is not None and kind == "noise")
+        return " ".join([BOUNDS[kind], *more])
+
+
+def bound_rows(options: argparse.Namespace, names: Sequence[str], samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """A row for the perfect code and one for noise, for each kind of sample."""
+    rows: dict[str, dict[str, Any]] = {}
+    with progress("ceilings and floors", 2 * len(names) * len(samples)) as report:
+        done = 0
+
+        def tell(note: str) -> None:
+            nonlocal done
+            if not options.quiet:
+                report(done, note)
+            done += 1
+
+        for sample in samples:
+            for kind, scores in bounds(sample.rows, names, options.seed, tell).items():
+                flat = {f"{name}.{key}": value for name, values in scores.items() for key, value in values.items()}
+                rows[sample.label(kind)] = {"label": sample.label(kind), "bound": kind, **flat}
+    return sorted(rows.values(), key=lambda row: row["bound"], reverse=True)
+
+
+def score_arrays(options: argparse.Namespace, asked: Sequence[str] | None) -> tuple[list[dict[str, Any]], list[Sample]]:
     """One row of scores for arrays from files."""
     codes, factors = read_array(options.codes, "codes"), read_array(options.factors, "factors")
     if len(codes) != len(factors):
         raise Refusal(f"Codes and factors must have the same number of rows. Got {len(codes)} in {options.codes} and "
                       f"{len(factors)} in {options.factors}. Row i of both must be the same example.")  # fmt: skip
-    rows = Rows.split(codes, factors, options.train, options.test, options.seed)
-    scores = {name: rows.score(METRICS[name], name in WHOLE_TABLE, options.seed) for name in names}
-    flat = {f"{name}.{key}": value for name, values in scores.items() for key, value in values.items()}
-    return [{"label": str(options.codes), "rows": len(codes), **flat}]
+    rows, names = Rows.split(codes, factors, options.train, options.test, options.seed), chosen(asked)
+    with progress("scoring", len(names)) as report:
+        outcome = rows.score(names, options.seed, lambda n: None if options.quiet else report(names.index(n), n))
+    values = outcome.values if outcome.values and asked is None else outcome.whole()
+    for name, reason in outcome.refused.items():
+        print(f"unbraid: left out: {name}: {reason}", file=sys.stderr)
+    flat = {f"{name}.{key}": value for name, found in values.items() for key, value in found.items()}
+    mark = stamp(identity(name, options.seed, rows.sizes()) for name in names)
+    return [{"label": str(options.codes), "rows": len(codes), "protocol": mark, **flat}], [Sample("", None, rows)]
 
 
 def read_array(path: Path, name: str) -> Array:
@@ -119,17 +185,22 @@ READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
 
 
 def summary(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """A table with each metric's headline, and the sampled codes' where it differs in meaning."""
-    columns = [f"{name}.{HEADLINE[name]}" for name in names]
-    heads = list(names)
+    """Tables with each metric's headline, and the sampled codes' where it differs in meaning."""
+    columns = {title(name): f"{name}.{TRAITS[name].headline}" for name in names}
     sampled = "unsupervised.gaussian_total_correlation.sampled"
     if any(sampled in row for row in rows):
-        columns, heads = [*columns, sampled], [*heads, "(sampled)"]
-    heads = [{"unsupervised": "total corr."}.get(head, head) for head in heads]
-    if "run" not in rows[0]:
-        return table(["codes", *heads], [[row["label"], *(row[c] for c in columns)] for row in rows])
-    body = [[row["run"], label, *(row[c] for c in columns)] for row, label in zip(rows, labels(rows), strict=True)]
-    return table(["run", "settings", *heads], body)
+        columns["(sampled)"] = sampled
+    columns = {head: key for head, key in columns.items() if any(key in row for row in rows)}
+    scored = [row for row in rows if "bound" not in row]
+    told = dict(zip(map(id, scored), labels(scored), strict=True)) if "run" in scored[0] else {}
+    first = {"run": [row.get("run", "") for row in rows]} if told else {}
+    first |= {"settings" if told else "codes": [told.get(id(row), row["label"]) for row in rows]}
+    return blocks(first, {head: [row.get(key, "-") for row in rows] for head, key in columns.items()})
+
+
+def title(name: str) -> str:
+    """A metric's column: its name, with a v where low is good."""
+    return {"unsupervised": "total corr."}.get(name, name) + " (low)" * TRAITS[name].low_is_good
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

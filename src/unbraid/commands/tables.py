@@ -22,12 +22,38 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """
     texts = [list(header), *([cell(v) for v in row] for row in rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
-    right = [all(isinstance(row[i], int | float) for row in rows) and bool(rows) for i in range(len(header))]
+    right = [
+        bool(rows) and all(isinstance(row[i], int | float) or row[i] == "-" for row in rows) for i in range(len(header))
+    ]
     lines = [
         "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in texts
     ]
     lines.insert(1, "  ".join("-" * w for w in widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def blocks(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]], width: int = 120) -> str:
+    """Tables one below the other, each with the first columns and as many of the rest as fit the width.
+
+    >>> print(blocks({"run": ["a"]}, {"mig": [0.5], "sap": [0.25]}, width=12))
+    run    mig
+    ---  -----
+    a    0.500
+    <BLANKLINE>
+    run    sap
+    ---  -----
+    a    0.250
+    """
+    sizes = {head: 2 + max(len(head), *(len(cell(v)) for v in values)) for head, values in {**first, **rest}.items()}
+    room = width - sum(sizes[head] for head in first) + 2
+    parts: list[list[str]] = [[]]
+    for head in rest:
+        if parts[-1] and sum(sizes[h] for h in [*parts[-1], head]) > room:
+            parts.append([])
+        parts[-1].append(head)
+    both = {**first, **rest}
+    texts = [table([*first, *part], list(zip(*(both[h] for h in [*first, *part]), strict=True))) for part in parts]
+    return "\n\n".join(texts)
 
 
 RUN_SETTINGS = ("data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision")
