@@ -17,14 +17,16 @@ from scipy.stats import permutation_test, ttest_ind
 
 import unbraid as ub
 from machine import describe
-from unbraid.metrics import HEADLINE
-from unbraid.scoring import Protocol
+from unbraid.metrics import TRAITS
+from unbraid.metrics.protocol import Protocol
+
+HEADLINES = {name: TRAITS[name].headline for name in ("mig", "sap", "modularity", "factor_vae", "unsupervised")}
 
 
 def values(runs: list[ub.Run], quiet: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
     """Every headline score and the last logged terms, one number a run."""
-    rows = ub.score(runs, codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
-    found = {name: np.array([row[f"{name}.{key}"] for row in rows]) for name, key in HEADLINE.items()}
+    rows = ub.score(runs, list(HEADLINES), codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
+    found = {name: np.array([row[f"{name}.{key}"] for row in rows]) for name, key in HEADLINES.items()}
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 
 

@@ -6,17 +6,16 @@ Run: python docs/tables.py [--check]
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from metric_pages import ROOT, markdown, metric_pages, result, rows
+
 from unbraid.commands.listing import first_line, registries
 
-ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
 
 
@@ -27,12 +26,6 @@ def reference(thing: Any) -> str:
     return found[1] if found else ""
 
 
-def rows(header: list[str], body: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])
-
-
 def registry_tables() -> list[str]:
     """One table for each of methods, metrics and data."""
     tables = []
@@ -41,12 +34,6 @@ def registry_tables() -> list[str]:
         body = [[f"`{n}`", first_line(t), *([reference(t)] if cited else [])] for n, t in registry.items()]
         tables.append(rows([kind, "what it is", *(["reference"] if cited else [])], body))
     return tables
-
-
-def result(name: str) -> dict[str, Any]:
-    """A benchmark's stored result."""
-    content: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-    return content
 
 
 def speed_table() -> str:
@@ -60,27 +47,30 @@ def speed_table() -> str:
         body.append([what, f"{case['ms']['unbraid']:.1f} ms", f"{case['ms']['pythae']:.1f} ms", f"{case['ratio']:.2f}"])
     seconds = render["render"]["cpu"]["median_seconds"]
     body.append(["all 737,280 dSprites images rendered, one core", f"{seconds:.2f} s", "", ""])
+    body.append(metrics_speed())
     head = (
         f"Measured on {machine['processor']}, {machine['cores']} cores, by the scripts in `benchmarks/` (`make bench`):"
     )
-    return head + "\n\n" + rows(["what", "unbraid", "pythae", "ratio"], body)
+    return head + "\n\n" + rows(["what", "unbraid", "pythae / scikit-learn", "ratio"], body)
+
+
+def metrics_speed() -> list[str]:
+    """The study's metrics against scikit-learn's estimators."""
+    bench = result("bench_metrics")
+    what = "the study's nine metric configurations, one representation, 10,000 and 5,000 points, CPU time of one core"
+    return [what, f"{bench['ours']['total']:.1f} s", f"{bench['reference']['total']:.0f} s", f"{bench['ratio']:.4f}"]
 
 
 def page(kind: str, registry: Mapping[str, Any]) -> str:
     """A reference page: every docstring of a registry, equations as they are, with the fields that are flags."""
     parts = [f"# {kind.capitalize()}\n\nMade from the docstrings by `make docs`."]
     for name, thing in registry.items():
-        text = re.sub(r":math:`([^`]*)`", r"$\1$", inspect.getdoc(thing) or "")
-        text = re.sub(r"\.\. math:: (.*?)(?=\n\n|\Z)", lambda m: f"$$\n{m[1]}\n$$", text, flags=re.DOTALL)
-        text = re.sub(r"\n\n(>>> .*?)(?=\n\n|\Z)", r"\n\n```\n\1\n```", text, flags=re.DOTALL)
-        parts.append(f"## {name}\n\n{text}" + fields(thing))
+        parts.append(f"## {name}\n\n{markdown(thing)}" + fields(thing))
     return "\n\n".join(parts) + "\n"
 
 
 def fields(thing: Any) -> str:
-    """A method's hyperparameters, a metric's options."""
-    if not dataclasses.is_dataclass(thing):
-        return f"\n\n`{thing.__name__}{inspect.signature(thing, eval_str=False)}`".replace("'", "")
+    """A method's hyperparameters."""
     body = [[f"`{f.name}`", str(f.default), f.metadata["help"]] for f in dataclasses.fields(thing)]
     return "\n\n" + rows(["field", "default", "what it is"], body) if body else ""
 
@@ -88,8 +78,8 @@ def fields(thing: Any) -> str:
 def pages() -> dict[Path, str]:
     """The generated files and what they should hold."""
     readme = ROOT / "README.md"
-    reference_pages = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods", "metrics"]).items()}
-    return {readme: updated(readme.read_text()), **reference_pages}
+    methods = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods"]).items()}
+    return {readme: updated(readme.read_text()), **methods, **metric_pages()}
 
 
 def updated(text: str) -> str:
@@ -103,6 +93,7 @@ def main() -> int:
     if "--check" in sys.argv:
         return int(any(not path.exists() or path.read_text() != text for path, text in pages().items()))
     for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return 0
 

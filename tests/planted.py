@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from unbraid.metrics import METRICS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ARRAYS = ("codes", "factors", "test_codes", "test_factors")
-FEW_VOTES: dict[str, dict[str, Any]] = {"factor_vae": {"train": 1000, "test": 500}}
 
 CODE_SIZES = {
     "dsprites": (3, 6, 40, 32, 32),
@@ -27,10 +27,12 @@ def takes(name: str) -> set[str]:
 
 
 def score(name: str, codes: object, factors: object, **options: Any) -> dict[str, float]:
-    """A metric on one table, which stands for the test points too."""
+    """A metric on one table, which stands for the test points too; sizes are those of its law unless said."""
+    from laws import LAWS
+
     arrays = {"codes": codes, "factors": factors, "test_codes": codes, "test_factors": factors}
     given_arrays = {key: arrays[key] for key in takes(name)}
-    return METRICS[name](**given_arrays, **{**FEW_VOTES.get(name, {}), **options})
+    return METRICS[name](**given_arrays, **{**LAWS[name].options, **options})
 
 
 def table(*sizes: int) -> Array:
@@ -52,6 +54,13 @@ def reflected(codes: Array) -> Array:
     v = np.arange(1, z.shape[1] + 1) / np.linalg.norm(np.arange(1, z.shape[1] + 1))
     return np.asarray(z @ (np.eye(z.shape[1]) - 2 * np.outer(v, v)))
 
+
+MAPS: dict[str, Callable[[Array, Array], tuple[Array, Array]]] = {
+    "rows": lambda c, v: (c[(order := np.random.default_rng(1).permutation(len(c)))], v[order]),
+    "codes": lambda c, v: (np.roll(c, 1, axis=1), v),
+    "factors": lambda c, v: (c, np.roll(v, 1, axis=1)),
+    "affine": lambda c, v: (c * np.resize([3.0, 0.7, 11.0], c.shape[1]) + np.resize([5.0, -2.0, 0.1], c.shape[1]), v),
+}
 
 GRID = table(5, 4, 6)
 NOISY = GRID + 0.4 * noise(len(GRID), 3)

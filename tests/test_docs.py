@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -28,7 +28,9 @@ def test_generated_tables_are_current() -> None:
     assert subprocess.run([sys.executable, ROOT / "docs" / "tables.py", "--check"], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "tutorial.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != "tutorial.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "python"):
         run([sys.executable, "-c", block], tmp_path)
@@ -57,7 +59,7 @@ def test_readme_commands_parse() -> None:
         method_parser(Parser, name, METHODS[name]).parse_all(flags)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target

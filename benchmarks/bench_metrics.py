@@ -1,0 +1,137 @@
+"""CPU seconds of the study's nine metric configurations: ours against scikit-learn's estimators, one core, in one run.
+
+One 10-dimensional representation of the dSprites factors (3, 6, 40, 32, 32), 10,000 points to learn from and 5,000 to
+test on. Compilation is timed apart: every metric is called once before it is measured. Then 64 runs of one small study
+are scored through `unbraid.score`, and the share of the cores that were busy is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from machine import describe
+from reference_metrics import CONFIGURATIONS, Array, Reference, silence
+from unbraid.metrics import METRICS
+from unbraid.metrics.protocol import Protocol, Rows
+
+RESULT = Path(__file__).parent / "results" / "bench_metrics.json"
+SIZES = (3, 6, 40, 32, 32)
+OURS: dict[str, list[str]] = {name: [name] for name in CONFIGURATIONS} | {
+    "modularity_explicitness": ["modularity", "explicitness"]
+}
+
+NAMES = [name for part in OURS.values() for name in part]
+
+
+def encoder(seed: int = 0) -> Callable[[Array], Array]:
+    """Centred factors times a random 5 x 10 matrix, with noise of .1 that depends on the factors only."""
+    rng = np.random.default_rng(seed)
+    mixing, phase = rng.normal(size=(5, 10)), rng.normal(size=(5, 10)) * 1000
+    half = (np.array(SIZES) - 1) / 2
+
+    def encode(factors: Array) -> Array:
+        return np.asarray((factors - half) / half @ mixing + 0.14 * np.sin(factors @ phase), np.float32)
+
+    return encode
+
+
+def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds of a call, and what it returned."""
+    begun = time.process_time()
+    answer = work()
+    return time.process_time() - begun, answer
+
+
+def ours(rows: Rows, names: list[str]) -> dict[str, Any]:
+    """CPU seconds and scores of our metrics, as `unbraid.score` calls them: equal fits are made once."""
+    begun: dict[str, float] = {}
+
+    def tell(name: str) -> None:
+        begun[name] = time.process_time()
+
+    total, outcome = cpu(lambda: rows.score(names, 0, tell))
+    ends = [*list(begun.values())[1:], begun[names[0]] + total]
+    seconds = {name: end - start for (name, start), end in zip(begun.items(), ends, strict=True)}
+    return {"seconds": seconds, "total": total, "scores": outcome.whole()}
+
+
+def reference(encode: Callable[[Array], Array], train: int, test: int) -> dict[str, Any]:
+    """CPU seconds and scores of the estimators of the reference protocol."""
+    silence()
+    seconds, scores = {}, {}
+    for name in CONFIGURATIONS:
+        seconds[name], scores[name] = cpu(getattr(Reference(SIZES, encode, 0, train, test), name))
+        print(f"reference {name}: {seconds[name]:.2f} s", flush=True)
+    return {"seconds": seconds, "total": sum(seconds.values()), "scores": scores}
+
+
+def study(count: int) -> dict[str, Any]:
+    """Wall and CPU seconds of scoring untrained runs of one study, all nine configurations, through `unbraid.score`."""
+    import unbraid as ub
+
+    runs = ub.train(ub.methods.VAE(), data="sprites", seeds=range(count), steps=0, quiet=True)
+    before = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    begun = time.perf_counter()
+    ub.score(runs, NAMES, codes=["mean"], quiet=True)
+    wall = time.perf_counter() - begun
+    _end_workers()
+    after = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = sum(b.ru_utime + b.ru_stime - a.ru_utime - a.ru_stime for a, b in zip(before, after, strict=True))
+    cores = len(os.sched_getaffinity(0))
+    return {"runs": count, "wall_seconds": wall, "cpu_seconds": used, "cores": cores, "cores_busy": used / wall}
+
+
+def _end_workers() -> None:
+    """A child's time is counted when it has ended."""
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)
+
+
+def main() -> None:
+    """Measure, print ratios and write the result beside this file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--train", type=int, default=10_000)
+    parser.add_argument("--test", type=int, default=5_000)
+    parser.add_argument("--runs", type=int, default=64, help="runs of the small study")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    encode = encoder()
+    blank = Protocol(options.train, options.test).blank(SIZES, 10)
+    rows = blank.of(encode(blank.factors))
+    busy = study(options.runs)
+    print("{runs} runs: {wall_seconds:.1f} s, {cores_busy:.2f} of {cores} cores busy".format(**busy))
+    with threadpool_limits(1):
+        numba.set_num_threads(1)
+        first, mine = ours(rows, NAMES), ours(rows, NAMES)
+        others = ours(rows, [name for name in METRICS if name not in NAMES])["seconds"]
+        mine["first_call_seconds"] = first["total"]
+        print(f"ours: {mine['total']:.2f} s; the first call, compiled code loaded or made, {first['total']:.1f} s")
+        theirs = reference(encode, options.train, options.test)
+    report(mine, theirs)
+    result = {"threads": 1, "train": options.train, "test": options.test, "ours": mine, "reference": theirs}
+    result |= {"ratio": mine["total"] / theirs["total"], "others": others, "study": busy}
+    options.out.write_text(json.dumps({**describe(), **result}, indent=1) + "\n")
+
+
+def report(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Print seconds and ratios."""
+    for name, parts in OURS.items():
+        seconds = sum(mine["seconds"][part] for part in parts)
+        print(f"{name:24} {seconds:8.3f} s {theirs['seconds'][name]:8.2f} s  1/{theirs['seconds'][name] / seconds:.0f}")
+    print(f"{'in all':24} {mine['total']:8.3f} s {theirs['total']:8.2f} s  1/{theirs['total'] / mine['total']:.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""The laws of all metrics, one row a metric."""
+
+from __future__ import annotations
+
+from laws import fairness, information, linear, study, trees
+from laws.base import Law
+
+LAWS: dict[str, Law] = {**study.LAWS, **linear.LAWS, **trees.LAWS, **information.LAWS, **fairness.LAWS}

@@ -1,0 +1,165 @@
+"""Laws of the metrics that need no classifier of ours, and of SAP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from laws.base import LENGTH, UNIT, Fact, Law
+from oracles import metrics as oracle
+from planted import CODE_SIZES, GRID, Array, drawn, noise, table
+
+
+def perfect(sizes: tuple[int, ...]) -> Callable[[], Array]:
+    return lambda: drawn(sizes, 10_000, 0) - (np.array(sizes) - 1) / 2
+
+
+def sampled(sizes: tuple[int, ...]) -> Callable[[], Array]:
+    return lambda: drawn(sizes, 10_000, 0)
+
+
+def correlated(rho: float) -> Array:
+    """Points whose sample covariance is exactly [[1, rho], [rho, 1]]."""
+    x = noise(500, 2) - noise(500, 2).mean(axis=0)
+    white = x @ np.linalg.inv(np.linalg.cholesky(np.cov(x.T))).T
+    return np.asarray(white @ np.linalg.cholesky(np.array([[1.0, rho], [rho, 1.0]])).T)
+
+
+ROUNDING_CEILING = -0.5 * (math.log(3 * 2.0**-52) + math.log(2))  # eigenvalues 0 (floored), 1, 2 of three codes
+TABLE = "disentanglement_lib at 86a644d, 10,000 points"
+LAWS: dict[str, Law] = {
+    "mig": Law(
+        ranges={"discrete_mig": UNIT},
+        tolerances={"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12},
+        oracle=lambda c, v: oracle.mig(c.tolist(), v.tolist()),
+        oracle_tolerance=1e-12,
+        facts=(
+            Fact(lambda: GRID, lambda: GRID, 1, 1e-12, "complete table, bins >= values"),
+            Fact(lambda: GRID[:, [0, 0, 1, 1, 2, 2]], lambda: GRID, 0, 0, "every code twice"),
+            Fact(lambda: GRID[:, [0, 1, 2, 2]], lambda: GRID, 2 / 3, 1e-12, "one factor of three told twice"),
+            Fact(lambda: noise(10_000, 10), lambda: drawn((3, 4), 10_000, 1), 0, 0.002, "noise: bias of both cancels"),
+            Fact(lambda: np.zeros((120, 2)), lambda: GRID, 0, 0, "constants tell nothing"),
+            *(
+                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
+                for data, expected in zip(CODE_SIZES, (0.896, 0.998, 0.819, 0.998, 0.942), strict=True)
+            ),
+        ),
+    ),
+    "modularity": Law(
+        ranges={"modularity_score": UNIT},
+        tolerances={"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12},
+        oracle=lambda c, v: oracle.modularity(c.tolist(), v.tolist()),
+        oracle_tolerance=1e-12,
+        facts=(
+            Fact(lambda: GRID, lambda: GRID, 1, 0, "complete table"),
+            Fact(lambda: np.c_[GRID, np.ones(120)], lambda: GRID, 3 / 4, 1e-15, "a constant scores 0 and counts"),
+            Fact(lambda: np.c_[GRID[:, 0], GRID[:, 0]], lambda: GRID, 1, 0, "two codes of one factor"),
+            Fact(
+                lambda: np.ravel_multi_index(tuple(table(3, 3).T), (3, 3))[:, None],
+                lambda: table(3, 3),
+                0,
+                1e-12,
+                "one code tells two factors equally",
+            ),
+            *(
+                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
+                for data, expected in zip(CODE_SIZES, (1.0, 1.0, 0.999, 1.0, 1.0), strict=True)
+            ),
+            Fact(
+                lambda: noise(10_000, 10),
+                sampled(CODE_SIZES["dsprites"]),
+                0.677,
+                0.04,
+                f"noise is modular by bias, spread .02 over seeds: {TABLE}",
+            ),
+        ),
+    ),
+    "sap": Law(
+        ranges={"SAP_score": UNIT},
+        tolerances={
+            "rows": 0.01,
+            "codes": 1e-12,
+            "factors": 1e-12,
+            "affine": 1e-12,
+        },  # rows: a point on a decision boundary may cross it by rounding
+        oracle=lambda c, v: oracle.sap(c, v, c, v),
+        oracle_tolerance=0.01,
+        facts=(
+            Fact(lambda: GRID[:, [0, 0, 1, 1, 2, 2]], lambda: GRID, 0, 0, "every code twice"),
+            Fact(lambda: 20 * table(2, 2, 9) - 10, lambda: table(2, 2, 9)[:, :2], 0.5, 0, "binary: 1 against chance"),
+            *(
+                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.01, f"{data}: {TABLE}")
+                for data, expected in (("dsprites", 0.245), ("cars3d", 0.265), ("shapes3d", 0.246), ("mpi3d", 0.408))
+            ),
+        ),
+        changes={"SAP_score": "the SVM is regularised and codes are not standardised"},
+    ),
+    "factor_vae": Law(
+        ranges={"train_accuracy": UNIT, "eval_accuracy": UNIT, "num_active_dims": LENGTH},
+        tolerances={
+            "rows": 0.05,
+            "codes": 1e-12,
+            "factors": 0.05,
+            "affine": 1e-12,
+        },  # other rows are drawn when rows or factors are reordered
+        oracle=lambda c, v: oracle.factor_vae(c.tolist(), v.tolist(), 10, 400, 400),
+        oracle_tolerance=0.05,
+        facts=(
+            Fact(lambda: GRID, lambda: GRID, 1, 0, "the code of the fixed factor has variance 0"),
+            Fact(lambda: np.c_[GRID, noise(120, 4)], lambda: GRID, 1, 0, "noise codes never win"),
+            Fact(lambda: np.c_[GRID, GRID[:, 0] / 1000], lambda: GRID, 1, 0, "a pruned copy is ignored"),
+            Fact(lambda: GRID / 1000, lambda: GRID, 0, 0, "no active code"),
+            Fact(lambda: noise(1000, 4), lambda: drawn((2, 2), 1000, 1), 0.5, 0.1, "noise: about chance"),
+            Fact(lambda: np.c_[GRID, np.ones(120)], lambda: GRID, 3, 0, "constant pruned", "num_active_dims"),
+            Fact(lambda: 0.1 * GRID / GRID.std(0), lambda: GRID, 3, 0, "std .1 is above .05", "num_active_dims"),
+        ),
+        options={"train": 1000, "test": 500},
+        oracle_options={"batch": 10, "train": 5000, "test": 5000},
+    ),
+    "unsupervised": Law(
+        ranges={
+            "gaussian_total_correlation": LENGTH,
+            "gaussian_wasserstein_correlation": LENGTH,
+            "gaussian_wasserstein_correlation_norm": LENGTH,
+            "mutual_info_score": LENGTH,
+        },
+        tolerances={"rows": 1e-12, "codes": 1e-12, "factors": 0.0, "affine": 1e-12},
+        oracle=lambda c, v: oracle.unsupervised(c)["gaussian_total_correlation"],
+        oracle_tolerance=1e-12,
+        facts=(
+            Fact(lambda: GRID, lambda: GRID, 0, 1e-12, "complete table: uncorrelated"),
+            Fact(lambda: correlated(0.8), lambda: GRID, -0.5 * math.log(1 - 0.64), 1e-12, "-log(1 - r^2) / 2"),
+            Fact(
+                lambda: correlated(0.8),
+                lambda: GRID,
+                4 - 2 * math.sqrt(1.8) - 2 * math.sqrt(0.2),
+                1e-12,
+                "eigenvalues 1 + r and 1 - r",
+                "gaussian_wasserstein_correlation",
+            ),
+            Fact(
+                lambda: np.c_[correlated(0.8), np.full(500, 0.3)],
+                lambda: GRID,
+                -0.5 * math.log(0.36),
+                1e-12,
+                "+ constant",
+            ),
+            Fact(lambda: GRID[:, [0, 0, 1]], lambda: GRID, ROUNDING_CEILING, 1e-9, "a copy: the ceiling"),
+            Fact(
+                lambda: table(3, 3)[:, [0, 0, 1]],
+                lambda: GRID,
+                math.log(3) / 3,
+                1e-12,
+                "one equal pair of three",
+                "mutual_info_score",
+            ),
+            Fact(lambda: np.ones((9, 3)), lambda: GRID, 0, 0, "constants"),
+        ),
+        changes={
+            "gaussian_wasserstein_correlation": "in squared units of the codes",
+            "gaussian_wasserstein_correlation_norm": "relative to the total variance: free of a common scale only",
+        },
+    ),
+}

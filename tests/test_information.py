@@ -1,0 +1,383 @@
+"""Metrics of information, correlation and robustness, and the ranking of models: golden values and edge cases."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from oracles import information as oracle
+from planted import GRID, NOISY, Array, drawn, noise, reflected, table
+from unbraid.metrics.dcimig import dcimig
+from unbraid.metrics.infomec import concentration, explicitness, infomec
+from unbraid.metrics.information import entropy
+from unbraid.metrics.irs import irs, robustness
+from unbraid.metrics.jemmig import jemmig
+from unbraid.metrics.mcc import correlation, matched, mcc
+from unbraid.metrics.mig import mig
+from unbraid.metrics.mig_sup import mig_sup
+from unbraid.metrics.udr import ALPHA, Ranking, lasso, relative_strength, udr
+
+METRICS: dict[str, Callable[..., dict[str, float]]] = {
+    "irs": irs,
+    "mcc": mcc,
+    "infomec": infomec,
+    "dcimig": dcimig,
+    "jemmig": jemmig,
+    "mig_sup": mig_sup,
+}
+
+
+def golden(shared: Path) -> dict[str, Any]:
+    want: dict[str, Any] = json.loads((shared / "golden" / "golden.json").read_text())
+    return want
+
+
+@pytest.mark.parametrize("case", ["perfect", "permuted_scaled", "householder", "noisy"])
+def test_golden_irs(shared: Path, case: str) -> None:
+    want = golden(shared)["cases"][case]
+    with np.load(shared / "golden" / want["file"]) as arrays:
+        codes, factors = arrays["codes_train"], arrays["factors_train"].astype(int)
+    found = robustness(codes, factors)
+    assert found.matrix == pytest.approx(np.array(want["irs"]["IRS_matrix"]), abs=1e-9)
+    assert found.max_deviations == pytest.approx(np.array(want["irs"]["max_deviations"]), abs=1e-9)
+    assert found.matrix.argmax(axis=1).tolist() == want["irs"]["parents"]
+    assert found.matrix.max(axis=1) == pytest.approx(np.array(want["irs"]["disentanglement_scores"]), abs=1e-9)
+    assert irs(codes, factors)["avg_score"] == pytest.approx(want["irs"]["avg_score"], abs=1e-9)
+    largest = irs(codes, factors, quantile=1.0)["avg_score"]
+    assert largest == pytest.approx(want["irs_quantile_1.0_avg_score"], abs=1e-9)
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("lasso", 1e-6), ("spearman", 1e-9)])
+def test_golden_udr(shared: Path, method: str, tolerance: float) -> None:
+    want = golden(shared)["extra"][f"udr_{method}"]
+    with np.load(shared / "golden" / "extra.npz") as arrays:
+        got = udr(list(arrays["udr_reps"]), list(arrays["udr_kl"]), method=method)
+    assert got.model_scores == pytest.approx(np.array(want["model_scores"]), abs=tolerance)
+    assert got.pairwise == pytest.approx(np.array(want["pairwise"]), abs=tolerance)
+    block = np.nan_to_num(np.array(want["correlation_0_1"], dtype=float))  # the reference: nan for what it drops
+    assert got.correlations[:4, 4:8] == pytest.approx(block, abs=tolerance)
+
+
+def test_irs_with_as_many_bins_as_values() -> None:
+    factors = table(40, 3)
+    assert irs(factors, factors)["avg_score"] < 0.99
+    assert irs(factors, factors, bins=40)["avg_score"] == 1
+
+
+def test_irs_numbers_labels_in_order() -> None:
+    names = np.array([-(2**62), 5, 6, 7, 2**40, 2**62])
+    assert irs(NOISY, names[GRID]) == irs(NOISY, GRID)
+
+
+def test_irs_weighs_by_scale() -> None:
+    codes = np.c_[GRID[:, 0], noise(120, 1)]
+    assert irs(codes * [1000, 1], GRID)["avg_score"] > 0.99
+    assert irs(codes * [1, 1000], GRID)["avg_score"] < 0.9
+
+
+def test_irs_is_never_negative() -> None:
+    """Two far clusters in every value: a deviation from the value's mean exceeds that from the mean of all."""
+    codes = np.array([0.0] * 9 + [10.0] + [10.0] * 9 + [0.0])[:, None]
+    factors = np.repeat([0, 1], 10)[:, None]
+    assert robustness(codes, factors, quantile=1).matrix[0, 0] == pytest.approx(1 - 9 / 5)
+    assert irs(codes, factors, quantile=1) == {"avg_score": 0.0, "num_active_dims": 1.0}
+
+
+def test_irs_refuses_a_quantile_above_one() -> None:
+    with pytest.raises(ValueError, match=r"The 'quantile' parameter must be <= 1. Got 1.5 instead."):
+        irs(NOISY, GRID, quantile=1.5)
+    with pytest.raises(ValueError, match=r"The 'quantile' parameter must be >= 0. Got -1 instead."):
+        irs(NOISY, GRID, quantile=-1)
+
+
+def test_mcc_by_ranks_equals_its_oracle() -> None:
+    codes, factors = np.exp(NOISY)[:40], GRID[:40, 1:]
+    assert mcc(codes, factors)["mcc_spearman"] == pytest.approx(
+        oracle.mcc(codes.tolist(), factors.tolist(), ranked=True), abs=1e-12
+    )
+
+
+def test_mcc_correlation_equals_numpy_and_survives_extremes() -> None:
+    expected = np.abs(np.corrcoef(NOISY.T, GRID.T)[:3, 3:])
+    assert correlation(NOISY, GRID.astype(float)) == pytest.approx(expected, abs=1e-12)
+    huge = NOISY * [1e307, 1e-200, 1.0] - [0, 0, 1e9]
+    assert correlation(huge, GRID.astype(float)) == pytest.approx(expected, abs=1e-6)  # 1e9 costs seven digits
+    assert np.all(correlation(np.full((120, 1), 0.3), GRID.astype(float)) == 0)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(0, 1)))
+def test_mcc_assigns_the_best(matrix: Array) -> None:
+    import itertools
+
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    best = max(
+        sum(wide[i, j] for i, j in enumerate(chosen))
+        for chosen in itertools.permutations(range(wide.shape[1]), len(wide))
+    )
+    assert matched(matrix) == pytest.approx(best / matrix.shape[1], abs=1e-12)
+
+
+def test_infomec_equals_its_oracle_in_all_three() -> None:
+    got = infomec(NOISY, GRID)
+    modular, compact = oracle.infomec(NOISY.tolist(), GRID.tolist())
+    assert got["InfoM"] == pytest.approx(modular, abs=1e-12)
+    assert got["InfoC"] == pytest.approx(compact, abs=1e-12)
+    codes, factors = GRID[::3, :2] + noise(40, 2), GRID[::3, [0, 1]]
+    # Both stop short of the minimum, at gradients of 1e-4 and 1e-5: the loss is flat to their square.
+    expected = oracle.explicitness(codes, factors.tolist())
+    assert infomec(codes, factors)["InfoE"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_infomec_rescaled_codes_keep_their_scores_unless_pruned() -> None:
+    before, after = infomec(NOISY, GRID), infomec(NOISY * [3, 0.7, 5] + 1, GRID)
+    assert (after["InfoM"], after["InfoC"]) == pytest.approx((before["InfoM"], before["InfoC"]), abs=1e-12)
+    few = infomec(NOISY * [1, 1, 1e-3], GRID)
+    assert few["InfoC"] != pytest.approx(before["InfoC"], abs=0.01)
+    assert few["InfoE"] == pytest.approx(before["InfoE"], abs=1e-3)
+    kept = infomec(NOISY * [1, 1, 1e-3], GRID, prune=0)
+    assert kept["InfoC"] == pytest.approx(before["InfoC"], abs=1e-12)
+
+
+def test_infomec_from_neighbours() -> None:
+    """Normal codes about two centres, 4 apart: the information is near that of an integral over the two densities."""
+    factors = drawn((2, 2), 4000, 0)
+    codes = 4 * factors + noise(4000, 2)
+    x = np.linspace(-8, 12, 20_001)
+    each = np.exp(-(np.stack([x, x - 4]) ** 2) / 2) / math.sqrt(2 * math.pi)
+    both = each.mean(axis=0)
+    expected = float(np.sum(each * np.log(each / both)) / 2 * 1e-3) / math.log(2)
+    got = infomec(codes, factors, neighbours=10)
+    # The other factor's share is 0 but for the estimator's noise of about .01, which is cut at 0.
+    assert got["InfoM"] == pytest.approx(1, abs=0.03)
+    assert got["InfoC"] == pytest.approx(1, abs=0.03)
+    assert infomec(codes, factors, neighbours=10) == got
+    from unbraid.metrics.infomec import _nearest
+
+    shares = _nearest(codes, factors, 10, 0) / math.log(2)
+    assert np.diag(shares) == pytest.approx(expected, abs=0.03)
+
+
+def test_concentration_of_nothing() -> None:
+    assert concentration(np.zeros((0, 3))) == 0
+    assert concentration(np.zeros((3, 0))) == 0
+    assert concentration(np.zeros((2, 3))) == 0
+    assert concentration(np.array([[0.2], [0.0]])) == 0.5
+    assert concentration(np.array([[0.2, 0.0], [0.0, 0.0]])) == 0.5
+
+
+def test_explicitness_keeps_its_warnings_to_itself() -> None:
+    assert explicitness(NOISY, GRID, 1) < explicitness(NOISY, GRID, 1000)  # one iteration: not converged, no warning
+
+
+def test_infomec_predicts_two_values_and_many() -> None:
+    """With two values the regression has one line, with more one each: a copy of the factor is read either way."""
+    factors = np.c_[np.arange(60) % 2, np.arange(60) % 3]
+    assert infomec(factors, factors)["InfoE"] == pytest.approx(1, abs=0.01)
+    far = 1e6 * factors
+    assert infomec(far, factors)["InfoE"] == pytest.approx(1, abs=0.01)
+
+
+def test_jemmig_equals_its_oracle_in_nats() -> None:
+    expected = oracle.jemmig(NOISY.tolist(), GRID.tolist(), bins=7)[1]
+    assert jemmig(NOISY, GRID, bins=7)["jemmig_nats"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_jemmig_does_not_see_the_order_of_equals() -> None:
+    """Two codes tell all of the factor, equally but for rounding; one of them holds more beside it."""
+    for seed in range(6):  # information differs in the last digit, with either sign
+        factors = drawn((5, 3), 50, seed)
+        pairs = factors[:, 0] * 3 + factors[:, 1]
+        codes = np.c_[factors[:, 0], pairs]
+        for order in ([0, 1], [1, 0]):
+            nats = jemmig(codes[:, order], factors[:, :1])["jemmig_nats"]
+            assert nats == pytest.approx(entropy(pairs[:, None])[0], abs=1e-12)  # the larger entropy, and no gap
+
+
+def test_jemmig_needs_two_codes_and_two_bins() -> None:
+    with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1"):
+        jemmig(NOISY[:, :1], GRID)
+    with pytest.raises(ValueError, match=r"The 'bins' parameter must be >= 2. Got 1 instead."):
+        jemmig(NOISY, GRID, bins=1)
+
+
+@pytest.mark.parametrize("name", ["dcimig", "mig_sup"])
+def test_gaps_over_factors_need_two_factors(name: str) -> None:
+    with pytest.raises(ValueError, match=r"Factors must have at least 2 columns. Got 1"):
+        METRICS[name](NOISY, GRID[:, :1])
+
+
+def test_mig_sup_prunes_on_request() -> None:
+    codes = np.c_[GRID, 0.01 * noise(120, 3)]
+    assert mig_sup(codes, GRID)["mig_sup"] < 0.8
+    assert mig_sup(codes, GRID, prune=0.1)["mig_sup"] == pytest.approx(1, abs=1e-12)
+    assert mig_sup(codes, GRID, prune=10)["mig_sup"] == 0
+
+
+def test_mig_sup_is_mig_with_codes_and_factors_exchanged() -> None:
+    """For discrete codes whose entropies are those of the factors, as many bins as values."""
+    swapped = table(4, 4, 4)
+    codes = (swapped @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])) % 4
+    assert mig_sup(codes, swapped)["mig_sup"] == pytest.approx(mig(swapped, codes)["discrete_mig"], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_one_code(name: str) -> None:
+    if name != "jemmig":
+        scores = METRICS[name](NOISY[:, :1], GRID)
+        assert all(math.isfinite(value) for value in scores.values())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_fewer_rows_than_bins(name: str) -> None:
+    scores = METRICS[name](noise(6, 3), np.array([[0, 1], [1, 1], [0, 0], [1, 0], [0, 2], [1, 2]]))
+    assert all(math.isfinite(value) for value in scores.values())
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if name not in ("mcc",)])
+def test_labels_are_names(name: str) -> None:
+    names = np.array([-(2**62), 5, 6, 7, 2**40, 2**62])
+    assert METRICS[name](NOISY, names[GRID]) == METRICS[name](NOISY, GRID)
+
+
+@pytest.mark.parametrize("name", ["dcimig", "mig_sup", "infomec", "irs"])
+def test_mixing_lowers(name: str) -> None:
+    key = {"infomec": "InfoM", "irs": "avg_score"}.get(name, name)
+    assert METRICS[name](reflected(GRID), GRID)[key] < METRICS[name](GRID, GRID)[key] - 0.3
+
+
+@functools.cache
+def models() -> tuple[Array, ...]:
+    """Five models of the same three sources: two aligned, two rotated each in its own way, one of noise."""
+    source = noise(2000, 3, seed=1)
+    turns = [np.linalg.qr(noise(3, 3, seed=seed))[0] for seed in (2, 3)]
+    return source, -source[:, [2, 0, 1]], source @ turns[0], source @ turns[1], noise(2000, 3, seed=4)
+
+
+@pytest.mark.parametrize("method", ["lasso", "spearman"])
+def test_udr_prefers_models_that_agree(method: str) -> None:
+    ranking = udr(models()[:2], method=method)
+    best = 1 - ALPHA if method == "lasso" else 1
+    assert ranking.model_scores == pytest.approx([best, best], abs=0.1)  # .1: sample correlations of other sources
+    pairs = udr(models(), method=method).pairwise
+    assert pairs[0, 1] > pairs[[0, 0, 1, 2], [2, 3, 3, 3]].max() + 0.1
+    assert pairs[4].max() < 0.1
+
+
+def test_udr_of_exactly_uncorrelated_copies() -> None:
+    """Complete tables: the Lasso keeps 1 - .1 of each latent's own twin and nothing else; ranks keep all."""
+    codes = GRID - GRID.mean(axis=0)
+    copies = [codes, codes[:, ::-1] * [5, -1, 2]]
+    assert udr(copies).model_scores == pytest.approx([0.9, 0.9], abs=1e-9)
+    assert udr(copies, method="spearman").model_scores == pytest.approx([1, 1], abs=1e-9)
+    curved = [codes, np.exp(codes)]
+    assert udr(curved, method="spearman").model_scores == pytest.approx([1, 1], abs=1e-9)
+    assert udr(curved).model_scores.max() < 0.89
+
+
+def test_udr_equals_scikit_learn() -> None:
+    from scipy.stats import spearmanr
+    from sklearn.linear_model import Lasso
+
+    source = noise(500, 3)
+    a, b = source @ noise(3, 4, seed=1), source @ noise(3, 2, seed=2) + noise(500, 2, seed=3)
+    za, zb = ((x - x.mean(axis=0)) / x.std(axis=0) for x in (a, b))
+    want = np.abs(Lasso(alpha=ALPHA, tol=1e-12, max_iter=100_000).fit(za, zb).coef_).T
+    got = udr([a, b], threshold=0)
+    assert got.correlations[:4, 4:] == pytest.approx(want, abs=1e-6)  # a has rank 3: the minimum is flat
+    ranks = np.abs(spearmanr(np.c_[a, b]).statistic)
+    assert udr([a, b], method="spearman", threshold=0).correlations == pytest.approx(ranks, abs=1e-12)
+
+
+def test_udr_counts_only_informative_latents() -> None:
+    codes, other = models()[:2]
+    padded = np.c_[codes, 1e-3 * noise(2000, 2, seed=9), np.full(2000, 0.3)]
+    plain, pruned = udr([codes, other]), udr([padded, other])
+    assert pruned.pairwise == pytest.approx(plain.pairwise, abs=1e-12)
+    assert np.all(pruned.correlations[3:6] == 0)
+    assert udr([padded, other], threshold=0).model_scores.max() < plain.model_scores.min() - 0.05
+    divergence = [np.array([9, 9, 9, 0.01, 0.0, 9]), np.full(3, 9)]  # at the threshold is not above it
+    assert udr([padded, other], divergence).pairwise == pytest.approx(plain.pairwise, abs=1e-12)
+
+
+def test_udr_of_a_collapsed_model_is_zero() -> None:
+    ranking = udr([*models()[:3], np.full((2000, 3), 0.3)])
+    assert ranking.model_scores[3] == 0
+    assert np.all(ranking.pairwise[3] == 0)
+    assert np.all(ranking.pairwise[:, 3] == 0)
+    assert ranking.model_scores[0] > 0
+    low = udr(models()[:2], [np.zeros(3), np.ones(3)])
+    assert low.model_scores.tolist() == [0, 0]
+
+
+def test_udr_takes_the_median_of_columns() -> None:
+    ranking = udr(models())
+    for i in range(5):
+        others = [ranking.pairwise[j, i] for j in range(5) if j != i]
+        assert ranking.model_scores[i] == pytest.approx(sorted(others)[1] / 2 + sorted(others)[2] / 2)
+
+
+def test_udr_does_not_see_scale_sign_or_order() -> None:
+    codes = models()[2]
+    mapped = (codes * [-3, 0.7, 11] + 5)[:, [2, 0, 1]]
+    one, two = udr([codes, *models()[:2]], threshold=0), udr([mapped, *models()[:2]], threshold=0)
+    assert one.model_scores == pytest.approx(two.model_scores, abs=1e-9)
+
+
+def test_udr_refuses() -> None:
+    codes = models()[0]
+    with pytest.raises(ValueError, match=r"at least 2 representations. Got 1 instead"):
+        udr([codes])
+    with pytest.raises(ValueError, match=r"same rows. Got lengths \[2000, 1999\] instead"):
+        udr([codes, codes[1:]])
+    with pytest.raises(
+        ValueError, match=r"'kl' must hold finite rows of the shapes \[\(3,\), \(3,\)\]. Got shapes \[\(3,\)"
+    ):
+        udr([codes, codes], [np.ones(3)])
+    with pytest.raises(ValueError, match=r"'kl' must hold finite rows"):
+        udr([codes, codes], [np.ones(3), [1, 2, math.nan]])
+    with pytest.raises(ValueError, match=r"Representation 1 must be finite"):
+        udr([codes, np.where(codes > 3, np.inf, codes)])
+    with pytest.raises(ValueError, match=r"The 'threshold' parameter must be >= 0"):
+        udr([codes, codes], threshold=-1)
+    with pytest.raises(ValueError, match=r"must be 'lasso' or 'spearman'. Got 'pearson' instead"):
+        udr([codes, codes], method="pearson")
+
+
+def test_lasso_meets_the_optimality_conditions() -> None:
+    x = noise(300, 5) @ noise(5, 5, seed=1)
+    gram, cross = x.T @ x / 300, x.T @ noise(300, 7, seed=2) / 300 + noise(5, 7, seed=3)
+    weights = lasso(gram, cross, 0.3)
+    slope = cross - gram @ weights
+    assert np.all(np.abs(slope) <= 0.3 + 1e-8)
+    assert slope[weights != 0] == pytest.approx(0.3 * np.sign(weights[weights != 0]), abs=1e-8)
+    assert 0 < np.count_nonzero(weights) < weights.size
+    assert np.all(lasso(np.zeros((2, 2)), np.ones((2, 1)), 0.1) == 0)
+
+
+def test_relative_strength_by_hand() -> None:
+    matrix = np.array([[0.8, 0.2], [0.0, 0.0]])
+    columns, rows = (0.8**2 / 0.8 + 0.2**2 / 0.2) / 2, (0.8**2 / 1.0 + 0) / 2
+    assert relative_strength(matrix) == pytest.approx((columns + rows) / 2)
+    assert relative_strength(np.zeros((0, 3))) == 0
+
+
+def test_udr_of_many_models_is_quick() -> None:
+    """Twenty models, 190 pairs: seconds would mean a fit for each pair."""
+    source = noise(2000, 5)
+    crowd = [source @ noise(5, 10, seed=seed) + 0.5 * noise(2000, 10, seed=100 + seed) for seed in range(20)]
+    began = time.process_time()
+    ranking = udr(crowd)
+    assert isinstance(ranking, Ranking)
+    assert ranking.correlations.shape == (200, 200)
+    assert time.process_time() - began < 5
