@@ -49,6 +49,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bench_dsprites.py
 	$(BIN)/python benchmarks/bench_train.py
 	$(BIN)/python benchmarks/bench_precision.py --seeds 6 --steps 1600
+	$(BIN)/python benchmarks/bench_planted.py
+	$(BIN)/python benchmarks/bench_metrics.py
 	$(BIN)/python docs/tables.py
 
 docs: $(READY)

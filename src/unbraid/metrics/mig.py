@@ -19,8 +19,8 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
     Needs at least 2 codes; a factor of one value is refused.
 
     Beware: the ceiling is below 1 for a factor of more than `bins` values: a perfect code of 32 reaches .85, of 40 .81,
-    of 183 .58. Two equal copies of a perfect code score 0 (`duplicated`), and so does a perfect code with one far
-    outlier, which squeezes all other points into one bin (`squeezed`). A code that merges factors is not punished.
+    of 183 .58. Two equal copies of a perfect code score 0 (`duplicated`), and so does a perfect code with a few far
+    outliers, which squeeze all other points into one bin (`squeezed`). A code that merges factors is not punished.
 
     Deviation from the paper: information is counted on `bins` equal-width bins of point codes, not on the posterior.
 

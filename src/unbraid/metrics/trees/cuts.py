@@ -161,9 +161,17 @@ def best_cut(node: Node, columns: Columns, perm: Array, left: Array, open_bins: 
 
 @kernel()
 def neighbours(node: Node, columns: Columns, f: Number, place: Number) -> tuple[Number, Number]:
-    """The node's last value left of a cut, and its first value right of it."""
-    order, values = columns.order[f], columns.values[f]
-    low, high = place - 1, place
+    """The node's last value left of a cut, and its first value right of it; empty bins are passed over."""
+    order, values, start, hist = columns.order[f], columns.values[f], columns.start, node.hist
+    low, high, right = place - 1, place, np.int64(columns.code[order[place], f])
+    if place == start[right + f]:
+        left = right - 1
+        while hist[0, left] + hist[1, left] == 0:
+            left -= 1
+        low = np.int64(start[left + 1 + f]) - 1
+        while hist[0, right] + hist[1, right] == 0:
+            right += 1
+        high = np.int64(start[right + f])
     while node.where[order[low]] != node.number:
         low -= 1
     while node.where[order[high]] != node.number:

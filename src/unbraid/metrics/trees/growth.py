@@ -54,6 +54,14 @@ def fill(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) 
 
 
 @kernel()
+def subtract(whole: Array, part: Array, rest: Array) -> None:
+    """The histogram of all other rows."""
+    for half in range(2):
+        for b in range(whole.shape[1]):
+            rest[half, b] = whole[half, b] - part[half, b]
+
+
+@kernel()
 def partition(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
     """Bring rows with column <= low to the front, keeping their order; returns how many."""
     mid = other = np.int64(0)
@@ -111,8 +119,8 @@ def grow(
     for i in range(len(rows)):
         rows[i] = i
         where[i] = 0
-        total[0] += packed[i]
     end[0] = len(rows)
+    total[0] = hist[0, :, : columns.offset[1]].sum()  # each column's bins hold all rows
     for t in range(INNER):
         a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
         f, low, cut, mid = (
@@ -141,5 +149,5 @@ def grow(
             small = rows[a:mid] if less == left else rows[mid:z]
             total[less] = fill(hist[less], small, packed, residual, columns.code)
             total[more] = total[t] - total[less]
-            hist[more] = hist[t] - hist[less]
+            subtract(hist[t], hist[less], hist[more])
         begin[left], end[left], begin[right], end[right] = a, mid, mid, z

@@ -43,10 +43,12 @@ def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, si
 
     The exponential is spelled out so that it vectorises (relative error 1e-15).
     """
-    k, top, norm, bits = len(raw), raw[0, a:z].copy(), np.zeros(z - a), np.zeros(z - a, np.int64)
-    power = bits.view(np.float64)
-    for c in range(1, k):
-        top = np.maximum(top, raw[c, a:z])
+    k, top, norm, power = len(raw), np.full(z - a, -np.inf), np.zeros(z - a), np.empty(z - a)
+    bits = power.view(np.int64)
+    for c in range(k):
+        score = raw[c, a:z]
+        for i in range(z - a):
+            top[i] = max(top[i], score[i])
     for c in range(k):
         score, e = raw[c, a:z], out[c, a:z]
         for i in range(z - a):
@@ -57,10 +59,13 @@ def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, si
                 p = p * u + q
             e[i] = p
             bits[i] = (np.int64(m) + 1023) << 52
-        e *= power
-        norm += e
+        for i in range(z - a):
+            e[i] *= power[i]
+            norm[i] += e[i]
+    for i in range(z - a):
+        norm[i] = -1 / norm[i]
     for c in range(k):
-        out[c, a:z] /= -norm
+        out[c, a:z] *= norm
     for i in range(a, z):
         out[y[i], i] += 1
     for c in range(k):
@@ -73,9 +78,10 @@ def pack(residual: Array, a: Number, z: Number, scale: Array, shift: Number, pac
     one = np.int64(1) << shift
     for c in range(len(residual)):
         for i in range(a, z):
-            v = one + np.int64(residual[c, i] * scale[c])
-            packed[c, i] = v
-            by_row[i, c] = v
+            packed[c, i] = one + np.int64(residual[c, i] * scale[c])
+    for i in range(a, z):
+        for c in range(len(residual)):
+            by_row[i, c] = packed[c, i]
 
 
 @kernel()
