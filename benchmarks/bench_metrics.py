@@ -26,6 +26,7 @@ from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, Rows
 
 RESULT = Path(__file__).parent / "results" / "bench_metrics.json"
+STUDY = Path(__file__).parent / "results" / "bench_metrics_study.json"
 SIZES = (3, 6, 40, 32, 32)
 OURS: dict[str, list[str]] = {name: [name] for name in CONFIGURATIONS} | {
     "modularity_explicitness": ["modularity", "explicitness"]
@@ -100,29 +101,37 @@ def _end_workers() -> None:
 
 
 def main() -> None:
-    """Measure, print ratios and write the result beside this file."""
+    """Measure, print ratios and write the results beside this file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=int, default=10_000)
     parser.add_argument("--test", type=int, default=5_000)
-    parser.add_argument("--runs", type=int, default=64, help="runs of the small study")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--runs", type=int, default=64, help="runs of the small study; 0 leaves it out")
+    parser.add_argument("--no-reference", action="store_true", help="the small study only")
     options = parser.parse_args()
+    if options.runs:
+        busy = study(options.runs)
+        print("{runs} runs: {wall_seconds:.1f} s, {cores_busy:.2f} of {cores} cores busy".format(**busy), flush=True)
+        STUDY.write_text(json.dumps({**describe(), **busy}, indent=1) + "\n")
+    if not options.no_reference:
+        RESULT.write_text(json.dumps({**describe(), **compared(options.train, options.test)}, indent=1) + "\n")
+
+
+def compared(train: int, test: int) -> dict[str, Any]:
+    """Ours and the reference's estimators on one representation, on one core."""
     encode = encoder()
-    blank = Protocol(options.train, options.test).blank(SIZES, 10)
+    blank = Protocol(train, test).blank(SIZES, 10)
     rows = blank.of(encode(blank.factors))
-    busy = study(options.runs)
-    print("{runs} runs: {wall_seconds:.1f} s, {cores_busy:.2f} of {cores} cores busy".format(**busy))
     with threadpool_limits(1):
         numba.set_num_threads(1)
         first, mine = ours(rows, NAMES), ours(rows, NAMES)
-        others = ours(rows, [name for name in METRICS if name not in NAMES])["seconds"]
         mine["first_call_seconds"] = first["total"]
+        others = ours(rows, [name for name in METRICS if name not in NAMES])["seconds"]
         print(f"ours: {mine['total']:.2f} s; the first call, compiled code loaded or made, {first['total']:.1f} s")
-        theirs = reference(encode, options.train, options.test)
+        theirs = reference(encode, train, test)
     report(mine, theirs)
-    result = {"threads": 1, "train": options.train, "test": options.test, "ours": mine, "reference": theirs}
-    result |= {"ratio": mine["total"] / theirs["total"], "others": others, "study": busy}
-    options.out.write_text(json.dumps({**describe(), **result}, indent=1) + "\n")
+    ratio = mine["total"] / theirs["total"]
+    about = {"threads": 1, "train": train, "test": test}
+    return {**about, "ours": mine, "others": others, "reference": theirs, "ratio": ratio}
 
 
 def report(mine: dict[str, Any], theirs: dict[str, Any]) -> None:

@@ -246,13 +246,11 @@ def test_predict_answers_one_point_and_training_points_alike() -> None:
     assert forest.predict(codes[:1]).tolist() == forest.train_predictions[:1].tolist()
 
 
-def test_a_threshold_belongs_to_the_left() -> None:
-    low, high = np.float32(1), np.nextafter(np.float32(1.0000004), np.float32(2))
-    codes = np.array([[low], [high]])
-    forest = boosted_trees(codes, np.array([0, 1]))
-    middle = (float(low) + float(high)) / 2
-    assert np.float32(middle) in (low, high) or forest.predict(np.array([[np.float32(middle)]])).tolist() == [0]
-    assert forest.predict(codes).tolist() == [0, 1]
+def test_neighbouring_float32_values_are_told_apart() -> None:
+    """Half way between them is no float32 and would round up to the right one."""
+    step = np.float32(2**-21)  # between float32 values from 4 to 8
+    codes = np.array([[4 + step], [4 + 2 * step]], np.float32)
+    assert boosted_trees(codes, np.array([0, 1])).predict(codes).tolist() == [0, 1]
 
 
 def test_per_tree_is_the_old_convention() -> None:

@@ -45,10 +45,10 @@ def dci(
     test value that was never trained on counts as an error. Codes are compared as float32, and values closer than 1e-7
     as equal: otherwise D and C do not change under increasing maps of single codes.
 
-    Beware: trees memorise. Noise codes have high training accuracy, and D above 0 by chance, most so for few points.
-    Copies of a code share its importance at random: C falls, D does not. Rotating codes lowers D and C while
-    informativeness hardly moves. A collapsed code costs nothing in D, and a code that takes one factor's place in full
-    while another factor is encoded nowhere can still have D near 1.
+    Beware: trees memorise, so noise codes predict the training points well; and a factor that no code holds still has
+    importances, of noise, that lower D of the codes it borrows: on 120 points collapsing one of three noisy codes took
+    D from .63 to .26. Copies of a code share its importance at random: C falls, D need not. Rotated codes lose D and C
+    while informativeness hardly moves.
 
     Deviations: informativeness is accuracy, as in the reference code; the paper has the error. Ties between equally
     good cuts are broken by `seed`, in the reference code by numpy's global state.

@@ -36,9 +36,9 @@ def bins_for(n: int) -> int:
     """How many bins a column gets: near sqrt(n), where going through bins costs what going through one bin's rows does.
 
     >>> [bins_for(n) for n in (2, 100, 1_000, 10_000, 1_000_000)]
-    [8, 16, 32, 128, 256]
+    [8, 13, 41, 130, 256]
     """
-    return int(np.clip(2 ** np.round(np.log2(1.3 * np.sqrt(n))), 8, 256))
+    return int(np.clip(np.round(1.3 * np.sqrt(n)), 8, 256))
 
 
 def as_columns(codes: Float32[np.ndarray, "n d"], bins: int) -> Columns:

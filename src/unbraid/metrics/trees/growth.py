@@ -96,7 +96,7 @@ def leaves(rows: Array, residual: Array, column: Array, low: Number, where: Arra
 
 
 @kernel()
-def pure(rows: Array, residual: Array) -> bool:
+def pure(rows: Array, residual: Array) -> Number:
     """Is the variance of the residuals too small to cut?"""
     mean = 0.0
     for i in rows:
@@ -123,12 +123,7 @@ def grow(
     total[0] = hist[0, :, : columns.offset[1]].sum()  # each column's bins hold all rows
     for t in range(INNER):
         a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
-        f, low, cut, mid = (
-            np.int64(0),
-            np.float32(np.inf),
-            np.inf,
-            z,
-        )  # a node without a cut hands all its rows to the left
+        f, low, cut, mid = np.int64(0), np.float32(np.inf), np.inf, z  # without a cut all rows go left
         if z - a > 1 and total[t] != 0:  # total is 0 below a node without a cut
             node = Node(hist[t], where, t, packed, shift, total[t])
             seed = shuffle(space.perm, seed)

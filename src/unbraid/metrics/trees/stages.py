@@ -78,7 +78,7 @@ def pack(residual: Array, a: Number, z: Number, scale: Array, shift: Number, pac
     one = np.int64(1) << shift
     for c in range(len(residual)):
         for i in range(a, z):
-            packed[c, i] = one + np.int64(residual[c, i] * scale[c])
+            packed[c, i] = one + np.int64(np.floor(residual[c, i] * scale[c] + 0.5))
     for i in range(a, z):
         for c in range(len(residual)):
             by_row[i, c] = packed[c, i]
@@ -98,7 +98,7 @@ def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> N
 
 
 @kernel()
-def start(hist: Array, root: Array, packed: Array, members: Array, code: Array) -> None:
+def split_root(hist: Array, root: Array, packed: Array, members: Array, code: Array) -> None:
     """The root's histogram of one class, from that of all its rows, with the class's own rows apart."""
     hist[1] = 0
     for i in members:
@@ -117,7 +117,7 @@ def plant(
     feature, threshold = trees.feature[stage, c], trees.threshold[stage, c]
     value, importance = trees.value[stage, c], trees.importance[stage, c]
     space.perm[:] = np.arange(len(space.perm))
-    start(space.hist[0], root[:, c], state.packed[c], own, columns.code)
+    split_root(space.hist[0], root[:, c], state.packed[c], own, columns.code)
     seed = seed + np.uint64(stage * len(state.raw) + c) * np.uint64(0xD1342543DE82EF95)
     grow(state.residual[c], state.packed[c], state.shift, state.scale[c], columns, space, seed,
          feature, threshold, value, importance)  # fmt: skip
