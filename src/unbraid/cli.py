@@ -43,6 +43,18 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
 
+class Root(argparse.Action):
+    """Where files of data lie, for this process."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        os.environ["UNBRAID_DATA"] = str(values)
+
+
+def add_root(parser: Any) -> None:
+    """The flag --root."""
+    parser.add_argument("--root", action=Root, metavar="FOLDER", help="folder of data files [UNBRAID_DATA]")
+
+
 def demo(arguments: Sequence[str]) -> None:
     from unbraid.commands import demo
 
@@ -79,12 +91,20 @@ def select(arguments: Sequence[str]) -> None:
     select.main(Parser(prog="unbraid select", description=select.__doc__), arguments)
 
 
+def data(arguments: Sequence[str]) -> None:
+    from unbraid.commands import data, show
+
+    data.ACTIONS["show"] = (show.main, show.__doc__ or "")
+    data.main(Parser, arguments, show.opened)
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "train, score and draw on built-in data, in about a minute"),
     "list": (listing, "what there is: methods, metrics, data, nets"),
     "train": (train, "train a method, or a sweep of it, resumably"),
     "score": (score, "score trained runs, or anybody's codes and factors"),
     "select": (select, "rank trained runs without labels"),
+    "data": (data, "list, fetch, check and show datasets"),
     "traverse": (traverse, "draw what each latent does, as PNG and GIF"),
 }
 

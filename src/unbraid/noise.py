@@ -65,6 +65,10 @@ class Noise:
         """Int64 uniform on 0 .. high - 1, for high up to 2^31 (bias below high / 2^32); `high` broadcasts."""
         return (_shift(self._words(shape), 32) * high) >> 32
 
+    def bytes(self, *shape: int) -> Tensor:
+        """Uint8 uniform on 0 .. 255, eight to a word; the number of them must be a multiple of 8."""
+        return self._words((math.prod(shape) // 8,)).view(torch.uint8).view(shape)
+
     def shuffle(self, z: Tensor) -> Tensor:
         """An independent permutation of the rows for every column of z."""
         return z.gather(0, self.uniform(*z.shape).argsort(0))

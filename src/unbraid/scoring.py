@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import warnings
@@ -13,6 +14,7 @@ import torch
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.errors import Refusal
+from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, silent, stamp
 from unbraid.noise import Noise
 from unbraid.progress import Report, progress
@@ -56,6 +58,8 @@ def score(
         if kind not in CODES:
             raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
     sources = load_sources(wanted, data, quiet)
+    if metrics is None and not any(source.names for source in sources.values()):
+        names = [name for name in names if "factors" not in inspect.signature(METRICS[name]).parameters]
     scorers = [Scorer(run, sources[run.spec.data].to(run.device), protocol) for run in wanted]
     work = [Task(scorer, kind, left) for scorer in scorers for kind in kinds if (left := scorer.left(names, kind))]
     refused: dict[str, str] = {}
@@ -63,7 +67,7 @@ def score(
         meter = Meter(report if not quiet else no_report)
         for task, outcome in measured(work, jobs or cores(), meter):
             task.scorer.add(task, outcome)
-            if metrics is not None or not outcome.values:
+            if metrics is not None or not task.scorer.records:
                 outcome.whole()
             refused |= outcome.refused
     for name, reason in refused.items():
@@ -166,14 +170,16 @@ class Scorer:
         self.run, self.data, self.protocol = run, data, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
-        self.index = torch.as_tensor(protocol.index(data.sizes), device=data.device)
+        index = protocol.index(data.sizes) if data.gridded else protocol.some(len(data))
+        self.index = torch.as_tensor(index, device=data.device)
         self.sizes = {"train": protocol.train, "test": protocol.test, "table": len(self.index)}
         self.tables: dict[str, Rows] = {}
         self.waiting: set[str] = set()
 
     def key(self, name: str, kind: str) -> dict[str, Any]:
         """What a record must agree with to stand for this score."""
-        return {**identity(name, self.protocol.seed, self.sizes), "codes": kind, "data": self.data.name}
+        about = {"codes": kind, "data": self.data.name, "source": getattr(self.data, "fingerprint", None)}
+        return {**identity(name, self.protocol.seed, self.sizes), **about}
 
     def kept(self, name: str, kind: str) -> Values | None:
         """The values of a score that has been made."""

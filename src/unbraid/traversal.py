@@ -95,14 +95,16 @@ def traverse(
     if columns < 2 or not span > 0:
         raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
     make_folder(folder)
-    middle = [[size // 2 for size in source.sizes]]
-    chosen = int(source.index(middle if example is None else source.factors([example]))[0])
+    if example is None:
+        middle = [[size // 2 for size in source.sizes]]
+        example = int(source.index(middle)[0]) if source.gridded else len(source) // 2
+    source.factors([example])  # refuses an example that does not exist
     scale = max(1, 64 // source.shape[1])
-    still = sweep(run, source, chosen, torch.linspace(-span, span, columns))
+    still = sweep(run, source, example, torch.linspace(-span, span, columns))
     png, gif = folder / "traversal.png", folder / "traversal.gif"
-    write_atomic(png, _encode([_still(still, scale)]))
+    write_atomic(png, encode_picture([_still(still, scale)]))
     swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
-    write_atomic(gif, _encode(_frames(sweep(run, source, chosen, swing), scale)))
+    write_atomic(gif, encode_picture(_frames(sweep(run, source, example, swing), scale)))
     return png, gif
 
 
@@ -125,7 +127,7 @@ def _frames(found: Sweep, scale: int) -> list[Image.Image]:
     return frames
 
 
-def _encode(frames: list[Image.Image]) -> bytes:
+def encode_picture(frames: list[Image.Image]) -> bytes:
     """A PNG of one picture, an endless GIF of several."""
     buffer = io.BytesIO()
     if len(frames) == 1:

@@ -10,18 +10,22 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unbraid.cli import Parser
+from unbraid.cli import Parser, add_root
 from unbraid.commands.tables import blocks, labels
 from unbraid.errors import Refusal
 from unbraid.files import write_atomic
 from unbraid.metrics import METRICS, TRAITS
+from unbraid.metrics.arrays import as_codes, as_factors
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.protocol import Array, Protocol, Rows, chosen, identity, stamp
 from unbraid.progress import progress
+
+if TYPE_CHECKING:
+    from unbraid.data.base import FactorData
 
 BOUNDS = {"perfect": "a perfect code", "noise": "pure noise"}
 
@@ -44,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print every score as JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write every score to a CSV file")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_root(parser)
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
@@ -91,9 +96,21 @@ def score_runs(options: argparse.Namespace, asked: Sequence[str] | None) -> tupl
         print(f"unbraid: {warning.message}", file=sys.stderr)
     kinds = dict.fromkeys((run.spec.data, run.spec.latents) for run in whole)
     sources = load_sources(whole, quiet=options.quiet)
-    samples = [Sample(data if len(sources) > 1 else "", latents if len({d for _, d in kinds}) > 1 else None,
-                      protocol.blank(sources[data].sizes, latents)) for data, latents in kinds]  # fmt: skip
+    several = len({latents for _, latents in kinds}) > 1
+    samples = [
+        Sample(name if len(sources) > 1 else "", latents if several else None, blank(sources[name], latents, protocol))
+        for name, latents in kinds
+        if sources[name].names
+    ]
     return rows, samples
+
+
+def blank(data: FactorData, latents: int, protocol: Protocol) -> Rows:
+    """The rows of a dataset's factors, with codes of zero."""
+    if data.gridded:
+        return protocol.blank(data.sizes, latents)
+    factors = data.factors(protocol.some(len(data))).cpu().numpy()
+    return protocol.rows(np.zeros((len(factors), latents)), factors)
 
 
 class Sample(NamedTuple):
@@ -135,6 +152,8 @@ def score_arrays(options: argparse.Namespace, asked: Sequence[str] | None) -> tu
     if len(codes) != len(factors):
         raise Refusal(f"Codes and factors must have the same number of rows. Got {len(codes)} in {options.codes} and "
                       f"{len(factors)} in {options.factors}. Row i of both must be the same example.")  # fmt: skip
+    as_codes(codes)
+    as_factors(factors)
     rows, names = Rows.split(codes, factors, options.train, options.test, options.seed), chosen(asked)
     with progress("scoring", len(names)) as report:
         outcome = rows.score(names, options.seed, lambda n: None if options.quiet else report(names.index(n), n))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbraid.cli import Parser
+from unbraid.cli import Parser, add_root
 from unbraid.commands.tables import labels, table
 from unbraid.errors import Refusal
 
@@ -25,6 +25,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
     parser.add_argument("--json", action="store_true", help="print every row as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_root(parser)
     options = parser.parse_all(arguments)
     if options.examples < 2:
         raise Refusal(f"--examples must be at least 2. Got {options.examples} instead.")

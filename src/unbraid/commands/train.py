@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
-from unbraid.cli import Parser
+from unbraid.cli import Parser, add_root
 from unbraid.commands.tables import labels, table
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import Refusal
 from unbraid.methods import METHODS, Method
 from unbraid.nets.build import NETS
 from unbraid.run import Run
@@ -62,7 +62,9 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     add_field(shared, fields["seed"], int, "seeds")
     for flag in SPEC_FLAGS:
         add_field(shared, fields[flag], spec_kinds[flag], flag)
-    shared.add_argument("--data", default="sprites", help=f"{', '.join(datasets.DATASETS)} [sprites]")
+    shared.add_argument(
+        "--data", default="sprites", help=f"{', '.join(datasets.DATASETS)}, or a path; with ?options [sprites]"
+    )
     shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
     shared.add_argument("--likelihood", choices=("bernoulli", "gaussian"), help="[bernoulli; gaussian for vectors]")
     shared.add_argument("--precision", choices=("fp32", "bf16"), help="of convolutions [the fastest here]")
@@ -72,6 +74,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     place.add_argument("--device", default="cpu", help="cpu or cuda [cpu]")
     place.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help="between checkpoints [30]")
     place.add_argument("--quiet", action="store_true", help="no progress")
+    add_root(place)
     return parser
 
 
@@ -101,8 +104,6 @@ def main(make: type[Parser], arguments: Sequence[str]) -> None:
         )
     cls = method_class(name)
     options = method_parser(make, name, cls).parse_all(arguments[1:])
-    if options.data not in datasets.DATASETS:
-        raise Refusal(unknown("dataset", options.data, datasets.DATASETS))
     check_device(options.device)
     data = load_data(options.data, options.device, options.quiet)
     choice = Choice.of(data, options.net, options.likelihood, options.precision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbraid.cli import Parser
+from unbraid.cli import Parser, add_root
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
@@ -14,6 +14,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("--span", type=float, default=2.0, help="from -SPAN to SPAN prior deviations [2]")
     parser.add_argument("--columns", type=int, default=9, help="pictures a latent [9]")
     parser.add_argument("--out", type=Path, help="folder for the pictures [each run's own]")
+    add_root(parser)
     options = parser.parse_all(arguments)
     from unbraid.progress import progress
     from unbraid.run import load_runs

@@ -2,24 +2,109 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
+from unbraid.data import readers
 from unbraid.data.base import BinaryImages, FactorData, Progress
+from unbraid.data.bodies import bodies
+from unbraid.data.body_images import body_images
 from unbraid.data.dsprites import dsprites
+from unbraid.data.options import applied, check_options, split_name
+from unbraid.data.own import from_arrays, from_dataset, from_file, from_folder, load_own
+from unbraid.data.painted import color_dsprites, noisy_dsprites, scream_dsprites
+from unbraid.data.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.sprites import sprites
+from unbraid.data.tables import ByteImages, Labelled
 from unbraid.data.toy import Toy, toy
 from unbraid.errors import unknown
 
-DATASETS: dict[str, Callable[..., FactorData]] = {"dsprites": dsprites, "sprites": sprites, "toy": toy}
+# Made here, without any file.
+BUILT_IN: dict[str, Callable[..., FactorData]] = {
+    "dsprites": dsprites,
+    "color_dsprites": color_dsprites,
+    "noisy_dsprites": noisy_dsprites,
+    "scream_dsprites": scream_dsprites,
+    "shapes3d_rendered": shapes3d_rendered,
+    "sprites": sprites,
+    "toy": toy,
+}
+
+# Made here with the extra `bodies`.
+BODIES: dict[str, Callable[..., FactorData]] = {"bodies": bodies, "body_images": body_images}
+
+# Read from the files their authors publish.
+FILES: dict[str, Callable[..., FactorData]] = {
+    "dsprites_file": readers.dsprites_file,
+    "shapes3d": readers.shapes3d,
+    "cars3d": readers.cars3d,
+    "smallnorb": readers.smallnorb,
+    "mpi3d_toy": readers.mpi3d_toy,
+    "mpi3d_realistic": readers.mpi3d_realistic,
+    "mpi3d_real": readers.mpi3d_real,
+    "mpi3d_complex": readers.mpi3d_complex,
+    "mnist": readers.mnist,
+    "fashion_mnist": readers.fashion_mnist,
+    "celeba": readers.celeba,
+    "faust": readers.faust,
+}
+
+DATASETS: dict[str, Callable[..., FactorData]] = {**BUILT_IN, **BODIES, **FILES}
 
 
-def load(name: str, *, device: str | torch.device = "cpu", progress: Progress | None = None) -> FactorData:
-    """The dataset called `name` on `device`; `progress` is told the fraction done while it is made."""
-    if name not in DATASETS:
-        raise ValueError(unknown("dataset", name, DATASETS))
-    return DATASETS[name](device=device, progress=progress)
+def load(
+    name: str,
+    *,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+    root: str | Path | None = None,
+) -> FactorData:
+    """The dataset called `name` on `device`; `progress` is told the fraction done while it is made.
+
+    A name may carry options (``dsprites?correlate=x:y:0.2``, ``scream_dsprites?picture=me.jpg``), or be the path
+    of a folder of images or of a .npy or .npz file. `root` is the folder of published files
+    (UNBRAID_DATA unless given).
+
+    >>> load("toy?subset=50")
+    toy?subset=50: 960 examples of shape (16,), factors a 8, b 6, c 5, d 4
+    """
+    bare, asked = split_name(name)
+    if bare not in DATASETS:
+        if is_path(bare):
+            return load_own(name, device=device, progress=progress)
+        raise ValueError(unknown("dataset", bare, DATASETS) + " A path to a folder or file of your own will do too.")
+    make = DATASETS[bare]
+    options = check_options(bare, make, asked)
+    if "root" in inspect.signature(make).parameters:
+        options["root"] = root
+    return applied(make(device=device, progress=progress, **options), name, asked)
 
 
-__all__ = ["DATASETS", "BinaryImages", "FactorData", "Progress", "Toy", "dsprites", "load", "sprites", "toy"]
+def is_path(name: str) -> bool:
+    """Whether a name that is no dataset's looks like a path."""
+    return any(mark in name for mark in ("/", "\\", ".")) or Path(name).expanduser().exists()
+
+
+__all__ = [
+    "BODIES",
+    "BUILT_IN",
+    "DATASETS",
+    "FILES",
+    "BinaryImages",
+    "ByteImages",
+    "FactorData",
+    "Labelled",
+    "Progress",
+    "Toy",
+    "dsprites",
+    "from_arrays",
+    "from_dataset",
+    "from_file",
+    "from_folder",
+    "load",
+    "sprites",
+    "toy",
+]

@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -23,14 +23,26 @@ Rows: TypeAlias = Int[Tensor, " n"] | ArrayLike | Sequence[int] | slice | int
 Values: TypeAlias = Int[Tensor, "n k"] | ArrayLike | Sequence[Sequence[int]]
 
 
+class Law(Protocol):
+    """Another way to draw examples than uniformly."""
+
+    def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]: ...
+
+    def to(self, device: str | torch.device) -> Law: ...
+
+
 class FactorData(ABC):
     """Examples indexed by a full grid of factors in C order, the last factor fastest.
 
     `shape` is that of one example: (c, h, w) for images, (d,) for vectors. `table` has one row an example, in whatever
-    form the subclass keeps it, and lives on `device`. `binary` says that every pixel is 0 or 1.
+    form the subclass keeps it, and lives on `device`. `binary` says that every pixel is 0 or 1, `categorical` names the
+    factors whose values have no order, `gridded` says that there is one example for each combination of values.
     """
 
     binary: bool = False
+    gridded: bool = True
+    categorical: tuple[str, ...] = ()
+    law: Law | None = None
 
     def __init__(
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...], table: Tensor
@@ -57,21 +69,23 @@ class FactorData(ABC):
 
     def factors(self, index: Rows) -> Int[Tensor, "n k"]:
         """The factor values of the examples at `index`."""
-        return self._factors(self._checked_index(index))
+        return self.unplace(self._checked_index(index))
 
     def index(self, factors: Values) -> Int[Tensor, " n"]:
         """Where in the grid the rows of `factors` lie."""
-        return self._index(self._checked_factors(factors))
+        return self.place(self._checked_factors(factors))
 
     def images(self, index: Rows) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"]:
         """The examples at `index`: pixels from 0 to 255, or vectors."""
         return self._examples(self._checked_index(index))
 
     @abstractmethod
-    def batch(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b ..."]:
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
         """The examples at `index` as a network takes them, float32, images in [0, 1].
 
         Nothing is checked and the host never waits for the device, so `index` is int64 on `device` and in range.
+        Data with chance of its own (colours, backgrounds) takes it from the `noise` of the run that draws, and without
+        it from the index, so that an example is always the same.
         """
 
     @abstractmethod
@@ -79,20 +93,26 @@ class FactorData(ABC):
         """`images` without the checks."""
 
     def draw(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """The indices of n examples drawn independently and uniformly, factor by factor."""
+        """The indices of n examples drawn independently: uniformly, factor by factor, or by a law of the user's."""
+        return self._uniform(noise, n) if self.law is None else self.law.draw(self, noise, n)
+
+    def _uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return (noise.integers(self.grid[0], n, len(self.sizes)) * self.grid[1]).sum(-1)
 
     def to(self, device: str | torch.device) -> FactorData:
         """The same data on another device; a table that is already there is shared, not copied."""
         moved = copy.copy(self)
         moved.table, moved.grid = self.table.to(device), self.grid.to(device)
+        moved.law = None if self.law is None else self.law.to(device)
         return moved
 
-    def _factors(self, index: Tensor) -> Tensor:
+    def unplace(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
+        """`factors` without the checks."""
         grid = zip(self.strides, self.sizes, strict=True)
         return torch.stack([index // stride % size for stride, size in grid], -1)
 
-    def _index(self, factors: Tensor) -> Tensor:
+    def place(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
+        """`index` without the checks."""
         columns = zip(factors.unbind(-1), self.strides, strict=True)
         return torch.stack([column * stride for column, stride in columns], -1).sum(-1)
 
@@ -124,7 +144,7 @@ class BinaryImages(FactorData):
 
     binary = True
 
-    def batch(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, every pixel 0 or 1."""
         return self._pixels(index).float()
 

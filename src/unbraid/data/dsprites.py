@@ -40,7 +40,9 @@ def dsprites(device: str | torch.device = "cpu", cache: bool = True, progress: P
         table = render(scene(), device, progress)
     else:
         table = (_cached(progress) if cache else _rendered(progress)).to(device)
-    return BinaryImages("dsprites", NAMES, SIZES, (1, 64, 64), table)
+    images = BinaryImages("dsprites", NAMES, SIZES, (1, 64, 64), table)
+    images.categorical = ("shape",)
+    return images
 
 
 def _rendered(progress: Progress | None) -> Tensor:

@@ -31,4 +31,6 @@ def sprites(device: str | torch.device = "cpu", progress: Progress | None = None
     two of them equal.
     """
     table = render(scene(), torch.device("cpu"), progress).to(device)
-    return BinaryImages("sprites", NAMES, SIZES, (1, 32, 32), table)
+    images = BinaryImages("sprites", NAMES, SIZES, (1, 32, 32), table)
+    images.categorical = ("shape",)
+    return images

@@ -24,7 +24,7 @@ class Toy(FactorData):
         """The planted codes: each factor shifted and scaled to mean 0 and variance 1 over the grid."""
         return _standardised(self.factors(index)).float()
 
-    def batch(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b d"]:
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
         """The vectors at `index`."""
         return self.table[index]
 

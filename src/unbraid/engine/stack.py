@@ -23,7 +23,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.spec import RunSpec
 
-DATA, OBJECTIVE = 0, 1  # noise streams
+DATA, OBJECTIVE, EXAMPLES = 0, 1, 2  # noise streams
 
 
 @functools.cache
@@ -156,7 +156,7 @@ class Stack:
         """The loss of one run at one step, and (loss, *terms) to log."""
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
         index = SAMPLERS[method.draws](self.data, Noise.of(seed, step, DATA), spec.batch)
-        batch = Batch(self.data.batch(index), len(self.data))
+        batch = Batch(self.data.batch(index, Noise.of(seed, step, EXAMPLES)), len(self.data))
         state = {f"net.{name}": value for name, value in {**self.layout.unflatten(row), **buffers}.items()}
         loss, logs = functional_call(
             self.trainees[member], state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(row.dtype))

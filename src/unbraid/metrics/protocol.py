@@ -122,6 +122,12 @@ class Protocol:
             parts.append(np.ravel_multi_index(tuple(factors.T), tuple(sizes)))
         return np.unique(np.concatenate(parts))
 
+    def some(self, count: int) -> Array:
+        """The examples in the table of data that is no grid: all, or a random choice of many."""
+        if count <= self.table:
+            return np.arange(count)
+        return np.sort(np.random.default_rng(self.seed).choice(count, self.table, replace=False))
+
     def rows(self, codes: Array, factors: Array) -> Rows:
         """The samples that metrics see of a table."""
         return Rows.drawn(codes, factors, self.train, self.test, self.seed)

@@ -1,0 +1,29 @@
+"""Datasets read from the files their authors publish; `unbraid.data.files` knows where those lie."""
+
+from __future__ import annotations
+
+from unbraid.data.readers.cars3d import cars3d
+from unbraid.data.readers.celeba import celeba
+from unbraid.data.readers.dsprites_file import dsprites_file
+from unbraid.data.readers.faust import Meshes, faust
+from unbraid.data.readers.mnist import fashion_mnist, mnist
+from unbraid.data.readers.mpi3d import mpi3d_complex, mpi3d_real, mpi3d_realistic, mpi3d_toy
+from unbraid.data.readers.shapes3d import shapes3d
+from unbraid.data.readers.smallnorb import Toys, smallnorb
+
+__all__ = [
+    "Meshes",
+    "Toys",
+    "cars3d",
+    "celeba",
+    "dsprites_file",
+    "fashion_mnist",
+    "faust",
+    "mnist",
+    "mpi3d_complex",
+    "mpi3d_real",
+    "mpi3d_realistic",
+    "mpi3d_toy",
+    "shapes3d",
+    "smallnorb",
+]

@@ -1,0 +1,107 @@
+"""FAUST from its published registrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unbraid.data.archives import safe_zip
+from unbraid.data.base import FactorData, Progress
+from unbraid.data.files import locate
+from unbraid.data.readers.ply import mesh
+from unbraid.data.readers.verify import REMEDY, Stream, expect, reading
+from unbraid.errors import Refusal
+from unbraid.noise import Noise
+
+NAMES, SIZES = ("subject", "pose"), (10, 10)
+VERTICES, TRIANGLES = 6890, 13776
+FILES = [f"tr_reg_{number:03d}.ply" for number in range(100)]
+
+
+class Meshes(FactorData):
+    """Meshes of one topology on a full grid: the coordinates x, y, z of vertex after vertex, and `faces` for all."""
+
+    def __init__(
+        self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], table: Tensor, faces: Int[Tensor, "m 3"]
+    ) -> None:
+        super().__init__(name, names, sizes, tuple(table.shape[1:]), table)
+        self.faces = faces.to(table.device)
+
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
+        """The coordinates at `index`, in metres."""
+        return self.table[index]
+
+    def _examples(self, index: Tensor) -> Tensor:
+        return self.table[index]
+
+    def to(self, device: str | torch.device) -> Meshes:
+        """The same data on another device."""
+        moved = super().to(device)
+        assert isinstance(moved, Meshes)
+        moved.faces = self.faces.to(device)
+        return moved
+
+
+def faust(
+    device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
+) -> Meshes:
+    """FAUST: the registrations of 10 people in 10 poses, 6,890 vertices each, as vectors of 20,670 coordinates.
+
+    Registration 10 i + j is subject i in pose j.
+    Reference: Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
+    """
+    return read_faust(locate("faust", root), device=device, progress=progress)
+
+
+def read_faust(
+    files: Mapping[str, Path], device: str | torch.device = "cpu", progress: Progress | None = None
+) -> Meshes:
+    """The registrations tr_reg_000.ply to tr_reg_099.ply by name, or one archive that has them."""
+    found: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = {}
+    faces: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None
+    for path, file in _registrations(files):
+        with file:
+            vertices, triangles = mesh(path, file)
+        expect(path, "number of vertices", VERTICES, len(vertices))
+        expect(path, "number of triangles", TRIANGLES, len(triangles))
+        faces = triangles if faces is None else faces
+        expect(path, "number of triangles that differ from the first mesh", 0, int((triangles != faces).any(1).sum()))
+        found[path.name] = vertices.ravel()
+        if progress:
+            progress(min(len(found) / len(FILES), 1.0))
+    missing = [name for name in FILES if name not in found]
+    if missing or faces is None:
+        raise Refusal(
+            f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} are missing, {missing[0]} first. "
+            f"{REMEDY}"
+        )
+    table = torch.from_numpy(np.stack([found[name] for name in FILES])).to(device)
+    return Meshes("faust", NAMES, SIZES, table, torch.from_numpy(faces))
+
+
+def _registrations(files: Mapping[str, Path]) -> Iterator[tuple[Path, Stream]]:
+    for path in files.values():
+        yield from _from_zip(path) if path.suffix == ".zip" else _from_file(path)
+
+
+def _from_file(path: Path) -> Iterable[tuple[Path, Stream]]:
+    if path.name in FILES:
+        with reading(path, "PLY"):
+            file = path.open("rb")
+        yield path, file
+
+
+def _from_zip(path: Path) -> Iterator[tuple[Path, Stream]]:
+    """The registrations in an archive; it has scans, tests and aligned meshes beside them."""
+
+    def wanted(name: str) -> bool:
+        inside = PurePosixPath(name)
+        return inside.name in FILES and inside.parent.name == "registrations"
+
+    for name, file in safe_zip(path, wanted):
+        yield path / PurePosixPath(name).name, file

@@ -1,0 +1,71 @@
+"""MNIST and Fashion-MNIST from their published files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unbraid.data.base import Progress
+from unbraid.data.convert import Bytes, converted
+from unbraid.data.files import locate
+from unbraid.data.readers.binary import idx
+from unbraid.data.readers.verify import expect_below
+from unbraid.data.tables import Labelled
+
+PARTS = {"train": 60_000, "t10k": 10_000}
+PIXELS, CLASSES = 28, 10
+
+
+def mnist(
+    device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, pad: int = 2
+) -> Labelled:
+    """MNIST: 70,000 handwritten digits, the 60,000 for training first.
+
+    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28.
+    Reference: LeCun et al. (1998), doi:10.1109/5.726791.
+    """
+    return read_mnist("mnist", "digit", locate("mnist", root), pad=pad, device=device, progress=progress)
+
+
+def fashion_mnist(
+    device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, pad: int = 2
+) -> Labelled:
+    """Fashion-MNIST: 70,000 garments of ten kinds, the 60,000 for training first.
+
+    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28.
+    Reference: Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
+    """
+    return read_mnist("fashion_mnist", "kind", locate("fashion_mnist", root), pad=pad, device=device, progress=progress)
+
+
+def read_mnist(
+    name: str,
+    factor: str,
+    files: Mapping[str, Path],
+    parts: Mapping[str, int] = PARTS,
+    pad: int = 2,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Labelled:
+    """The four idx files, gzipped or not: images and labels for training ("train") and testing ("t10k")."""
+    images, labels = _files(files, "images"), _files(files, "labels")
+    n, width = sum(parts.values()), PIXELS + 2 * pad
+    classes = np.concatenate([idx(labels[part], (count,)) for part, count in parts.items()])
+    for path, values in zip(labels.values(), np.split(classes, np.cumsum(list(parts.values()))[:-1]), strict=True):
+        expect_below(path, "labels", CLASSES, values)
+
+    def blocks() -> Iterator[Bytes]:
+        for part, count in parts.items():
+            rows = idx(images[part], (count, PIXELS, PIXELS))
+            yield np.pad(rows, ((0, 0), (pad, pad), (pad, pad)))[:, None]
+
+    table = converted(f"{name}-{width}", list(images.values()), (n, 1, width, width), blocks, progress)
+    return Labelled(name, [factor], [CLASSES], table.to(device), torch.from_numpy(classes.astype(np.int64))[:, None])
+
+
+def _files(files: Mapping[str, Path], what: str) -> dict[str, Path]:
+    found = {name.split("-")[0]: path for name, path in files.items() if f"-{what}-" in name}
+    return {part: found[part] for part in PARTS}
