@@ -154,7 +154,7 @@ def test_score_bare_arrays(suffix: str, arrays: tuple[Path, Path], tmp_path: Pat
     assert (len(rows.train), len(rows.test), len(set(rows.train) & set(rows.test))) == (600, 300, 0)
     assert row["mig.discrete_mig"] == pytest.approx(metrics.mig(codes[rows.train], factors[rows.train])["discrete_mig"])
     assert row["mig.discrete_mig"] > 0.9
-    assert set(metrics.METRICS) == {key.split(".")[0] for key in row} - {"label", "rows"}
+    assert set(metrics.METRICS) == {key.split(".")[0] for key in row} - {"label", "rows", "protocol"}
 
 
 def test_score_of_arrays_needs_no_torch(arrays: tuple[Path, Path]) -> None:
