@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Two test processes on two cores, each with one thread of arithmetic.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-.PHONY: help demo test test-slow test-gpu test-all check format bench docs clean
+.PHONY: clean-kernels help demo test test-slow test-gpu test-all check format bench docs clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
@@ -47,6 +47,8 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/bench_dsprites.py
+	$(BIN)/python benchmarks/bench_shapes3d.py
+	$(BIN)/python benchmarks/bench_sampling.py
 	$(BIN)/python benchmarks/bench_train.py
 	$(BIN)/python benchmarks/bench_precision.py --seeds 6 --steps 1600
 	$(BIN)/python benchmarks/bench_planted.py
@@ -56,6 +58,9 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/tables.py
 	$(BIN)/python -m pytest -q tests/test_docs.py -m "slow or not slow"
+
+clean-kernels:
+	find src -name '*.nb[ci]' -delete
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from data_pages import data_pages
 from metric_pages import ROOT, markdown, metric_pages, result, rows
 
 from unbraid.commands.listing import first_line, registries
@@ -79,7 +80,7 @@ def pages() -> dict[Path, str]:
     """The generated files and what they should hold."""
     readme = ROOT / "README.md"
     methods = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods"]).items()}
-    return {readme: updated(readme.read_text()), **methods, **metric_pages()}
+    return {readme: updated(readme.read_text()), **methods, **metric_pages(), **data_pages()}
 
 
 def updated(text: str) -> str:
