@@ -313,7 +313,7 @@ def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
     """The two README promises: x and y each on one latent, MIG clearly above an untrained encoder's."""
     assert run("demo", "--out", tmp_path) == 0
     text = capsys.readouterr().out
-    for name in (*metrics.METRICS, "untrained", "traversal.png"):
+    for name in (*demo.SHOWN, "untrained", "traversal.png"):
         assert name.replace("unsupervised", "total corr.") in text
     import unbraid as ub
 

@@ -71,7 +71,7 @@ def test_killed_process_leaves_a_part_that_is_resumed(server: Server, tmp_path: 
 
 
 def test_interrupt_leaves_a_part(server: Server, tmp_path: Path) -> None:
-    url = server.add("/data.bin", BIG, Fault(delay=0.01, piece=1000))
+    url = server.add("/data.bin", BIG, Fault(delay=0.2, piece=1000))
     running = process(url, tmp_path, "-")
     while not (tmp_path / "data.bin.part").exists():
         time.sleep(0.005)
