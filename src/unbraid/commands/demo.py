@@ -22,7 +22,7 @@ from unbraid.traversal import traverse
 
 STEPS = 1_600
 SETTINGS: dict[str, Any] = {"data": "sprites", "learning_rate": 1e-3, "latents": 6}
-SHOWN = ("mig", "dci", "sap", "modularity", "factor_vae", "unsupervised")
+SHOWN = ("mig", "dci", "modularity", "factor_vae", "unsupervised")
 BASELINE: Method = VAE()
 METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="stratified")]
 
