@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 ROOM = 10.0
@@ -112,8 +112,8 @@ def layers(
 
 
 def blend(
-    layers: Float[Tensor, "*b l h w"], floor: Float[Tensor, "*b c"], wall: Tensor, solid: Tensor
-) -> Float[Tensor, "*b c h w"]:
+    layers: Real[Tensor, "*b l h w"], floor: Real[Tensor, "*b c"], wall: Tensor, solid: Tensor
+) -> Real[Tensor, "*b c h w"]:
     """The images of three colours: each surface shows colour * light, up to the share of the pixel it covers.
 
     The sum is not cut to the range of a pixel.
@@ -121,9 +121,9 @@ def blend(
     maps = layers.unsqueeze(-3).unbind(-4)
     floor, wall, solid = (colour[..., None, None] for colour in (floor, wall, solid))
     image = torch.minimum(floor * maps[FLOOR], maps[FLOOR_SHARE])
-    image = image + torch.minimum(wall * maps[WALL], maps[WALL_SHARE])
-    image = image + torch.minimum(solid * maps[SOLID] + maps[GLOSS], maps[SOLID_SHARE])
-    return image + layers[..., SKY_RED:, :, :]
+    image.add_(torch.minimum(wall * maps[WALL], maps[WALL_SHARE]))
+    image.add_(torch.minimum((solid * maps[SOLID]).add_(maps[GLOSS]), maps[SOLID_SHARE]))
+    return image.add_(layers[..., SKY_RED:, :, :])
 
 
 def room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
