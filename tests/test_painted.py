@@ -1,0 +1,65 @@
+"""Coloured, noisy and painted dSprites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from torch.func import vmap
+
+from test_data import made, some
+from unbraid.data import load
+from unbraid.data.painted import OnPicture, swirls
+from unbraid.errors import Refusal
+from unbraid.noise import Noise
+
+
+def test_a_run_paints_with_its_own_chance() -> None:
+    index = torch.arange(0, 737_280, 60_000)
+    for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites"):
+        data = made(name)
+        first, again, other = (data.batch(index, Noise(torch.tensor(key))) for key in (1, 1, 2))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+        assert not torch.equal(first, data.batch(index))
+        keys = torch.tensor([1, 2])
+        assert torch.equal(vmap(lambda key, d=data: d.batch(index, Noise(key)))(keys), torch.stack([first, other]))
+
+
+def test_painted_images_follow_their_recipes() -> None:
+    index = some(made("dsprites"), 200)
+    sprite = made("dsprites").batch(index).bool().expand(-1, 3, -1, -1)
+    colour, noisy, scream = (
+        made(name).images(index) for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites")
+    )
+    assert not colour[~sprite].any()
+    shades = [image[:, mask].unique(dim=1) for image, mask in zip(colour, sprite[:, 0], strict=True)]
+    assert all(shade.shape == (3, 1) and int(shade.min()) >= 128 for shade in shades)
+    assert stats.kstest((torch.cat(shades, 1).flatten() - 128) / 127, "uniform").pvalue > 1e-4
+    assert (noisy[sprite] == 255).all()
+    assert stats.chisquare(torch.bincount(noisy[~sprite].int(), minlength=256).numpy()).pvalue > 1e-5
+    behind = torch.where(sprite, 255 - scream, scream)  # the sprite is the negative of what is behind it
+    tint = behind.int() - (swirls().int() // 2).amin((1, 2))[:, None, None]
+    assert int(behind.max()) <= 254
+    assert int(tint.min()) >= 0
+    smooth = (behind[:, :, :, 1:].int() - behind[:, :, :, :-1].int()).abs().float().mean()
+    assert float(smooth) < 3  # a picture, not noise
+
+
+def test_own_picture_behind_sprites(tmp_path: Path) -> None:
+    Image.new("RGB", (400, 300), (10, 200, 90)).save(tmp_path / "flat.png")
+    data = load(f"scream_dsprites?picture={tmp_path / 'flat.png'}")
+    assert isinstance(data, OnPicture)
+    assert data.picture.shape == (3, 206, 274)
+    corner = data.images([0])[0, :, 0, 0].int()
+    assert ((corner - torch.tensor([5, 100, 45])) >= 0).all()
+    for broken, message in (
+        (tmp_path / "none.png", "must be an image file"),
+        (tmp_path / "thin.png", "at least 64 pixels"),
+    ):
+        Image.new("RGB", (2000, 30)).save(tmp_path / "thin.png")
+        with pytest.raises(Refusal, match=message):
+            load(f"scream_dsprites?picture={broken}")
