@@ -30,15 +30,6 @@ def assert_same(a: ub.Run, b: ub.Run) -> None:
         assert torch.equal(value, weights(b)[name]), name
 
 
-def assert_close(a: ub.Run, b: ub.Run) -> None:
-    """The same run beside other neighbours: equal to floating-point tolerance."""
-    assert a.spec == b.spec
-    for one, other in zip(a.log, b.log, strict=True):
-        assert one == pytest.approx(other, rel=1e-4)
-    for name, value in weights(a).items():
-        assert torch.allclose(value, weights(b)[name], atol=1e-5), name
-
-
 class Killed(Exception):
     """Stands in for a process that dies."""
 
