@@ -15,7 +15,6 @@ from planted import Array, drawn, noise
 from unbraid.metrics.explicitness import areas_under_curve
 from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regression_cv, svm_accuracies
 from unbraid.metrics.linear.svm import lines
-from unbraid.metrics.sap import accuracies
 
 
 def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
@@ -173,7 +172,7 @@ def test_svm_accuracies_come_near_scikit_learn() -> None:
 def test_svm_misses_values_it_never_saw() -> None:
     codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
     factors = (codes > 0).astype(int)
-    assert accuracies(codes, factors, codes, factors * 5).tolist() == [[0.5]]
+    assert svm_accuracies(codes, factors, codes, factors * 5).tolist() == [[0.5]]
 
 
 @given(

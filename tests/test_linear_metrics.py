@@ -194,3 +194,10 @@ def test_downstream_of_all_rows_does_not_depend_on_the_order_of_factors(model: A
     for j in range(3):
         assert after[f"120:test_accuracy_factor_{2 - j}"] == before[f"120:test_accuracy_factor_{j}"]
     assert after["mean_test_accuracy"] == pytest.approx(before["mean_test_accuracy"])
+
+
+def test_trees_do_not_see_the_order_of_all_rows() -> None:
+    order = np.random.default_rng(1).permutation(len(GRID))
+    before = downstream_gbt(NOISY, GRID, NOISY, GRID, sizes=(120,))
+    after = downstream_gbt(NOISY[order], GRID[order], NOISY, GRID, sizes=(120,))
+    assert after == pytest.approx(before, abs=1e-12)

@@ -17,7 +17,8 @@ from planted import (
 from unbraid.metrics import METRICS
 from unbraid.metrics.factor_vae import accuracy, votes
 from unbraid.metrics.information import discretise, entropy, mutual_information
-from unbraid.metrics.sap import accuracies, squared_correlation
+from unbraid.metrics.linear import svm_accuracies
+from unbraid.metrics.sap import squared_correlation
 
 
 class Golden(NamedTuple):
@@ -54,7 +55,7 @@ def test_golden_information(golden: Golden) -> None:
 def test_golden_sap(golden: Golden) -> None:
     codes, factors, test_codes, test_factors = golden.points
     integers = factors.astype(int), test_factors.astype(int)
-    matrix = accuracies(codes, integers[0], test_codes, integers[1])
+    matrix = svm_accuracies(codes, integers[0], test_codes, integers[1])
     assert matrix == pytest.approx(np.array(golden.want["sap_matrix"]), abs=0.01)
     correlations = squared_correlation(codes, integers[0])
     assert correlations == pytest.approx(np.array(golden.want["sap_continuous_matrix"]), abs=1e-9)

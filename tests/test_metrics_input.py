@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import subprocess
@@ -124,16 +123,6 @@ def test_labels_are_names_not_sizes() -> None:
     for name in ("mig", "modularity", "factor_vae"):
         ranked = np.argsort(np.argsort([-(2**62), 7, 2**62, 2**40, 5, 6]))[GRID]
         assert score(name, NOISY, far) == score(name, NOISY, ranked)
-
-
-def test_sap_keeps_its_warnings_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sklearn.svm
-
-    hasty = functools.partial(sklearn.svm.LinearSVC, max_iter=1)
-    with pytest.warns(match="failed to converge"):
-        hasty(dual=False).fit(NOISY, GRID[:, 0])
-    monkeypatch.setattr(sklearn.svm, "LinearSVC", hasty)
-    score("sap", NOISY, GRID)
 
 
 def test_factor_vae_depends_on_its_seed_only() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Real
 
 from unbraid.metrics.arrays import Codes, Factors, as_codes, as_factors, same_columns, same_rows, varied
 
@@ -49,7 +49,9 @@ def sap(
     varied(values)
     if continuous:
         return {"SAP_score_continuous": _gap(squared_correlation(table, values))}
-    return {"SAP_score": _gap(accuracies(table, values, test_table, test_values))}
+    from unbraid.metrics.linear import svm_accuracies
+
+    return {"SAP_score": _gap(svm_accuracies(table, values, test_table, test_values))}
 
 
 def _gap(scores: Float[np.ndarray, "d k"]) -> float:
@@ -72,20 +74,3 @@ def squared_correlation(codes: Float[np.ndarray, "n d"], factors: Real[np.ndarra
     live = np.outer(spread_c > 1e-12, spread_v > 1e-12)
     np.divide((c.T @ v / (len(c) - 1)) ** 2, np.outer(spread_c, spread_v), out=scores, where=live)
     return scores
-
-
-def accuracies(
-    codes: Float[np.ndarray, "n d"],
-    factors: Int[np.ndarray, "n k"],
-    test_codes: Float[np.ndarray, "m d"],
-    test_factors: Int[np.ndarray, "m k"],
-) -> Float[np.ndarray, "d k"]:
-    """Test accuracy of a linear SVM (C = 0.01, balanced classes) from every single code to every factor.
-
-    >>> codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
-    >>> accuracies(codes, (codes > 0).astype(int), codes, (codes > 0).astype(int)).tolist()
-    [[1.0]]
-    """
-    from unbraid.metrics.linear import svm_accuracies
-
-    return svm_accuracies(codes, factors, test_codes, test_factors)
