@@ -90,6 +90,8 @@ def invariances(name: str) -> str:
     law, lines = LAWS[name], []
     for key, what in LAW_NAMES.items():
         close = law.tolerances[key]
+        if close >= 1:  # no law: scores lie between 0 and 1
+            continue
         if key == "affine" and set(law.changes) >= {k for k in law.ranges if TRAITS[name].headline in k}:
             continue
         lines.append(f"- {what}" + (f" (to {close:g} on 120 rows)" if close > 1e-6 else ""))
