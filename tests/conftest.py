@@ -38,3 +38,4 @@ def toy() -> FactorData:
 @pytest.fixture(autouse=True)
 def _own_generator() -> None:
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # as OMP_NUM_THREADS says; compiled metrics in the same process may have raised it
