@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from test_data import made, some
 from unbraid.data import load
-from unbraid.data.painted import OnPicture, swirls
+from unbraid.data.painted import PART, Noisy, OnPicture, shifted, swirls
 from unbraid.errors import Refusal
 from unbraid.noise import Noise
 
@@ -47,6 +47,31 @@ def test_painted_images_follow_their_recipes() -> None:
     assert int(tint.min()) >= 0
     smooth = (behind[:, :, :, 1:].int() - behind[:, :, :, :-1].int()).abs().float().mean()
     assert float(smooth) < 3  # a picture, not noise
+
+
+def test_noise_drawn_in_parts_is_that_of_the_whole() -> None:
+    data = made("noisy_dsprites")
+    assert isinstance(data, Noisy)
+    for n in (0, 1, PART, 2 * PART + 3):
+        index, noise, other = some(data, n), Noise(torch.tensor(5), 2), Noise(torch.tensor(5), 2)
+        whole = data.paint(data._sprites(index), noise).float() / 255
+        assert torch.equal(data.batch(index, other), whole)
+        assert other.draws == noise.draws
+        assert torch.equal(data.batch(index), data.images(index) / 255)
+    keys, rows = torch.tensor([1, 2]), torch.stack([index, index.flip(0)])
+    alone = torch.stack([data.batch(i, Noise(key)) for i, key in zip(rows, keys, strict=True)])
+    assert torch.equal(vmap(lambda i, key: data.batch(i, Noise(key)))(rows, keys), alone)
+    assert torch.equal(vmap(lambda i: data.batch(i, Noise(keys[0])))(rows)[0], alone[0])
+    assert torch.equal(vmap(data.batch)(rows)[1], data.batch(rows[1]))
+
+
+def test_crops_copied_by_words_are_those_of_the_picture() -> None:
+    for width in (64, 65, 71, 72, 274):
+        picture = Noise(torch.tensor(width)).bytes(3, 80, 8 * width).view(3, 80, -1)[:, :, :width]
+        crops = shifted(picture).unfold(3, 8, 1)
+        for column in range(width - 63):
+            found = crops[column % 8, :, :, column // 8].contiguous().view(torch.uint8)
+            assert torch.equal(found, picture[:, :, column : column + 64])
 
 
 def test_own_picture_behind_sprites(tmp_path: Path) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import colorsys
+import copy
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +16,15 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from unbraid.data import raycast
+from unbraid import compiled
+from unbraid.data import blending, raycast
 from unbraid.data.raycast import FLOOR, FLOOR_SHARE, LAYERS, SKY_RED, SOLID_SHARE, WALL, WALL_SHARE
 from unbraid.data.shapes3d_rendered import GRAIN, OVERSAMPLE, SCENE, SIZES, Shapes3D, angles, fifths, shapes3d_rendered
+from unbraid.engine.stack import Stack
+from unbraid.methods import VAE
+from unbraid.nets.build import name_net
 from unbraid.noise import Noise, mix
+from unbraid.spec import RunSpec
 
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
 # Of the original file (480,000 images): mean of each channel, and its deviation within an image, averaged over images.
@@ -142,6 +152,70 @@ def test_stacked_batches_equal_looped_ones_and_nothing_waits(data: Shapes3D) -> 
     batch = elsewhere.batch(elsewhere.draw(Noise(torch.tensor(0, device="meta")), 6))
     assert (batch.shape, batch.device.type) == ((6, 3, 64, 64), "meta")
     assert data.to("cpu").table is data.table
+
+
+def test_compiled_blending_is_that_of_other_devices_bit_for_bit(data: Shapes3D) -> None:
+    """Random images, the corners of the grid, every view, and every triple of hues, all by the route that GPUs take."""
+    corners = torch.cartesian_prod(*(torch.tensor([0, size - 1]) for size in SIZES))
+    views, triples = torch.arange(len(data.table)), torch.arange(1000)
+    hues = triples * len(views) + triples % len(views)
+    for index in torch.cat([some(data, 1500), data.index(corners), views, hues]).split(64):
+        expected = data._blended(index)
+        assert torch.equal(data.images(index), expected.to(torch.uint8))
+        assert torch.equal(data.batch(index), expected / 255)
+
+
+def test_compiled_blending_takes_any_layers(data: Shapes3D) -> None:
+    """Sums that int16 cannot hold wrap alike, and levels outside 0 to 255 are cut alike."""
+    wild = copy.copy(data)
+    wild.table = Noise(torch.tensor(1)).bytes(2, LAYERS, 64, 128).view(torch.int16)
+    assert torch.equal(wild.images([0, 1, 479_998, 479_999]), wild._blended(torch.tensor([0, 1, 479_998, 479_999])))
+
+
+def test_compiled_blending_under_vmap(data: Shapes3D) -> None:
+    """Indices mapped over any axis and twice, indices that are the same for all, and indices that are strided."""
+    index = some(data, 24).view(4, 6)
+    each = data.batch(index.flatten()).view(4, 6, 3, 64, 64)
+    assert torch.equal(vmap(data.batch, in_dims=1)(index), each.transpose(0, 1))
+    assert torch.equal(vmap(vmap(data.batch))(index.view(2, 2, 6)), each.view(2, 2, 6, 3, 64, 64))
+    mapped = vmap(lambda key: data.batch(index[1]) + 0 * key)(torch.zeros(2))
+    assert torch.equal(mapped, each[1].expand(2, -1, -1, -1, -1))
+    assert torch.equal(data.batch(index[:, 2]), each[:, 2])
+    views, colours = data.table[:2].expand(3, -1, -1, -1, -1), torch.zeros(10, 3, dtype=torch.int16)
+    with pytest.raises(TypeError, match="Only the index"):
+        vmap(lambda table: blending.images(index[0], table, colours, 1))(views)
+
+
+def test_a_stack_under_vmap_sees_the_images_of_runs_in_turn(data: Shapes3D) -> None:
+    net, builder = name_net("mlp")
+    specs = [RunSpec(VAE(), data.name, seed, steps=1, batch=4, latents=2, net=net) for seed in (0, 1)]
+    turns, together = (Stack(specs, data, builder, vmapped=vmapped) for vmapped in (False, True))
+    for stack in (turns, together):
+        stack.advance()
+    assert torch.allclose(turns.last, together.last, rtol=1e-4)
+
+
+def test_kernels_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images must not need a disk: with a read-only home and installation numba has no folder to offer."""
+    true = compiled.njit
+
+    def nowhere(function: Any, **options: Any) -> Any:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return true(function, **options)
+
+    monkeypatch.setattr(compiled, "njit", nowhere)
+    fill = compiled.kernel()(blending.channel.py_func)  # type: ignore[attr-defined]
+    layers, image = np.full((LAYERS, 4), 64, np.int16), np.empty(4, np.uint8)
+    fill(layers, np.int16(1), np.int16(1), np.int16(1), layers[SKY_RED], np.float32(1), image)
+    assert image.tolist() == [8, 8, 8, 8]  # 64 from each of floor, wall, solid and sky, by GRAIN
+
+
+def test_importing_data_needs_no_numba() -> None:
+    program = "import sys, unbraid.data; unbraid.data.load('sprites').images([0]); print('numba' in sys.modules)"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
+    assert done.stdout.split() == ["False"]
 
 
 def test_every_factor_shows(data: Shapes3D) -> None:

@@ -284,3 +284,20 @@ def test_importing_needs_no_numba() -> None:
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
     assert done.stdout.split() == []
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    """In a process of its own: numba starts its threads, and says how many in OpenMP's name, only once."""
+    program = """
+import numpy as np, torch
+torch.set_num_threads(1)
+torch.get_num_threads()  # from here on torch asks OpenMP
+from unbraid.metrics.trees import boosted_trees
+forest = boosted_trees(np.arange(6.0)[:, None], np.arange(6) // 2, stages=1)
+fitted = torch.get_num_threads()
+forest.predict(np.zeros((2, 1)))
+print(fitted, torch.get_num_threads())
+"""
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
+    assert done.stdout.split() == ["1", "1"]

@@ -14,7 +14,7 @@ from unbraid.errors import Refusal
 from unbraid.files import cache_folder, make_folder, write_atomic
 
 DIGEST = hashlib.sha256().digest_size
-PIECE = 1 << 20
+PIECE, BITE = 1 << 20, 1 << 16  # most bytes out and in at once
 folder = cache_folder
 
 
@@ -60,7 +60,7 @@ def _unpack(content: bytes, shape: tuple[int, int]) -> Tensor:
         raise ValueError("its sha256 differs")
     table, end = torch.empty(shape, dtype=torch.uint8), 0
     flat = table.numpy().data.cast("B")
-    for piece in _inflate(bytes(body)):
+    for piece in _inflate(body):
         flat[end : end + len(piece)] = piece
         end += len(piece)
     if end != len(flat):
@@ -68,9 +68,14 @@ def _unpack(content: bytes, shape: tuple[int, int]) -> Tensor:
     return table
 
 
-def _inflate(rest: bytes) -> Iterator[bytes]:
-    """The pieces of a zlib stream; its closing checksum is read last, so no input left means no output left."""
+def _inflate(body: memoryview) -> Iterator[bytes]:
+    """The pieces of a zlib stream; its closing checksum is read last, so no input left means no output left.
+
+    Input goes in by small bites, because with every piece zlib copies what it has not yet read of what it was given.
+    """
     stream = zlib.decompressobj()
-    while rest:
-        yield stream.decompress(rest, PIECE)
-        rest = stream.unconsumed_tail
+    for start in range(0, len(body), BITE):
+        rest: bytes | memoryview = body[start : start + BITE]
+        while rest:
+            yield stream.decompress(rest, PIECE)
+            rest = stream.unconsumed_tail

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
+from torch.nn.functional import pad
 
 from unbraid.data.base import BinaryImages, FactorData, Progress
 from unbraid.data.dsprites import dsprites
@@ -15,6 +17,7 @@ from unbraid.errors import Refusal
 from unbraid.noise import GAMMA, Noise, mix
 
 SHAPE = (3, 64, 64)
+PART = 32  # images whose noise a CPU draws at once
 PICTURE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
 
 
@@ -33,6 +36,21 @@ class ExampleNoise:
         return words.view(torch.uint8)[:, :count].reshape(shape)
 
 
+@dataclass
+class Share(Noise):
+    """The share of a run's noise that falls to the images from number `first` on, out of a step's many."""
+
+    first: int = 0
+
+    def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
+        """Those that ``Noise.bytes`` of all images has for these; each image must take a multiple of 8."""
+        self.draws += 1
+        each = math.prod(shape[1:]) // 8
+        counter = torch.arange(self.first * each, (self.first + shape[0]) * each, device=self.key.device)
+        draw = torch.full((), self.draws, device=self.key.device) * GAMMA
+        return mix(mix(self.key + draw) + counter * GAMMA).view(torch.uint8).view(shape)
+
+
 class Painted(BinaryImages):
     """Sprites painted with random bytes: a run's own where it draws, else bytes fixed for each example."""
 
@@ -44,7 +62,7 @@ class Painted(BinaryImages):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """The images at `index` with pixels k/255; with `noise` the colours and backgrounds of one step of one run."""
-        return self.paint(self._sprites(index), noise or ExampleNoise(index)).float() / 255
+        return self.paint(self._sprites(index), noise or ExampleNoise(index)).float().div_(255)  # one large buffer
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.paint(self._sprites(index), ExampleNoise(index))
@@ -70,6 +88,24 @@ class Coloured(Painted):
 class Noisy(Painted):
     """Each sprite white on noise."""
 
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
+        """As all painted images; a CPU draws for few at a time, straight into place.
+
+        The words of a large batch would outgrow what the allocator keeps, and pages returned to the system and fetched
+        anew with every step cost more than all the drawing.
+        """
+        if self.device.type != "cpu":
+            return super().batch(index, noise)
+        mapped = index if noise is None else index + noise.key  # under vmap wherever one of the two is
+        image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
+        for first in range(0, len(index), PART):
+            part = index[first : first + PART]
+            chance = Share(noise.key, noise.draws, first) if noise else ExampleNoise(part)
+            image[first : first + PART] = self.paint(self._sprites(part), chance)
+        if noise:
+            noise.draws += 1
+        return image.div_(255)
+
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """The sprite plus uniform noise for every pixel and channel, cut at 255."""
         return noise.bytes(len(sprite), *SHAPE).bitwise_or(sprite * 255)
@@ -86,21 +122,32 @@ class OnPicture(Painted):
     def __init__(self, sprites: BinaryImages, name: str, picture: UInt8[Tensor, "3 h w"]) -> None:
         super().__init__(sprites, name)
         self.picture = picture.to(self.device)
+        self.words = shifted(self.picture >> 1)
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """Background (crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour; inverted on the sprite."""
         place = noise.bytes(len(sprite), 8).view(torch.int32).long().abs()
-        crops = self.picture.unfold(1, 64, 1).unfold(2, 64, 1).permute(1, 2, 0, 3, 4)  # a view: one for each corner
-        crop = crops[place[:, 0] % crops.shape[0], place[:, 1] % crops.shape[1]]
-        background = (crop >> 1) + (_rgb(noise, len(sprite)) >> 1)
-        return background ^ (sprite * 255)
+        row, column = (place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2))
+        crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
+        background = crops[column % 8, row, column // 8].view(torch.uint8)
+        return background.add_(_rgb(noise, len(sprite)) >> 1) ^ (sprite * 255)
 
     def to(self, device: str | torch.device) -> FactorData:
         """The same data on another device, the picture with it."""
         moved = super().to(device)
         assert isinstance(moved, OnPicture)
-        moved.picture = self.picture.to(device)
+        moved.picture, moved.words = self.picture.to(device), self.words.to(device)
         return moved
+
+
+def shifted(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
+    """Eight pixels to a word, the picture shifted left by 0 to 7 pixels: crops are copied by words, not by bytes.
+
+    A crop from column c is 8 words from word c // 8 of shift c % 8.
+    """
+    width = (picture.shape[2] - 64) // 8 * 8 + 64  # where the last word that any crop reaches ends
+    wide = pad(picture, (0, 7))
+    return torch.stack([wide[..., i : i + width] for i in range(8)]).view(torch.int64)
 
 
 def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> Coloured:

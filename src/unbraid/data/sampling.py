@@ -74,17 +74,16 @@ def laplace_transitions(
             f"At least one factor of {data.name} must be free to move. Got all held: {', '.join(data.names)}."
         )
     factors = _drawn(data, noise, n)
-    chances = [_laplace(data.sizes[j], rate, data.device)[factors[:, j]] for j in free]
-    stay = torch.stack([p.gather(1, factors[:, j, None])[:, 0] for p, j in zip(chances, free, strict=True)], 1)
-    first = _first_move(noise, stay)
-    after = factors.clone()
-    for place, (j, p) in enumerate(zip(free, chances, strict=True)):
-        at_x = torch.arange(data.sizes[j], device=data.device) == factors[:, j, None]
-        must = (first == place)[:, None] & at_x
-        new = _choose(noise, torch.where(must, torch.zeros_like(p), p))
-        after = torch.cat(
-            [after[:, :j], torch.where(first <= place, new, factors[:, j])[:, None], after[:, j + 1 :]], 1
-        )
+    columns = list(factors.unbind(1))
+    tables = {j: _laplace(data.sizes[j], rate, data.device) for j in free}
+    stays = [tables[j].diagonal()[columns[j]] for j in free]
+    first = _first_move(noise, torch.stack(stays, 1))
+    for place, (j, stay) in enumerate(zip(free, stays, strict=True)):
+        x = columns[j]
+        chance = torch.where(first == place, 0.0, stay)
+        new = _choose(noise, tables[j][x].scatter(1, x[:, None], chance[:, None]))
+        columns[j] = torch.where(first <= place, new, x)
+    after = torch.stack(columns, 1)
     return _paired(data, factors, after, after != factors)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.metrics.compiled import kernel
+from unbraid.compiled import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.metrics.compiled import kernel
+from unbraid.compiled import kernel
 from unbraid.metrics.linear.softmax import loss_gradient
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -157,7 +158,7 @@ def _threads(work: int) -> Iterator[int]:
     """
     from numba import get_num_threads, set_num_threads
 
-    with _one_at_a_time:
+    with _one_at_a_time, _torch_left_alone():
         allowed = get_num_threads()
         threads = min(allowed, 1 + work // SHARE)
         set_num_threads(threads)
@@ -165,6 +166,21 @@ def _threads(work: int) -> Iterator[int]:
             yield threads
         finally:
             set_num_threads(allowed)
+
+
+@contextmanager
+def _torch_left_alone() -> Iterator[None]:
+    """Keep torch's number of threads: numba's OpenMP layer sets its own on starting, and both ask the same library.
+
+    Torch is not imported for this; where nobody has, there is nothing to keep.
+    """
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 0
+    try:
+        yield
+    finally:
+        if torch and torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 def _best(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from unbraid.metrics.compiled import kernel
+from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import SAME, Columns
 
 Array = np.ndarray[Any, np.dtype[Any]]

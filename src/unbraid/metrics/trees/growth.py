@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbraid.metrics.compiled import kernel
+from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import Columns
 from unbraid.metrics.trees.cuts import Node, Number, best_cut, neighbours
 

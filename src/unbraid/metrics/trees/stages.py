@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
-from unbraid.metrics.compiled import kernel
+from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import Columns, Trees
 from unbraid.metrics.trees.cuts import Number
 from unbraid.metrics.trees.growth import INNER, Space, grow

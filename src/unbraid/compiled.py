@@ -1,4 +1,4 @@
-"""Compilation with numba; imported only by files that metrics load when called, so that importing stays fast."""
+"""Compilation with numba; imported only by files that are loaded when first called, so that importing stays fast."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def kernel(**options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         bare = inspect.unwrap(function)  # the tests wrap every function in a run-time type check
         keep = not bare.__code__.co_filename.startswith("<")
-        return cast(F, njit(bare, cache=keep, nogil=True, **options))
+        try:
+            return cast(F, njit(bare, cache=keep, nogil=True, **options))
+        except RuntimeError:  # no folder on this machine can be written to: compile in every process
+            return cast(F, njit(bare, nogil=True, **options))
 
     return compiled
