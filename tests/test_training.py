@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import unbraid as ub
 from training import Killed, assert_same, die_at, quick, weights
-from unbraid import execute, files, training
+from unbraid import execute, files
 from unbraid.data.base import FactorData
 from unbraid.engine.adam import adam_step
 from unbraid.engine.stack import Stack
@@ -212,7 +212,7 @@ def test_runs_of_different_methods_advance_side_by_side(toy: FactorData, monkeyp
     alone = [quick(None, m)[0] for m in methods]
     convoy_sizes = []
     real = execute.train_convoy
-    monkeypatch.setattr(training, "train_convoy", lambda c, w: (convoy_sizes.append(len(c.voyages)), real(c, w)))
+    monkeypatch.setattr(execute, "train_convoy", lambda c, w: (convoy_sizes.append(len(c.voyages)), real(c, w)))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     together = quick(None, methods)
     assert convoy_sizes == [2]

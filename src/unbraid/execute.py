@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -10,8 +11,10 @@ from math import ceil
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from unbraid.data.base import FactorData
+from unbraid.engine.memory import capacity
 from unbraid.engine.stack import Divergence, Stack, workers
 from unbraid.errors import Refusal
 from unbraid.nets.build import build_net
@@ -22,9 +25,10 @@ from unbraid.spec import RunSpec
 from unbraid.store import Log, RunDir
 
 LOG_LINES = 200  # at most this many lines in a run's log
-STACK = 16  # runs in a stack, at most
+STACK = 16  # runs in a stack on a CPU, at most
+TELL_SECONDS = 0.2  # between reports, at least
 LANES = 4  # threads of Python that pay, at most: beyond that they wait for each other
-CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into writing checkpoints
+CHECKPOINT_SHARE = 0.02  # of the time, at most, goes into writing checkpoints
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Berth:
     log: Log = field(default_factory=list)
     divergence: Divergence | None = None
     trained: bool = False
+    held: dict[str, Tensor] | None = None
 
     @classmethod
     def of(cls, spec: RunSpec, out: Path | None) -> Berth:
@@ -88,7 +93,7 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
     Who advances with whom, and so on how many threads, follows from the specs alone, trained ones included: the same
     command gives the same arithmetic however often it was interrupted, even if that left runs at different steps.
     """
-    chunks = list(planned(berths))
+    chunks = list(planned(berths, data, builder))
     lanes = min(LANES, torch.get_num_threads()) if data.device.type == "cpu" else 1
     alone = [chunk for chunk in chunks if len(chunk) == 1]
     beside = len(alone) > 1 and lanes > 1
@@ -102,11 +107,18 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
             yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
 
 
-def planned(berths: list[Berth]) -> Iterator[list[Berth]]:
-    """Runs that fit in one stack."""
+def planned(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[list[Berth]]:
+    """Runs that go into one stack: as many as a CPU likes, or as fit into a GPU's memory, evenly shared out."""
     for _, group in groupby(sorted(berths, key=lambda b: b.spec.stack_key()), lambda b: b.spec.stack_key()):
         members = list(group)
-        yield from (members[i : i + STACK] for i in range(0, len(members), STACK))
+        if data.device.type == "cpu":
+            size = STACK
+        elif all(berth.trained for berth in members):
+            size = len(members)
+        else:
+            most = capacity(members[0].spec, data, builder, len(members))
+            size = ceil(len(members) / ceil(len(members) / most))
+        yield from (members[i : i + size] for i in range(0, len(members), size))
 
 
 def levels(chunk: list[Berth]) -> Iterator[list[Berth]]:
@@ -118,15 +130,18 @@ def levels(chunk: list[Berth]) -> Iterator[list[Berth]]:
 def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, threads: int) -> Stack:
     """A stack as its checkpoints left it, or at step 0."""
     stack = Stack([berth.spec for berth in berths], data, builder, threads=threads)
-    stack.step = berths[0].step
+    stack.resume(berths[0].step)
     for i, berth in enumerate(berths):
-        if berth.step and berth.folder is not None:
+        state = berth.held
+        if state is None and berth.step and berth.folder is not None:
             state, berth.log = berth.folder.read_checkpoint()
+        if state is not None:
             try:
                 stack.load_state(i, state)
             except (KeyError, RuntimeError) as error:
+                where = berth.spec.id if berth.folder is None else berth.folder.path
                 raise Refusal(
-                    f"The checkpoint in {berth.folder.path} does not fit the network of its spec ({error}). It comes "
+                    f"The checkpoint in {where} does not fit the network of its spec ({error}). It comes "
                     "from another version: delete that file to train the run again from step 0."
                 ) from error
     return stack
@@ -142,16 +157,19 @@ class Watch:
     begun: float = field(default_factory=time.monotonic)
     taken: int = 0
     due: float = field(init=False)
+    next: float = 0.0
 
     def __post_init__(self) -> None:
         self.due = self.begun + self.checkpoint_seconds
 
     def tell(self, stacks: list[Stack]) -> None:
-        """Report model-steps done, their rate and the mean loss of the runs under way."""
+        """Report model-steps done, their rate and the mean loss of the runs under way, not at every step."""
         runs = sum(len(stack) for stack in stacks)
         self.taken += runs
-        if self.report is not None:
-            rate = self.taken / max(time.monotonic() - self.begun, 1e-9)
+        now = time.monotonic()
+        if self.report is not None and now >= self.next:  # reading the loss waits for a GPU
+            self.next = now + TELL_SECONDS
+            rate = self.taken / max(now - self.begun, 1e-9)
             loss = torch.cat([stack.last[:, 0] for stack in stacks]).mean()
             note = f"{runs} run{'s' * (runs > 1)} together, {rate:.0f} model-steps/s, loss {loss:.1f}"
             self.report(sum(berth.step for berth in self.berths), note)
@@ -162,6 +180,45 @@ class Watch:
     def checkpoint_taken(self, cost: float) -> None:
         """The next one comes later if writing is slow."""
         self.due = time.monotonic() + max(self.checkpoint_seconds, cost / CHECKPOINT_SHARE)
+
+
+def sail(convoy: Convoy, watch: Watch, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
+    """Train to the last step and give back the runs; the stacks are gone when the last run is asked for.
+
+    A stack that a GPU has no memory for goes on as two halves, one after the other, from the step it was at.
+    """
+    halves: list[list[Berth]] = []
+    try:
+        train_convoy(convoy, watch)
+    except torch.cuda.OutOfMemoryError:
+        halves = halved(convoy.voyages[0], data.device)  # a GPU has one at a time
+    else:
+        for voyage in convoy.voyages:
+            yield from (landed(voyage.stack, i, berth, data, builder) for i, berth in enumerate(voyage.berths))
+            del voyage
+    convoy.voyages.clear()
+    if halves:
+        torch.cuda.empty_cache()
+    for half in halves:
+        yield from sail(Convoy([Voyage(load_stack(half, data, builder, 1), half)]), watch, data, builder)
+
+
+def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
+    """The runs of a stack in two parts, each run with its state as it is after the last whole step."""
+    berths, count = voyage.berths, len(voyage.berths)
+    if count == 1:
+        raise Refusal(
+            f"One run of batch {berths[0].spec.batch} does not fit into the free memory of {device}. Take a smaller "
+            "batch or network, or end what else uses the device."
+        )
+    for berth, state in zip(berths, voyage.stack.states(), strict=True):
+        berth.held = state
+    warnings.warn(
+        f"{count} runs together do not fit into the memory of {device}: going on with {ceil(count / 2)} at a time.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return [berths[: ceil(count / 2)], berths[ceil(count / 2) :]]
 
 
 def train_convoy(convoy: Convoy, watch: Watch) -> None:
@@ -207,9 +264,9 @@ def write_log(stack: Stack, berths: list[Berth]) -> None:
 
 def save(stack: Stack, berths: list[Berth]) -> None:
     """Checkpoint every run of the stack that is still on its way."""
-    for i, berth in enumerate(berths):
+    for state, berth in zip(stack.states(), berths, strict=True):
         if berth.folder is not None and berth.divergence is None and berth.step < berth.spec.steps:
-            berth.folder.write_checkpoint(stack.step, stack.state(i), berth.log)
+            berth.folder.write_checkpoint(stack.step, state, berth.log)
 
 
 def landed(stack: Stack, i: int, berth: Berth, data: FactorData, builder: PairBuilder) -> Run:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import math
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +15,16 @@ from torch import Tensor
 GAMMA = 0x9E3779B97F4A7C15 - 2**64
 MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+@functools.cache
+def _kernels(device: str) -> Any:
+    """The same draws in one launch each, where Triton is."""
+    if device != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    from unbraid.engine.kernels import noise
+
+    return noise
 
 
 def _signed(n: int) -> int:
@@ -45,19 +58,29 @@ class Noise:
     @classmethod
     def of(cls, seed: Tensor, step: Tensor, stream: int = 0) -> Noise:
         """The stream of one training step of one run; `stream` separates data order from the objective's noise."""
+        if (kernels := _kernels(seed.device.type)) is not None:
+            return cls(kernels.Key.apply(seed, step, _signed(stream * GAMMA)))
         return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _signed(stream * GAMMA)))
 
     def _words(self, shape: tuple[int, ...]) -> Tensor:
         self.draws += 1
+        if (kernels := _kernels(self.key.device.type)) is not None:
+            return cast(Tensor, kernels.Draw.apply(self.key, _signed(self.draws * GAMMA), shape, kernels.WORDS))
         counter = torch.arange(math.prod(shape), device=self.key.device)
         return mix(mix(self.key + _signed(self.draws * GAMMA)) + counter * GAMMA).view(shape)
 
     def uniform(self, *shape: int) -> Tensor:
         """Float32 in the open interval (0, 1), 2^24 equally spaced values."""
+        if (kernels := _kernels(self.key.device.type)) is not None:
+            self.draws += 1
+            return cast(Tensor, kernels.Draw.apply(self.key, _signed(self.draws * GAMMA), shape, kernels.UNIFORM))
         return (_shift(self._words(shape), 40).float() + 0.5) / (1 << 24)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal by Box and Muller (1958)."""
+        if (kernels := _kernels(self.key.device.type)) is not None:
+            self.draws += 2
+            return cast(Tensor, kernels.Draw.apply(self.key, _signed((self.draws - 1) * GAMMA), shape, kernels.NORMAL))
         u, v = self.uniform(*shape), self.uniform(*shape)
         return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
 

@@ -55,7 +55,7 @@ class RunSpec:
     latents: int = setting(10, "dimensions of the code", low=1)
     net: str = "locatello"
     likelihood: Literal["bernoulli", "gaussian"] = setting("bernoulli", "bernoulli (pixels in [0, 1]) or gaussian")
-    precision: Literal["fp32", "bf16"] = setting("fp32", "of convolutions; sums and parameters are always float32")
+    precision: Literal["fp32", "tf32", "bf16"] = setting("fp32", "of products; sums and parameters are always float32")
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):

@@ -12,9 +12,9 @@ import torch
 
 from unbraid import data as datasets
 from unbraid.data.base import FactorData
-from unbraid.engine.precision import fastest
+from unbraid.engine.precision import check_precision, fastest
 from unbraid.errors import Refusal
-from unbraid.execute import Berth, Watch, convoys, landed, train_convoy
+from unbraid.execute import Berth, Watch, convoys, sail
 from unbraid.files import locked, make_folder
 from unbraid.methods import Method
 from unbraid.nets.build import build_net, check_net, name_net
@@ -60,7 +60,9 @@ class Choice:
         images = len(data.shape) == 3
         name, builder = name_net(net or ("locatello" if images else "mlp"))
         likelihood = likelihood or ("bernoulli" if images else "gaussian")
-        return cls(data, name, builder, likelihood, precision or (fastest(data.device) if images else "fp32"))
+        precision = precision or (fastest(data.device) if images else "fp32")
+        check_precision(precision, data.device)
+        return cls(data, name, builder, likelihood, precision)
 
     def spec(self, method: Method, **settings: Any) -> RunSpec:
         """The spec of one run."""
@@ -139,10 +141,7 @@ def train_specs(
         report = None if quiet else held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
         watch = Watch(waiting, report, checkpoint_seconds)
         for convoy in convoys(berths, data, builder):
-            train_convoy(convoy, watch)
-            for voyage in convoy.voyages:
-                for i, berth in enumerate(voyage.berths):
-                    runs[berth.spec.id] = landed(voyage.stack, i, berth, data, builder)
+            runs |= {run.id: run for run in sail(convoy, watch, data, builder)}
     return [runs[spec.id] for spec in specs]
 
 

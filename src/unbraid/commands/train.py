@@ -67,7 +67,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     )
     shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
     shared.add_argument("--likelihood", choices=("bernoulli", "gaussian"), help="[bernoulli; gaussian for vectors]")
-    shared.add_argument("--precision", choices=("fp32", "bf16"), help="of convolutions [the fastest here]")
+    shared.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help="of products [the fastest here]")
     place = parser.add_argument_group("where and how")
     place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")
     place.add_argument("--add", action="store_true", help="allow other runs in that folder")

@@ -17,15 +17,15 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 
-def weighted(b: int, population: int) -> Float[Tensor, "b b"]:
+def weighted(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
     r"""Log weights of minibatch-weighted sampling (Chen et al., eq. 5): :math:`q(z) \approx \sum_j q(z|x_j) / BN`.
 
     Its value is biased upwards by about :math:`(d - 1) \log N`; its gradient does not depend on N.
     """
-    return torch.full((b, b), -math.log(b * population))
+    return torch.full((b, b), -math.log(b * population), device=device)
 
 
-def stratified(b: int, population: int) -> Float[Tensor, "b b"]:
+def stratified(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
     r"""Log weights of minibatch-stratified sampling (Chen et al., appendix C.2), M = B - 1.
 
     The example itself stands for 1 of N, one other of the batch for (N - M) / (N M), the remaining M - 1 for 1 / M;
@@ -36,8 +36,8 @@ def stratified(b: int, population: int) -> Float[Tensor, "b b"]:
         raise ValueError(
             f"Stratified sampling needs a population of at least the batch. Got {population} and {b} instead."
         )
-    weights = torch.full((b, b), 1 / m)
-    rows = torch.arange(b)
+    weights = torch.full((b, b), 1 / m, device=device)
+    rows = torch.arange(b, device=device)
     weights[rows, rows] = 1 / population
     weights[rows, (rows + 1) % b] = (population - m) / (population * m)
     return weights.log()
@@ -73,6 +73,6 @@ class BetaTCVAE(Method):
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, z = elbo(net, batch, noise)
-        log_weights = ESTIMATORS[self.estimator](len(batch.x), batch.population).to(z.device)
+        log_weights = ESTIMATORS[self.estimator](len(batch.x), batch.population, z.device)
         tc = total_correlation(q, z, log_weights)
         return rec + kl + (self.beta - 1) * tc, {"rec": rec, "kl": kl, "tc": tc}

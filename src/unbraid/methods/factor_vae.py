@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -50,6 +51,6 @@ class FactorVAE(Method):
         critic_net = cast(nn.Module, net.critic)
         joint, product = frozen(critic_net)(z).unbind(1)
         tc = (joint - product).mean()
-        told, shuffled = critic_net(z.detach()), critic_net(noise.shuffle(z.detach()))
+        told, shuffled = critic_net(torch.cat([z.detach(), noise.shuffle(z.detach())])).chunk(2)
         loss_d = -0.5 * (told.log_softmax(1)[:, 0] + shuffled.log_softmax(1)[:, 1]).mean()
         return rec + kl + self.gamma * tc + loss_d, {"rec": rec, "kl": kl, "tc": tc, "critic": loss_d}

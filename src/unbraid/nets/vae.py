@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,6 +12,13 @@ from unbraid.dists import LIKELIHOODS, Gaussian
 
 Pair = tuple[nn.Module, nn.Module]
 PairBuilder = Callable[[tuple[int, ...], int], Pair]
+
+
+@runtime_checkable
+class Likely(Protocol):
+    """A decoder that computes the likelihood itself."""
+
+    def nll(self, x: Tensor, z: Tensor) -> Tensor: ...
 
 
 class VAENet(nn.Module):
@@ -32,4 +40,6 @@ class VAENet(nn.Module):
 
     def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
         """-log p(x|z), summed over the pixels of each example."""
+        if isinstance(self.decoder, Likely):
+            return self.decoder.nll(x, z)
         return self.likelihood.nll(x, self.decoder(z))

@@ -1,0 +1,195 @@
+"""Model-steps a second on a GPU: every method at several stack sizes, against a plain PyTorch loop of one model.
+
+A model-step is one step of one run: forward, backward, Adam, with drawing, logging and all; batch 64, 64x64 pixels, the
+study's network. Stacks are timed by CUDA events over repeated steps; `train` goes through `unbraid.train`, files,
+logs, checkpoints and progress included, and is the slope between two lengths. The plain loop is eager PyTorch with its
+own Adam and data on the GPU. Run: python benchmarks/bench_gpu.py [--methods beta_vae --runs 128 --quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import unbraid as ub
+from machine import describe
+from unbraid.data import FactorData, load
+from unbraid.engine.precision import Precision
+from unbraid.engine.stack import Stack
+from unbraid.methods import METHODS
+from unbraid.nets.build import NETS
+from unbraid.spec import RunSpec
+
+RESULT = Path(__file__).parent / "results" / "bench_gpu.json"
+STUDY = ("beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")
+MODELS_A_METHOD = 12_600 / len(STUDY)
+STEPS_OF_THE_STUDY = 300_000
+BATCH, LATENTS = 64, 10
+
+
+def seconds_a_step(stack: Stack, budget: float) -> float:
+    """The median of single steps, after those in which kernels compile and the graph is recorded."""
+    for _ in range(5):
+        stack.advance()
+    torch.cuda.synchronize()
+    times: list[float] = []
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < budget or len(times) < 10:
+        first, second = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        for _ in range(5):
+            stack.advance()
+        second.record()
+        second.synchronize()
+        times.append(first.elapsed_time(second) / 5e3)
+    return statistics.median(times)
+
+
+def make(method: str, runs: int, data: FactorData, net: str, precision: Precision) -> Stack:
+    specs = [
+        RunSpec(METHODS[method](), data.name, seed, STEPS_OF_THE_STUDY, BATCH, 1e-4, LATENTS, net, precision=precision)
+        for seed in range(runs)
+    ]
+    return Stack(specs, data, NETS[net])
+
+
+def measure(method: str, runs: int, data: FactorData, net: str, precision: Precision, budget: float) -> dict[str, Any]:
+    """Rate and memory of one stack."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    begun = time.perf_counter()
+    stack = make(method, runs, data, net, precision)
+    took = seconds_a_step(stack, budget)
+    peak = (torch.cuda.max_memory_reserved() - before) / 2**20
+    row = {
+        "method": method, "runs": runs, "data": data.name, "net": net, "precision": precision,
+        "model_steps_per_second": runs / took, "milliseconds": took * 1e3, "mebibytes_a_run": peak / runs,
+        "recorded": stack.captured is not None and stack.captured.graph is not None,
+        "start_seconds": time.perf_counter() - begun - budget,
+    }  # fmt: skip
+    print(f"{method:13} {runs:4} runs {data.name:18} {net:9} {precision}: {runs / took:9,.0f} model-steps/s, "
+          f"{took * 1e3:7.3f} ms, {peak / runs:5.0f} MiB a run, graph {row['recorded']}", flush=True)  # fmt: skip
+    return row
+
+
+def plain_loop(data: FactorData, net: str, steps: int = 300) -> float:
+    """One model in eager PyTorch."""
+    encoder, decoder = (_ordinary(part).cuda() for part in NETS[net](data.shape, LATENTS))
+    optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 1e-4)
+    pool = data.images(torch.randint(0, len(data), (20_000,)))
+
+    def step() -> None:
+        x = pool[torch.randint(0, len(pool), (BATCH,), device="cuda")].float() / 255
+        optimiser.zero_grad()
+        mean, logvar = encoder(x).chunk(2, -1)
+        z = mean + torch.randn_like(mean) * (0.5 * logvar).exp()
+        rec = nn.functional.binary_cross_entropy_with_logits(decoder(z), x, reduction="none").sum((1, 2, 3)).mean()
+        (rec + 4 * 0.5 * (mean**2 + logvar.exp() - 1 - logvar).sum(1).mean()).backward()
+        optimiser.step()
+
+    for _ in range(30):
+        step()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    rate = steps / (time.perf_counter() - begun)
+    print(f"plain loop, one model, {data.name}, {net}: {rate:.0f} model-steps/s", flush=True)
+    return rate
+
+
+def _ordinary(net: nn.Module) -> nn.Module:
+    """The same layers as PyTorch's own classes."""
+    layers: list[nn.Module] = []
+    for layer in net.children():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            kind = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.ConvTranspose2d
+            layers.append(kind(layer.in_channels, layer.out_channels, layer.kernel_size[0], 2, int(layer.padding[0])))
+        else:
+            layers.append(layer)
+    return nn.Sequential(*layers)
+
+
+def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str, float]:
+    """The slope of `unbraid.train` between two lengths, files and all, and the shorter one's whole time."""
+    spent = {}
+    for length in (steps // 4, steps):
+        with tempfile.TemporaryDirectory() as folder:
+            begun = time.perf_counter()
+            ub.train(METHODS[method](), data, seeds=range(runs), steps=length, out=folder, device="cuda")
+            spent[length] = time.perf_counter() - begun
+    short, long = spent.items()
+    rate = runs * (long[0] - short[0]) / (long[1] - short[1])
+    print(f"unbraid.train {method}, {runs} runs, {long[0]} steps: {rate:,.0f} model-steps/s", flush=True)
+    return {"model_steps_per_second": rate, "steps": long[0], "seconds": long[1], "short_seconds": short[1]}
+
+
+def kernels(method: str, runs: int, data: FactorData, net: str) -> list[dict[str, Any]]:
+    """Milliseconds of every kind of kernel in one step."""
+    stack = make(method, runs, data, net, "bf16")
+    for _ in range(5):
+        stack.advance()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        stack.advance()
+        torch.cuda.synchronize()
+    events = sorted(recorded.key_averages(), key=lambda e: -e.self_device_time_total)
+    rows = [{"kernel": e.key[:90], "ms": e.self_device_time_total / 1e3, "launches": e.count} for e in events]
+    print(f"{method}, {runs} runs: {sum(r['ms'] for r in rows):.3f} ms in {sum(r['launches'] for r in rows)} launches")
+    for row in rows[:40]:
+        print("   {ms:8.3f} ms x{launches:4d} {kernel}".format(**row), flush=True)
+    return rows
+
+
+def projection(rates: dict[str, float]) -> float:
+    """GPU-days of the 12,600-model study at the measured rate of each method."""
+    return sum(MODELS_A_METHOD * STEPS_OF_THE_STUDY / rates[name] for name in STUDY) / 86_400
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="*", default=list(STUDY), choices=list(METHODS))
+    parser.add_argument("--runs", nargs="*", type=int, default=[1, 16, 64, 128, 256])
+    parser.add_argument("--net", default="locatello")
+    parser.add_argument("--data", nargs="*", default=["dsprites"])
+    parser.add_argument("--precision", nargs="*", default=["bf16"])
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument("--train-steps", type=int, default=0, help="also time unbraid.train for so many steps")
+    parser.add_argument("--profile", nargs="*", default=[], help="methods whose kernels are listed at 128 runs")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    found: dict[str, Any] = {"stacks": [], "plain_loop": {}, "kernels": {}, "train": {}}
+    for name in options.data:
+        data = load(name, device="cuda")
+        found["plain_loop"][name] = plain_loop(data, options.net)
+        for precision in options.precision:
+            for method in options.methods:
+                for runs in options.runs:
+                    row = measure(method, runs, data, options.net, precision, options.seconds)
+                    row["times_plain_loop"] = row["model_steps_per_second"] / found["plain_loop"][name]
+                    found["stacks"].append(row)
+        for method in options.profile:
+            found["kernels"][method] = kernels(method, 128, data, options.net)
+        if options.train_steps:
+            found["train"][name] = train_rate("beta_vae", 128, data, options.train_steps)
+    rates = {row["method"]: row["model_steps_per_second"] for row in found["stacks"] if row["runs"] == 128}
+    if set(STUDY) <= set(rates):
+        found["study_gpu_days"] = projection(rates)
+        print(f"12,600 models of 300,000 steps: {found['study_gpu_days']:.2f} GPU-days")
+    result = {**describe(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, **found}
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Repeating a step as one CUDA graph: recorded once, then launched by the GPU itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+
+import torch
+
+EAGER = 2  # steps taken one launch at a time, in which kernels compile and libraries set themselves up
+
+
+def kernels_on(device: torch.device) -> bool:
+    """Whether the stack's own kernels run there: an NVIDIA GPU with matrix units for bfloat16, and Triton."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+class Captured:
+    """A step that works in place on fixed tensors. A step that cannot be recorded goes on one launch at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.taken, self.refused = 0, False
+
+    def run(self, step: Callable[[], None]) -> None:
+        """Take the step once; it is the same one at every call."""
+        if self.graph is None and self.taken >= EAGER and not self.refused:
+            self._record(step)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self._eagerly(step)
+        self.taken += 1
+
+    def _eagerly(self, step: Callable[[], None]) -> None:
+        main = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(main)
+        with torch.cuda.stream(self.stream):
+            step()
+        main.wait_stream(self.stream)
+
+    def _record(self, step: Callable[[], None]) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                step()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.refused = True
+            reason = str(error).strip().splitlines()[0]
+            warnings.warn(
+                f"This step cannot be recorded as a CUDA graph and is launched bit by bit, which is slower: {reason} "
+                "Objectives and data must not move tensors between CPU and GPU or read their values.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        self.graph = graph

@@ -1,0 +1,1 @@
+"""Triton kernels for a whole stack of runs: every launch serves all runs, one run a row of the grid."""
