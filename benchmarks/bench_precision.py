@@ -1,4 +1,4 @@
-"""Do runs trained in bf16 score as runs trained in fp32? The same seeds either way, side by side.
+"""Do runs trained in bf16 (or tf32) score as runs trained in fp32? The same seeds either way, side by side.
 
 Prints mean and standard deviation of every score for both, the difference of the means in units of its standard error
 (Welch's t), and the p value of a two-sided permutation test. Run: python benchmarks/bench_precision.py --seeds 8
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import permutation_test, ttest_ind
+from scipy.stats import ks_2samp, permutation_test, ttest_ind
 
 import unbraid as ub
 from machine import describe
@@ -30,13 +31,14 @@ def values(runs: list[ub.Run], quiet: bool) -> dict[str, np.ndarray[Any, np.dtyp
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 
 
-def compare(full: np.ndarray[Any, Any], half: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Means, deviations, Welch's t and the permutation p of two samples."""
+def compare(full: np.ndarray[Any, Any], half: np.ndarray[Any, Any], name: str) -> dict[str, float]:
+    """Means, deviations, Welch's t and the permutation p of two samples, and the p of Kolmogorov and Smirnov."""
     test = permutation_test((full, half), lambda a, b: a.mean() - b.mean(), n_resamples=20_000, rng=0)
     return {
         "fp32": float(full.mean()), "fp32 sd": float(full.std(ddof=1)),
-        "bf16": float(half.mean()), "bf16 sd": float(half.std(ddof=1)),
+        name: float(half.mean()), f"{name} sd": float(half.std(ddof=1)),
         "t": float(ttest_ind(half, full, equal_var=False).statistic), "p": float(test.pvalue),
+        "p of distributions": float(ks_2samp(full, half).pvalue),
     }  # fmt: skip
 
 
@@ -48,24 +50,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--against", nargs="*", default=["bf16"], choices=("bf16", "tf32"), help="compared with fp32")
     parser.add_argument("--out", type=Path, help="results file [results/bench_precision_DATA.json]")
     options = parser.parse_args()
     method = ub.methods.METHODS[options.method]()
-    scores = {}
-    for precision in ("fp32", "bf16"):
+    scores, rates = {}, {}
+    for precision in ("fp32", *options.against):
+        begun = time.perf_counter()
         runs = ub.train(
             method, options.data, seeds=range(options.seeds), steps=options.steps, precision=precision,
             learning_rate=options.learning_rate, device=options.device,
         )  # fmt: skip
+        rates[precision] = options.seeds * options.steps / (time.perf_counter() - begun)
         scores[precision] = values(runs, quiet=False)
-    table = {name: compare(scores["fp32"][name], scores["bf16"][name]) for name in scores["fp32"]}
     print(f"{options.method} on {options.data}, {options.seeds} seeds, {options.steps} steps, {options.device}")
-    for name, row in table.items():
-        print(f"{name:<13} fp32 {row['fp32']:8.3f} +- {row['fp32 sd']:.3f}   bf16 {row['bf16']:8.3f} +- "
-              f"{row['bf16 sd']:.3f}   t {row['t']:+.2f}   p {row['p']:.2f}")  # fmt: skip
+    table: dict[str, Any] = {}
+    for other in options.against:
+        table[other] = {name: compare(scores["fp32"][name], scores[other][name], other) for name in scores["fp32"]}
+        for name, row in table[other].items():
+            print(f"{name:<13} fp32 {row['fp32']:8.3f} +- {row['fp32 sd']:.3f}   {other} {row[other]:8.3f} +- "
+                  f"{row[f'{other} sd']:.3f}   t {row['t']:+.2f}   p {row['p']:.2f} "
+                  f"(distributions {row['p of distributions']:.2f})")  # fmt: skip
     path = options.out or Path(__file__).parent / "results" / f"bench_precision_{options.data}.json"
     settings = {key: str(value) for key, value in vars(options).items() if key != "out"}
     content = {**describe(), "threads": torch.get_num_threads(), "settings": settings, "scores": table}
+    each = {precision: {name: found.tolist() for name, found in rows.items()} for precision, rows in scores.items()}
+    content |= {"values": each, "model_steps_per_second": rates}
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"written to {path}")
 

@@ -65,22 +65,27 @@ class Noise:
     def _words(self, shape: tuple[int, ...]) -> Tensor:
         self.draws += 1
         if (kernels := _kernels(self.key.device.type)) is not None:
-            return cast(Tensor, kernels.Draw.apply(self.key, _signed(self.draws * GAMMA), shape, kernels.WORDS))
+            return self._drawn(kernels, kernels.WORDS, shape)
         counter = torch.arange(math.prod(shape), device=self.key.device)
         return mix(mix(self.key + _signed(self.draws * GAMMA)) + counter * GAMMA).view(shape)
+
+    def _drawn(self, kernels: Any, kind: int, shape: tuple[int, ...], draw: int | None = None) -> Tensor:
+        """One launch for the draw of a number, the latest unless said."""
+        number = self.draws if draw is None else draw
+        return cast(Tensor, kernels.Draw.apply(self.key, _signed(number * GAMMA), shape, kind))
 
     def uniform(self, *shape: int) -> Tensor:
         """Float32 in the open interval (0, 1), 2^24 equally spaced values."""
         if (kernels := _kernels(self.key.device.type)) is not None:
             self.draws += 1
-            return cast(Tensor, kernels.Draw.apply(self.key, _signed(self.draws * GAMMA), shape, kernels.UNIFORM))
+            return self._drawn(kernels, kernels.UNIFORM, shape)
         return (_shift(self._words(shape), 40).float() + 0.5) / (1 << 24)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal by Box and Muller (1958)."""
         if (kernels := _kernels(self.key.device.type)) is not None:
             self.draws += 2
-            return cast(Tensor, kernels.Draw.apply(self.key, _signed((self.draws - 1) * GAMMA), shape, kernels.NORMAL))
+            return self._drawn(kernels, kernels.NORMAL, shape, self.draws - 1)
         u, v = self.uniform(*shape), self.uniform(*shape)
         return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
 
@@ -90,6 +95,9 @@ class Noise:
 
     def bytes(self, *shape: int) -> Tensor:
         """Uint8 uniform on 0 .. 255, eight to a word; the number of them must be a multiple of 8."""
+        if (kernels := _kernels(self.key.device.type)) is not None:
+            self.draws += 1
+            return self._drawn(kernels, kernels.BYTES, shape)
         return self._words((math.prod(shape) // 8,)).view(torch.uint8).view(shape)
 
     def shuffle(self, z: Tensor) -> Tensor:

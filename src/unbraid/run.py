@@ -91,7 +91,10 @@ def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | N
 
 
 def load_runs(
-    folder: str | Path, data: FactorData | None = None, net: str | PairBuilder | Pair | None = None
+    folder: str | Path,
+    data: FactorData | None = None,
+    net: str | PairBuilder | Pair | None = None,
+    device: str = "cpu",
 ) -> list[Run]:
     """All trained runs in a folder; `data` and `net` are needed only where the spec's names are not enough."""
     from unbraid import data as registry
@@ -105,5 +108,5 @@ def load_runs(
         if run.status in ("done", "diverged"):
             if data is None and run.spec.data not in loaded:
                 loaded[run.spec.data] = registry.load(run.spec.data)
-            runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net))
+            runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device))
     return runs

@@ -7,19 +7,21 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
+from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, silent, stamp
 from unbraid.noise import Noise
 from unbraid.progress import Report, progress
 from unbraid.progress import silent as no_report
-from unbraid.run import CHUNK, Run
+from unbraid.run import Run
 from unbraid.store import RunDir
 from unbraid.training import load_data
 
@@ -60,8 +62,10 @@ def score(
     sources = load_sources(wanted, data, quiet)
     if metrics is None and not any(source.names for source in sources.values()):
         names = [name for name in names if "factors" not in inspect.signature(METRICS[name]).parameters]
-    scorers = [Scorer(run, sources[run.spec.data].to(run.device), protocol) for run in wanted]
+    tables = {key: Table.of(sources[key[0]].to(key[1]), protocol) for key in {(r.spec.data, r.device) for r in wanted}}
+    scorers = [Scorer(run, tables[run.spec.data, run.device], protocol) for run in wanted]
     work = [Task(scorer, kind, left) for scorer in scorers for kind in kinds if (left := scorer.left(names, kind))]
+    Together([scorer for scorer in scorers if scorer.waiting])
     refused: dict[str, str] = {}
     with progress("scoring", sum(len(task.names) for task in work)) as report:
         meter = Meter(report if not quiet else no_report)
@@ -159,22 +163,53 @@ def describe(run: Run) -> dict[str, Any]:
     return {"run": run.id, "label": run.label, "method": name, **method, **spec}
 
 
+@dataclass(frozen=True)
+class Table:
+    """The examples that are encoded, on the device of the runs."""
+
+    data: FactorData
+    index: torch.Tensor
+
+    @classmethod
+    def of(cls, data: FactorData, protocol: Protocol) -> Table:
+        index = protocol.index(data.sizes) if data.gridded else protocol.some(len(data))
+        return cls(data, torch.as_tensor(index, device=data.device))
+
+
+class Together:
+    """Runs to be encoded: the first that is asked for brings on its neighbours, as many as go together."""
+
+    def __init__(self, scorers: Sequence[Scorer]) -> None:
+        self.waiting = list(scorers)
+        self.made: dict[int, Gaussian] = {}
+        self.source: Iterator[Gaussian] | None = None
+        for scorer in scorers:
+            scorer.together = self
+
+    def posterior(self, scorer: Scorer, tell: Callable[[str], None]) -> Gaussian:
+        """The posteriors of one run's table, handed out once."""
+        if self.source is None:
+            self.source = encode_tables([(s.run, s.data, s.index) for s in self.waiting], tell)
+        while id(scorer) not in self.made:
+            self.made[id(self.waiting.pop(0))] = next(self.source)
+        return self.made.pop(id(scorer))
+
+
 class Scorer:
     """One run's codes, encoded when first needed, and the scores already kept in its folder."""
 
-    def __init__(self, run: Run, data: FactorData, protocol: Protocol) -> None:
+    def __init__(self, run: Run, table: Table, protocol: Protocol) -> None:
         if run.divergence is not None:
             raise Refusal(
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out."
             )
-        self.run, self.data, self.protocol = run, data, protocol
+        self.run, self.data, self.index, self.protocol = run, table.data, table.index, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
-        index = protocol.index(data.sizes) if data.gridded else protocol.some(len(data))
-        self.index = torch.as_tensor(index, device=data.device)
         self.sizes = {"train": protocol.train, "test": protocol.test, "table": len(self.index)}
         self.tables: dict[str, Rows] = {}
         self.waiting: set[str] = set()
+        self.together = Together([self])
 
     def key(self, name: str, kind: str) -> dict[str, Any]:
         """What a record must agree with to stand for this score."""
@@ -214,19 +249,9 @@ class Scorer:
     def rows(self, kind: str, tell: Callable[[str], None] = silent) -> Rows:
         """The codes of the table, means and samples encoded together when one of them is first asked for."""
         if not self.tables:
-            q = encode_table(self.run, self.data, self.index, tell)
+            q = self.together.posterior(self, tell)
             zero = torch.tensor(0, device=q.mean.device)
             tables = {"mean": q.mean, "sampled": q.sample(Noise.of(zero + self.protocol.seed, zero))}
             factors = self.data.factors(self.index).cpu().numpy()
             self.tables = {k: self.protocol.rows(v.cpu().numpy(), factors) for k, v in tables.items()}
         return self.tables[kind]
-
-
-@torch.no_grad()
-def encode_table(run: Run, data: FactorData, index: torch.Tensor, tell: Callable[[str], None] = silent) -> Gaussian:
-    """The posteriors of the examples at `index`, in chunks."""
-    parts = []
-    for i, part in enumerate(index.split(CHUNK)):
-        tell(f"encoded {i * CHUNK:,} of {len(index):,} examples of {run.label}")
-        parts.append(run.net.encode(data.batch(part)))
-    return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))

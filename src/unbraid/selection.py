@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from unbraid.data.base import FactorData
+from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal, unknown
 from unbraid.metrics.udr import udr
 from unbraid.progress import progress
 from unbraid.run import Run
-from unbraid.scoring import describe, encode_table, load_sources
+from unbraid.scoring import describe, load_sources
 
 WITHIN = ("settings", "data")
 
@@ -43,16 +44,19 @@ def rank(
     sources = load_sources(runs, data, quiet)
     groups = grouped(runs, within)
     rows: list[dict[str, Any]] = []
+    tables_of = {
+        (name, device): _drawn(sources[name].to(device), examples, seed)
+        for name, device in {(run.spec.data, run.device) for run in runs}
+    }
     with progress("ranking", len(runs)) as report:
         for group in groups:
             codes: list[Any] = []
             kl: list[Any] = []
-            for run in group:
+            tables = [tables_of[run.spec.data, run.device] for run in group]
+            asked = [(run, data, index) for run, (data, index) in zip(group, tables, strict=True)]
+            for run, q in zip(group, encode_tables(asked), strict=True):
                 if not quiet:
-                    report(len(rows) + len(codes), f"encoding with {run.label}")
-                source = sources[run.spec.data].to(run.device)
-                index = np.random.default_rng(seed).integers(len(source), size=examples)
-                q = encode_table(run, source, torch.as_tensor(index, device=source.device))
+                    report(len(rows) + len(codes), f"encoded with {run.label}")
                 codes.append(q.mean.cpu().numpy())
                 kl.append(q.kl().mean(0).cpu().numpy())
             scores = udr(codes, kl, method="lasso" if method == "lasso" else "spearman").model_scores
@@ -60,6 +64,12 @@ def rank(
             found = zip(group, scores.tolist(), live, strict=True)
             rows += [{**describe(run), "udr": value, "informative": count} for run, value, count in found]
     return sorted(rows, key=lambda row: -row["udr"])
+
+
+def _drawn(data: FactorData, examples: int, seed: int) -> tuple[FactorData, torch.Tensor]:
+    """Data and the examples of it that are encoded."""
+    index = np.random.default_rng(seed).integers(len(data), size=examples)
+    return data, torch.as_tensor(index, device=data.device)
 
 
 def grouped(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:

@@ -12,10 +12,10 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from unbraid.data.base import FactorData
+from unbraid.encoding import encode_table
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
 from unbraid.run import Run
-from unbraid.scoring import encode_table
 from unbraid.training import load_data
 
 MARGIN, LABEL = 2, 84  # pixels between tiles, and for the row labels

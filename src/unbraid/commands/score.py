@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unbraid.cli import Parser, add_root
+from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import blocks, labels
 from unbraid.errors import Refusal
 from unbraid.files import write_atomic
@@ -39,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--test", type=int, default=5_000, help="rows to test on [5000]")
     parser.add_argument("--table", type=int, default=65_536, help="examples to encode, of a larger grid [65536]")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
+    add_device(parser)
     parser.add_argument("--jobs", type=int, default=None, help="processes to score runs in [all cores]")
     parser.add_argument(
         "--bounds",
@@ -81,7 +83,8 @@ def score_runs(options: argparse.Namespace, asked: Sequence[str] | None) -> tupl
     from unbraid.store import find_runs
 
     found = find_runs(options.runs)
-    runs = load_runs(options.runs)
+    check_device(options.device)
+    runs = load_runs(options.runs, device=options.device)
     whole = [run for run in runs if run.divergence is None]
     left = f"{len(runs) - len(whole)} diverged, {len(found) - len(runs)} not trained to the end"
     if not whole:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbraid.cli import Parser, add_root
+from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import labels, table
 from unbraid.errors import Refusal
 
@@ -23,16 +24,18 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--examples", type=int, default=10_000, help="examples to encode [10000]")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print every row as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_root(parser)
     options = parser.parse_all(arguments)
     if options.examples < 2:
         raise Refusal(f"--examples must be at least 2. Got {options.examples} instead.")
+    check_device(options.device)
     from unbraid.run import load_runs
     from unbraid.selection import rank
 
-    runs = [run for run in load_runs(options.runs) if run.divergence is None]
+    runs = [run for run in load_runs(options.runs, device=options.device) if run.divergence is None]
     how = {"method": options.method, "within": options.within, "examples": options.examples, "seed": options.seed}
     rows = rank(runs, quiet=options.quiet, **how)
     if options.json:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
 from unbraid.cli import Parser, add_root
+from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import labels, table
 from unbraid.errors import Refusal
 from unbraid.methods import METHODS, Method
@@ -71,7 +72,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     place = parser.add_argument_group("where and how")
     place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")
     place.add_argument("--add", action="store_true", help="allow other runs in that folder")
-    place.add_argument("--device", default="cpu", help="cpu or cuda [cpu]")
+    add_device(place)
     place.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help="between checkpoints [30]")
     place.add_argument("--quiet", action="store_true", help="no progress")
     add_root(place)
@@ -112,14 +113,6 @@ def main(make: type[Parser], arguments: Sequence[str]) -> None:
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet,
     )  # fmt: skip
     show(runs, options.out)
-
-
-def check_device(device: str) -> None:
-    """Refuse a device this machine does not have."""
-    import torch
-
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise Refusal(f"The device must be cpu, or cuda where PyTorch finds a GPU. Got {device!r} instead.")
 
 
 def show(runs: Sequence[Run], out: Path) -> None:

@@ -6,7 +6,8 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -146,6 +147,10 @@ class BinaryImages(FactorData):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, every pixel 0 or 1."""
+        if self.device.type == "cuda" and find_spec("triton") is not None:
+            from unbraid.engine.kernels.bits import Unpack
+
+            return cast(Tensor, Unpack.apply(self.table, index, self.shape))  # type: ignore[no-untyped-call]
         return self._pixels(index).float()
 
     def _examples(self, index: Tensor) -> Tensor:

@@ -62,7 +62,10 @@ class Painted(BinaryImages):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """The images at `index` with pixels k/255; with `noise` the colours and backgrounds of one step of one run."""
-        return self.paint(self._sprites(index), noise or ExampleNoise(index)).float().div_(255)  # one large buffer
+        image = self.paint(self._sprites(index), noise or ExampleNoise(index))
+        if self.device.type != "cpu":
+            return image / 255  # one pass
+        return image.float().div_(255)  # one large buffer
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.paint(self._sprites(index), ExampleNoise(index))
@@ -111,6 +114,12 @@ class Noisy(Painted):
         return noise.bytes(len(sprite), *SHAPE).bitwise_or(sprite * 255)
 
 
+def _integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
+    """Every four bytes as a signed 32-bit integer, the lowest first."""
+    words = (four.long().unflatten(1, (2, 4)) << torch.arange(0, 32, 8, device=four.device)).sum(2)
+    return torch.where(words < 1 << 31, words, words - (1 << 32))
+
+
 def _rgb(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3 1 1"]:
     """A uniform colour an image."""
     return noise.bytes(count, 8)[:, :3, None, None]
@@ -126,8 +135,11 @@ class OnPicture(Painted):
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """Background (crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour; inverted on the sprite."""
-        place = noise.bytes(len(sprite), 8).view(torch.int32).long().abs()
+        place = _integers(noise.bytes(len(sprite), 8)).abs()
         row, column = (place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2))
+        if self.device.type != "cpu":
+            pieces = self.picture.unfold(1, 64, 1).unfold(2, 64, 1).permute(1, 2, 0, 3, 4)
+            return ((pieces[row, column] >> 1) + (_rgb(noise, len(sprite)) >> 1)) ^ (sprite * 255)
         crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
         return background.add_(_rgb(noise, len(sprite)) >> 1) ^ (sprite * 255)

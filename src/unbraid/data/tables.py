@@ -17,7 +17,7 @@ class ByteImages(FactorData):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, pixels in [0, 1]."""
-        return self.table[index].float() / 255
+        return self.table[index] / 255
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.table[index]
@@ -54,7 +54,7 @@ class Labelled(FactorData):
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
         """The examples at `index`: pixels in [0, 1], or vectors."""
         rows = self.table[index]
-        return rows.float() / 255 if rows.dtype == torch.uint8 else rows
+        return rows / 255 if rows.dtype == torch.uint8 else rows
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.table[index]

@@ -81,9 +81,14 @@ def backward(
             g = torch.ops.aten.leaky_relu_backward(g, y, layer.slope, True)
         if out is not None:
             fork(product, values[i].mT, g, layer.weight.of(out))
-            torch.sum(g, 1, dtype=torch.float32, out=layer.bias.of(out))
+            fork(add_up, g, 1, layer.bias.of(out))
         g = torch.bmm(g, layer.weight.of(copy).mT)
     return g
+
+
+def add_up(values: Tensor, dims: int | tuple[int, ...], out: Tensor) -> None:
+    """Sums in float32."""
+    torch.sum(values, dims, dtype=torch.float32, out=out)
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from unbraid.engine.fused import dense
+from unbraid.engine.fused.dense import add_up
 from unbraid.engine.fused.networks import Layer, Plan
 from unbraid.engine.fused.streams import Fork
 from unbraid.engine.kernels.blocked import block, border
@@ -54,7 +55,7 @@ class Encode(Function):
         flat = images[-1].flatten(2)
         g = dense.backward(copy, list(plan.dense), [flat, *values], g, out, fork, masked=False)
         g = torch.ops.aten.threshold_backward(g, flat, 0).view_as(images[-1])
-        torch.sum(g, (1, 2, 3), dtype=torch.float32, out=plan.convs[-1].bias.of(out))
+        fork(add_up, g, (1, 2, 3), plan.convs[-1].bias.of(out))
         g = descend(copy, plan.convs, images, g, out, fork)
         first = plan.convs[0]
         image_weight_gradient(images[0], g, first.weight.flat(out), first.h, first.C, first.plain)
@@ -79,7 +80,7 @@ def descend(
         else:
             fork(weight_gradient, x, g, into, *sizes, layer.plain)
             g, part = up(g, weight, None, *sizes, layer.plain, act=x)
-        torch.sum(part, 1, out=layers[i - 1].bias.of(out))
+        fork(add_up, part, 1, layers[i - 1].bias.of(out))
     return g
 
 
@@ -106,10 +107,10 @@ def decoder_backward(
     part = image_weight_gradient(
         slopes, images[-1], final.weight.flat(out), final.h, final.C, final.plain, final.weight.flat(copy), scale, g
     )
-    torch.sum((scale[..., None, None] * sums).flatten(1, 2), 1, out=final.bias.of(out))
+    fork(add_up, (scale[..., None, None] * sums).flatten(1, 2), 1, final.bias.of(out))
     for i in range(len(plan.convs) - 2, -1, -1):
         layer, sizes = plan.convs[i], (plan.convs[i].h, plan.convs[i].C, plan.convs[i].M)
-        torch.sum(part, 1, out=layer.bias.of(out))
+        fork(add_up, part, 1, layer.bias.of(out))
         fork(weight_gradient, g, images[i], layer.weight.flat(out), *sizes, layer.plain)
         g, part = down(g, layer.weight.flat(copy), None, *sizes, layer.plain, act=images[i])
     gz = dense.backward(copy, list(plan.dense), values, g.flatten(2), out, fork, masked=True)

@@ -20,8 +20,8 @@ NARROW = 16  # an image with fewer channels is read in one product of all 16 tap
 
 @kernel
 def _down_image(
-    X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, h: tl.constexpr,
-    C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr,
+    X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, XS: tl.tensor,
+    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -35,7 +35,7 @@ def _down_image(
     o = tl.arange(0, M)
     k = tl.arange(0, 16 * C)
     strip = (k // (8 * C)) * (g * 4 * C) + k % (8 * C)
-    at = X + n * B * (g * g * 4 * C) + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :]
+    at = X + n * XS + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :]
     acc = tl.dot(tl.load(at, mask=live[:, None], other=0.0), tl.load(W + n * P + k[:, None] * M + o[None, :]))
     acc = tl.maximum(acc + tl.load(BIAS + n * P + o).to(tl.float32)[None, :], 0.0)
     to = Y + n * B * span + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
@@ -99,15 +99,15 @@ def down(
     """
     runs, batch = x.shape[:2]
     stride = weight.stride(0)
-    y = x.new_empty(runs, batch, h, h, M) if plain else border(blocked(x, h, M, x.dtype), h, M)
+    y = x.new_empty(runs, batch, h, h, M) if plain else border(blocked(x, h, M, x.dtype), h, M)  # x may be expanded
     if C < NARROW:
         tuned = launch("image", C, M, x.dtype)
         m = batch * h * h
         grid = (blocks(m, tuned["BM"]), runs)
         options = {"PLAIN": plain, "EVEN": m % tuned["BM"] == 0, **tuned}
-        _down_image[grid](x, weight, bias, y, stride, batch, h=h, C=C, M=M, **options)
+        _down_image[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
-    tuned = launch("down", C, M, x.dtype)
+    tuned = launch("down" if act is None else "down back", C, M, x.dtype)
     tall = blocks(batch * h, tuned["BM"])
     even = batch * h % tuned["BM"] == 0
     back = act is not None

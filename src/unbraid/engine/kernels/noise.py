@@ -13,7 +13,7 @@ from torch.autograd import Function
 from unbraid.engine.kernels.jit import blocks, kernel
 from unbraid.engine.kernels.tuned import launch
 
-WORDS, UNIFORM, NORMAL = 0, 1, 2
+WORDS, UNIFORM, NORMAL, BYTES = 0, 1, 2, 3
 # Constants of splitmix64, as in unbraid.noise.
 GAMMA: tl.constexpr = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
 MIX_1: tl.constexpr = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
@@ -47,7 +47,7 @@ def _draw(
     counter = r.to(tl.int64) * GAMMA
     key = tl.load(KEY + n)
     words = mix(mix(key + start) + counter)
-    if KIND == 0:
+    if KIND == 0 or KIND == 3:
         value = words
     elif KIND == 1:
         value = uniform(words)
@@ -58,15 +58,16 @@ def _draw(
 
 
 class Draw(Function):
-    """Keys (*k) to draws (*k, *shape): words, uniform or normal numbers."""
+    """Keys (*k) to draws (*k, *shape): words, uniform or normal numbers, or bytes, eight to a word."""
 
     @staticmethod
     def forward(key: Tensor, start: int, shape: tuple[int, ...], kind: int) -> Tensor:
-        size, keys = math.prod(shape), key.contiguous()
-        out = torch.empty(*key.shape, *shape, device=key.device, dtype=torch.int64 if kind == WORDS else torch.float32)
+        size, keys = math.prod(shape) // (8 if kind == BYTES else 1), key.contiguous()
+        dtype = torch.int64 if kind in (WORDS, BYTES) else torch.float32
+        out = torch.empty(*key.shape, size, device=key.device, dtype=dtype)
         tuned = launch("noise", 0, 0, torch.float32)
         _draw[(blocks(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
-        return out
+        return (out.view(torch.uint8) if kind == BYTES else out).view(*key.shape, *shape)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -82,7 +82,7 @@ def up(
     zero, and comes with its sums, (r, parts, C), the gradient of the bias of the layer below.
     """
     runs, batch = small.shape[:2]
-    tuned = launch("up", C, M, small.dtype)
+    tuned = launch("up" if act is None else "up back", C, M, small.dtype)
     tall = blocks(batch * (h + 1), tuned["BM"])
     y = blocked(small, 2 * h, C, small.dtype)
     part = torch.empty(runs, tall, 4, C, device=small.device) if act is not None else y

@@ -119,7 +119,7 @@ def image_weight_gradient(
     """
     runs, batch = images.shape[:2]
     width = out.shape[1] // (16 * C)
-    tuned = launch("image weight", C, width, images.dtype)
+    tuned = launch("image weight" if into is None else "image back", C, width, images.dtype)
     tall = blocks(batch * h * h, tuned["BM"] * tuned["IT"])
     part = torch.empty(runs, tall, 16 * C * width, device=images.device)
     sums = torch.empty(runs, tall, width, device=images.device) if into is not None else part
