@@ -125,16 +125,20 @@ def test_killed_and_resumed(tmp_path: Path, sprites: FactorData, monkeypatch: py
 def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real lack of memory: the stack goes on in parts, and every run ends as it would have."""
     settings = {"seeds": range(12), "steps": 8, "batch": 256, "latents": 4, "device": "cuda", "quiet": True}
-    wanted = ub.train(BetaVAE(), sprites, **settings)
-    monkeypatch.setattr(execute, "capacity", lambda spec, data, builder, wanted: wanted)
-    total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 1.1 * 2**30) / total)
+    base, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.reset_peak_memory_stats()
+    wanted = ub.train(BetaVAE(), sprites, **settings)
+    needed = torch.cuda.max_memory_reserved() - base
+    monkeypatch.setattr(execute, "capacity", lambda spec, data, builder, wanted: wanted)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 0.6 * needed) / total)
     try:
         with pytest.warns(RuntimeWarning, match="do not fit into the memory"):
             runs = ub.train(BetaVAE(), sprites, **settings)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
     assert [run.spec.seed for run in runs] == list(range(12))
     for a, b in zip(wanted, runs, strict=True):
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)

@@ -157,20 +157,22 @@ class Watch:
     begun: float = field(default_factory=time.monotonic)
     taken: int = 0
     due: float = field(init=False)
-    next: float = 0.0
+    told: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.due = self.begun + self.checkpoint_seconds
+        self.told = self.begun
 
     def tell(self, stacks: list[Stack]) -> None:
-        """Report model-steps done, their rate and the mean loss of the runs under way, not at every step."""
+        """Report model-steps done, their present rate and the mean loss of the runs under way, not at every step."""
         runs = sum(len(stack) for stack in stacks)
         self.taken += runs
         now = time.monotonic()
-        if self.report is not None and now >= self.next:  # reading the loss waits for a GPU
-            self.next = now + TELL_SECONDS
-            rate = self.taken / max(now - self.begun, 1e-9)
-            loss = torch.cat([stack.last[:, 0] for stack in stacks]).mean()
+        if self.report is not None and now >= self.told + TELL_SECONDS:
+            loss = float(torch.cat([stack.last[:, 0] for stack in stacks]).mean())  # this waits for a GPU
+            now = time.monotonic()
+            rate = self.taken / (now - self.told)
+            self.taken, self.told = 0, now
             note = f"{runs} run{'s' * (runs > 1)} together, {rate:.0f} model-steps/s, loss {loss:.1f}"
             self.report(sum(berth.step for berth in self.berths), note)
 

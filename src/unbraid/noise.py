@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+from unbraid.engine.capture import kernels_on
 
 # Constants of splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), written as signed 64-bit integers.
 GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -18,9 +19,9 @@ MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 @functools.cache
-def _kernels(device: str) -> Any:
-    """The same draws in one launch each, where Triton is."""
-    if device != "cuda" or importlib.util.find_spec("triton") is None:
+def _kernels(device: torch.device) -> Any:
+    """The same draws in one launch each, where such kernels run."""
+    if not kernels_on(device):
         return None
     from unbraid.engine.kernels import noise
 
@@ -58,13 +59,13 @@ class Noise:
     @classmethod
     def of(cls, seed: Tensor, step: Tensor, stream: int = 0) -> Noise:
         """The stream of one training step of one run; `stream` separates data order from the objective's noise."""
-        if (kernels := _kernels(seed.device.type)) is not None:
+        if (kernels := _kernels(seed.device)) is not None:
             return cls(kernels.Key.apply(seed, step, _signed(stream * GAMMA)))
         return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _signed(stream * GAMMA)))
 
     def _words(self, shape: tuple[int, ...]) -> Tensor:
         self.draws += 1
-        if (kernels := _kernels(self.key.device.type)) is not None:
+        if (kernels := _kernels(self.key.device)) is not None:
             return self._drawn(kernels, kernels.WORDS, shape)
         counter = torch.arange(math.prod(shape), device=self.key.device)
         return mix(mix(self.key + _signed(self.draws * GAMMA)) + counter * GAMMA).view(shape)
@@ -76,14 +77,14 @@ class Noise:
 
     def uniform(self, *shape: int) -> Tensor:
         """Float32 in the open interval (0, 1), 2^24 equally spaced values."""
-        if (kernels := _kernels(self.key.device.type)) is not None:
+        if (kernels := _kernels(self.key.device)) is not None:
             self.draws += 1
             return self._drawn(kernels, kernels.UNIFORM, shape)
         return (_shift(self._words(shape), 40).float() + 0.5) / (1 << 24)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal by Box and Muller (1958)."""
-        if (kernels := _kernels(self.key.device.type)) is not None:
+        if (kernels := _kernels(self.key.device)) is not None:
             self.draws += 2
             return self._drawn(kernels, kernels.NORMAL, shape, self.draws - 1)
         u, v = self.uniform(*shape), self.uniform(*shape)
@@ -95,7 +96,7 @@ class Noise:
 
     def bytes(self, *shape: int) -> Tensor:
         """Uint8 uniform on 0 .. 255, eight to a word; the number of them must be a multiple of 8."""
-        if (kernels := _kernels(self.key.device.type)) is not None:
+        if (kernels := _kernels(self.key.device)) is not None:
             self.draws += 1
             return self._drawn(kernels, kernels.BYTES, shape)
         return self._words((math.prod(shape) // 8,)).view(torch.uint8).view(shape)

@@ -6,7 +6,6 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from unbraid.engine.capture import kernels_on
 from unbraid.noise import Noise
 
 Progress: TypeAlias = Callable[[float], None]
@@ -147,7 +147,7 @@ class BinaryImages(FactorData):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, every pixel 0 or 1."""
-        if self.device.type == "cuda" and find_spec("triton") is not None:
+        if kernels_on(self.device):
             from unbraid.engine.kernels.bits import Unpack
 
             return cast(Tensor, Unpack.apply(self.table, index, self.shape))  # type: ignore[no-untyped-call]

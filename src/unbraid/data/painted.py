@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
@@ -13,11 +14,13 @@ from torch.nn.functional import pad
 
 from unbraid.data.base import BinaryImages, FactorData, Progress
 from unbraid.data.dsprites import dsprites
+from unbraid.engine.capture import kernels_on
 from unbraid.errors import Refusal
 from unbraid.noise import GAMMA, Noise, mix
 
 SHAPE = (3, 64, 64)
 PART = 32  # images whose noise a CPU draws at once
+COLOURED, NOISY, NEGATIVE = range(3)  # as in engine/kernels/paint
 PICTURE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
 
 
@@ -55,6 +58,7 @@ class Painted(BinaryImages):
     """Sprites painted with random bytes: a run's own where it draws, else bytes fixed for each example."""
 
     binary = False
+    kind = COLOURED  # sprite times `behind`; NOISY: white on it; NEGATIVE: inverting it
 
     def __init__(self, sprites: BinaryImages, name: str) -> None:
         super().__init__(name, sprites.names, sprites.sizes, SHAPE, sprites.table)
@@ -62,10 +66,13 @@ class Painted(BinaryImages):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """The images at `index` with pixels k/255; with `noise` the colours and backgrounds of one step of one run."""
-        image = self.paint(self._sprites(index), noise or ExampleNoise(index))
-        if self.device.type != "cpu":
-            return image / 255  # one pass
-        return image.float().div_(255)  # one large buffer
+        chance = noise or ExampleNoise(index)
+        if kernels_on(self.device):
+            from unbraid.engine.kernels.paint import Paint
+
+            behind = self.behind(len(index), chance)
+            return cast(Tensor, Paint.apply(self.table, index, behind, self.kind))  # type: ignore[no-untyped-call]
+        return self.paint(self._sprites(index), chance).float().div_(255)  # one large buffer
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.paint(self._sprites(index), ExampleNoise(index))
@@ -75,21 +82,30 @@ class Painted(BinaryImages):
         bit = torch.arange(8, dtype=torch.uint8, device=self.device)
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, 1, *SHAPE[1:])
 
+    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
+        """The bytes that `count` sprites are painted with: a colour each, or an image behind it."""
+        raise TypeError(f"{type(self).__name__} must define behind(count, noise).")
+
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """The painted images."""
-        raise TypeError(f"{type(self).__name__} must define paint(sprite, noise).")
+        behind = self.behind(len(sprite), noise)
+        if self.kind == COLOURED:
+            return sprite * behind
+        return behind | sprite * 255 if self.kind == NOISY else behind ^ (sprite * 255)
 
 
 class Coloured(Painted):
-    """Each sprite in one colour."""
+    """Each sprite in one colour; the background stays black."""
 
-    def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """The sprite times an RGB colour with channels uniform on 128 .. 255; the background stays black."""
-        return sprite * _rgb(noise, len(sprite)).bitwise_or(128)
+    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 1 1"]:
+        """RGB colours with channels uniform on 128 .. 255."""
+        return _rgb(noise, count).bitwise_or(128)
 
 
 class Noisy(Painted):
     """Each sprite white on noise."""
+
+    kind = NOISY
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """As all painted images; a CPU draws for few at a time, straight into place.
@@ -109,9 +125,9 @@ class Noisy(Painted):
             noise.draws += 1
         return image.div_(255)
 
-    def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """The sprite plus uniform noise for every pixel and channel, cut at 255."""
-        return noise.bytes(len(sprite), *SHAPE).bitwise_or(sprite * 255)
+    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
+        """Uniform noise for every pixel and channel."""
+        return noise.bytes(count, *SHAPE)
 
 
 def _integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
@@ -128,21 +144,23 @@ def _rgb(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3 1 1"]:
 class OnPicture(Painted):
     """Each sprite as the negative of a random piece of a picture behind it."""
 
+    kind = NEGATIVE
+
     def __init__(self, sprites: BinaryImages, name: str, picture: UInt8[Tensor, "3 h w"]) -> None:
         super().__init__(sprites, name)
         self.picture = picture.to(self.device)
         self.words = shifted(self.picture >> 1)
 
-    def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """Background (crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour; inverted on the sprite."""
-        place = _integers(noise.bytes(len(sprite), 8)).abs()
+    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
+        """(crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour."""
+        place = _integers(noise.bytes(count, 8)).abs()
         row, column = (place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2))
         if self.device.type != "cpu":
             pieces = self.picture.unfold(1, 64, 1).unfold(2, 64, 1).permute(1, 2, 0, 3, 4)
-            return ((pieces[row, column] >> 1) + (_rgb(noise, len(sprite)) >> 1)) ^ (sprite * 255)
+            return (pieces[row, column] >> 1) + (_rgb(noise, count) >> 1)
         crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
-        return background.add_(_rgb(noise, len(sprite)) >> 1) ^ (sprite * 255)
+        return background.add_(_rgb(noise, count) >> 1)
 
     def to(self, device: str | torch.device) -> FactorData:
         """The same data on another device, the picture with it."""

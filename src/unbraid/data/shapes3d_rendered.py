@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int, Int16
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from unbraid.data.base import FactorData, Progress
 from unbraid.data.raycast import FLOOR, LAYERS, PIXELS, SOLID, WALL, Scene, blend, layers, room
+from unbraid.engine.capture import kernels_on
 from unbraid.noise import Noise
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
@@ -37,6 +39,10 @@ class Shapes3D(FactorData):
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, in steps of 1/255."""
+        if kernels_on(self.device):
+            from unbraid.engine.kernels.paint import Blend
+
+            return cast(Tensor, Blend.apply(self.table, index, self._colours()))  # type: ignore[no-untyped-call]
         return self._blended(index) / 255 if self.device.type != "cpu" else self._compiled(index, 1)
 
     def _examples(self, index: Tensor) -> Tensor:
@@ -46,7 +52,11 @@ class Shapes3D(FactorData):
         """The same bits in one pass, for a CPU: there the dozen passes of `_blended` cost several times as much."""
         from unbraid.data.blending import images  # compiling is for those who blend
 
-        return images(index, self.table, fifths(torch.arange(SIZES[0])).to(torch.int16), white)
+        return images(index, self.table, self._colours(), white)
+
+    def _colours(self) -> Tensor:
+        """Those of every hue."""
+        return fifths(torch.arange(SIZES[0], device=self.device)).to(torch.int16)
 
     def _blended(self, index: Tensor) -> Tensor:
         """Whole numbers throughout, so devices agree: below 2^15, and divided by GRAIN = 2^5 with halves to even."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import torch
 EAGER = 2  # steps taken one launch at a time, in which kernels compile and libraries set themselves up
 
 
+@functools.cache
 def kernels_on(device: torch.device) -> bool:
     """Whether the stack's own kernels run there: an NVIDIA GPU with matrix units for bfloat16, and Triton."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:

@@ -14,7 +14,7 @@ from unbraid.engine.kernels.jit import kernel
 
 
 @kernel
-def _unpack(TABLE: tl.tensor, INDEX: tl.tensor, OUT: tl.tensor, size: tl.tensor, BLOCK: tl.constexpr) -> None:
+def _unpack(TABLE: tl.tensor, INDEX: tl.tensor, OUT: tl.tensor, size: tl.constexpr, BLOCK: tl.constexpr) -> None:
     image = tl.program_id(0).to(tl.int64)
     row = TABLE + tl.load(INDEX + image) * (size // 8)
     for start in range(0, size, BLOCK):

@@ -59,27 +59,32 @@ def border(images: Tensor, side: int, channels: int) -> Tensor:
 
 
 @kernel
-def _block(
-    X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, SPAN: tl.constexpr,
-    BP: tl.constexpr,
-) -> None:  # fmt: skip
+def _block(X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr) -> None:
+    """Pixel p of an image counts blocks, then their two rows, then two columns; planes are read one after another."""
     q: tl.constexpr = h // 2 + 1
     n = tl.program_id(0).to(tl.int64)
-    for s in range((SPAN + BP - 1) // BP):
-        r = s * BP + tl.arange(0, BP)
-        c = r % C
-        block = r // (4 * C)
-        y = block // q * 2 + r // (2 * C) % 2 - 1
-        x = block % q * 2 + r // C % 2 - 1
-        inside = (y >= 0) & (y < h) & (x >= 0) & (x < h) & (c < CR)
-        value = tl.load(X + n * (h * h * CR) + (c * h + y) * h + x, mask=inside, other=0.0)
-        tl.store(Y + n * SPAN + r, value.to(Y.dtype.element_ty), mask=r < SPAN)
+    for s in range((4 * q * q + BP - 1) // BP):
+        p = s * BP + tl.arange(0, BP)
+        y = p // (4 * q) * 2 + p // 2 % 2 - 1
+        x = p // 4 % q * 2 + p % 2 - 1
+        inside = (y >= 0) & (y < h) & (x >= 0) & (x < h)
+        at = X + n * (h * h * CR) + y * h + x
+        value = tl.load(at, mask=inside, other=0.0)
+        if C == 4:
+            g = tl.load(at + h * h, mask=inside, other=0.0)
+            b = tl.load(at + 2 * h * h, mask=inside, other=0.0)
+            value = tl.join(tl.join(value, b), tl.join(g, tl.zeros_like(g)))
+            r = p[:, None, None] * 4 + tl.arange(0, 2)[None, :, None] * 2 + tl.arange(0, 2)[None, None, :]
+            live = (p < 4 * q * q)[:, None, None] & (r >= 0)
+        else:
+            r = p
+            live = p < 4 * q * q
+        tl.store(Y + n * (4 * q * q * C) + r, value.to(Y.dtype.element_ty), mask=live)
 
 
 def block(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
     """Float images (r, b, c, h, h) as blocked ones of `stored` channels, those beyond c being zero."""
     runs, batch, channels, side = images.shape[:4]
     out = blocked(images, side, stored, dtype)
-    span = out[0, 0].numel()
-    _block[(runs * batch,)](images.contiguous(), out, side, stored, channels, span, 1024, num_warps=4)
+    _block[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)
     return out

@@ -37,7 +37,8 @@ def _down_image(
     strip = (k // (8 * C)) * (g * 4 * C) + k % (8 * C)
     at = X + n * XS + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :]
     acc = tl.dot(tl.load(at, mask=live[:, None], other=0.0), tl.load(W + n * P + k[:, None] * M + o[None, :]))
-    acc = tl.maximum(acc + tl.load(BIAS + n * P + o).to(tl.float32)[None, :], 0.0)
+    acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
+    acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     to = Y + n * B * span + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
     tl.store(to, acc.to(Y.dtype.element_ty), mask=live[:, None])
 
@@ -83,7 +84,7 @@ def _down(
             acc = tl.where(tl.load(ACT + to, mask=live[:, None], other=0.0) > 0, acc, 0.0)
             total += acc
         else:
-            acc = tl.maximum(acc + bias[None, :], 0.0)
+            acc = tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
         tl.store(Y + to, acc.to(Y.dtype.element_ty), mask=live[:, None])
     if BACK:
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))

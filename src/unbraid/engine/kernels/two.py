@@ -29,7 +29,8 @@ def _two(
     k = tl.arange(0, 4 * C)
     a = tl.load(X + n * B * (4 * h * h * C) + place(m, k, h, C), mask=live, other=0.0)
     acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]))
-    acc = tl.maximum(acc + tl.load(BIAS + n * P + o).to(tl.float32)[None, :], 0.0)
+    acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
+    acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     to = Y + n * B * (h * h * M) + m[:, None] * M + o[None, :]
     tl.store(to, acc.to(Y.dtype.element_ty), mask=live)
 

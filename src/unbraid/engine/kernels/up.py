@@ -67,7 +67,7 @@ def _up(
             acc = tl.where(ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0), acc, 0.0)
             total += tl.sum(acc, 0)
         else:
-            acc = tl.where(ok, tl.maximum(acc + bias[None, :], 0.0), 0.0)
+            acc = tl.where(ok, tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL), 0.0)
         tl.store(Y + to, acc.to(Y.dtype.element_ty), mask=live[:, None])
     if BACK:
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + c, total)
