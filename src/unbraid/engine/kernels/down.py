@@ -71,6 +71,9 @@ def _down(
     total = tl.zeros((BM, BO), tl.float32)
     carry = tl.dot(tl.load(strip, mask=live[:, None], other=0.0), w0)
     for i in tl.range(0, h, num_stages=ST):
+        to = offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+        if BACK:  # asked for before the products, it is there after them
+            mask = tl.load(ACT + to, mask=live[:, None], other=0.0) > 0
         a = tl.load(strip + (i + 1) * (g * 4 * C), mask=live[:, None], other=0.0)
         if CAT:
             t0, t1 = tl.split(tl.reshape(tl.dot(a, w), (BM, BO, 2)))
@@ -79,9 +82,8 @@ def _down(
         else:
             acc = tl.dot(a, w1, carry)
             carry = tl.dot(a, w0)
-        to = offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
         if BACK:
-            acc = tl.where(tl.load(ACT + to, mask=live[:, None], other=0.0) > 0, acc, 0.0)
+            acc = tl.where(mask, acc, 0.0)
             total += acc
         else:
             acc = tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)

@@ -56,9 +56,10 @@ def _two_back(
     o = tl.arange(0, M)
     k = tl.arange(0, 4 * C)
     g = tl.load(G + n * B * (h * h * M) + m[:, None] * M + o[None, :], mask=live, other=0.0)
-    acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])))
     at = n * B * (4 * h * h * C) + place(m, k, h, C)
-    acc = tl.where(tl.load(ACT + at, mask=live, other=0.0) > 0, acc, 0.0)
+    act = tl.load(ACT + at, mask=live, other=0.0)
+    acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])))
+    acc = tl.where(act > 0, acc, 0.0)
     tl.store(Y + at, acc.to(Y.dtype.element_ty), mask=live)
     tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + k, tl.sum(acc, 0))
 

@@ -52,6 +52,11 @@ def _up(
         if PLAIN:
             l0 = live & (i < h) & (j < h)
             l1 = live & (i < h) & (j > 0)
+        y2 = 2 * i + py
+        ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
+        to = row + i * (g * 4 * C)
+        if BACK:  # asked for before the products, it is there after them
+            ok = ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0)
         c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=l0[:, None], other=0.0)
         c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=l1[:, None], other=0.0)
         acc = tl.dot(p0, w10)
@@ -60,11 +65,8 @@ def _up(
         acc = tl.dot(c1, w01, acc)
         p0 = c0
         p1 = c1
-        y2 = 2 * i + py
-        ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
-        to = row + i * (g * 4 * C)
         if BACK:
-            acc = tl.where(ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0), acc, 0.0)
+            acc = tl.where(ok, acc, 0.0)
             total += tl.sum(acc, 0)
         else:
             acc = tl.where(ok, tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL), 0.0)
@@ -137,6 +139,11 @@ def _to_image(
     total = tl.zeros((BM, 4 * C), tl.float32)
     slopes = tl.zeros((BM, 4 * C), tl.float32)
     for i in tl.range(0, g, num_stages=ST):
+        y2 = 2 * i + py
+        ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
+        at = T + pixels + ((y2 - 1) * side)[None, :]
+        if KIND != 0:
+            target = tl.load(at, mask=ok, other=0.0)
         l0 = live
         l1 = live
         if PLAIN:
@@ -154,13 +161,10 @@ def _to_image(
             acc = tl.sum(tl.reshape(acc, (BM, NP // (4 * C), 4 * C)), 1)
         if BIASED:
             acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
-        y2 = 2 * i + py
-        ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
-        at = T + pixels + ((y2 - 1) * side)[None, :]
         if KIND == 0:
             tl.store(at, acc, mask=ok)
         else:
-            cost, slope = _nll(tl.load(at, mask=ok, other=0.0), acc, KIND)
+            cost, slope = _nll(target, acc, KIND)
             slope = tl.where(ok, slope, 0.0)
             total += tl.where(ok, cost, 0.0)
             slopes += slope
