@@ -9,10 +9,12 @@ own Adam and data on the GPU. Run: python benchmarks/bench_gpu.py [--methods bet
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.engine.precision import Precision
 from unbraid.engine.stack import Stack
+from unbraid.execute import CHECKPOINT_SHARE, Berth, save
 from unbraid.methods import METHODS
 from unbraid.nets.build import NETS
 from unbraid.spec import RunSpec
+from unbraid.training import CHECKPOINT_SECONDS
 
 RESULT = Path(__file__).parent / "results" / "bench_gpu.json"
 STUDY = ("beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")
@@ -54,6 +58,24 @@ def seconds_a_step(stack: Stack, budget: float) -> float:
     return statistics.median(times)
 
 
+@contextlib.contextmanager
+def quick_start() -> Iterator[None]:
+    """Fill parameters from one pool of random numbers: initialising 256 critics takes longer than timing them."""
+    pool = 0.04 * torch.randn(1 << 21)
+    kept = {name: getattr(nn.init, name) for name in ("kaiming_uniform_", "xavier_uniform_", "uniform_")}
+
+    def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+        return tensor.data.copy_(pool[: tensor.numel()].view_as(tensor))
+
+    try:
+        for name in kept:
+            setattr(nn.init, name, fill)
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(nn.init, name, function)
+
+
 def make(method: str, runs: int, data: FactorData, net: str, precision: Precision) -> Stack:
     specs = [
         RunSpec(METHODS[method](), data.name, seed, STEPS_OF_THE_STUDY, BATCH, 1e-4, LATENTS, net, precision=precision)
@@ -68,7 +90,8 @@ def measure(method: str, runs: int, data: FactorData, net: str, precision: Preci
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     begun = time.perf_counter()
-    stack = make(method, runs, data, net, precision)
+    with quick_start():
+        stack = make(method, runs, data, net, precision)
     took = seconds_a_step(stack, budget)
     peak = (torch.cuda.max_memory_reserved() - before) / 2**20
     row = {
@@ -135,6 +158,43 @@ def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str
     return {"model_steps_per_second": rate, "steps": long[0], "seconds": long[1], "short_seconds": short[1]}
 
 
+def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, float]:
+    """What writing a checkpoint of a whole stack costs, and which share of the time that is at its own pace."""
+    stack = make(method, runs, data, net, "bf16")
+    stack.advance()
+    torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        berths = [Berth.of(spec, Path(folder)) for spec in stack.specs]
+        begun = time.perf_counter()
+        save(stack, berths)
+        cost = time.perf_counter() - begun
+        size = sum(file.stat().st_size for file in Path(folder).glob("*/checkpoint.safetensors"))
+    pause = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
+    print(f"checkpoint of {runs} runs: {size / 1e9:.2f} GB in {cost:.2f} s, {cost / (pause + cost):.1%} of the time")
+    return {"seconds": cost, "bytes": size, "share": cost / (pause + cost)}
+
+
+def company(runs: int, seeds: int, steps: int, data: FactorData) -> dict[str, Any]:
+    """The same specs in a large stack and alone: the last logged terms of both, and how they differ."""
+    settings: dict[str, Any] = {"steps": steps, "device": "cuda", "quiet": True}
+    many = ub.train(METHODS["beta_vae"](), data, seeds=range(runs), **settings)[:seeds]
+    alone = [ub.train(METHODS["beta_vae"](), data, seeds=[seed], **settings)[0] for seed in range(seeds)]
+    found: dict[str, Any] = {"runs": runs, "seeds": seeds, "steps": steps}
+    for term in ("rec", "kl"):
+        pairs = [(a.log[-1][term], b.log[-1][term]) for a, b in zip(many, alone, strict=True)]
+        gaps = [a - b for a, b in pairs]
+        spread = statistics.stdev(b for _, b in pairs)
+        found[term] = {
+            "together": [a for a, _ in pairs], "alone": [b for _, b in pairs], "spread_of_runs": spread,
+            "mean_difference": statistics.mean(gaps),
+            "standard_error": statistics.stdev(gaps) / len(gaps) ** 0.5,
+        }  # fmt: skip
+        print(f"{term} after {steps} steps, {seeds} runs in a stack of {runs} minus alone: "
+              f"{statistics.mean(gaps):+.3f} +- {found[term]['standard_error']:.3f}, spread of runs {spread:.3f}",
+              flush=True)  # fmt: skip
+    return found
+
+
 def kernels(method: str, runs: int, data: FactorData, net: str) -> list[dict[str, Any]]:
     """Milliseconds of every kind of kernel in one step."""
     stack = make(method, runs, data, net, "bf16")
@@ -167,6 +227,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
     parser.add_argument("--train-steps", type=int, default=0, help="also time unbraid.train for so many steps")
     parser.add_argument("--profile", nargs="*", default=[], help="methods whose kernels are listed at 128 runs")
+    parser.add_argument("--checkpoint", action="store_true", help="also time one of 128 runs")
+    parser.add_argument("--company", type=int, default=0, metavar="STEPS", help="also train 8 runs alone and among 128")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     found: dict[str, Any] = {"stacks": [], "plain_loop": {}, "kernels": {}, "train": {}}
@@ -183,6 +245,11 @@ def main() -> None:
             found["kernels"][method] = kernels(method, 128, data, options.net)
         if options.train_steps:
             found["train"][name] = train_rate("beta_vae", 128, data, options.train_steps)
+    data = load(options.data[0], device="cuda")
+    if options.checkpoint:
+        found["checkpoint"] = checkpoint("beta_vae", 128, data, options.net)
+    if options.company:
+        found["company"] = company(128, 8, options.company, data)
     rates = {row["method"]: row["model_steps_per_second"] for row in found["stacks"] if row["runs"] == 128}
     if set(STUDY) <= set(rates):
         found["study_gpu_days"] = projection(rates)

@@ -12,6 +12,9 @@ import torch
 from unbraid import data as datasets
 from unbraid.data.base import FactorData
 
+if not torch.cuda.is_available():  # Triton reads it when it is first imported; with a GPU kernels compile for real
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 hypothesis.settings.register_profile("unbraid", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.load_profile("unbraid")
 

@@ -124,7 +124,7 @@ def test_killed_and_resumed(tmp_path: Path, sprites: FactorData, monkeypatch: py
 
 def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real lack of memory: the stack goes on in parts, and every run ends as it would have."""
-    settings = {"seeds": range(12), "steps": 8, "batch": 256, "latents": 4, "device": "cuda", "quiet": True}
+    settings = {"seeds": range(12), "steps": 8, "batch": 1024, "latents": 4, "device": "cuda", "quiet": True}
     torch.cuda.empty_cache()
     base, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
     torch.cuda.reset_peak_memory_stats()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from oracles import methods as oracle
+from training import flat
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.engine.stack import Stack
@@ -55,11 +56,6 @@ def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
         for _ in range(4):
             alone.advance()
         torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
-
-
-def flat(grads: dict[str, Tensor]) -> Tensor:
-    """Gradients of all runs as rows."""
-    return torch.cat([grad.flatten(1) for grad in grads.values()], 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

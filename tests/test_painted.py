@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
+from torch import Tensor
 from torch.func import vmap
 
 from test_data import made, some
-from unbraid.data import load
+from unbraid.data import load, painted
 from unbraid.data.painted import PART, Noisy, OnPicture, shifted, swirls
 from unbraid.errors import Refusal
 from unbraid.noise import Noise
@@ -88,3 +89,22 @@ def test_own_picture_behind_sprites(tmp_path: Path) -> None:
         Image.new("RGB", (2000, 30)).save(tmp_path / "thin.png")
         with pytest.raises(Refusal, match=message):
             load(f"scream_dsprites?picture={broken}")
+
+
+@pytest.mark.parametrize("name", ["color_dsprites", "noisy_dsprites", "scream_dsprites"])
+def test_kernels_paint_the_same_pixels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch that serves a GPU, run by Triton's interpreter, bit by bit; for runs and for fixed examples."""
+    pytest.importorskip("triton")
+    data = load(name)
+    index = torch.tensor([[0, 5], [70_000, len(data) - 1]])
+    keys = torch.tensor([11, 12])
+
+    def batch(i: Tensor, key: Tensor) -> Tensor:
+        return data.batch(i, Noise(key))
+
+    plain = vmap(batch)(index, keys), data.batch(index[0])
+    monkeypatch.setattr(painted, "kernels_on", lambda device: True)
+    if name == "noisy_dsprites":
+        monkeypatch.setattr(painted.Noisy, "batch", painted.Painted.batch)
+    assert torch.equal(vmap(batch)(index, keys), plain[0])
+    assert torch.equal(data.batch(index[0]), plain[1])

@@ -310,3 +310,14 @@ def test_official_animation_goes_through_the_factors_in_our_order(data: Shapes3D
 def test_every_device_blends_the_same(data: Shapes3D) -> None:
     index = some(data, 2000)
     assert torch.equal(data.to("cuda").images(index.cuda()).cpu(), data.images(index))
+
+
+def test_gpu_kernel_blends_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch that serves a GPU, run by Triton's interpreter, bit by bit, mapped and not."""
+    pytest.importorskip("triton")
+    data = shapes3d_rendered()
+    index = torch.tensor([[0, 5, 123_456], [70_000, 333_333, len(data) - 1]])
+    plain = data.batch(index.flatten())
+    monkeypatch.setattr(sys.modules[Shapes3D.__module__], "kernels_on", lambda device: True)
+    assert torch.equal(data.batch(index.flatten()), plain)
+    assert torch.equal(vmap(data.batch)(index).flatten(0, 1), plain)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import unbraid as ub
 from unbraid.engine.stack import Stack
@@ -43,3 +44,8 @@ def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         advance(self)
 
     monkeypatch.setattr(Stack, "advance", mortal)
+
+
+def flat(grads: dict[str, Tensor]) -> Tensor:
+    """Gradients of all runs as rows."""
+    return torch.cat([grad.flatten(1) for grad in grads.values()], 1)

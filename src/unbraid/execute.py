@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections.abc import Iterator
@@ -200,6 +201,7 @@ def sail(convoy: Convoy, watch: Watch, data: FactorData, builder: PairBuilder) -
             del voyage
     convoy.voyages.clear()
     if halves:
+        gc.collect()  # what the step that failed may have left in cycles
         torch.cuda.empty_cache()
     for half in halves:
         yield from sail(Convoy([Voyage(load_stack(half, data, builder, 1), half)]), watch, data, builder)

@@ -20,7 +20,7 @@ from unbraid.noise import GAMMA, Noise, mix
 
 SHAPE = (3, 64, 64)
 PART = 32  # images whose noise a CPU draws at once
-COLOURED, NOISY, NEGATIVE = range(3)  # as in engine/kernels/paint
+COLOURED, NOISY, NEGATIVE = range(3)  # the first two as in engine/kernels/paint
 PICTURE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
 
 
@@ -151,13 +151,25 @@ class OnPicture(Painted):
         self.picture = picture.to(self.device)
         self.words = shifted(self.picture >> 1)
 
+    def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
+        """As all painted images; kernels read crops from the picture itself."""
+        if not kernels_on(self.device):
+            return super().batch(index, noise)
+        from unbraid.engine.kernels.paint import Negative
+
+        chance = noise or ExampleNoise(index)
+        place, colour = self.corners(len(index), chance), _rgb(chance, len(index))[..., 0, 0]
+        given = (self.table, index, self.picture, place, colour)
+        return cast(Tensor, Negative.apply(*given))  # type: ignore[no-untyped-call]
+
+    def corners(self, count: int, noise: Noise | ExampleNoise) -> Int[Tensor, "b 2"]:
+        """Where in the picture crops begin: row and column, uniform."""
+        place = _integers(noise.bytes(count, 8)).abs()
+        return torch.stack([place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2)], 1)
+
     def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """(crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour."""
-        place = _integers(noise.bytes(count, 8)).abs()
-        row, column = (place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2))
-        if self.device.type != "cpu":
-            pieces = self.picture.unfold(1, 64, 1).unfold(2, 64, 1).permute(1, 2, 0, 3, 4)
-            return (pieces[row, column] >> 1) + (_rgb(noise, count) >> 1)
+        row, column = self.corners(count, noise).unbind(1)
         crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
         return background.add_(_rgb(noise, count) >> 1)

@@ -20,12 +20,18 @@ def kernels_on(device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all stacks of a device: libraries keep work space for every stream they have seen."""
+    return torch.cuda.Stream(device)
+
+
 class Captured:
     """A step that works in place on fixed tensors. A step that cannot be recorded goes on one launch at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = _stream(device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken, self.refused = 0, False
 

@@ -63,7 +63,7 @@ class Segment:
     adam: Adam
 
 
-Constants = tuple[int, float, float, float]
+Constants = tuple[tuple[float, ...], float, float, float]
 
 
 def constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
@@ -71,7 +71,8 @@ def constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constant
 
     def of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)
-        return id(adam.learning_rate), adam.beta1, adam.beta2, adam.epsilon
+        rates = torch.as_tensor(adam.learning_rate).flatten().tolist()
+        return tuple(rates), adam.beta1, adam.beta2, adam.epsilon
 
     return of
 

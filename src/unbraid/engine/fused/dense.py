@@ -22,17 +22,32 @@ class Dense:
 
 
 def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | None:
-    """Linear layers with the slopes of what follows them, or None if there is anything else."""
+    """Linear layers with the slopes of what follows them, or None if there is anything else.
+
+    Subclasses, parametrised layers and layers used twice are something else.
+    """
     found: list[tuple[nn.Linear, float]] = []
     for module in modules:
-        if isinstance(module, nn.Linear) and module.bias is not None:
+        if type(module) is nn.Linear and ordinary(module) and all(module is not layer for layer, _ in found):
             found.append((module, 1.0))
-        elif isinstance(module, nn.ReLU | nn.LeakyReLU) and found and found[-1][1] == 1.0:
-            slope = module.negative_slope if isinstance(module, nn.LeakyReLU) else 0.0
+        elif found and found[-1][1] == 1.0 and (slope := _slope(module)) is not None:
             found[-1] = (found[-1][0], slope)
         else:
             return None
     return found or None
+
+
+def ordinary(layer: nn.Module) -> bool:
+    """Whether a layer's parameters are a weight and a bias, and nothing is hooked to it."""
+    return [name for name, _ in layer.named_parameters()] == ["weight", "bias"] and not layer._forward_pre_hooks
+
+
+def _slope(module: nn.Module) -> float | None:
+    """Below zero, of a ReLU or a leaky one whose output has the sign of its input."""
+    if type(module) is nn.ReLU:
+        return 0.0
+    leaky = type(module) is nn.LeakyReLU and 0 <= module.negative_slope < 1
+    return float(module.negative_slope) if leaky and isinstance(module, nn.LeakyReLU) else None
 
 
 def pack(

@@ -31,11 +31,19 @@ def of_one_run(stacked: type[Function]) -> Callable[..., Tensor]:
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+            if in_dims[0] is None:  # an objective's own map, over samples say: they are a larger batch
+                examples = [_folded(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)]
+                folded: Tensor = OneRun.apply(*arguments[:2], *examples[2:])  # type: ignore[no-untyped-call]
+                return folded.unflatten(0, (info.batch_size, -1)), 0
             stacks = [_stacked(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)]
             return stacked.apply(*stacks), 0
 
     apply: Callable[..., Tensor] = OneRun.apply
     return apply
+
+
+def _folded(argument: Any, dim: int | None, times: int) -> Any:
+    return _stacked(argument, dim, times).flatten(0, 1) if isinstance(argument, Tensor) else argument
 
 
 def _stacked(argument: Any, dim: int | None, runs: int) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unbraid.engine.fused.dense import Dense, dense_layers, pack
+from unbraid.engine.fused.dense import Dense, dense_layers, ordinary, pack
 from unbraid.engine.fused.packing import Packing, Slot, taps2, taps4, vector
 from unbraid.engine.layers import Conv, ConvTranspose
 
@@ -46,7 +46,7 @@ class Plan:
 def _alternating(modules: list[nn.Module], kind: type[Conv] | type[ConvTranspose]) -> list[nn.Module]:
     """The leading layers of a kind, each followed by a ReLU, from a list that they are taken from."""
     found: list[nn.Module] = []
-    while len(modules) > 1 and isinstance(modules[0], kind) and type(modules[1]) is nn.ReLU:
+    while len(modules) > 1 and type(modules[0]) is kind and ordinary(modules[0]) and type(modules[1]) is nn.ReLU:
         found.append(modules.pop(0))
         modules.pop(0)
     return found
@@ -54,7 +54,7 @@ def _alternating(modules: list[nn.Module], kind: type[Conv] | type[ConvTranspose
 
 def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """Stride-2 convolutions with ReLUs, flattened, then dense layers; None if the net is anything else."""
-    modules = list(net.children()) if isinstance(net, nn.Sequential) else []
+    modules = list(net) if type(net) is nn.Sequential else []
     convs = [layer for layer in _alternating(modules, Conv) if isinstance(layer, Conv)]
     if not modules or not convs or not isinstance(modules.pop(0), nn.Flatten) or not _fits(shape, convs):
         return None
@@ -77,12 +77,14 @@ def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
 
 def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """Dense layers with ReLUs, unflattened, then transposed convolutions; None if the net is anything else."""
-    modules = list(net.children()) if isinstance(net, nn.Sequential) else []
+    modules = list(net) if type(net) is nn.Sequential else []
     cut = next((i for i, module in enumerate(modules) if isinstance(module, nn.Unflatten)), 0)
     linear = dense_layers(modules[:cut])
     rest = [*modules[cut + 1 :], nn.ReLU()]
     convs = [layer for layer in _alternating(rest, ConvTranspose) if isinstance(layer, ConvTranspose)]
     if linear is None or linear[-1][1] != 0 or rest or not convs or not _fits(shape, convs[::-1]):
+        return None
+    if any(layer.kernel_size[0] != 4 for layer in convs):
         return None
     packing, layers = Packing(), []
     side = shape[1] >> len(convs)
@@ -97,7 +99,7 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
 
 def plan_dense(net: nn.Module) -> Plan | None:
     """Dense layers alone, such as a critic's; None if the net is anything else."""
-    linear = dense_layers(list(net.children())) if isinstance(net, nn.Sequential) else None
+    linear = dense_layers(list(net)) if type(net) is nn.Sequential else None
     if linear is None or len(linear) < 2:
         return None
     packing = Packing()
@@ -108,6 +110,8 @@ def plan_dense(net: nn.Module) -> Plan | None:
 def _fits(shape: tuple[int, ...], convs: list[Conv] | list[ConvTranspose]) -> bool:
     """Whether kernels exist for these layers, listed from the image inwards."""
     if len(shape) != 3 or shape[0] not in IMAGES or shape[1] != shape[2] or shape[1] not in SIDES:
+        return False
+    if len(set(map(id, convs))) < len(convs):
         return False
     kernels = [layer.kernel_size[0] for layer in convs]
     inner = [max(layer.in_channels, layer.out_channels) for layer in convs]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import Function
 
+from unbraid.engine.kernels.constant import Constant
 from unbraid.engine.kernels.jit import kernel
 
 
@@ -23,7 +23,7 @@ def _unpack(TABLE: tl.tensor, INDEX: tl.tensor, OUT: tl.tensor, size: tl.constex
         tl.store(OUT + image * size + r, ((byte >> (r % 8).to(tl.uint8)) & 1).to(tl.float32), mask=r < size)
 
 
-class Unpack(Function):
+class Unpack(Constant):
     """Bytes (n, size / 8) and indices (*k) to pixels (*k, *shape), 0 or 1; pixel j is bit j % 8 of byte j // 8."""
 
     @staticmethod
@@ -33,15 +33,7 @@ class Unpack(Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, shape = inputs
         unpacked: Tensor = Unpack.apply(table, index.movedim(in_dims[1], 0), shape)  # type: ignore[no-untyped-call]
         return unpacked, 0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return None, None, None

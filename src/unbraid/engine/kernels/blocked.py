@@ -83,7 +83,7 @@ def _block(X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.
 
 
 def block(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
-    """Float images (r, b, c, h, h) as blocked ones of `stored` channels, those beyond c being zero."""
+    """Float images (r, b, c, h, h) as blocked ones of `stored` channels, 1 or for colour 4, the last being zero."""
     runs, batch, channels, side = images.shape[:4]
     out = blocked(images, side, stored, dtype)
     _block[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import Function
 
+from unbraid.engine.kernels.constant import Constant
 from unbraid.engine.kernels.jit import blocks, kernel
 from unbraid.engine.kernels.tuned import launch
 
@@ -57,7 +57,7 @@ def _draw(
     tl.store(OUT + n * size + r, value, mask=r < size)
 
 
-class Draw(Function):
+class Draw(Constant):
     """Keys (*k) to draws (*k, *shape): words, uniform or normal numbers, or bytes, eight to a word."""
 
     @staticmethod
@@ -70,18 +70,10 @@ class Draw(Function):
         return (out.view(torch.uint8) if kind == BYTES else out).view(*key.shape, *shape)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
         key, *rest = inputs
         drawn: Tensor = Draw.apply(key.movedim(in_dims[0], 0), *rest)  # type: ignore[no-untyped-call]
         return drawn, 0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return None, None, None, None
 
 
 @kernel
@@ -96,7 +88,7 @@ def _key(
     tl.store(OUT + r, mix(mix(mix(seed + GAMMA) + step * GAMMA) + stream), mask=live)
 
 
-class Key(Function):
+class Key(Constant):
     """Seeds (*k) and steps (*k or a single one) to the keys of a stream, (*k)."""
 
     @staticmethod
@@ -109,17 +101,12 @@ class Key(Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
         seed, step, stream = inputs
         seeds = seed.expand(info.batch_size, *seed.shape) if in_dims[0] is None else seed.movedim(in_dims[0], 0)
-        steps = step if in_dims[1] is None else step.movedim(in_dims[1], 0)
+        steps = step
+        if in_dims[1] is not None:  # the mapped axis first, also where seeds have axes that steps lack
+            moved = step.movedim(in_dims[1], 0)
+            steps = moved.reshape(len(moved), *[1] * (seeds.ndim - moved.ndim), *moved.shape[1:])
         keys: Tensor = Key.apply(seeds, steps, stream)  # type: ignore[no-untyped-call]
         return keys, 0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return None, None, None

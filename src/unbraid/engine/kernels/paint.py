@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import Function
 
+from unbraid.engine.kernels.constant import Constant
 from unbraid.engine.kernels.jit import kernel
 
-COLOURED, NOISY, NEGATIVE = 0, 1, 2
+COLOURED, NOISY = 0, 1
 
 
 @kernel
@@ -28,16 +28,14 @@ def _paint(
             if KIND == 0:
                 level = bit * tl.load(BACK + image * 3 + c)
             else:
-                back = tl.load(BACK + (image * 3 + c) * size + r)
-                level = back | (bit * 255) if KIND == 1 else back ^ (bit * 255)
+                level = tl.load(BACK + (image * 3 + c) * size + r) | (bit * 255)
             tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
 
 
-class Paint(Function):
+class Paint(Constant):
     """Sprites as bits (n, 512), indices (*k) and what is behind or on them to images (*k, 3, 64, 64).
 
-    COLOURED: `back` is a colour an image, (*k, 3). NOISY and NEGATIVE: it is an image, (*k, 3, 64, 64), in which the
-    sprite is white or inverted.
+    COLOURED: `back` is a colour an image, (*k, 3). NOISY: it is an image, (*k, 3, 64, 64), and the sprite white on it.
     """
 
     @staticmethod
@@ -47,22 +45,55 @@ class Paint(Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, back, kind = inputs
-        index, back = (
-            value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-            for value, dim in zip((index, back), in_dims[1:3], strict=True)
-        )
+        index, back = _stacked((index, back), in_dims[1:3], info.batch_size)
         painted: Tensor = Paint.apply(table, index, back, kind)  # type: ignore[no-untyped-call]
         return painted, 0
 
+
+@kernel
+def _negative(
+    TABLE: tl.tensor, INDEX: tl.tensor, PICTURE: tl.tensor, PLACE: tl.tensor, COLOUR: tl.tensor, OUT: tl.tensor,
+    height: tl.tensor, width: tl.tensor, size: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    image = tl.program_id(0).to(tl.int64)
+    row = TABLE + tl.load(INDEX + image) * (size // 8)
+    corner = PICTURE + tl.load(PLACE + 2 * image) * width + tl.load(PLACE + 2 * image + 1)
+    for start in range(0, size, BLOCK):
+        r = start + tl.arange(0, BLOCK)
+        bit = (tl.load(row + r // 8) >> (r % 8).to(tl.uint8)) & 1
+        for c in tl.static_range(3):
+            crop = tl.load(corner + c * height * width + r // 64 * width + r % 64)
+            level = ((crop >> 1) + (tl.load(COLOUR + image * 3 + c) >> 1)) ^ (bit * 255)
+            tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
+
+
+class Negative(Constant):
+    """Sprites as bits, indices (*k), a picture (3, h, w), corners (*k, 2) and colours (*k, 3) to (*k, 3, 64, 64).
+
+    A sprite inverts what is behind it, (crop + colour) / 2 with the crop from its corner of the picture.
+    """
+
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return None, None, None, None
+    def forward(table: Tensor, index: Tensor, picture: Tensor, place: Tensor, colour: Tensor) -> Tensor:
+        out = torch.empty(*index.shape, 3, 64, 64, device=index.device)
+        each = (index.contiguous(), picture.contiguous(), place.contiguous(), colour.contiguous(), out)
+        _negative[(index.numel(),)](table, *each, *picture.shape[1:], 4096, 1024, num_warps=4)
+        return out
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        table, index, picture, place, colour = inputs
+        index, place, colour = _stacked((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
+        painted: Tensor = Negative.apply(table, index, picture, place, colour)  # type: ignore[no-untyped-call]
+        return painted, 0
+
+
+def _stacked(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
+    """Tensors with the mapped axis first, repeated where they have none."""
+    pairs = zip(values, dims, strict=True)
+    return tuple(v.expand(count, *v.shape) if dim is None else v.movedim(dim, 0) for v, dim in pairs)
 
 
 @kernel
@@ -97,7 +128,7 @@ def _blend(
             tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
 
 
-class Blend(Function):
+class Blend(Constant):
     """Layers (g, l, h, w), indices (*k) and the colours of hues (hues, 3), int16, to images (*k, 3, h, w)."""
 
     @staticmethod
@@ -109,15 +140,7 @@ class Blend(Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, colours = inputs
         blended: Tensor = Blend.apply(table, index.movedim(in_dims[1], 0), colours)  # type: ignore[no-untyped-call]
         return blended, 0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        return None, None, None

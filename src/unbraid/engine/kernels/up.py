@@ -18,6 +18,32 @@ OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what becomes of the numbers at the imag
 
 
 @kernel
+def pixels_at(
+    G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, h: tl.constexpr, M: tl.constexpr,
+    PLAIN: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The small pixels (i, j) and (i, j - 1); those outside the image are zero, in blocked ones by their border."""
+    o = tl.arange(0, M)
+    here = live & (i < h) & (j < h) if PLAIN else live
+    left = live & (i < h) & (j > 0) if PLAIN else live
+    c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=here[:, None], other=0.0)
+    c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=left[:, None], other=0.0)
+    return c0, c1
+
+
+@kernel
+def weights_of(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> tl.tensor:
+    """The (M, columns) matrices of (dy, dx) = 00, 01, 10, 11; columns beyond 4C are zero."""
+    at = W + c[:, None] * M + tl.arange(0, M)[None, :]
+    real = (c < 4 * C)[:, None]
+    w00 = tl.trans(tl.load(at, mask=real, other=0.0))
+    w01 = tl.trans(tl.load(at + 4 * C * M, mask=real, other=0.0))
+    w10 = tl.trans(tl.load(at + 8 * C * M, mask=real, other=0.0))
+    w11 = tl.trans(tl.load(at + 12 * C * M, mask=real, other=0.0))
+    return w00, w01, w10, w11
+
+
+@kernel
 def _up(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
@@ -30,14 +56,9 @@ def _up(
     b = r // g
     j = r % g
     live = r < B * g
-    o = tl.arange(0, M)
     c = tl.program_id(2) * BN + tl.arange(0, BN)
     G += n * B * span
-    w = W + n * P + c[:, None] * M + o[None, :]
-    w00 = tl.trans(tl.load(w))
-    w01 = tl.trans(tl.load(w + 4 * C * M))
-    w10 = tl.trans(tl.load(w + 8 * C * M))
-    w11 = tl.trans(tl.load(w + 12 * C * M))
+    w00, w01, w10, w11 = weights_of(W + n * P, c, C, M)
     p0 = tl.zeros((BM, M), G.dtype.element_ty)
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
     row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
@@ -47,22 +68,14 @@ def _up(
     bias = tl.load(BIAS + n * P + c % C).to(tl.float32)
     total = tl.zeros((BN,), tl.float32)
     for i in tl.range(0, g, num_stages=ST):
-        l0 = live
-        l1 = live
-        if PLAIN:
-            l0 = live & (i < h) & (j < h)
-            l1 = live & (i < h) & (j > 0)
         y2 = 2 * i + py
         ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
         to = row + i * (g * 4 * C)
         if BACK:  # asked for before the products, it is there after them
             ok = ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0)
-        c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=l0[:, None], other=0.0)
-        c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=l1[:, None], other=0.0)
-        acc = tl.dot(p0, w10)
-        acc = tl.dot(p1, w11, acc)
-        acc = tl.dot(c0, w00, acc)
-        acc = tl.dot(c1, w01, acc)
+        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        acc = tl.dot(p1, w11, tl.dot(p0, w10))
+        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
         p0 = c0
         p1 = c1
         if BACK:
@@ -119,42 +132,28 @@ def _to_image(
     b = r // g
     j = r % g
     live = r < B * g
-    o = tl.arange(0, M)
     cp = tl.arange(0, NP)
     c = tl.arange(0, 4 * C)
     G += n * B * span
-    w = W + n * P + cp[:, None] * M + o[None, :]
-    wm = (cp < 4 * C)[:, None]
-    w00 = tl.trans(tl.load(w, mask=wm, other=0.0))
-    w01 = tl.trans(tl.load(w + 4 * C * M, mask=wm, other=0.0))
-    w10 = tl.trans(tl.load(w + 8 * C * M, mask=wm, other=0.0))
-    w11 = tl.trans(tl.load(w + 12 * C * M, mask=wm, other=0.0))
+    w00, w01, w10, w11 = weights_of(W + n * P, cp, C, M)
     p0 = tl.zeros((BM, M), G.dtype.element_ty)
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
     py = c // (2 * C)
     x2 = 2 * j[:, None] + (c // C % 2)[None, :]
     inside = live[:, None] & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
-    pixels = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
+    place = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
     row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
     total = tl.zeros((BM, 4 * C), tl.float32)
     slopes = tl.zeros((BM, 4 * C), tl.float32)
     for i in tl.range(0, g, num_stages=ST):
         y2 = 2 * i + py
         ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
-        at = T + pixels + ((y2 - 1) * side)[None, :]
+        at = T + place + ((y2 - 1) * side)[None, :]
         if KIND != 0:
             target = tl.load(at, mask=ok, other=0.0)
-        l0 = live
-        l1 = live
-        if PLAIN:
-            l0 = live & (i < h) & (j < h)
-            l1 = live & (i < h) & (j > 0)
-        c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=l0[:, None], other=0.0)
-        c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=l1[:, None], other=0.0)
-        acc = tl.dot(p0, w10)
-        acc = tl.dot(p1, w11, acc)
-        acc = tl.dot(c0, w00, acc)
-        acc = tl.dot(c1, w01, acc)
+        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        acc = tl.dot(p1, w11, tl.dot(p0, w10))
+        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
         p0 = c0
         p1 = c1
         if NP > 4 * C:  # drop the padding columns, which are zero
