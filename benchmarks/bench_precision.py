@@ -21,13 +21,13 @@ from machine import describe
 from unbraid.metrics import TRAITS
 from unbraid.metrics.protocol import Protocol
 
-HEADLINES = {name: TRAITS[name].headline for name in ("mig", "sap", "modularity", "factor_vae", "unsupervised")}
+METRICS = ("mig", "sap", "modularity", "factor_vae", "unsupervised")
 
 
-def values(runs: list[ub.Run], quiet: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+def values(runs: list[ub.Run], metrics: list[str], quiet: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
     """Every headline score and the last logged terms, one number a run."""
-    rows = ub.score(runs, list(HEADLINES), codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
-    found = {name: np.array([row[f"{name}.{key}"] for row in rows]) for name, key in HEADLINES.items()}
+    rows = ub.score(runs, metrics, codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
+    found = {name: np.array([row[f"{name}.{TRAITS[name].headline}"] for row in rows]) for name in metrics}
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 
 
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--metrics", nargs="*", default=list(METRICS))
     parser.add_argument("--against", nargs="*", default=["bf16"], choices=("bf16", "tf32"), help="compared with fp32")
     parser.add_argument("--out", type=Path, help="results file [results/bench_precision_DATA.json]")
     options = parser.parse_args()
@@ -62,7 +63,8 @@ def main() -> None:
             learning_rate=options.learning_rate, device=options.device,
         )  # fmt: skip
         rates[precision] = options.seeds * options.steps / (time.perf_counter() - begun)
-        scores[precision] = values(runs, quiet=False)
+        print(f"{precision}: {rates[precision]:,.0f} model-steps/s", flush=True)
+        scores[precision] = values(runs, options.metrics, quiet=False)
     print(f"{options.method} on {options.data}, {options.seeds} seeds, {options.steps} steps, {options.device}")
     table: dict[str, Any] = {}
     for other in options.against:
