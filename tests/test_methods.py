@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from families import FAMILY
 from oracles import methods as oracle
 from training import flat
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.engine.stack import Stack
-from unbraid.methods import DIPVAEI, DIPVAEII, METHODS, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, Method
+from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
 from unbraid.methods.base import Batch
 from unbraid.methods.beta_tcvae import stratified, total_correlation, weighted
 from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
@@ -125,30 +126,19 @@ def test_every_parameter_learns(name: str, toy: FactorData) -> None:
         assert g.abs().sum() > 0, parameter
 
 
-# Regularised so gently that reconstruction must win: with unit-variance pixels a beta of 4 rightly collapses the code.
-GENTLE: dict[str, Method] = {
-    "vae": VAE(),
-    "beta_vae": BetaVAE(beta=0.1),
-    "annealed_vae": AnnealedVAE(gamma=0.1),
-    "factor_vae": FactorVAE(gamma=1.0),
-    "beta_tcvae": BetaTCVAE(beta=1.5),
-    "dip_vae_i": DIPVAEI(lambda_od=0.1),
-    "dip_vae_ii": DIPVAEII(lambda_od=0.1),
-}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_falls(name: str, toy: FactorData) -> None:
-    s = stack([GENTLE[name]], toy, [0], [3e-3])
+    known = FAMILY[name]
+    s = stack([known.gentle], toy, [0], [3e-3])
     for _ in range(10):
         s.advance()
-    before = s.means()[0]["rec"]
+    before = s.means()[0][known.falls]
     for _ in range(150):
         s.advance()
     s.means()
     for _ in range(10):
         s.advance()
-    assert s.means()[0]["rec"] < 0.8 * before
+    assert s.means()[0][known.falls] < 0.8 * before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,23 +179,11 @@ def test_docstring_has_equation_and_reference(name: str) -> None:
     assert all("help" in field.metadata for field in dataclasses.fields(METHODS[name]))
 
 
-# Where each method reduces to something known.
-LIMITS: dict[str, list[tuple[Method, Method]]] = {
-    "vae": [(VAE(), BetaVAE(beta=1.0))],
-    "beta_vae": [(BetaVAE(beta=1.0), VAE())],
-    "annealed_vae": [(AnnealedVAE(gamma=3.0, c_max=0.0), BetaVAE(beta=3.0))],
-    "factor_vae": [(FactorVAE(gamma=0.0), VAE())],
-    "beta_tcvae": [(BetaTCVAE(beta=1.0), VAE()), (BetaTCVAE(beta=1.0, estimator="stratified"), VAE())],
-    "dip_vae_i": [(DIPVAEI(lambda_od=0.0), VAE())],
-    "dip_vae_ii": [(DIPVAEII(lambda_od=0.0), VAE())],
-}
+def test_families_cover_the_registry() -> None:
+    assert set(FAMILY) == set(METHODS)
 
 
-def test_limits_cover_the_registry() -> None:
-    assert set(LIMITS) == set(GENTLE) == set(METHODS)
-
-
-@pytest.mark.parametrize(("method", "limit"), [pair for pairs in LIMITS.values() for pair in pairs], ids=str)
+@pytest.mark.parametrize(("method", "limit"), [pair for known in FAMILY.values() for pair in known.limits], ids=str)
 def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
     """Same loss (but for a critic's own) and same update of encoder and decoder."""
     a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])

@@ -15,6 +15,7 @@ from unbraid.dists import Gaussian
 from unbraid.errors import Refusal
 from unbraid.nets.build import build_net, name_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.noise import Noise
 from unbraid.spec import RunSpec
 from unbraid.store import Log, RunDir, find_runs
 
@@ -58,9 +59,15 @@ class Run:
         parts = [self.net.encode(part) for part in scaled.split(CHUNK)]
         return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))
 
-    def encode(self, x: Any) -> Tensor:
-        """The codes of examples, (n, d): posterior means, as the field's metrics take them."""
-        return self.posterior(x).mean
+    @torch.no_grad()
+    def encode(self, x: Any, kind: str | None = None) -> Tensor:
+        """The codes of examples, (n, d): posterior means, or whatever the method's metrics take by default.
+
+        `kind` is another of the method's `code_kinds`.
+        """
+        method = self.spec.method
+        zero = torch.tensor(0, device=self.device)
+        return method.code(self.net, self.posterior(x), kind or method.code_kinds[0], Noise.of(zero, zero))
 
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:

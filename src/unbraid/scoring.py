@@ -25,7 +25,6 @@ from unbraid.run import Run
 from unbraid.store import RunDir
 from unbraid.training import load_data
 
-CODES = ("mean", "sampled")
 WORTH = 4.0  # seconds of work left for which other processes are started
 AHEAD = 8  # encoded runs a process that wait in memory: 5 MB each for 65,536 rows of 10 codes, twice
 
@@ -35,14 +34,15 @@ def score(
     metrics: Iterable[str] | None = None,
     *,
     data: str | FactorData | None = None,
-    codes: Iterable[str] = CODES,
+    codes: Iterable[str] | None = None,
     protocol: Protocol = Protocol(),
     jobs: int | None = None,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
     """One flat row a run: its settings and every score.
 
-    Scores are called ``metric.key`` for codes that are posterior means and ``metric.key.sampled`` for samples.
+    Scores are called ``metric.key`` for the codes a method has first, posterior means with most, and
+    ``metric.key.sampled`` and the like for others (`Method.code_kinds`); `codes` names some of them.
     Scores of runs that live in a folder are kept in its `scores.jsonl` with their estimator, sample sizes, seed and
     library versions, and read from there the next time; ``row["protocol"]`` is a stamp that agrees between rows whose
     scores were made alike. Metrics that refuse the data are an error if they were named, and left out if not.
@@ -55,16 +55,19 @@ def score(
     True
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
-    names, kinds = chosen(metrics), list(codes)
-    for kind in kinds:
-        if kind not in CODES:
-            raise ValueError(f"Codes must be among {', '.join(CODES)}. Got {kind!r} instead.")
+    names = chosen(metrics)
+    kinds = {run.id: _kinds(run, codes) for run in wanted}
     sources = load_sources(wanted, data, quiet)
     if metrics is None and not any(source.names for source in sources.values()):
         names = [name for name in names if "factors" not in inspect.signature(METRICS[name]).parameters]
     tables = {key: Table.of(sources[key[0]].to(key[1]), protocol) for key in {(r.spec.data, r.device) for r in wanted}}
     scorers = [Scorer(run, tables[run.spec.data, run.device], protocol) for run in wanted]
-    work = [Task(scorer, kind, left) for scorer in scorers for kind in kinds if (left := scorer.left(names, kind))]
+    work = [
+        Task(scorer, kind, left)
+        for scorer in scorers
+        for kind in kinds[scorer.run.id]
+        if (left := scorer.left(names, kind))
+    ]
     Together([scorer for scorer in scorers if scorer.waiting])
     refused: dict[str, str] = {}
     with progress("scoring", sum(len(task.names) for task in work)) as report:
@@ -76,7 +79,17 @@ def score(
             refused |= outcome.refused
     for name, reason in refused.items():
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
-    return [{**describe(scorer.run), **scorer.flat(names, kinds)} for scorer in scorers]
+    return [{**describe(scorer.run), **scorer.flat(names, kinds[scorer.run.id])} for scorer in scorers]
+
+
+def _kinds(run: Run, codes: Iterable[str] | None) -> list[str]:
+    """The kinds of codes of a run that are wanted, all by default."""
+    known = run.spec.method.code_kinds
+    kinds = list(known if codes is None else codes)
+    for kind in kinds:
+        if kind not in known:
+            raise ValueError(f"Codes of {run.label} must be among {', '.join(known)}. Got {kind!r} instead.")
+    return kinds
 
 
 class Meter:
@@ -242,7 +255,7 @@ class Scorer:
         """The stamp of the protocol and all scores under flat names."""
         flat: dict[str, Any] = {"protocol": stamp(self.key(name, "") for name in names)}
         for kind, name in ((kind, name) for kind in kinds for name in names):
-            suffix = "" if kind == "mean" else f".{kind}"
+            suffix = "" if kind == self.run.spec.method.code_kinds[0] else f".{kind}"
             flat |= {f"{name}.{key}{suffix}": value for key, value in (self.kept(name, kind) or {}).items()}
         return flat
 
@@ -251,7 +264,9 @@ class Scorer:
         if not self.tables:
             q = self.together.posterior(self, tell)
             zero = torch.tensor(0, device=q.mean.device)
-            tables = {"mean": q.mean, "sampled": q.sample(Noise.of(zero + self.protocol.seed, zero))}
+            method, seed = self.run.spec.method, zero + self.protocol.seed
             factors = self.data.factors(self.index).cpu().numpy()
-            self.tables = {k: self.protocol.rows(v.cpu().numpy(), factors) for k, v in tables.items()}
+            for name in method.code_kinds:
+                code = method.code(self.run.net, q, name, Noise.of(seed, zero))
+                self.tables[name] = self.protocol.rows(code.cpu().numpy(), factors)
         return self.tables[kind]

@@ -129,6 +129,7 @@ def train_specs(
     """Train specs on one dataset in as few stacks as they allow; runs already trained are only loaded."""
     unique = {spec.id: spec for spec in specs}
     for spec in {spec.stack_key(): spec for spec in specs}.values():
+        spec.method.check(data, spec.batch, spec.latents)
         check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
     with ExitStack() as held:
         if out is not None:

@@ -25,28 +25,22 @@ FRAMES = 24  # of the animation
 
 @dataclass(frozen=True)
 class Sweep:
-    """Decoded images (latent, position, c, h, w) with the latents' numbers and KL, most informative first."""
+    """Decoded images (row, position, c, h, w) with the rows' names, and the example they start from."""
 
     images: Tensor
-    latents: list[int]
-    kl: list[float]
+    labels: list[str]
     original: Tensor
     reconstruction: Tensor
 
 
 @torch.no_grad()
 def sweep(run: Run, data: FactorData, example: int, positions: Tensor) -> Sweep:
-    """Decode one example's code with each latent in turn at each position, in units of the prior's deviation."""
+    """Decode what the method walks through from one example (`Method.walk`): by default each latent in turn."""
     spread = torch.linspace(0, len(data) - 1, min(EXAMPLES, len(data)), device=data.device).long()
-    kl = encode_table(run, data, spread).kl().mean(0)
-    order = kl.argsort(descending=True).tolist()
     x = data.batch(torch.tensor([example], device=data.device))
-    code = run.net.encode(x).mean[0]
-    codes = code.repeat(len(order), len(positions), 1)
-    for row, latent in enumerate(order):
-        codes[row, :, latent] = positions.to(codes.device)
-    images = run.decode(codes.flatten(0, 1)).unflatten(0, codes.shape[:2])
-    return Sweep(images.cpu(), order, kl[order].tolist(), x[0].cpu(), run.decode(code[None])[0].cpu())
+    walk = run.spec.method.walk(run.net, run.net.encode(x), encode_table(run, data, spread), positions)
+    images = run.decode(walk.z.flatten(0, 1)).unflatten(0, walk.z.shape[:2])
+    return Sweep(images.cpu(), walk.labels, x[0].cpu(), run.decode(walk.start)[0].cpu())
 
 
 def pixels(image: Tensor) -> Image.Image:
@@ -108,21 +102,17 @@ def traverse(
     return png, gif
 
 
-def _label(sweep: Sweep, row: int) -> str:
-    return f"latent {sweep.latents[row]}\n{sweep.kl[row]:.2f} nats"
-
-
 def _still(found: Sweep, scale: int) -> Image.Image:
-    rows = [(_label(found, i), list(found.images[i])) for i in range(len(found.latents))]
+    rows = [(label, list(images)) for label, images in zip(found.labels, found.images, strict=True)]
     return page([("example,\ndecoded", [found.original, found.reconstruction]), *rows], scale)
 
 
 def _frames(found: Sweep, scale: int) -> list[Image.Image]:
     """One picture a position, the latents side by side in rows of five."""
-    frames = []
+    frames, names = [], [label.split("\n")[0].removeprefix("latent ") for label in found.labels]
     for j in range(found.images.shape[1]):
-        tiles = [(f"latents\n{', '.join(map(str, found.latents[i : i + 5]))}", list(found.images[i : i + 5, j]))
-                 for i in range(0, len(found.latents), 5)]  # fmt: skip
+        tiles = [(f"latents\n{', '.join(names[i : i + 5])}", list(found.images[i : i + 5, j]))
+                 for i in range(0, len(names), 5)]  # fmt: skip
         frames.append(page(tiles, scale))
     return frames
 

@@ -26,6 +26,20 @@ class Pairs(NamedTuple):
     changed: Bool[Tensor, "n k"]
 
 
+class Drawn(NamedTuple):
+    """The examples of a step, (b,), and for pairs which factors were let go between them, (b / 2, k).
+
+    Of pairs the first half are the first examples and the second half their partners.
+    """
+
+    examples: Int[Tensor, " b"]
+    changed: Bool[Tensor, "n k"] | None = None
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Drawn:
+        return cls(pairs.examples.T.flatten(), pairs.changed)
+
+
 def single(data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
     """Independent examples, uniform over the factor grid, as in the large study: no epochs, no held-out part."""
     return data.draw(noise, n)
@@ -130,7 +144,6 @@ def joint(sizes: tuple[int, int], spread: int | float, device: torch.device) -> 
     return weights / weights.sum()
 
 
-SAMPLERS: dict[str, Callable[[FactorData, Noise, int], Tensor]] = {"single": single}
 PAIRS: dict[str, Callable[..., Pairs]] = {
     "pairs": pairs,
     "uniform": uniform_transitions,

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from unbraid.data.base import FactorData
-from unbraid.data.sampling import SAMPLERS
 from unbraid.engine.adam import adam_step
 from unbraid.engine.capture import Captured, kernels_on
 from unbraid.engine.precision import multiplying
@@ -137,8 +136,9 @@ class Stack:
     ) -> tuple[Tensor, Tensor]:
         """The loss of one run at one step, and (loss, *terms) to log."""
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
-        index = SAMPLERS[method.draws](self.data, Noise.of(seed, step, DATA), spec.batch)
-        batch = Batch(self.data.batch(index, Noise.of(seed, step, EXAMPLES)), len(self.data))
+        drawn = method.draw(self.data, Noise.of(seed, step, DATA), spec.batch)
+        x = self.data.batch(drawn.examples, Noise.of(seed, step, EXAMPLES))
+        batch = Batch(x, len(self.data), drawn.changed)
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         loss, logs = functional_call(
             self.trainees[member], state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(torch.float32))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from unbraid.data.base import FactorData
+from unbraid.data.sampling import Drawn
+from unbraid.dists import Gaussian
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -26,10 +29,23 @@ def setting(default: Any, help: str, *, low: int | float = -math.inf, high: int 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of one step: `x` is (b, ...); `population` is the number of distinct examples they are drawn from."""
+    """Examples of one step: `x` is (b, ...); `population` is the number of distinct examples they are drawn from.
+
+    Of pairs the first half of `x` are the first examples, the second half their partners, and `changed` (b / 2, k) says
+    which factors were let go between them; only methods that are told so may look at it.
+    """
 
     x: Tensor
     population: int
+    changed: Tensor | None = None
+
+
+class Walk(NamedTuple):
+    """Latents of a traversal (rows, positions, d), the example's own (1, d), and labels of the rows, a line or two."""
+
+    z: Tensor
+    start: Tensor
+    labels: list[str]
 
 
 @dataclass(frozen=True)
@@ -75,10 +91,33 @@ class Method:
     typed in unchanged.
     """
 
-    draws: ClassVar[str] = "single"  # how examples are drawn: a key of unbraid.data.sampling.SAMPLERS
+    code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")  # what metrics may see; the first is the default
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self)
+
+    def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
+        """The examples of one step: independent ones, unless a method needs pairs."""
+        return Drawn(data.draw(noise, batch))
+
+    def check(self, data: FactorData, batch: int, latents: int) -> None:
+        """Refuse data and settings that the method cannot work with, before anything is trained."""
+
+    def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
+        """What metrics see of examples with posteriors q, (n, any): posterior means, or samples."""
+        return q.mean if kind == "mean" else q.sample(noise)
+
+    def walk(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Walk:
+        """Latents to decode for a traversal from one example with posterior q, in a row a direction.
+
+        By default each latent in turn takes the positions, those that tell the population's examples apart best first.
+        """
+        kl = population.kl().mean(0)
+        order = kl.argsort(descending=True).tolist()
+        z = q.mean.repeat(len(order), len(positions), 1)
+        for row, latent in enumerate(order):
+            z[row, :, latent] = positions.to(z.device)
+        return Walk(z, q.mean, [f"latent {i}\n{float(kl[i]):.2f} nats" for i in order])
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         """Add what the method trains besides an encoder and a decoder."""

@@ -76,6 +76,8 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
                 f"The encoder must give 2 x {latents} numbers an example (means, then log variances). "
                 f"Got shape {tuple(code.shape)} for a batch of 2 instead."
             )
+        if probe.decoder is None:
+            return
         output = probe.decoder(code[:, :latents])
     if output.shape != (2, *shape):
         raise ValueError(

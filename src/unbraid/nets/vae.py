@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.dists import LIKELIHOODS, Gaussian
+from unbraid.errors import Refusal
 
 Pair = tuple[nn.Module, nn.Module]
 PairBuilder = Callable[[tuple[int, ...], int], Pair]
@@ -22,7 +23,12 @@ class Likely(Protocol):
 
 
 class VAENet(nn.Module):
-    """A pair of ordinary modules: `encoder(x) -> (b, 2d)` mean and log variance, `decoder(z) -> x`'s shape."""
+    """A pair of ordinary modules: `encoder(x) -> (b, 2d)` mean and log variance, `decoder(z) -> x`'s shape.
+
+    A method that needs no decoder sets it to None.
+    """
+
+    decoder: nn.Module | None
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, likelihood: str = "bernoulli") -> None:
         super().__init__()
@@ -36,10 +42,15 @@ class VAENet(nn.Module):
 
     def decode(self, z: Float[Tensor, "b d"]) -> Tensor:
         """The mean of p(x|z): probabilities for Bernoulli pixels."""
-        return self.likelihood.mean(self.decoder(z))
+        return self.likelihood.mean(self._decoder()(z))
 
     def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
         """-log p(x|z), summed over the pixels of each example."""
         if isinstance(self.decoder, Likely):
             return self.decoder.nll(x, z)
-        return self.likelihood.nll(x, self.decoder(z))
+        return self.likelihood.nll(x, self._decoder()(z))
+
+    def _decoder(self) -> nn.Module:
+        if self.decoder is None:
+            raise Refusal("This method trains an encoder only: there is no decoder to make examples from codes with.")
+        return self.decoder
