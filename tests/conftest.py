@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -42,3 +43,30 @@ def toy() -> FactorData:
 def _own_generator() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)  # as OMP_NUM_THREADS says; compiled metrics in the same process may have raised it
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Memory that a kernel's launcher asks for holds NaN and lies between guards."""
+    from guarded import guarded, hurried
+
+    with hurried(), guarded():
+        yield
+
+
+@pytest.fixture
+def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that spare the interpreter most of its time."""
+    from fused_stacks import enlarge_tiles
+
+    enlarge_tiles(monkeypatch)
+
+
+@pytest.fixture
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which tiles float32 takes, in tests that `layers.tiled` parametrises."""
+    from unbraid.engine.kernels import tuned
+
+    if request.param == "bfloat16":
+        monkeypatch.setattr(tuned, "WHOLE", tuned.HALF)
+    return str(request.param)

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 
 from torch import Tensor
 
-from test_kernels import conv, in_blocks, laid, near, randn, spread, taps, transposed, weights_of
+from layers import conv, in_blocks, laid, near, randn, spread, taps, transposed, weights_of
 from unbraid.engine.kernels.down import down
 from unbraid.engine.kernels.two import two, two_back, two_weight
 from unbraid.engine.kernels.up import BERNOULLI, image_nll, up
