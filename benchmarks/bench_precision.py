@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
     parser.add_argument("--metrics", nargs="*", default=list(METRICS))
     parser.add_argument("--against", nargs="*", default=["bf16"], choices=("bf16", "tf32"), help="compared with fp32")
     parser.add_argument("--out", type=Path, help="results file [results/bench_precision_DATA.json]")
@@ -61,6 +62,7 @@ def main() -> None:
         runs = ub.train(
             method, options.data, seeds=range(options.seeds), steps=options.steps, precision=precision,
             learning_rate=options.learning_rate, device=options.device,
+            out=None if options.keep is None else options.keep / precision,
         )  # fmt: skip
         rates[precision] = options.seeds * options.steps / (time.perf_counter() - begun)
         print(f"{precision}: {rates[precision]:,.0f} model-steps/s", flush=True)
@@ -74,7 +76,7 @@ def main() -> None:
                   f"{row[f'{other} sd']:.3f}   t {row['t']:+.2f}   p {row['p']:.2f} "
                   f"(distributions {row['p of distributions']:.2f})")  # fmt: skip
     path = options.out or Path(__file__).parent / "results" / f"bench_precision_{options.data}.json"
-    settings = {key: str(value) for key, value in vars(options).items() if key != "out"}
+    settings = {key: str(value) for key, value in vars(options).items() if key not in ("out", "keep")}
     content = {**describe(), "threads": torch.get_num_threads(), "settings": settings, "scores": table}
     each = {precision: {name: found.tolist() for name, found in rows.items()} for precision, rows in scores.items()}
     content |= {"values": each, "model_steps_per_second": rates}
