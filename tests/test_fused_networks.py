@@ -19,12 +19,17 @@ from unbraid.spec import RunSpec
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 from fused_stacks import (
+    ALL,
     SmallFactorVAE,
     both,
+    deep,
     hidden,
     images,
+    narrow,
     same_gradients,
     same_steps,
+    shared,
+    single,
     stack,
     tiny,
 )
@@ -245,3 +250,19 @@ def test_rates_of_a_methods_own_making_are_kept_apart() -> None:
         for name, value in s.layout.unflatten(s.storage.restore(s.rows)[0]).items():
             pace = float((value - before[name]).abs().max())
             assert pace == pytest.approx(3e-3 if name.endswith("bias") else 1e-3, rel=1e-2), (fused, name)
+
+
+# Networks of these layers
+
+
+def test_networks_with_one_activation_module_for_all() -> None:
+    """Fused or not, they compute what they say."""
+    same_gradients(*both(shared, [VAE()] * 2))
+
+
+@pytest.mark.parametrize("builder", [single, narrow, deep], ids=["single", "narrow", "deep"])
+def test_own_networks_of_these_layers_are_fused(builder: PairBuilder) -> None:
+    """Any number of layers, 32 or 64 wide, not the presets alone."""
+    plain, fused = both(builder, [VAE()] * 2, images(3))
+    assert fused.storage.copied == ALL
+    same_gradients(plain, fused)

@@ -48,4 +48,4 @@ def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 def flat(grads: dict[str, Tensor]) -> Tensor:
     """Gradients of all runs as rows."""
-    return torch.cat([grad.flatten(1) for grad in grads.values()], 1)
+    return torch.cat([grad.reshape(len(grad), -1) for grad in grads.values()], 1)

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from unbraid.data.base import FactorData
+from unbraid.dists import Gaussian
 from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal, unknown
 from unbraid.metrics.udr import udr
+from unbraid.noise import Noise
 from unbraid.progress import progress
 from unbraid.run import Run
 from unbraid.scoring import describe, load_sources
@@ -33,7 +35,8 @@ def rank(
 
     A run is compared with the runs that differ from it in the seed only (`within` "settings", as in the paper) or with
     all runs of its dataset ("data"); by default the former where every run has such a partner. Latents whose mean KL
-    from the prior is at most .01 nats do not count, and ``informative`` says how many do.
+    from the prior is at most .01 nats do not count, and ``informative`` says how many do; with methods that cannot tell
+    (`Method.information`) all do.
 
     Reference: Duan et al. (2020), arXiv:1905.12614.
     """
@@ -57,13 +60,21 @@ def rank(
             for run, q in zip(group, encode_tables(asked), strict=True):
                 if not quiet:
                     report(len(rows) + len(codes), f"encoded with {run.label}")
-                codes.append(q.mean.cpu().numpy())
-                kl.append(q.kl().mean(0).cpu().numpy())
+                codes.append(default_code(run, q).cpu().numpy())
+                nats = run.spec.method.information(q)
+                kl.append(np.ones(codes[-1].shape[1]) if nats is None else nats.cpu().numpy())
             scores = udr(codes, kl, method="lasso" if method == "lasso" else "spearman").model_scores
             live = [int((row > 0.01).sum()) for row in kl]
             found = zip(group, scores.tolist(), live, strict=True)
             rows += [{**describe(run), "udr": value, "informative": count} for run, value, count in found]
     return sorted(rows, key=lambda row: -row["udr"])
+
+
+def default_code(run: Run, q: Gaussian) -> torch.Tensor:
+    """What metrics see of a run by default."""
+    method, zero = run.spec.method, torch.tensor(0, device=q.mean.device)
+    with torch.no_grad():
+        return method.code(run.net, q, method.code_kinds[0], Noise.of(zero, zero))
 
 
 def _drawn(data: FactorData, examples: int, seed: int) -> tuple[FactorData, torch.Tensor]:

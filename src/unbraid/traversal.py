@@ -78,6 +78,11 @@ def traverse(
     Rows are sorted by how many nats the latent carries; positions run from -span to span. The first row shows the
     example and its reconstruction.
     """
+    if run.net.decoder is None:
+        raise Refusal(
+            f"A traversal needs a decoder; {run.label} trained an encoder only. Look at its codes instead: score them "
+            "(unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
+        )
     source = load_data(data if data is not None else run.spec.data, run.device)
     if len(source.shape) != 3:
         raise Refusal(
@@ -109,7 +114,7 @@ def _still(found: Sweep, scale: int) -> Image.Image:
 
 def _frames(found: Sweep, scale: int) -> list[Image.Image]:
     """One picture a position, the latents side by side in rows of five."""
-    frames, names = [], [label.split("\n")[0].removeprefix("latent ") for label in found.labels]
+    frames, names = [], [label.split("\n")[0].rpartition(" ")[2] for label in found.labels]
     for j in range(found.images.shape[1]):
         tiles = [(f"latents\n{', '.join(names[i : i + 5])}", list(found.images[i : i + 5, j]))
                  for i in range(0, len(names), 5)]  # fmt: skip

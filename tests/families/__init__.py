@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from families.base import Known
+from families.contrast import KNOWN as CONTRAST
+from families.curved import KNOWN as CURVED
 from families.gaussian import KNOWN as GAUSSIAN
+from families.pairs import KNOWN as PAIRS
+from families.product import KNOWN as PRODUCT
 
-FAMILY: dict[str, Known] = {**GAUSSIAN}
+FAMILY: dict[str, Known] = {**GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED}

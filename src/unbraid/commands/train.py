@@ -123,4 +123,5 @@ def show(runs: Sequence[Run], out: Path) -> None:
         end = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
         rows.append([run.id, label, end, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
     print(table(["run", "settings", "state", "last log line"], rows))
-    print(f"\n{len(runs)} run(s) in {out}. Next: unbraid score {out}   or   unbraid traverse {out}")
+    drawn = any(run.net.decoder is not None for run in runs)
+    print(f"\n{len(runs)} run(s) in {out}. Next: unbraid score {out}" + f"   or   unbraid traverse {out}" * drawn)

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unbraid.cli import Parser, add_root
+from unbraid.errors import Refusal
+
+if TYPE_CHECKING:
+    from unbraid.run import Run
+
+
+def drawable(runs: Sequence[Run], folder: Path) -> list[Run]:
+    """The runs that can make examples from codes; what is left out is said, and refused if that is all of them."""
+    able = [run for run in runs if run.net.decoder is not None]
+    if runs and not able:
+        raise Refusal(
+            f"A traversal needs a decoder; all {len(runs)} trained run(s) in {folder} have an encoder only. "
+            f"Look at their codes instead: unbraid score {folder}"
+        )
+    if len(able) < len(runs):
+        print(f"unbraid: left out: {len(runs) - len(able)} run(s) without a decoder.", file=sys.stderr)
+    return able
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
     parser.add_argument("--example", type=int, help="index of the example to start from [the middle one]")
-    parser.add_argument("--span", type=float, default=2.0, help="from -SPAN to SPAN prior deviations [2]")
+    parser.add_argument("--span", type=float, default=2.0, help="from -SPAN to SPAN: deviations of the prior, radians on curved spaces [2]")
     parser.add_argument("--columns", type=int, default=9, help="pictures a latent [9]")
     parser.add_argument("--out", type=Path, help="folder for the pictures [each run's own]")
     add_root(parser)
@@ -21,7 +40,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     from unbraid.scoring import load_sources
     from unbraid.traversal import traverse
 
-    runs = load_runs(options.runs)
+    runs = drawable(load_runs(options.runs), options.runs)
     sources = load_sources(runs)
     with progress("drawing", len(runs)) as report:
         for i, run in enumerate(runs):

@@ -120,7 +120,9 @@ def walk(
     """
     kept = [_position(data, name) for name in (data.categorical if held is None else held)]
     sizes = data.grid[0]
-    free = (sizes > 1) & torch.tensor([j not in kept for j in range(len(data.sizes))], device=data.device)
+    free, place = sizes > 1, torch.arange(len(data.sizes), device=data.device)
+    for j in kept:
+        free = free & (place != j)
     factors, steps = _drawn(data, noise, n), []
     for _ in range(length):
         steps.append(data.place(factors))

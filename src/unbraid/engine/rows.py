@@ -43,7 +43,7 @@ class Layout:
         """Named views of all rows, each (r, *shape)."""
         parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
         named = zip(parts, self.shapes.items(), strict=True)
-        return {name: part.unflatten(1, shape) for part, (name, shape) in named}
+        return {name: part.unflatten(1, shape) if shape else part[:, 0] for part, (name, shape) in named}
 
     def spans(self) -> dict[str, slice]:
         """The stretch of the row that is each parameter's."""

@@ -193,7 +193,7 @@ class Stack:
     def _step_at_once(self) -> None:
         """A step that never waits for the device and keeps every tensor where it is, so that it can be captured."""
         values, grads = self._gradients(self.clock)
-        flat = {name: grad.flatten(1).contiguous() for name, grad in grads.items()}
+        flat = {name: grad.reshape(len(self), -1).contiguous() for name, grad in grads.items()}
         sums = torch.stack([grad.sum(1) for grad in flat.values()]).sum(0)
         self._judge(values, sums)
         self.clock.add_(1)

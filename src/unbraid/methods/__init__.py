@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, setting
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.pcl import PCL
+from unbraid.methods.pmp import PMP
+from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.vae import VAE
 
 METHODS: dict[str, type[Method]] = {
@@ -18,9 +23,15 @@ METHODS: dict[str, type[Method]] = {
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
     "dip_vae_ii": DIPVAEII,
+    "ada_gvae": AdaGVAE,
+    "ada_mlvae": AdaMLVAE,
+    "slow_vae": SlowVAE,
+    "pcl": PCL,
+    "pmp": PMP,
+    "diffusion_vae": DiffusionVAE,
 }
 
 __all__ = [
-    "DIPVAEI", "DIPVAEII", "METHODS", "VAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "FactorVAE",
-    "Hyper", "Loss", "Method", "setting",
+    "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch",
+    "BetaTCVAE", "BetaVAE", "DiffusionVAE", "FactorVAE", "Hyper", "Loss", "Method", "SlowVAE", "setting",
 ]  # fmt: skip

@@ -107,6 +107,10 @@ class Method:
         """What metrics see of examples with posteriors q, (n, any): posterior means, or samples."""
         return q.mean if kind == "mean" else q.sample(noise)
 
+    def information(self, q: Gaussian) -> Tensor | None:
+        """The nats that each column of the default code carries, (d,), or None where the method cannot tell."""
+        return q.kl().mean(0)
+
     def walk(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Walk:
         """Latents to decode for a traversal from one example with posterior q, in a row a direction.
 

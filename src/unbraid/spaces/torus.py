@@ -1,0 +1,107 @@
+"""Tori: flat ones, products of circles, and the ring in three dimensions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.spaces.base import Space, unit
+
+
+@dataclass(frozen=True)
+class FlatTorus(Space):
+    """The product of d = latents / 2 unit circles, each in a plane of its own; the first two latents are the first."""
+
+    name: ClassVar[str] = "flat_torus"
+
+    def check(self) -> None:
+        if self.latents < 2 or self.latents % 2:
+            raise ValueError(f"A flat torus needs two latents a circle, an even number. Got {self.latents} instead.")
+
+    @property
+    def dimension(self) -> int:
+        return self.latents // 2
+
+    @property
+    def log_volume(self) -> float:
+        return self.dimension * math.log(2 * math.pi)
+
+    @property
+    def curvatures(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        return unit(x.unflatten(-1, (-1, 2))).flatten(-2)
+
+    def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+        """The angle of each circle, in (-pi, pi]."""
+        return torch.atan2(z[..., 1::2], z[..., ::2])
+
+    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        own = self.angles(z).double()
+        turned = own + torch.eye(len(own), dtype=own.dtype, device=z.device)[:, None] * s.to(own)[:, None]
+        points = torch.stack([turned.cos(), turned.sin()], -1).flatten(-2)
+        return points.to(z), [f"circle {i}" for i in range(len(own))]
+
+
+@dataclass(frozen=True)
+class Torus(Space):
+    r"""The ring in :math:`R^3`: a tube of radius a = 0.6 around a circle of radius c = 3; it needs three latents.
+
+    With :math:`\theta` around the ring and :math:`\phi` around the tube the scalar curvature is
+    :math:`2 \cos\phi / (a (c + a \cos\phi))`, positive outside and negative inside, and the area is
+    :math:`4 \pi^2 c a`.
+    """
+
+    name: ClassVar[str] = "torus"
+    c: ClassVar[float] = 3.0
+    a: ClassVar[float] = 0.6
+
+    def check(self) -> None:
+        if self.latents != 3:
+            raise ValueError(f"The torus in three dimensions needs exactly 3 latents. Got {self.latents} instead.")
+
+    @property
+    def dimension(self) -> int:
+        return 2
+
+    @property
+    def log_volume(self) -> float:
+        return math.log(4 * math.pi**2 * self.c * self.a)
+
+    @property
+    def curvatures(self) -> tuple[float, float]:
+        return -2 / (self.a * (self.c - self.a)), 2 / (self.a * (self.c + self.a))
+
+    def _tube(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
+        """Unit vectors around the ring and around the tube."""
+        around = unit(x[..., :2])
+        reach = (x[..., :2] * around).sum(-1) - self.c
+        return around, unit(torch.stack([reach, x[..., 2]], -1))
+
+    def _join(self, around: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]) -> Float[Tensor, "*b n"]:
+        return torch.cat([(self.c + self.a * tube[..., :1]) * around, self.a * tube[..., 1:]], -1)
+
+    def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        return self._join(*self._tube(x))
+
+    def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
+        cosine = self._tube(z)[1][..., 0]
+        return 2 * cosine / (self.a * (self.c + self.a * cosine))
+
+    def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+        """Around the ring and around the tube, in (-pi, pi]."""
+        around, tube = self._tube(z)
+        return torch.stack([torch.atan2(around[..., 1], around[..., 0]), torch.atan2(tube[..., 1], tube[..., 0])], -1)
+
+    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        """Around the ring (a geodesic only on the outermost and innermost circles) and around the tube (always one)."""
+        own = self.angles(z).double()
+        turned = own + torch.eye(2, dtype=own.dtype, device=z.device)[:, None] * s.to(own)[:, None]
+        around, tube = torch.stack([turned.cos(), turned.sin()], -1).unbind(2)
+        return self._join(around, tube).to(z), ["around ring", "around tube"]
