@@ -30,7 +30,8 @@ def drawable(runs: Sequence[Run], folder: Path) -> list[Run]:
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
     parser.add_argument("--example", type=int, help="index of the example to start from [the middle one]")
-    parser.add_argument("--span", type=float, default=2.0, help="from -SPAN to SPAN: deviations of the prior, radians on curved spaces [2]")
+    span = "from -SPAN to SPAN: deviations of the prior, radians on curved spaces [2]"
+    parser.add_argument("--span", type=float, default=2.0, help=span)
     parser.add_argument("--columns", type=int, default=9, help="pictures a latent [9]")
     parser.add_argument("--out", type=Path, help="folder for the pictures [each run's own]")
     add_root(parser)
