@@ -132,13 +132,11 @@ def _to_image(
     b = r // g
     j = r % g
     live = r < B * g
-    cp = tl.arange(0, NP)
     c = tl.arange(0, 4 * C)
     G += n * B * span
-    w00, w01, w10, w11 = weights_of(W + n * P, cp, C, M)
+    w00, w01, w10, w11 = weights_of(W + n * P, tl.arange(0, NP), C, M)
     p0 = tl.zeros((BM, M), G.dtype.element_ty)
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
-    py = c // (2 * C)
     x2 = 2 * j[:, None] + (c // C % 2)[None, :]
     inside = live[:, None] & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
     place = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
@@ -146,7 +144,7 @@ def _to_image(
     total = tl.zeros((BM, 4 * C), tl.float32)
     slopes = tl.zeros((BM, 4 * C), tl.float32)
     for i in tl.range(0, g, num_stages=ST):
-        y2 = 2 * i + py
+        y2 = 2 * i + c // (2 * C)
         ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
         at = T + place + ((y2 - 1) * side)[None, :]
         if KIND != 0:
