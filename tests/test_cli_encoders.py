@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 from test_cli import Capture, refused, run
@@ -57,3 +58,13 @@ def test_mistakes_in_pairs_get_one_line(tmp_path: Path, capsys: Capture) -> None
     assert "even batch of at least 4" in refused(capsys, *command, "--batch", "9", "--quiet")
     assert "must be one of laplace, uniform, walk" in refused(capsys, *command, "--pairs", "steps", "--quiet")
     assert not (tmp_path / "r").exists()
+
+
+def test_warnings_are_one_line(tmp_path: Path, capsys: Capture) -> None:
+    """What a method warns of reaches users as a sentence, not as a place in our code."""
+    curved = ["--latents", "11", "--iteration-threshold", "9", "--data", "toy", "--steps", "1", "--quiet"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run("train", "diffusion_vae", "--out", tmp_path / "r", *curved) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("unbraid: warning: A capacity c_min of 0 nats is out of reach")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -128,10 +129,17 @@ def dispatch(arguments: Sequence[str]) -> None:
         COMMANDS[arguments[0]][0](arguments[1:])
 
 
+def _tell(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning in one line, without the place in the code that users cannot mend."""
+    print(f"unbraid: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 when all went well, 2 after a one-line error, 130 when stopped by hand."""
     try:
-        dispatch(sys.argv[1:] if arguments is None else arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            dispatch(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         print("unbraid: stopped. Give the same command again to go on from the last checkpoint.", file=sys.stderr)
         return 130
