@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
+from engine_laws import (
+    assert_divergence_stays_home,
+    assert_every_parameter_learns,
+    assert_resume_equals_uninterrupted,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    before_and_after,
+)
 from families.curved import KNOWN
-from training import Killed, assert_same, die_at, flat, quick
+from training import quick
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
-from unbraid.engine.stack import Stack
 from unbraid.methods import Method
 from unbraid.methods.base import Batch
 from unbraid.methods.diffusion_vae import DiffusionVAE
@@ -41,117 +48,47 @@ def named(method: Method) -> str:
 EVERY = pytest.mark.parametrize("method", METHODS, ids=named)
 
 
-def specs(methods: list[DiffusionVAE], data: FactorData, seeds: list[int], rates: list[float]) -> list[RunSpec]:
-    images = len(data.shape) == 3
-    net, likelihood = ("locatello", "bernoulli") if images else ("mlp", "gaussian")
-    return [
-        RunSpec(m, data.name, seed, 100, 16, rate, LATENTS[m.space], net, likelihood)
-        for m, seed, rate in zip(methods, seeds, rates, strict=True)
-    ]
-
-
-def stack(
-    methods: list[DiffusionVAE], data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False
-) -> Stack:
-    made = specs(methods, data, seeds, rates)
-    return Stack(made, data, name_net(made[0].net)[1], vmapped=vmapped)
-
-
 def varied(method: DiffusionVAE) -> list[DiffusionVAE]:
     return [dataclasses.replace(method, beta=b, c_min=c, c_max=c + 9) for b, c in ((1.0, 0.0), (2.5, 3.0), (10.0, 1.0))]
 
 
 @EVERY
 def test_stack_equals_solo(method: DiffusionVAE, toy: FactorData) -> None:
-    methods, seeds, rates = varied(method), [3, 1, 4], [1e-3, 3e-3, 1e-4]
-    together = stack(methods, toy, seeds, rates)
-    for _ in range(4):
-        together.advance()
-    for i in range(3):
-        alone = stack(methods[i : i + 1], toy, seeds[i : i + 1], rates[i : i + 1])
-        for _ in range(4):
-            alone.advance()
-        torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
+    assert_stack_equals_solo(varied(method), toy, latents=LATENTS[method.space])
 
 
 @EVERY
 def test_vmap_equals_turns(method: DiffusionVAE, toy: FactorData) -> None:
-    methods, seeds, rates = varied(method), [3, 1, 4], [1e-3, 3e-3, 1e-4]
-    a, b = (stack(methods, toy, seeds, rates, vmapped) for vmapped in (False, True))
-    step = torch.tensor(0)
-    values, grads = b._gradients(step)
-    for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
-    for _ in range(5):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+    assert_vmap_equals_turns(varied(method), toy, latents=LATENTS[method.space])
 
 
 @EVERY
 def test_every_parameter_learns(method: DiffusionVAE, toy: FactorData) -> None:
-    s = stack([method], toy, [0], [1e-3])
-    _, grad = s._gradients_in_turn(torch.tensor(1))
-    for parameter, g in s.layout.unflatten(grad[0]).items():
-        assert bool(g.isfinite().all()), parameter
-        assert g.abs().sum() > 0, parameter
+    assert_every_parameter_learns(method, toy, latents=LATENTS[method.space])
 
 
 @pytest.mark.parametrize("space", LATENTS)
 def test_loss_falls(space: str, toy: FactorData) -> None:
-    s = stack([dataclasses.replace(KNOWN["diffusion_vae"].gentle, space=space)], toy, [0], [3e-3])
-    for _ in range(10):
-        s.advance()
-    before = s.means()[0]["rec"]
-    for _ in range(150):
-        s.advance()
-    s.means()
-    for _ in range(10):
-        s.advance()
-    assert s.means()[0]["rec"] < 0.8 * before
+    method = dataclasses.replace(KNOWN["diffusion_vae"].gentle, space=space)
+    before, after = before_and_after(method, toy, latents=LATENTS[space])
+    assert after["rec"] < 0.8 * before["rec"]
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 @pytest.mark.parametrize("space", LATENTS)
 def test_divergence_stays_home(space: str, vmapped: bool, toy: FactorData) -> None:
-    methods = [DiffusionVAE(space=space)] * 3
-    sick, well = (stack(methods, toy, [0, 1, 2], [1e-3] * 3, vmapped) for _ in range(2))
-    sick.advance()
-    well.advance()
-    sick.rows[1, 0] = math.nan
-    for _ in range(3):
-        sick.advance()
-        well.advance()
-    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
-    (found,) = sick.divergences()
-    assert (found.member, found.step) == (1, 1)
-    assert not well.divergences()
-
-
-@pytest.mark.parametrize(("method", "limit"), KNOWN["diffusion_vae"].limits, ids=str)
-def test_limit(method: DiffusionVAE, limit: DiffusionVAE, toy: FactorData) -> None:
-    a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])
-    for _ in range(2):
-        a.advance()
-        b.advance()
-    assert float(a.last[0, 0]) == pytest.approx(float(b.last[0, 0]), rel=1e-5)
-    torch.testing.assert_close(a.rows, b.rows, rtol=0, atol=1e-5)
+    assert_divergence_stays_home(DiffusionVAE(space=space), toy, vmapped, latents=LATENTS[space])
 
 
 def test_killed_and_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A capacity on its way up goes on where it was."""
-    settings = {"method": DiffusionVAE(iteration_threshold=12, c_min=2.0, c_max=5.0), "steps": 12}
-    (whole,) = quick(None, **settings)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path, checkpoint_seconds=0, **settings)
-    (resumed,) = quick(tmp_path, **settings)
-    assert_same(whole, resumed)
+    method = DiffusionVAE(iteration_threshold=12, c_min=2.0, c_max=5.0)
+    assert_resume_equals_uninterrupted(method, tmp_path, monkeypatch)
 
 
 def network(method: DiffusionVAE, data: FactorData) -> VAENet:
-    (spec,) = specs([method], data, [0], [1e-3])
-    return build_net(spec, data.shape, name_net(spec.net)[1])
+    spec = RunSpec(method, data.name, latents=LATENTS[method.space], net="mlp", likelihood="gaussian")
+    return build_net(spec, data.shape, name_net("mlp")[1])
 
 
 def terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float, dict[str, float], Gaussian]:

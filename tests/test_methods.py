@@ -5,11 +5,23 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from engine_laws import (
+    assert_divergence_stays_home,
+    assert_every_parameter_learns,
+    assert_resume_equals_uninterrupted,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    assert_vmap_equals_turns_on_images,
+    before_and_after,
+    stack,
+    varied,
+)
 from families import FAMILY
 from oracles import methods as oracle
 from training import flat
@@ -28,59 +40,42 @@ from unbraid.spec import RunSpec
 NAMES = list(METHODS)
 
 
-def stack(
-    methods: list[Method], data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False
-) -> Stack:
-    net, builder = name_net("locatello" if len(data.shape) == 3 else "mlp")
-    likelihood = "bernoulli" if len(data.shape) == 3 else "gaussian"
-    specs = [
-        RunSpec(m, data.name, s, 100, 16, r, 4, net, likelihood) for m, s, r in zip(methods, seeds, rates, strict=True)
-    ]
-    return Stack(specs, data, builder, vmapped=vmapped)
-
-
-def varied(name: str, n: int) -> list[Method]:
-    """Members of a stack that differ in every hyperparameter."""
-    cls = METHODS[name]
-    default = cls()
-    return [cls(**{h: getattr(default, h) * (1 + 0.5 * i) for h in cls.hypers()}) for i in range(n)]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
-    methods, seeds, rates = varied(name, 3), [3, 1, 4], [1e-3, 3e-3, 1e-4]
-    together = stack(methods, sprites, seeds, rates)
-    for _ in range(4):
-        together.advance()
-    for i in range(3):
-        alone = stack(methods[i : i + 1], sprites, seeds[i : i + 1], rates[i : i + 1])
-        for _ in range(4):
-            alone.advance()
-        torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
+    assert_stack_equals_solo(varied(METHODS[name]()), sprites)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vmap_equals_turns(name: str, toy: FactorData) -> None:
-    """The way of a GPU gives the numbers of the way of a CPU: gradients at once, losses after several Adam steps."""
-    methods, seeds, rates = varied(name, 3), [3, 1, 4], [1e-3, 3e-3, 1e-4]
-    a, b = (stack(methods, toy, seeds, rates, vmapped) for vmapped in (False, True))
-    step = torch.tensor(0)
-    values, grads = b._gradients(step)
-    for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
-    for _ in range(5):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+    assert_vmap_equals_turns(varied(METHODS[name]()), toy)
 
 
-@pytest.mark.parametrize("name", ["beta_vae", "factor_vae"])
+@pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl"])
 def test_vmap_equals_turns_on_images(name: str, sprites: FactorData) -> None:
-    a, b = (stack(varied(name, 2), sprites, [3, 1], [1e-3, 1e-4], vmapped) for vmapped in (False, True))
-    for _ in range(3):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+    assert_vmap_equals_turns_on_images(varied(METHODS[name](), 2), sprites)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_learns(name: str, toy: FactorData) -> None:
+    assert_every_parameter_learns(METHODS[name](), toy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls(name: str, toy: FactorData) -> None:
+    known = FAMILY[name]
+    before, after = before_and_after(known.gentle, toy)
+    assert after[known.falls] < 0.8 * before[known.falls]
+
+
+@pytest.mark.parametrize("vmapped", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_divergence_stays_home(name: str, vmapped: bool, toy: FactorData) -> None:
+    assert_divergence_stays_home(METHODS[name](), toy, vmapped)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resume_equals_uninterrupted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch)
 
 
 def test_threads_equal_turns(sprites: FactorData) -> None:
@@ -119,56 +114,12 @@ def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_learns(name: str, toy: FactorData) -> None:
-    s = stack([METHODS[name]()], toy, [0], [1e-3])
-    _, grad = s._gradients_in_turn(torch.tensor(1))
-    for parameter, g in s.layout.unflatten(grad[0]).items():
-        assert g.abs().sum() > 0, parameter
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_loss_falls(name: str, toy: FactorData) -> None:
-    known = FAMILY[name]
-    s = stack([known.gentle], toy, [0], [3e-3])
-    for _ in range(10):
-        s.advance()
-    before = s.means()[0][known.falls]
-    for _ in range(150):
-        s.advance()
-    s.means()
-    for _ in range(10):
-        s.advance()
-    assert s.means()[0][known.falls] < 0.8 * before
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_result(name: str, toy: FactorData) -> None:
     a, b, c = (stack([METHODS[name]()], toy, [seed], [1e-3]) for seed in (5, 5, 6))
     for s in (a, b, c):
         s.advance()
     assert torch.equal(a.rows, b.rows)
     assert not torch.equal(a.rows, c.rows)
-
-
-@pytest.mark.parametrize("vmapped", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_divergence_stays_home(name: str, vmapped: bool, toy: FactorData) -> None:
-    """A NaN in one run sets it aside at that step; its neighbours end where they end without it."""
-    methods, rates = [METHODS[name]()] * 3, [1e-3] * 3
-    sick, well = (stack(methods, toy, [0, 1, 2], rates, vmapped) for _ in range(2))
-    sick.advance()
-    well.advance()
-    sick.rows[1, 0] = math.nan
-    kept = sick.rows[1].clone()
-    for _ in range(3):
-        sick.advance()
-        well.advance()
-    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
-    torch.testing.assert_close(sick.rows[1], kept, rtol=0, atol=0, equal_nan=True)
-    (found,) = sick.divergences()
-    assert (found.member, found.step) == (1, 1)
-    assert found.term in sick.terms
-    assert not well.divergences()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from pathlib import Path
-
 import pytest
 import torch
 
-from families.base import Known
-from families.pairs import KNOWN
+from engine_laws import (
+    assert_divergence_stays_home,
+    assert_every_parameter_learns,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    varied,
+)
 from oracles import pairs as oracle
-from test_methods import stack
-from training import Killed, assert_same, die_at, flat, quick
+from training import quick
 from unbraid.data.base import FactorData
 from unbraid.data.sampling import PAIRS
 from unbraid.data.tables import Labelled
@@ -38,14 +38,6 @@ FORMS: list[Method] = [
 SEEDS, RATES = [3, 1, 4], [1e-3, 3e-3, 1e-4]
 
 
-def varied(method: Method) -> list[Method]:
-    """Three members of a stack that differ in every hyperparameter."""
-    return [
-        dataclasses.replace(method, **{h: getattr(method, h) * (1 + 0.5 * i) for h in method.hypers()})
-        for i in range(3)
-    ]
-
-
 def normals(rows: list[oracle.Row]) -> Gaussian:
     """The posteriors of a batch, from means and variances."""
     table = torch.tensor(rows, dtype=torch.float64)
@@ -60,101 +52,28 @@ def posteriors(n: int, d: int) -> tuple[list[oracle.Row], list[oracle.Row]]:
     return first, second
 
 
-# The laws that the registry's methods obey.
-
-
-def assert_stack_equals_solo(method: Method, data: FactorData) -> None:
-    methods = varied(method)
-    together = stack(methods, data, SEEDS, RATES)
-    for _ in range(3):
-        together.advance()
-    for i in range(3):
-        alone = stack(methods[i : i + 1], data, SEEDS[i : i + 1], RATES[i : i + 1])
-        for _ in range(3):
-            alone.advance()
-        torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
+# The laws of the registry, for every form.
 
 
 @pytest.mark.parametrize("method", FORMS, ids=str)
 def test_stack_equals_solo(method: Method, toy: FactorData) -> None:
-    assert_stack_equals_solo(method, toy)
-
-
-@pytest.mark.parametrize("method", [AdaGVAE(), AdaMLVAE(), SlowVAE()], ids=str)
-def test_stack_equals_solo_on_images(method: Method, sprites: FactorData) -> None:
-    assert_stack_equals_solo(method, sprites)
+    assert_stack_equals_solo(varied(method), toy)
 
 
 @pytest.mark.parametrize("method", FORMS, ids=str)
 def test_vmap_equals_turns(method: Method, toy: FactorData) -> None:
-    a, b = (stack(varied(method), toy, SEEDS, RATES, vmapped) for vmapped in (False, True))
-    step = torch.tensor(0)
-    values, grads = b._gradients(step)
-    for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
-    for _ in range(5):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
+    assert_vmap_equals_turns(varied(method), toy)
 
 
 @pytest.mark.parametrize("method", FORMS, ids=str)
 def test_every_parameter_learns(method: Method, toy: FactorData) -> None:
-    s = stack([method], toy, [0], [1e-3])
-    _, grad = s._gradients_in_turn(torch.tensor(1))
-    for parameter, g in s.layout.unflatten(grad[0]).items():
-        assert g.abs().sum() > 0, parameter
+    assert_every_parameter_learns(method, toy)
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 @pytest.mark.parametrize("method", FORMS, ids=str)
 def test_divergence_stays_home(method: Method, vmapped: bool, toy: FactorData) -> None:
-    sick, well = (stack([method] * 3, toy, [0, 1, 2], [1e-3] * 3, vmapped) for _ in range(2))
-    sick.advance()
-    well.advance()
-    sick.rows[1, 0] = math.nan
-    for _ in range(2):
-        sick.advance()
-        well.advance()
-    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
-    (found,) = sick.divergences()
-    assert (found.member, found.step) == (1, 1)
-    assert found.term in sick.terms
-
-
-@pytest.mark.parametrize("known", KNOWN.values(), ids=list(KNOWN))
-def test_loss_falls(known: Known, toy: FactorData) -> None:
-    s = stack([known.gentle], toy, [0], [3e-3])
-    for _ in range(10):
-        s.advance()
-    before = s.means()[0][known.falls]
-    for _ in range(150):
-        s.advance()
-    s.means()
-    for _ in range(10):
-        s.advance()
-    assert s.means()[0][known.falls] < 0.8 * before
-
-
-@pytest.mark.parametrize(("method", "limit"), [pair for known in KNOWN.values() for pair in known.limits], ids=str)
-def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
-    a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])
-    for _ in range(2):
-        a.advance()
-        b.advance()
-    assert float(a.last[0, 0]) == pytest.approx(float(b.last[0, 0]), rel=1e-5)
-    torch.testing.assert_close(a.rows, b.rows, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", [AdaGVAE(), AdaMLVAE(), SlowVAE()], ids=str)
-def test_resume_equals_uninterrupted(method: Method, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (whole,) = quick(tmp_path / "whole", method=method)
-    with monkeypatch.context() as patch:
-        die_at(patch, 7)
-        with pytest.raises(Killed):
-            quick(tmp_path / "cut", method=method, checkpoint_seconds=0)
-    (resumed,) = quick(tmp_path / "cut", method=method)
-    assert_same(whole, resumed)
+    assert_divergence_stays_home(method, toy, vmapped)
 
 
 # What is drawn, and what is refused.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import unbraid as ub
-from families.contrast import KNOWN
+from engine_laws import (
+    assert_every_parameter_learns,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    before_and_after,
+    stack,
+)
 from oracles import contrast as oracle
-from training import Killed, assert_same, die_at, flat, quick
 from unbraid.data.base import FactorData
-from unbraid.engine.stack import Stack
 from unbraid.methods.base import Batch
 from unbraid.methods.pcl import PCL, ComponentRegression, LaplaceRegression, standardised
 from unbraid.nets.build import build_net, name_net
@@ -33,14 +36,6 @@ VARIANTS = [
 ]
 NAMES = ["default", "fixed", "unscaled", "mlp", "uniform", "walk"]
 each_variant = pytest.mark.parametrize("method", VARIANTS, ids=NAMES)
-
-
-def stack(
-    method: PCL, data: FactorData, seeds: list[int], rates: list[float], vmapped: bool = False, batch: int = 16
-) -> Stack:
-    net, builder = name_net("locatello" if len(data.shape) == 3 else "mlp")
-    specs = [RunSpec(method, data.name, s, 100, batch, r, 4, net) for s, r in zip(seeds, rates, strict=True)]
-    return Stack(specs, data, builder, vmapped=vmapped)
 
 
 def noise(seed: int = 1) -> Noise:
@@ -223,40 +218,6 @@ def test_draws_pairs_that_differ(method: PCL, toy: FactorData) -> None:
         assert torch.equal(drawn.changed, before != now)
 
 
-def test_stack_equals_solo(sprites: FactorData) -> None:
-    for method in (PCL(), PCL(regression="mlp", width=8)):
-        seeds, rates = [3, 1, 4], [1e-3, 3e-3, 1e-4]
-        together = stack(method, sprites, seeds, rates)
-        for _ in range(4):
-            together.advance()
-        for i in range(3):
-            alone = stack(method, sprites, seeds[i : i + 1], rates[i : i + 1])
-            for _ in range(4):
-                alone.advance()
-            torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
-
-
-@each_variant
-def test_vmap_equals_turns(method: PCL, toy: FactorData) -> None:
-    a, b = (stack(method, toy, [3, 1, 4], [1e-3, 3e-3, 1e-4], vmapped) for vmapped in (False, True))
-    step = torch.tensor(0)
-    values, grads = b._gradients(step)
-    for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
-    for _ in range(5):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
-
-
-def test_vmap_equals_turns_on_images(sprites: FactorData) -> None:
-    a, b = (stack(PCL(), sprites, [3, 1], [1e-3, 1e-4], vmapped) for vmapped in (False, True))
-    for _ in range(3):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-4, atol=1e-3)
-
-
 @pytest.mark.usefixtures("large_tiles", "poisoned")
 @pytest.mark.parametrize("normalise", ["batch", "none"])
 def test_fused_encoder_has_the_same_gradients(normalise: Any) -> None:
@@ -276,63 +237,27 @@ def test_fused_encoder_has_the_same_gradients(normalise: Any) -> None:
 
 
 @each_variant
+def test_vmap_equals_turns(method: PCL, toy: FactorData) -> None:
+    assert_vmap_equals_turns([method] * 3, toy)
+
+
+@each_variant
+def test_stack_equals_solo(method: PCL, toy: FactorData) -> None:
+    assert_stack_equals_solo([method] * 3, toy)
+
+
+@each_variant
 def test_every_parameter_learns(method: PCL, toy: FactorData) -> None:
-    s = stack(method, toy, [0], [1e-3])
-    _, grad = s._gradients_in_turn(torch.tensor(1))
-    found = s.layout.unflatten(grad[0])
-    assert not any(name.startswith("decoder") for name in found)
-    for parameter, g in found.items():
-        assert g.abs().sum() > 0, parameter
-
-
-def losses(method: PCL, data: FactorData, batch: int) -> tuple[float, dict[str, float]]:
-    """The mean loss of the first ten steps, and the terms of ten steps after 150 more."""
-    s = stack(method, data, [0], [3e-3], batch=batch)
-    found = []
-    for steps in (10, 150, 10):
-        for _ in range(steps):
-            s.advance()
-        found.append(s.means()[0])
-    return found[0]["loss"], found[2]
+    assert not any(name.startswith("decoder") for name in stack([method], toy).layout.shapes)
+    assert_every_parameter_learns(method, toy)
 
 
 @each_variant
 def test_loss_falls_below_chance(method: PCL, toy: FactorData) -> None:
-    before, after = losses(method, toy, 128)
-    assert after["loss"] < before
+    before, after = before_and_after(method, toy, batch=128)
+    assert after["loss"] < before["loss"]
     assert after["loss"] < 0.66 < math.log(2)
     assert after["accuracy"] > 0.6
-
-
-def test_the_family_says_what_falls(toy: FactorData) -> None:
-    known = KNOWN["pcl"]
-    assert isinstance(known.gentle, PCL)
-    before, after = losses(known.gentle, toy, 16)
-    assert after[known.falls] < 0.8 * before
-
-
-@pytest.mark.parametrize("vmapped", [False, True])
-def test_divergence_stays_home(vmapped: bool, toy: FactorData) -> None:
-    sick, well = (stack(PCL(), toy, [0, 1, 2], [1e-3] * 3, vmapped) for _ in range(2))
-    sick.advance()
-    well.advance()
-    sick.rows[1, 0] = math.nan
-    for _ in range(3):
-        sick.advance()
-        well.advance()
-    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
-    (found,) = sick.divergences()
-    assert (found.member, found.step, found.term) == (1, 1, "loss")
-
-
-def test_resume_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = quick(tmp_path / "a", PCL(), seeds=[0, 1])
-    with monkeypatch.context() as patch:
-        die_at(patch, 7)
-        with pytest.raises(Killed):
-            quick(tmp_path / "b", PCL(), seeds=[0, 1], checkpoint_seconds=0)
-    for a, b in zip(whole, quick(tmp_path / "b", PCL(), seeds=[0, 1]), strict=True):
-        assert_same(a, b)
 
 
 def test_encoder_begins_as_a_vaes(toy: FactorData) -> None:

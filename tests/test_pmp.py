@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 
@@ -12,11 +11,10 @@ from torch import Tensor
 
 from oracles import pmp as loops
 from unbraid.data.base import FactorData
-from unbraid.engine.stack import Stack
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
 from unbraid.nets.build import build_net, name_net
-from unbraid.nets.vae import PairBuilder, VAENet
+from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.spec import RunSpec
 
@@ -39,30 +37,6 @@ def noise(seed: int = 0) -> Noise:
 
 def codes(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def stack(
-    methods: list[PMP],
-    data: FactorData,
-    seeds: list[int],
-    rates: list[float],
-    vmapped: bool = False,
-    builder: PairBuilder | None = None,
-) -> Stack:
-    images = len(data.shape) == 3
-    name, build = name_net(builder or ("locatello" if images else "mlp"))
-    likelihood = "bernoulli" if images else "gaussian"
-    specs = [
-        RunSpec(m, data.name, s, 100, 16, r, 4, name, likelihood) for m, s, r in zip(methods, seeds, rates, strict=True)
-    ]
-    return Stack(specs, data, build, vmapped=vmapped)
-
-
-def varied(base: PMP, n: int) -> list[PMP]:
-    return [
-        dataclasses.replace(base, **{h: getattr(base, h) * (1 + 0.5 * i) for h in base.hypers() if h != "horizon"})
-        for i in range(n)
-    ]
 
 
 def network(data: FactorData, method: PMP, latents: int = 4) -> VAENet:

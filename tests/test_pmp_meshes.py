@@ -14,8 +14,9 @@ from PIL import Image
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from engine_laws import stack, varied
 from oracles import pmp as loops
-from test_pmp import ACTIVE, Vectors, codes, noise, stack, varied
+from test_pmp import ACTIVE, Vectors, codes, noise
 from unbraid.data.base import FactorData
 from unbraid.data.toy import bend
 from unbraid.engine.stack import Stack
@@ -108,8 +109,8 @@ def test_pointnet_sees_a_set_of_points() -> None:
 
 
 def test_pointnet_stacks() -> None:
-    data, methods = spheres(), varied(dataclasses.replace(ACTIVE, pairs="sharing"), 2)
-    a, b = (stack(methods, data, [3, 1], [1e-3, 1e-4], vmapped, pointnet) for vmapped in (False, True))
+    data, methods = spheres(), varied(dataclasses.replace(ACTIVE, pairs="sharing"), 2, but=["horizon"])
+    a, b = (stack(methods, data, [3, 1], [1e-3, 1e-4], vmapped, builder=pointnet) for vmapped in (False, True))
     _, grad = a._gradients_in_turn(torch.tensor(4))
     for parameter, g in a.layout.unflatten(grad[0]).items():
         assert g.abs().sum() > 0, parameter

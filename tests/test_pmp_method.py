@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import math
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from families.product import KNOWN
+from engine_laws import (
+    assert_divergence_stays_home,
+    assert_every_parameter_learns,
+    assert_resume_equals_uninterrupted,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    assert_vmap_equals_turns_on_images,
+    varied,
+)
 from oracles import pmp as loops
-from test_pmp import ACTIVE, Vectors, codes, network, noise, stack, varied
-from training import Killed, assert_same, die_at, flat, quick
+from test_pmp import ACTIVE, Vectors, codes, network, noise
 from unbraid import execute
 from unbraid.data.base import FactorData
 from unbraid.data.tables import Labelled
@@ -207,102 +212,31 @@ def test_axis_of_planted_points() -> None:
 
 
 def test_stack_equals_solo(sprites: FactorData) -> None:
-    methods, seeds, rates = varied(ACTIVE, 3), [3, 1, 4], [1e-3, 3e-3, 1e-4]
-    together = stack(methods, sprites, seeds, rates)
-    for _ in range(4):
-        together.advance()
-    for i in range(3):
-        alone = stack(methods[i : i + 1], sprites, seeds[i : i + 1], rates[i : i + 1])
-        for _ in range(4):
-            alone.advance()
-        torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=0)
+    assert_stack_equals_solo(varied(ACTIVE, but=["horizon"]), sprites)
 
 
 @pytest.mark.parametrize("preset", ["paper", "code"])
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])
 def test_vmap_equals_turns(preset: losses.Preset, kind: str, toy: FactorData) -> None:
     base = dataclasses.replace(ACTIVE, preset=preset, pairs=kind)
-    methods = [dataclasses.replace(m, horizon=4.0 + i) for i, m in enumerate(varied(base, 3))]
-    a, b = (stack(methods, toy, [3, 1, 4], [1e-3, 3e-3, 1e-4], vmapped) for vmapped in (False, True))
-    for step in (torch.tensor(0), torch.tensor(3)):
-        values, grads = b._gradients(step)
-        for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
-            torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
-    for _ in range(5):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-3, atol=1e-3)
+    methods = [dataclasses.replace(m, horizon=4.0 + i) for i, m in enumerate(varied(base, but=["horizon"]))]
+    assert_vmap_equals_turns(methods, toy, steps=(0, 3), rtol=2e-3)
 
 
 def test_vmap_equals_turns_on_images(sprites: FactorData) -> None:
-    a, b = (stack(varied(ACTIVE, 2), sprites, [3, 1], [1e-3, 1e-4], vmapped) for vmapped in (False, True))
-    for _ in range(4):
-        a.advance()
-        b.advance()
-    torch.testing.assert_close(a.last, b.last, rtol=2e-3, atol=1e-3)
+    assert_vmap_equals_turns_on_images(varied(ACTIVE, 2, but=["horizon"]), sprites, taken=4, rtol=2e-3)
 
 
 @pytest.mark.parametrize("step", [1, 4])
 def test_every_parameter_learns(step: int, toy: FactorData) -> None:
-    s = stack([ACTIVE], toy, [0], [1e-3])
-    _, grad = s._gradients_in_turn(torch.tensor(step))
-    for parameter, g in s.layout.unflatten(grad[0]).items():
-        assert g.abs().sum() > 0, parameter
-
-
-def test_loss_falls(toy: FactorData) -> None:
-    s = stack([KNOWN["pmp"].gentle], toy, [0], [3e-3])  # type: ignore[list-item]
-    for _ in range(10):
-        s.advance()
-    before = s.means()[0]["rec"]
-    for _ in range(150):
-        s.advance()
-    s.means()
-    for _ in range(10):
-        s.advance()
-    assert s.means()[0]["rec"] < 0.8 * before
-
-
-def test_limit(toy: FactorData) -> None:
-    """Before its other terms have weight PMP is the autoencoder it is without them."""
-    for method, limit in KNOWN["pmp"].limits:
-        a, b = (stack([m], toy, [7], [1e-3]) for m in (method, limit))  # type: ignore[list-item]
-        for _ in range(3):
-            a.advance()
-            b.advance()
-        torch.testing.assert_close(a.rows, b.rows, rtol=0, atol=0)
+    assert_every_parameter_learns(ACTIVE, toy, step)
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_divergence_stays_home(vmapped: bool, toy: FactorData) -> None:
-    sick, well = (stack([ACTIVE] * 3, toy, [0, 1, 2], [1e-3] * 3, vmapped) for _ in range(2))
-    for s in (sick, well):
-        for _ in range(3):
-            s.advance()
-    sick.rows[1, 0] = math.nan
-    kept = sick.rows[1].clone()
-    for _ in range(3):
-        sick.advance()
-        well.advance()
-    torch.testing.assert_close(sick.rows[[0, 2]], well.rows[[0, 2]], rtol=0, atol=0)
-    torch.testing.assert_close(sick.rows[1], kept, rtol=0, atol=0, equal_nan=True)
-    (found,) = sick.divergences()
-    assert (found.member, found.step) == (1, 3)
-    assert not well.divergences()
+    assert_divergence_stays_home(ACTIVE, toy, vmapped, begun=3)
 
 
 def test_resume_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "LOG_LINES", 4)
-    whole = quick(tmp_path / "whole", ACTIVE, seeds=[0, 1])
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path / "cut", ACTIVE, seeds=[0, 1], checkpoint_seconds=0)
-    for a, b in zip(whole, quick(tmp_path / "cut", ACTIVE, seeds=[0, 1]), strict=True):
-        assert_same(a, b)
-
-
-def test_docstring_has_equation_and_reference() -> None:
-    text = inspect.getdoc(PMP) or ""
-    assert ".. math::" in text
-    assert "Reference:" in text
-    assert all("help" in field.metadata for field in dataclasses.fields(PMP))
+    assert_resume_equals_uninterrupted(ACTIVE, tmp_path, monkeypatch, seeds=[0, 1])

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.spaces.base import Space, unit
-from unbraid.spaces.sphere import great_circles, log_sphere
+from unbraid.spaces.base import Space
+from unbraid.spaces.sphere import Sphere, log_sphere
 
 
 class Even(nn.Module):
@@ -28,39 +28,21 @@ class Even(nn.Module):
 
 
 @dataclass(frozen=True)
-class Projective(Space):
-    """The unit sphere of dimension d = latents - 1 with opposite points made one; the decoder must be `Even`."""
+class Projective(Sphere):
+    """The unit sphere of dimension d = latents - 1 with opposite points made one; the decoder must be `Even`.
+
+    Geodesics are the sphere's; they are closed after half a turn.
+    """
 
     name: ClassVar[str] = "projective"
     has_angles: ClassVar[bool] = False
-
-    def check(self) -> None:
-        if self.latents < 2:
-            raise ValueError(
-                f"A projective space of dimension d needs d + 1 latents, at least 2. Got {self.latents} instead."
-            )
-
-    @property
-    def dimension(self) -> int:
-        return self.latents - 1
+    angles = Space.angles
 
     @property
     def log_volume(self) -> float:
         return log_sphere(self.dimension) - math.log(2)
 
-    @property
-    def curvatures(self) -> tuple[float, float]:
-        d = self.dimension
-        return float(d * (d - 1)), float(d * (d - 1))
-
-    def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        return unit(x)
-
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """The products of any two coordinates, n (n + 1) / 2 of them: the same for z and -z."""
         row, column = torch.triu_indices(self.latents, self.latents, device=z.device)
         return z[..., row] * z[..., column]
-
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        """Great circles; they are closed after half a turn."""
-        return great_circles(z, s)

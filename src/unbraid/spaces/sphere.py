@@ -41,7 +41,7 @@ class Sphere(Space):
     def check(self) -> None:
         if self.latents < 2:
             raise ValueError(
-                f"A sphere of dimension d needs d + 1 latents, at least 2 (a circle). Got {self.latents} instead."
+                f"The space {self.name} of dimension d needs d + 1 latents, at least 2. Got {self.latents} instead."
             )
 
     @property
