@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from data_pages import data_pages
+from gpu_pages import gpu_pages, gpu_speed
 from metric_pages import ROOT, markdown, metric_pages, result, rows
 
 from unbraid.commands.listing import first_line, registries
 
-GPU_BEGIN, GPU_END = "<!-- gpu: begin (make docs) -->", "<!-- gpu: end -->"
 BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
 
 
@@ -64,40 +64,6 @@ def metrics_speed() -> list[str]:
     return [what, f"{bench['ours']['total']:.1f} s", f"{bench['reference']['total']:.0f} s", f"{bench['ratio']:.4f}"]
 
 
-def gpu_speed() -> list[str]:
-    """The largest stack of the GPU benchmark against one model in plain PyTorch."""
-    bench = result("bench_gpu")
-    best = max((row for row in bench["stacks"] if row["method"] == "beta_vae"), key=lambda r: r["runs"] == 128)
-    ours, plain = best["model_steps_per_second"], bench["plain_loop"]["dsprites"]
-    what = f"beta-VAE on dSprites, {best['runs']} runs together on one {bench['gpu']} (a plain PyTorch loop beside it)"
-    return [what, f"{ours:,.0f} model-steps/s", f"{plain:,.0f} model-steps/s", f"{plain / ours:.4f}"]
-
-
-def gpu_table() -> str:
-    """Every method at every stack size, colours, and what the study would take."""
-    bench, colour = result("bench_gpu"), result("bench_gpu_colour")
-    sizes = sorted({row["runs"] for row in bench["stacks"]})
-    rates = {(row["method"], row["runs"]): row for row in bench["stacks"]}
-    body = [
-        [f"`{method}`", *(f"{rates[method, n]['model_steps_per_second']:,.0f}" for n in sizes),
-         f"{rates[method, sizes[-1]]['mebibytes_a_run']:.0f} MiB"]
-        for method in dict.fromkeys(row["method"] for row in bench["stacks"])
-    ]  # fmt: skip
-    one, plain = rates["beta_vae", 128]["model_steps_per_second"], bench["plain_loop"]["dsprites"]
-    colours = ", ".join(
-        f"`{row['data']}` {row['model_steps_per_second']:,.0f} ({row['model_steps_per_second'] / one:.0%})"
-        for row in colour["stacks"]
-    )
-    return "\n\n".join([
-        f"Model-steps a second (one step of one run; batch 64, 64x64 pixels, `locatello`, bf16) on one {bench['gpu']}, "
-        f"by `benchmarks/bench_gpu.py`, by runs in a stack, and memory a run in the largest:",
-        rows(["method", *map(str, sizes), "memory"], body),
-        f"A plain PyTorch loop of one beta-VAE (eager, Adam, data on the GPU) made {plain:,.0f} in the same process: a "
-        f"stack of 128 is {one / plain:.0f} times that. Three channels, 128 runs: {colours} of one channel. At these "
-        f"rates the 12,600 models of the large study, 300,000 steps each, take {bench['study_gpu_days']:.1f} GPU-days.",
-    ])  # fmt: skip
-
-
 def page(kind: str, registry: Mapping[str, Any]) -> str:
     """A reference page: every docstring of a registry, equations as they are, with the fields that are flags."""
     parts = [f"# {kind.capitalize()}\n\nMade from the docstrings by `make docs`."]
@@ -116,10 +82,7 @@ def pages() -> dict[Path, str]:
     """The generated files and what they should hold."""
     readme = ROOT / "README.md"
     methods = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods"]).items()}
-    gpu = ROOT / "docs" / "gpu.md"
-    before, rest = gpu.read_text().split(GPU_BEGIN)
-    speed = {gpu: f"{before}{GPU_BEGIN}\n{gpu_table()}\n{GPU_END}{rest.split(GPU_END)[1]}"}
-    return {readme: updated(readme.read_text()), **speed, **methods, **metric_pages(), **data_pages()}
+    return {readme: updated(readme.read_text()), **gpu_pages(), **methods, **metric_pages(), **data_pages()}
 
 
 def updated(text: str) -> str:

@@ -40,7 +40,10 @@ def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, 
 @pytest.mark.parametrize("precision", CLOSE)
 @pytest.mark.parametrize("name", METHODS)
 def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
-    """Eager steps and replayed ones alike; the critic's small logits carry more than the rounding of large sums."""
+    """Eager steps and replayed ones alike; the critic's small logits carry more than the rounding of large sums.
+
+    PCL's accuracy counts pairs, 16 of them here: rounding may move some across 0.
+    """
     cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
     gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
     for _ in range(5):
@@ -49,7 +52,9 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
     assert gpu.captured is not None
     assert gpu.captured.graph is not None
     assert bool(gpu.storage.copied) == (precision != "fp32")
-    torch.testing.assert_close(gpu.last.cpu(), cpu.last, rtol=CLOSE[precision], atol=0.05)
+    counts = [term == "accuracy" for term in cpu.terms]
+    close = torch.where(torch.tensor(counts), 2 / 16 + 1e-6, 0.05) + CLOSE[precision] * cpu.last.abs()
+    assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "toy"])
