@@ -1,0 +1,113 @@
+"""How well methods for pairs and curved spaces disentangle, beside a beta-VAE: MIG, DCI, FactorVAE score and SAP.
+
+Every method with its paper's settings, the same network, batch, learning rate, steps and seeds, 10 latents (11 on the
+10-sphere). A batch of 64 images is 32 pairs for methods that see pairs. Prints the median over seeds and the quartiles,
+and writes results/bench_pairs_DATA.json. Cars3D needs its file, see `unbraid data get cars3d`.
+Run: python benchmarks/bench_pairs.py --device cuda --data dsprites --seeds 16 --steps 25000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import unbraid as ub
+from machine import describe
+from unbraid.data import FactorData, load
+from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
+from unbraid.metrics import TRAITS
+from unbraid.spaces import Sphere
+
+METRICS = ("mig", "dci", "factor_vae", "sap")
+LATENTS, SPHERE = 10, 11
+
+
+def contenders(steps: int) -> dict[str, tuple[Method, int, int]]:
+    """Label: method, steps and latents; schedules run over the whole training."""
+    low, _ = Sphere(SPHERE).kl_range(-10.0, -1.0)
+    sphere = DiffusionVAE(beta=2.5, walk_steps=5, iteration_threshold=steps, c_min=round(low + 0.001, 3), c_max=15.0)
+    return {
+        "untrained": (BetaVAE(), 0, LATENTS),
+        "beta_vae": (BetaVAE(beta=4.0), steps, LATENTS),
+        "ada_gvae": (AdaGVAE(), steps, LATENTS),
+        "slow_vae": (SlowVAE(), steps, LATENTS),
+        "pcl": (PCL(), steps, LATENTS),
+        "pmp": (PMP(horizon=float(steps)), steps, LATENTS),
+        "diffusion_vae": (sphere, steps, SPHERE),
+    }
+
+
+def scored(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[float]]]:
+    """Every headline score of every kind of code that is not a sample, a number a run."""
+    kinds = [kind for kind in runs[0].spec.method.code_kinds if kind != "sampled"]
+    rows = ub.score(runs, METRICS, data=data, codes=kinds, quiet=True)
+    found: dict[str, dict[str, list[float]]] = {}
+    for i, kind in enumerate(kinds):
+        ending = "" if i == 0 else f".{kind}"
+        found[kind] = {m: [row[f"{m}.{TRAITS[m].headline}{ending}"] for row in rows] for m in METRICS}
+        found[kind]["active"] = [row[f"factor_vae.num_active_dims{ending}"] for row in rows]
+    return found
+
+
+def measure(name: str, method: Method, steps: int, latents: int, data: FactorData, options: Any) -> dict[str, Any]:
+    """Train and score the runs of one method."""
+    begun = time.perf_counter()
+    runs = ub.train(
+        method, data, seeds=range(options.seeds), steps=steps, latents=latents, learning_rate=options.learning_rate,
+        out=None if options.keep is None else options.keep / data.name / name, device=options.device,
+    )  # fmt: skip
+    trained = time.perf_counter() - begun
+    whole = [run for run in runs if run.divergence is None]
+    last = {term: float(np.median([run.log[-1][term] for run in whole])) for term in (whole[0].log or [{}])[-1]}
+    row = {"method": str(method), "latents": latents, "diverged": len(runs) - len(whole), "last": last,
+           "scores": scored(whole, data), "training_seconds": trained,
+           "scoring_seconds": time.perf_counter() - begun - trained}  # fmt: skip
+    tell(name, row)
+    return row
+
+
+def tell(name: str, row: dict[str, Any]) -> None:
+    """A line a kind of code: medians and quartiles."""
+    for kind, scores in row["scores"].items():
+        cells = []
+        for metric, values in scores.items():
+            low, middle, high = np.percentile(values, [25, 50, 75])
+            cells.append(f"{metric} {middle:.3f} ({low:.3f} to {high:.3f})")
+        print(f"{name:13} {kind:10} " + "  ".join(cells), flush=True)
+    print(f"{'':13} trained {row['training_seconds']:.0f} s, scored {row['scoring_seconds']:.0f} s, "
+          f"{row['diverged']} diverged", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="*", default=["dsprites"])
+    parser.add_argument("--methods", nargs="*", help="some of the contenders [all]")
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=25_000)
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
+    options = parser.parse_args()
+    for name in options.data:
+        data, begun = load(name, device=options.device), time.perf_counter()
+        table = {
+            label: measure(label, *setting, data, options)
+            for label, setting in contenders(options.steps).items()
+            if options.methods is None or label in options.methods
+        }
+        content = {**describe(), "data": name, "seeds": options.seeds, "steps": options.steps,
+                   "learning_rate": options.learning_rate, "batch": 64, "seconds": time.perf_counter() - begun,
+                   "methods": table}  # fmt: skip
+        path = options.out / f"bench_pairs_{name}.json"
+        path.write_text(json.dumps(content, indent=1) + "\n")
+        print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
