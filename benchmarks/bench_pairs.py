@@ -2,13 +2,14 @@
 
 Every method with its paper's settings, the same network, batch, learning rate, steps and seeds, 10 latents (11 on the
 10-sphere). A batch of 64 images is 32 pairs for methods that see pairs. Prints the median over seeds and the quartiles,
-and writes results/bench_pairs_DATA.json. Cars3D needs its file, see `unbraid data get cars3d`.
+and writes results/bench_pairs_DATA.json after every method. Cars3D needs its file, see `unbraid data get cars3d`.
 Run: python benchmarks/bench_pairs.py --device cuda --data dsprites --seeds 16 --steps 25000
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import time
 from pathlib import Path
@@ -83,6 +84,23 @@ def tell(name: str, row: dict[str, Any]) -> None:
           f"{row['diverged']} diverged", flush=True)  # fmt: skip
 
 
+def record(options: Any, name: str, label: str, row: dict[str, Any]) -> None:
+    """Bring the results up to date; methods measured with the same settings and commit, in any process, stay."""
+    settings = {"data": name, "seeds": options.seeds, "steps": options.steps, "learning_rate": options.learning_rate}
+    content = {**describe(), **settings, "batch": 64, "methods": {}}
+    path = options.out / f"bench_pairs_{name}.json"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = json.loads(path.read_text()) if path.exists() else {}
+        if all(before.get(key) == content[key] for key in (*settings, "commit")):
+            content["methods"] = before["methods"]
+        content["methods"][label] = row
+        order = [one for one in contenders(options.steps) if one in content["methods"]]
+        content["methods"] = {one: content["methods"][one] for one in order}
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    path.with_suffix(".lock").unlink(missing_ok=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=["dsprites"])
@@ -95,18 +113,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
     options = parser.parse_args()
     for name in options.data:
-        data, begun = load(name, device=options.device), time.perf_counter()
-        table = {
-            label: measure(label, *setting, data, options)
-            for label, setting in contenders(options.steps).items()
-            if options.methods is None or label in options.methods
-        }
-        content = {**describe(), "data": name, "seeds": options.seeds, "steps": options.steps,
-                   "learning_rate": options.learning_rate, "batch": 64, "seconds": time.perf_counter() - begun,
-                   "methods": table}  # fmt: skip
-        path = options.out / f"bench_pairs_{name}.json"
-        path.write_text(json.dumps(content, indent=1) + "\n")
-        print(f"written to {path}")
+        data = load(name, device=options.device)
+        for label, setting in contenders(options.steps).items():
+            if options.methods is None or label in options.methods:
+                record(options, name, label, measure(label, *setting, data, options))
 
 
 if __name__ == "__main__":
