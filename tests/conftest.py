@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from unbraid import data as datasets
 from unbraid.data.base import FactorData
+from unbraid.data.tables import ByteImages
 
 if not torch.cuda.is_available():  # Triton reads it when it is first imported; with a GPU kernels compile for real
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -37,6 +39,23 @@ def sprites() -> FactorData:
 @pytest.fixture(scope="session")
 def toy() -> FactorData:
     return datasets.load("toy")
+
+
+@pytest.fixture(scope="session")
+def glyphs() -> FactorData:
+    """Small bars of 3 lengths at 4 x 4 places in images of 12 x 12."""
+    images = torch.zeros(3, 4, 4, 1, 12, 12, dtype=torch.uint8)
+    for length, x, y in itertools.product(range(3), range(4), range(4)):
+        images[length, x, y, 0, 2 + 2 * y : 4 + 2 * y, 1 + x : 5 + x + 2 * length] = 255
+    return ByteImages("glyphs", ("length", "x", "y"), (3, 4, 4), (1, 12, 12), images.flatten(0, 2))
+
+
+@pytest.fixture
+def ground(request: pytest.FixtureRequest, toy: FactorData, glyphs: FactorData) -> FactorData:
+    """The smallest data that the method called `name` takes."""
+    from families import FAMILY
+
+    return glyphs if FAMILY[request.node.callspec.params["name"]].images else toy
 
 
 @pytest.fixture(autouse=True)

@@ -33,9 +33,9 @@ def stack(
     batch: int = 16,
     builder: PairBuilder | None = None,
 ) -> Stack:
-    """Runs on images with the study's network, or on vectors with an MLP."""
+    """Runs on images with the study's network, or on vectors and small images with an MLP."""
     images = len(data.shape) == 3
-    net, build = name_net(builder or ("locatello" if images else "mlp"))
+    net, build = name_net(builder or ("locatello" if images and data.shape[-1] >= 32 else "mlp"))
     likelihood = "bernoulli" if images else "gaussian"
     specs = [
         RunSpec(m, data.name, seed, 100, batch, rate, latents, net, likelihood)

@@ -147,7 +147,8 @@ COVER = [
     ("slow_vae", burgess, 1, 32, "bernoulli", 2),
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
 ]
-ELSEWHERE = {"pcl", "pmp"}  # one has no decoder, the other terms that start at 0: test_pcl and the test below
+# PCL has no decoder (test_pcl), PMP terms that start at 0 (the test below), VITAE networks without kernels.
+ELSEWHERE = {"pcl", "pmp", "u_vitae", "c_vitae"}
 
 
 def test_the_cover_has_every_method() -> None:

@@ -46,8 +46,8 @@ def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vmap_equals_turns(name: str, toy: FactorData) -> None:
-    assert_vmap_equals_turns(varied(METHODS[name]()), toy)
+def test_vmap_equals_turns(name: str, ground: FactorData) -> None:
+    assert_vmap_equals_turns(varied(METHODS[name]()), ground)
 
 
 @pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl"])
@@ -56,26 +56,28 @@ def test_vmap_equals_turns_on_images(name: str, sprites: FactorData) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_learns(name: str, toy: FactorData) -> None:
-    assert_every_parameter_learns(METHODS[name](), toy)
+def test_every_parameter_learns(name: str, ground: FactorData) -> None:
+    assert_every_parameter_learns(METHODS[name](), ground)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_loss_falls(name: str, toy: FactorData) -> None:
+def test_loss_falls(name: str, ground: FactorData) -> None:
     known = FAMILY[name]
-    before, after = before_and_after(known.gentle, toy)
+    before, after = before_and_after(known.gentle, ground)
     assert after[known.falls] < 0.8 * before[known.falls]
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_divergence_stays_home(name: str, vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_stays_home(METHODS[name](), toy, vmapped)
+def test_divergence_stays_home(name: str, vmapped: bool, ground: FactorData) -> None:
+    assert_divergence_stays_home(METHODS[name](), ground, vmapped)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_resume_equals_uninterrupted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch)
+def test_resume_equals_uninterrupted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: FactorData
+) -> None:
+    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch, data=ground, net="mlp")
 
 
 def test_threads_equal_turns(sprites: FactorData) -> None:
@@ -114,8 +116,8 @@ def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_result(name: str, toy: FactorData) -> None:
-    a, b, c = (stack([METHODS[name]()], toy, [seed], [1e-3]) for seed in (5, 5, 6))
+def test_same_seed_same_result(name: str, ground: FactorData) -> None:
+    a, b, c = (stack([METHODS[name]()], ground, [seed], [1e-3]) for seed in (5, 5, 6))
     for s in (a, b, c):
         s.advance()
     assert torch.equal(a.rows, b.rows)

@@ -48,15 +48,17 @@ def test_adam_equals_torchs(seed: int, beta1: float, beta2: float) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_resume_equals_uninterrupted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_equals_uninterrupted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: FactorData
+) -> None:
     """Die between log lines, with a checkpoint at every step: weights, log and moments end bit for bit the same."""
     monkeypatch.setattr(execute, "LOG_LINES", 4)
-    whole = quick(tmp_path / "whole", METHODS[name](), seeds=[0, 1])
+    whole = quick(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=ground, net="mlp")
     with monkeypatch.context() as patch, pytest.raises(Killed):
         die_at(patch, 7)
-        quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], checkpoint_seconds=0)
+        quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp", checkpoint_seconds=0)
     assert {run.status for run in find_runs(tmp_path / "cut")} == {"partial"}
-    for a, b in zip(whole, quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1]), strict=True):
+    for a, b in zip(whole, quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp"), strict=True):
         assert_same(a, b)
         assert a.path is not None
         assert b.path is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unbraid import data, methods, metrics, nets
+    from unbraid.likelihood import bounds
     from unbraid.run import Run, load_runs
     from unbraid.scoring import score
     from unbraid.spec import RunSpec
@@ -28,6 +29,7 @@ if "torch" not in sys.modules:
 _HOMES = {
     "Run": "run",
     "RunSpec": "spec",
+    "bounds": "likelihood",
     "load_runs": "run",
     "score": "scoring",
     "train": "training",
@@ -35,7 +37,7 @@ _HOMES = {
 }
 _PACKAGES = ("data", "methods", "metrics", "nets")
 
-__all__ = ["Run", "RunSpec", "data", "load_runs", "methods", "metrics", "nets", "score", "train", "traverse"]
+__all__ = ["Run", "RunSpec", "bounds", "data", "load_runs", "methods", "metrics", "nets", "score", "train", "traverse"]
 
 
 def __getattr__(name: str) -> Any:

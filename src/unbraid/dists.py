@@ -35,6 +35,10 @@ class Gaussian:
         """Log density per dimension; z broadcasts against the batch from the left."""
         return -0.5 * ((z - self.mean) ** 2 * (-self.logvar).exp() + self.logvar + LOG_2PI)
 
+    def log_ratio(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+        """Log density less that of the standard normal, per dimension; its mean under q is the KL."""
+        return self.log_prob(z) + 0.5 * (z**2 + LOG_2PI)
+
 
 def bernoulli_nll(x: Tensor, logits: Tensor) -> Float[Tensor, " b"]:
     """Cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over each example."""
@@ -46,15 +50,34 @@ def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
     return 0.5 * (x - mean).square().flatten(1).sum(1)
 
 
+def normal_nll(x: Tensor, mean: Tensor, variance: float = 0.1) -> Float[Tensor, " b"]:
+    r""":math:`\|x - \mu\|^2 / 2 \sigma^2 + \frac D2 \log 2 \pi \sigma^2`: a normal of fixed variance, VITAE's .1."""
+    constant = 0.5 * x[0].numel() * (LOG_2PI + math.log(variance))
+    return gaussian_nll(x, mean) / variance + constant
+
+
+def clamped_logit(mean: Tensor) -> Tensor:
+    """Logits of probabilities, those within 1e-5 of 0 and 1 taken as so far from them."""
+    p = mean.clamp(1e-5, 1 - 1e-5)
+    return p.log() - (-p).log1p()
+
+
+def same(values: Tensor) -> Tensor:
+    """What is given."""
+    return values
+
+
 @dataclass(frozen=True)
 class Likelihood:
-    """How a decoder's output is compared with an example, and turned back into one."""
+    """How a decoder's output is compared with an example and turned into one (`mean`), and an example into it."""
 
     nll: Callable[[Tensor, Tensor], Tensor]
     mean: Callable[[Tensor], Tensor]
+    output: Callable[[Tensor], Tensor]
 
 
 LIKELIHOODS: dict[str, Likelihood] = {
-    "bernoulli": Likelihood(bernoulli_nll, torch.sigmoid),
-    "gaussian": Likelihood(gaussian_nll, lambda output: output),
+    "bernoulli": Likelihood(bernoulli_nll, torch.sigmoid, clamped_logit),
+    "gaussian": Likelihood(gaussian_nll, same, same),
+    "normal": Likelihood(normal_nll, same, same),
 }

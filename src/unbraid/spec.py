@@ -54,7 +54,9 @@ class RunSpec:
     learning_rate: Hyper = setting(1e-4, "Adam step size", low=0)
     latents: int = setting(10, "dimensions of the code", low=1)
     net: str = "locatello"
-    likelihood: Literal["bernoulli", "gaussian"] = setting("bernoulli", "bernoulli (pixels in [0, 1]) or gaussian")
+    likelihood: Literal["bernoulli", "gaussian", "normal"] = setting(
+        "bernoulli", "bernoulli (pixels in [0, 1]), gaussian (variance 1) or normal (variance .1)"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = setting("fp32", "of products; sums and parameters are always float32")
 
     def __post_init__(self) -> None:

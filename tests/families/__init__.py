@@ -8,5 +8,6 @@ from families.curved import KNOWN as CURVED
 from families.gaussian import KNOWN as GAUSSIAN
 from families.pairs import KNOWN as PAIRS
 from families.product import KNOWN as PRODUCT
+from families.warped import KNOWN as WARPED
 
-FAMILY: dict[str, Known] = {**GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED}
+FAMILY: dict[str, Known] = {**GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}

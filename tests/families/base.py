@@ -11,9 +11,11 @@ from unbraid.methods import Method
 class Known:
     """A method regularised so gently that learning shows, the term in which it shows, and where it reduces to others.
 
-    `limits` are pairs of methods with the same loss (but for a critic's own) and the same update of the other networks.
+    `images`: it takes nothing else. `limits` are pairs of methods with the same loss (but for a critic's own) and the
+    same update of the other networks.
     """
 
     gentle: Method
     falls: str = "rec"
+    images: bool = False
     limits: list[tuple[Method, Method]] = field(default_factory=list)

@@ -16,6 +16,7 @@ from unbraid import data as datasets
 from unbraid.cli import Parser, add_root
 from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import labels, table
+from unbraid.dists import LIKELIHOODS
 from unbraid.errors import Refusal
 from unbraid.methods import METHODS, Method
 from unbraid.nets.build import NETS
@@ -67,7 +68,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
         "--data", default="sprites", help=f"{', '.join(datasets.DATASETS)}, or a path; with ?options [sprites]"
     )
     shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
-    shared.add_argument("--likelihood", choices=("bernoulli", "gaussian"), help="[bernoulli; gaussian for vectors]")
+    shared.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help="[bernoulli; gaussian for vectors]")
     shared.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help="of products [the fastest here]")
     place = parser.add_argument_group("where and how")
     place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -68,6 +69,12 @@ class Labelled(FactorData):
         assert isinstance(moved, Labelled)
         moved.labels = self.labels.to(device)
         return moved
+
+    def rows(self, part: slice) -> Labelled:
+        """The same kind of data with some of its examples only."""
+        chosen = copy.copy(self)
+        chosen.table, chosen.labels = self.table[part], self.labels[part]
+        return chosen
 
     def unplace(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
         """The labels of the examples at `index`."""

@@ -138,7 +138,7 @@ class Stack:
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
         drawn = method.draw(self.data, Noise.of(seed, step, DATA), spec.batch)
         x = self.data.batch(drawn.examples, Noise.of(seed, step, EXAMPLES))
-        batch = Batch(x, len(self.data), drawn.changed)
+        batch = Batch(x, len(self.data), drawn.changed, spec.steps)
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         loss, logs = functional_call(
             self.trainees[member], state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(torch.float32))

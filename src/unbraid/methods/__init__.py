@@ -14,6 +14,7 @@ from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.vae import VAE
+from unbraid.methods.vitae import CVITAE, UVITAE
 
 METHODS: dict[str, type[Method]] = {
     "vae": VAE,
@@ -29,9 +30,12 @@ METHODS: dict[str, type[Method]] = {
     "pcl": PCL,
     "pmp": PMP,
     "diffusion_vae": DiffusionVAE,
+    "u_vitae": UVITAE,
+    "c_vitae": CVITAE,
 }
 
 __all__ = [
-    "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch",
-    "BetaTCVAE", "BetaVAE", "DiffusionVAE", "FactorVAE", "Hyper", "Loss", "Method", "SlowVAE", "setting",
+    "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "DiffusionVAE", "FactorVAE", "Hyper", "Loss", "Method", "SlowVAE",
+    "setting",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.data.sampling import Drawn
 from unbraid.dists import Gaussian
-from unbraid.nets.vae import VAENet
+from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
 Hyper = float | Tensor
@@ -32,12 +32,14 @@ class Batch:
     """Examples of one step: `x` is (b, ...); `population` is the number of distinct examples they are drawn from.
 
     Of pairs the first half of `x` are the first examples, the second half their partners, and `changed` (b / 2, k) says
-    which factors were let go between them; only methods that are told so may look at it.
+    which factors were let go between them; only methods that are told so may look at it. `steps` is the length of the
+    whole training, for schedules.
     """
 
     x: Tensor
     population: int
     changed: Tensor | None = None
+    steps: int = 0
 
 
 class Walk(NamedTuple):
@@ -123,9 +125,19 @@ class Method:
             z[row, :, latent] = positions.to(z.device)
         return Walk(z, q.mean, [f"latent {i}\n{float(kl[i]):.2f} nats" for i in order])
 
+    def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
+        """The network of a run: one pair of the builder's, unless a method is made of several."""
+        return self.extend(VAENet(*builder(shape, latents), likelihood), latents)
+
     def extend(self, net: VAENet, latents: int) -> VAENet:
         """Add what the method trains besides an encoder and a decoder."""
         return net
+
+    def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        """A sample z of the posterior of each example, and log q(z|x) - log p(z) of it."""
+        q = net.encode(x)
+        z = q.sample(noise)
+        return z, q.log_ratio(z).sum(1)
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         """The optimiser constants of one named parameter."""

@@ -10,12 +10,23 @@ from torch import nn
 
 from unbraid.engine.layers import Conv, ConvTranspose
 from unbraid.errors import unknown
+from unbraid.nets import vitae
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.spec import RunSpec, import_name
 
-NETS: dict[str, PairBuilder] = {"locatello": locatello, "burgess": burgess, "mlp": mlp}
+NETS: dict[str, PairBuilder] = {
+    "locatello": locatello,
+    "burgess": burgess,
+    "mlp": mlp,
+    "vitae_mlp": vitae.vitae_mlp,
+    "vitae_mlp_half": vitae.vitae_mlp_half,
+    "vitae_bodies": vitae.vitae_bodies,
+    "vitae_bodies_half": vitae.vitae_bodies_half,
+    "vitae_conv": vitae.vitae_conv,
+    "vitae_conv_half": vitae.vitae_conv_half,
+}
 
 
 def _digest(pair: Pair) -> str:
@@ -55,8 +66,7 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     """The network of one run at step 0: a function of the spec alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        encoder, decoder = builder(shape, spec.latents)
-        net = spec.method.extend(VAENet(encoder, decoder, spec.likelihood), spec.latents)
+        net = spec.method.build(builder, shape, spec.latents, spec.likelihood)
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
             layer.reduced = spec.precision == "bf16"

@@ -11,34 +11,63 @@ import torch
 from unbraid.data.base import Progress
 from unbraid.data.convert import Bytes, converted
 from unbraid.data.files import locate
+from unbraid.data.moving import moved
 from unbraid.data.readers.binary import idx
 from unbraid.data.readers.verify import expect_below
 from unbraid.data.tables import Labelled
+from unbraid.errors import unknown
 
 PARTS = {"train": 60_000, "t10k": 10_000}
 PIXELS, CLASSES = 28, 10
+RANGES = {"all": slice(None), "train": slice(0, 60_000), "test": slice(60_000, None)}
 
 
 def mnist(
-    device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, pad: int = 2
+    device: str | torch.device = "cpu",
+    root: str | Path | None = None,
+    progress: Progress | None = None,
+    pad: int = 2,
+    part: str = "all",
+    turn: int = 0,
+    shift: int = 0,
 ) -> Labelled:
     """MNIST: 70,000 handwritten digits, the 60,000 for training first.
 
-    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28.
+    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28. `part` is all,
+    train or test. With `turn` and `shift` every image is turned by up to so many degrees and shifted by up to so many
+    percent of the side, by fixed random amounts (`unbraid.data.moving`).
     Reference: LeCun et al. (1998), doi:10.1109/5.726791.
     """
-    return read_mnist("mnist", "digit", locate("mnist", root), pad=pad, device=device, progress=progress)
+    data = read_mnist("mnist", "digit", locate("mnist", root), pad=pad, progress=progress)
+    return prepared(data, part, turn, shift).to(device)
 
 
 def fashion_mnist(
-    device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, pad: int = 2
+    device: str | torch.device = "cpu",
+    root: str | Path | None = None,
+    progress: Progress | None = None,
+    pad: int = 2,
+    part: str = "all",
+    turn: int = 0,
+    shift: int = 0,
 ) -> Labelled:
     """Fashion-MNIST: 70,000 garments of ten kinds, the 60,000 for training first.
 
-    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28.
+    `pad` black pixels are put on every side, for the convolutional networks take 32x32 and not 28x28. `part` is all,
+    train or test. With `turn` and `shift` every image is turned by up to so many degrees and shifted by up to so many
+    percent of the side, by fixed random amounts (`unbraid.data.moving`).
     Reference: Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
     """
-    return read_mnist("fashion_mnist", "kind", locate("fashion_mnist", root), pad=pad, device=device, progress=progress)
+    data = read_mnist("fashion_mnist", "kind", locate("fashion_mnist", root), pad=pad, progress=progress)
+    return prepared(data, part, turn, shift).to(device)
+
+
+def prepared(data: Labelled, part: str, turn: int, shift: int) -> Labelled:
+    """A part of the data, or all, moved if asked; movements of an image are the same in the part and in all."""
+    if part not in RANGES:
+        raise ValueError(unknown("part of " + data.name, part, RANGES))
+    whole = moved(data, turn, shift / 100) if turn or shift else data
+    return whole if part == "all" else whole.rows(RANGES[part])
 
 
 def read_mnist(

@@ -111,6 +111,6 @@ def _fused(name: str, child: nn.Module, shape: tuple[int, ...], likelihood: str)
         return None if plan is None else FusedEncoder(plan)
     if name == "decoder":
         plan = plan_decoder(child, shape)
-        return None if plan is None else FusedDecoder(plan, likelihood)
+        return None if plan is None or likelihood not in KINDS else FusedDecoder(plan, likelihood)
     plan = plan_dense(child)
     return None if plan is None else FusedCritic(plan)
