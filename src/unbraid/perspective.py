@@ -18,7 +18,7 @@ from unbraid.nets.vitae import VitaeNet
 from unbraid.run import CHUNK, Run
 
 NEAREST, AVERAGED = 5, 20  # neighbours that vote for a class, and that are averaged for a number
-Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Separation(NamedTuple):
