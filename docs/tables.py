@@ -15,6 +15,7 @@ from typing import Any
 from data_pages import data_pages
 from gpu_pages import gpu_pages, gpu_speed
 from metric_pages import ROOT, markdown, metric_pages, result, rows
+from pair_pages import pair_pages
 
 from unbraid.commands.listing import first_line, registries
 
@@ -82,7 +83,14 @@ def pages() -> dict[Path, str]:
     """The generated files and what they should hold."""
     readme = ROOT / "README.md"
     methods = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods"]).items()}
-    return {readme: updated(readme.read_text()), **gpu_pages(), **methods, **metric_pages(), **data_pages()}
+    return {
+        readme: updated(readme.read_text()),
+        **gpu_pages(),
+        **pair_pages(),
+        **methods,
+        **metric_pages(),
+        **data_pages(),
+    }
 
 
 def updated(text: str) -> str:

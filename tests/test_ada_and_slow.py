@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
-from families.pairs import Paired
 from oracles import pairs as oracle
 from test_pair_methods import normals, posteriors
 from unbraid.data.base import FactorData
@@ -28,6 +27,7 @@ from unbraid.methods.ada_vae import (
     shared,
 )
 from unbraid.methods.base import Batch, Method
+from unbraid.methods.pairs import Paired
 from unbraid.methods.slow_vae import SlowVAE, entropy, laplace_cross_entropy, transition_gap
 from unbraid.nets.build import build_net, name_net
 from unbraid.noise import Noise

@@ -33,8 +33,9 @@ VARIANTS = [
     PCL(regression="mlp", width=8),
     PCL(pairs="uniform"),
     PCL(pairs="walk"),
+    PCL(pairs="consecutive"),
 ]
-NAMES = ["default", "fixed", "unscaled", "mlp", "uniform", "walk"]
+NAMES = ["default", "fixed", "unscaled", "mlp", "uniform", "walk", "consecutive"]
 each_variant = pytest.mark.parametrize("method", VARIANTS, ids=NAMES)
 
 
@@ -212,10 +213,11 @@ def test_draws_pairs_that_differ(method: PCL, toy: FactorData) -> None:
     assert ((before != now).sum(1) >= 1).all()
     if method.pairs == "walk":
         assert ((before - now).abs().sum(1) == 1).all()
-        assert drawn.changed is None
-    else:
-        assert drawn.changed is not None
-        assert torch.equal(drawn.changed, before != now)
+    if method.pairs == "consecutive":
+        first, second = drawn.examples.chunk(2)
+        assert torch.equal(second, first + 1)
+    assert drawn.changed is not None
+    assert torch.equal(drawn.changed, before != now)
 
 
 @pytest.mark.usefixtures("large_tiles", "poisoned")

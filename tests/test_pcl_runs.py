@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import unbraid as ub
 from training import assert_same, quick
+from unbraid.data import planted
 from unbraid.data.base import FactorData
-from unbraid.data.sampling import Drawn
 from unbraid.data.tables import Labelled
 from unbraid.errors import Refusal
-from unbraid.methods.pcl import PCL, check_pairs
+from unbraid.methods.base import Method
+from unbraid.methods.pcl import PCL
+from unbraid.methods.slow_vae import SlowVAE
 from unbraid.metrics.mcc import correlation, matched
-from unbraid.noise import Noise
 from unbraid.run import Run
 from unbraid.selection import rank
 
@@ -107,7 +105,7 @@ def test_odd_batches_are_refused(change: dict[str, int], message: str, tmp_path:
 
 def test_data_without_moves_is_refused() -> None:
     points, none = torch.randn(20, 3), torch.zeros(20, 0, dtype=torch.int64)
-    with pytest.raises(Refusal, match=r"full grid of factors.*Got points.*draw of consecutive"):
+    with pytest.raises(Refusal, match=r"full grid of factors.*Got points.*pairs='consecutive'"):
         ub.train(PCL(), Labelled("points", (), (), points, none), steps=1, quiet=True)
     still = Unmoving("still", ("a",), (1,), points[:1], none[:1, :0].new_zeros(1, 1))
     kinds = Unmoving("kinds", ("a",), (3,), points[:1], none[:1, :0].new_zeros(1, 1))
@@ -118,28 +116,23 @@ def test_data_without_moves_is_refused() -> None:
     PCL(pairs="uniform").check(kinds, 8, 2)
 
 
-@dataclass(frozen=True)
-class Consecutive(PCL):
-    """PCL on the rows of a time series: a pair is a row and the one before it."""
+@pytest.mark.parametrize(
+    "method", [PCL(pairs="consecutive"), SlowVAE(pairs="consecutive")], ids=lambda m: type(m).__name__
+)
+def test_series_are_refused_that_are_none(method: Method) -> None:
+    """Too few rows for three pairs, and rows that are drawn from a subset; four rows without labels will do."""
+    name = type(method).__name__
+    with pytest.raises(Refusal, match=f"{name} with consecutive pairs needs at least 4 rows. Got arrays with 3"):
+        ub.train(method, ub.data.from_arrays(torch.randn(3, 2)), steps=1, batch=8, quiet=True)
+    with pytest.raises(Refusal, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Leave"):
+        ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
+    ub.train(method, ub.data.from_arrays(torch.randn(4, 2)), steps=1, batch=8, latents=2, quiet=True)
 
-    def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
-        t = noise.integers(len(data) - 1, batch // 2)
-        return Drawn(torch.cat([t, t + 1]))
 
-    def check(self, data: FactorData, batch: int, latents: int) -> None:
-        check_pairs(batch)
-
-
-def series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[np.ndarray[Any, Any], Labelled]:
-    """AR(1) sources of unit variance with Laplace innovations, and a well-conditioned linear mixing of them."""
-    rng = np.random.default_rng(0)
-    innovations = rng.laplace(scale=math.sqrt((1 - rho**2) / 2), size=(points, sources))
-    s = np.zeros_like(innovations)
-    for t in range(1, points):
-        s[t] = rho * s[t - 1] + innovations[t]
-    mixing = next(a for a in rng.normal(size=(1000, sources, sources)) if np.linalg.cond(a) < 5)
-    table = torch.tensor(s @ mixing.T, dtype=torch.float32)
-    return s, Labelled("series", (), (), table, torch.zeros(points, 0, dtype=torch.int64))
+@pytest.mark.parametrize("batch", [7, 2])
+def test_odd_batches_of_a_series_are_refused(batch: int) -> None:
+    with pytest.raises(ValueError, match=f"even batch of at least 4.*Got {batch}"):
+        ub.train(PCL(pairs="consecutive"), planted.series(20)[0], steps=1, batch=batch, quiet=True)
 
 
 def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
@@ -150,17 +143,17 @@ def recovered(
     method: PCL, net: str | Callable[..., Any], points: int, steps: int, rate: float
 ) -> tuple[float, float, float]:
     """Mean correlation of sources and codes before and after training, and the last loss."""
-    s, data = series(points)
+    data, s = planted.series(points)
     settings: dict[str, Any] = {"batch": 512, "learning_rate": rate, "latents": 5, "net": net, "quiet": True}
     found = []
     for length in (0, steps):
         (run,) = ub.train(method, data, steps=length, **settings)
-        found.append(matched(correlation(run.encode(data.table).double().numpy(), s)))
+        found.append(matched(correlation(run.encode(data.table).double().numpy(), s.numpy())))
     return found[0], found[1], run.log[-1]["loss"]
 
 
 def test_recovers_most_of_linear_sources() -> None:
-    before, after, loss = recovered(Consecutive(), linear, 2**12, 700, 1e-2)
+    before, after, loss = recovered(PCL(pairs="consecutive"), linear, 2**12, 700, 1e-2)
     assert loss < 0.69
     assert after > max(0.9, before + 0.1)
 
@@ -169,10 +162,10 @@ def test_recovers_most_of_linear_sources() -> None:
 @pytest.mark.parametrize(
     ("method", "net", "steps", "rate"),
     [
-        (Consecutive(), linear, 6_000, 3e-3),
-        (Consecutive(a="fixed"), linear, 6_000, 3e-3),
-        (Consecutive(), "mlp", 4_000, 1e-3),
-        (Consecutive(regression="mlp", width=16), "mlp", 4_000, 1e-3),
+        (PCL(pairs="consecutive"), linear, 6_000, 3e-3),
+        (PCL(pairs="consecutive", a="fixed"), linear, 6_000, 3e-3),
+        (PCL(pairs="consecutive"), "mlp", 4_000, 1e-3),
+        (PCL(pairs="consecutive", regression="mlp", width=16), "mlp", 4_000, 1e-3),
     ],
     ids=["linear", "linear, a fixed", "mlp", "mlp, component networks"],
 )

@@ -8,31 +8,10 @@ import torch
 from torch import Tensor
 
 from families.base import Known
-from unbraid.data.base import FactorData
-from unbraid.data.sampling import PAIRS, Drawn
 from unbraid.dists import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.pairs import Paired
 from unbraid.methods.slow_vae import SlowVAE
-from unbraid.methods.vae import elbo
-from unbraid.nets.vae import VAENet
-from unbraid.noise import Noise
-
-
-@dataclass(frozen=True)
-class Paired(Method):
-    """A weighted beta-VAE that sees the images of pairs and does not know that they are pairs."""
-
-    beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    weight: Hyper = setting(1.0, "weight of the reconstruction", low=0)
-    pairs: str = "pairs"
-
-    def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
-        return Drawn.of(PAIRS[self.pairs](data, noise, batch // 2))
-
-    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
-        rec, kl, _, _ = elbo(net, batch, noise)
-        return self.weight * rec + self.beta * kl, {"rec": rec, "kl": kl}
 
 
 def everything(self: AdaGVAE, q1: Gaussian, q2: Gaussian, changed: Tensor | None) -> Tensor:

@@ -81,12 +81,7 @@ def laplace_transitions(
     moves: the first factor to move is drawn, those before it stay, those after it are free; no draw is thrown away.
     Reference: Klindt et al. (2021), arXiv:2007.10930, the "Laplace" setting.
     """
-    kept = [_position(data, name) for name in (data.categorical if held is None else held)]
-    free = [j for j, size in enumerate(data.sizes) if j not in kept and size > 1]
-    if not free:
-        raise ValueError(
-            f"At least one factor of {data.name} must be free to move. Got all held: {', '.join(data.names)}."
-        )
+    free = _free(data, held)
     factors = _drawn(data, noise, n)
     columns = list(factors.unbind(1))
     tables = {j: _laplace(data.sizes[j], rate, data.device) for j in free}
@@ -118,11 +113,8 @@ def walk(
 
     `held` are the categorical factors unless said; factors of one value never move.
     """
-    kept = [_position(data, name) for name in (data.categorical if held is None else held)]
-    sizes = data.grid[0]
-    free, place = sizes > 1, torch.arange(len(data.sizes), device=data.device)
-    for j in kept:
-        free = free & (place != j)
+    sizes, place = data.grid[0], torch.arange(len(data.sizes), device=data.device)
+    free = torch.stack([place == j for j in _free(data, held)]).any(0)
     factors, steps = _drawn(data, noise, n), []
     for _ in range(length):
         steps.append(data.place(factors))
@@ -131,6 +123,22 @@ def walk(
         outside = (factors + step < 0) | (factors + step >= sizes)
         factors = torch.where(moving, factors + torch.where(outside, -step, step), factors)
     return torch.stack(steps, 1)
+
+
+def neighbours(data: FactorData, noise: Noise, n: int) -> Pairs:
+    """Walks of two examples: one factor that is not categorical moves by one value."""
+    examples = walk(data, noise, n, length=2)
+    before, after = (data.unplace(column) for column in examples.unbind(1))
+    return Pairs(examples, before != after)
+
+
+def consecutive(data: FactorData, noise: Noise, n: int) -> Pairs:
+    """A row of the data and the next one, every such pair equally often: the data are a series and need no grid.
+
+    What changed are the labels in which the two rows differ; data without labels have none.
+    """
+    row = noise.integers(len(data) - 1, n)
+    return Pairs(torch.stack([row, row + 1], 1), data.unplace(row) != data.unplace(row + 1))
 
 
 def joint(sizes: tuple[int, int], spread: int | float, device: torch.device) -> Float[Tensor, "a b"]:
@@ -151,6 +159,8 @@ PAIRS: dict[str, Callable[..., Pairs]] = {
     "uniform": uniform_transitions,
     "laplace": laplace_transitions,
     "sharing": sharing,
+    "walk": neighbours,
+    "consecutive": consecutive,
 }
 
 
@@ -191,6 +201,17 @@ def _choose(noise: Noise, weights: Float[Tensor, "n m"]) -> Int[Tensor, " n"]:
     """A column for every row, with chances proportional to the weights."""
     total = weights.cumsum(1)
     return (noise.uniform(len(weights), 1) * total[:, -1:] > total[:, :-1]).sum(1)
+
+
+def _free(data: FactorData, held: Sequence[str] | None) -> list[int]:
+    """The factors of several values that are not held, which the categorical ones are unless said."""
+    kept = [_position(data, name) for name in (data.categorical if held is None else held)]
+    free = [j for j, size in enumerate(data.sizes) if j not in kept and size > 1]
+    if not free:
+        raise ValueError(
+            f"At least one factor of {data.name} must be free to move. Got all held: {', '.join(data.names)}."
+        )
+    return free
 
 
 def _within(k: int, data: FactorData) -> int:

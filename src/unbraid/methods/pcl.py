@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.data.base import FactorData
-from unbraid.data.sampling import Drawn, laplace_transitions, uniform_transitions, walk
+from unbraid.data.sampling import PAIRS, Drawn
 from unbraid.dists import Gaussian
 from unbraid.errors import Refusal
 from unbraid.methods.base import Batch, Loss, Method, setting
+from unbraid.methods.pairs import check_series
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -82,6 +83,8 @@ class PCL(Method):
     it is :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, each :math:`r_i` a network of five hidden layers. Chance has the
     loss :math:`\log 2 = .693`; `accuracy` is the share of pairs with r on the right side of 0. There is no decoder:
     nothing is reconstructed, sampled or traversed, and the encoder's log variances stay unused.
+    With `pairs` consecutive a pair is a row of the data and the one before it, as in the paper: the data are a time
+    series in the order of their rows. The other values of `pairs` make steps of a grid of factors.
     Deviations: the authors' code clamps a at 0 after each step; here a is the absolute value of a parameter, which is
     the same until that parameter changes sign. Batch normalisation of h takes mean and variance of the batch itself
     and has no scale, shift or running averages, so that codes have an arbitrary scale and offset. The permutation
@@ -92,28 +95,30 @@ class PCL(Method):
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean",)
 
-    pairs: Literal["laplace", "uniform", "walk"] = setting("laplace", "how the second example of a pair is drawn")
+    pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
+        "laplace", "how pairs are drawn: laplace, uniform, walk, or consecutive (a row of the data and the one before)"
+    )
     regression: Literal["laplace", "mlp"] = setting("laplace", "form of the log-odds of a pair")
     a: Literal["learned", "fixed"] = setting("learned", "weight of the squares in laplace log-odds; fixed is 1")
     normalise: Literal["batch", "none"] = setting("batch", "what holds the scale of the code while it is trained")
     width: int = setting(512, "units of a hidden layer of mlp log-odds", low=1)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
-        if self.pairs == "walk":
-            return Drawn(walk(data, noise, batch // 2, length=2).T.flatten())
-        transitions = laplace_transitions if self.pairs == "laplace" else uniform_transitions
-        return Drawn.of(transitions(data, noise, batch // 2))
+        return Drawn.of(PAIRS[self.pairs](data, noise, batch // 2))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         check_pairs(batch)
+        if self.pairs == "consecutive":
+            return check_series(self, data)
         if not data.gridded:
             raise Refusal(
                 f"PCL makes pairs by moving factors, so data must be on a full grid of factors. Got {data.name}, which "
-                "is not. Choose gridded data, or subclass PCL with a draw of consecutive examples."
+                "is not. Choose gridded data, or pairs='consecutive' if its rows are a series."
             )
         held = data.categorical if self.pairs != "uniform" else ()
         if not any(size > 1 and name not in held for name, size in zip(data.names, data.sizes, strict=True)):
             raise Refusal(f"PCL with pairs {self.pairs!r} needs a factor that can move. Got {data} instead.")
+        return None
 
     def information(self, q: Gaussian) -> None:
         return None

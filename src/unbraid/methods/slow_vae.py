@@ -59,7 +59,8 @@ class SlowVAE(Method):
     (`laplace_cross_entropy`), to a Laplace prior of rate :math:`\lambda` = `rate` around the partner's mean, and H the
     entropy. Reconstruction, KL and H are means over all images, the cross-entropies means over pairs: twice the
     reconstruction is that of a pair, and the KL stands for that of its first image. The batch counts images: half as
-    many pairs. With :math:`\gamma = 0` this is twice the loss of a beta-VAE of :math:`\beta / 2`.
+    many pairs. `pairs` consecutive takes each row of the data and the next one, and needs no grid of factors.
+    With :math:`\gamma = 0` this is twice the loss of a beta-VAE of :math:`\beta / 2`.
     Deviations, all as in the authors' implementation: the prior stands around the partner's mean instead of a sample
     of its posterior, whose variance is thus left out; the bound has one cross-entropy, from the first image to the
     second, where here both ways are added but the entropy is subtracted once; 1e-6 is added to the variance inside the
@@ -71,13 +72,15 @@ class SlowVAE(Method):
     beta: Hyper = setting(1.0, "weight of the KL term of single images", low=0)
     gamma: Hyper = setting(10.0, "weight of the prior on transitions", low=0)
     rate: Hyper = setting(6.0, "rate lambda of the Laplace prior on transitions; larger is sparser", low=1e-6)
-    pairs: Literal["uniform", "laplace"] = setting("laplace", "how pairs are drawn: uniform or laplace")
+    pairs: Literal["uniform", "laplace", "walk", "consecutive"] = setting(
+        "laplace", "how pairs are drawn: uniform, laplace, walk, or consecutive (a row of the data and the one before)"
+    )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
         return Drawn.of(PAIRS[self.pairs](data, noise, batch // 2))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        check_pairs(self, data, batch)
+        check_pairs(self, data, batch, series=self.pairs == "consecutive")
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
