@@ -99,12 +99,26 @@ def data(arguments: Sequence[str]) -> None:
     data.main(Parser, arguments, show.opened)
 
 
+def study(arguments: Sequence[str]) -> None:
+    from unbraid.commands import study
+
+    study.main(Parser(prog="unbraid study", description=study.__doc__), arguments)
+
+
+def index(arguments: Sequence[str]) -> None:
+    from unbraid.commands import index
+
+    index.main(Parser(prog="unbraid index", description=index.__doc__), arguments)
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "train, score and draw on built-in data, in about a minute"),
     "list": (listing, "what there is: methods, metrics, data, nets"),
     "train": (train, "train a method, or a sweep of it, resumably"),
     "score": (score, "score trained runs, or anybody's codes and factors"),
     "select": (select, "rank trained runs without labels"),
+    "study": (study, "train and score a whole study, resumably, on one machine or many"),
+    "index": (index, "write the results table of a folder of runs"),
     "data": (data, "list, fetch, check and show datasets"),
     "traverse": (traverse, "draw what each latent does, as PNG and GIF"),
 }

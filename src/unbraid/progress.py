@@ -6,12 +6,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 PATIENCE = 2.0  # seconds before the first word
 INTERVAL = 5.0  # seconds between plain lines
 
 
+@runtime_checkable
 class Report(Protocol):
     """What a long job calls: how much is done, and a short word on how it goes."""
 

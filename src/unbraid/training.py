@@ -19,7 +19,7 @@ from unbraid.files import locked, make_folder
 from unbraid.methods import Method
 from unbraid.nets.build import build_net, check_net, name_net
 from unbraid.nets.vae import Pair, PairBuilder
-from unbraid.progress import progress
+from unbraid.progress import Report, progress
 from unbraid.run import Run, open_run
 from unbraid.spec import RunSpec
 from unbraid.store import find_runs
@@ -128,18 +128,40 @@ def train_specs(
 ) -> list[Run]:
     """Train specs on one dataset in as few stacks as they allow; runs already trained are only loaded."""
     unique = {spec.id: spec for spec in specs}
-    for spec in {spec.stack_key(): spec for spec in specs}.values():
-        spec.method.check(data, spec.batch, spec.latents)
-        check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
+    check_specs(specs, data, builder)
     with ExitStack() as held:
         if out is not None:
             make_folder(out)
             held.enter_context(locked(out))
             refuse_strangers(out, set() if add else set(unique))
+        return train_held(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet)
+
+
+def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
+    """Refuse what cannot be trained on the data, before anything is made."""
+    for spec in {spec.stack_key(): spec for spec in specs}.values():
+        spec.method.check(data, spec.batch, spec.latents)
+        check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
+
+
+def train_held(
+    specs: Sequence[RunSpec],
+    data: FactorData,
+    builder: PairBuilder,
+    out: Path | None = None,
+    *,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    quiet: bool = False,
+    report: Report | None = None,
+) -> list[Run]:
+    """The same without checks, for whoever holds the folder, or these runs of it, already."""
+    unique = {spec.id: spec for spec in specs}
+    with ExitStack() as held:
         berths = [Berth.of(spec, out) for spec in unique.values()]
         runs = {b.spec.id: open_run(b.folder, data, builder) for b in berths if b.trained and b.folder is not None}
         waiting = [b for b in berths if not b.trained]
-        report = None if quiet else held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
+        if report is None and not quiet:
+            report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
         watch = Watch(waiting, report, checkpoint_seconds)
         for convoy in convoys(berths, data, builder):
             runs |= {run.id: run for run in sail(convoy, watch, data, builder)}

@@ -55,7 +55,7 @@ class Captured:
     def _record(self, step: Callable[[], None]) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 step()
         except torch.cuda.OutOfMemoryError:
             raise

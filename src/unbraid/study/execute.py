@@ -1,0 +1,221 @@
+"""Running a study: stacks of runs, claimed, trained, scored and written; any number of processes share the work."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from unbraid.data.base import FactorData
+from unbraid.engine.memory import capacity
+from unbraid.errors import Refusal
+from unbraid.files import make_folder, write_atomic
+from unbraid.metrics.protocol import Protocol
+from unbraid.nets.build import name_net
+from unbraid.nets.vae import PairBuilder
+from unbraid.progress import Report, progress, silent
+from unbraid.run import Run
+from unbraid.scoring import score
+from unbraid.store import RunDir
+from unbraid.study.base import Planned, changed
+from unbraid.study.cut import stacked
+from unbraid.study.results import index, read_places
+from unbraid.training import CHECKPOINT_SECONDS, Choice, check_specs, load_data, train_held
+
+POLL = 2.0  # seconds between looks at stacks that other processes hold
+ON_CPU = 16  # runs in a stack there
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a study is carried out: where, on what, and which scores."""
+
+    out: Path
+    device: str = "cpu"
+    precision: str | None = None
+    metrics: Sequence[str] | None = None
+    protocol: Protocol = Protocol()
+    jobs: int | None = None
+    scored: bool = True
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+
+@dataclass
+class Stackful:
+    """Runs that ride together, their data and network."""
+
+    runs: list[Planned]
+    data: FactorData
+    builder: PairBuilder
+
+    @property
+    def name(self) -> str:
+        """A name that the same runs have in every process."""
+        return hashlib.sha256(" ".join(run.spec.id for run in self.runs).encode()).hexdigest()[:16]
+
+    def trained(self, out: Path) -> bool:
+        """Whether nothing is left to train."""
+        return all(RunDir(out / run.spec.id, run.spec).status in ("done", "diverged") for run in self.runs)
+
+
+def prepared(planned: Sequence[Planned], order: Order) -> Iterator[Stackful]:
+    """The stacks of a study, dataset by dataset, each as large as the device takes."""
+    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+        data = load_data(name, order.device)
+        runs = [changed(run, **fitting(run, data, order)) for run in group]
+        for kind in stacked(runs):
+            builder = name_net(kind[0].spec.net)[1]
+            check_specs([kind[0].spec], data, builder)
+            cpu = data.device.type == "cpu"
+            most = ON_CPU if cpu else capacity(kind[0].spec, data, builder, len(kind))
+            yield from (Stackful(part, data, builder) for part in stacked(kind, most))
+
+
+def fitting(run: Planned, data: FactorData, order: Order) -> dict[str, Any]:
+    """What the data and the device decide of a run: its precision, and an MLP for vectors."""
+    choice = Choice.of(data)
+    precision = order.precision or choice.precision
+    if len(data.shape) == 3 or run.spec.net != "locatello":
+        return {"precision": precision}
+    return {"precision": precision, "net": choice.net, "likelihood": choice.likelihood}
+
+
+@contextmanager
+def claimed(out: Path, stack: Stackful) -> Iterator[bool]:
+    """Whether the stack is this process's to train; the claim goes when the process does, however it ends."""
+    folder = out / ".claims"
+    make_folder(folder)
+    with (folder / f"{stack.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@dataclass
+class Tally:
+    """How far a study is, told as one line."""
+
+    report: Report
+    total: int
+    done: int = 0
+    before: int = 0
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def within(self, done: float, note: str = "") -> None:
+        """Model-steps of the stack under way."""
+        self.report(self.before + done, ", ".join([f"{self.done} of {self.total} runs done", note]))
+
+    def finish(self, stack: Stackful) -> None:
+        """Count a stack."""
+        self.done += len(stack.runs)
+        self.before += sum(run.spec.steps for run in stack.runs)
+        self.report(self.before, f"{self.done} of {self.total} runs done")
+
+
+def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> Path:
+    """Train and score every run that is not there yet, and write the results table; its path is returned.
+
+    Every run is idempotent by its id, so the same command goes on after any kill, and several processes with the same
+    output share the stacks among them.
+    """
+    make_folder(order.out)
+    steps = sum(run.spec.steps for run in planned)
+    with ExitStack() as held:
+        report = silent if quiet else held.enter_context(progress("study", steps))
+        tally = Tally(report, len(planned))
+        scorer = held.enter_context(Scoring(order))
+        waiting = []
+        known: list[Planned] = []
+        for stack in prepared(planned, order):
+            known += stack.runs
+            keep_places(order.out, stack.runs)
+            if not attempt(stack, order, tally, scorer):
+                waiting.append(stack)
+        while waiting:
+            time.sleep(POLL)
+            waiting = [stack for stack in waiting if not attempt(stack, order, tally, scorer)]
+    return index(order.out, known)
+
+
+def attempt(stack: Stackful, order: Order, tally: Tally, scorer: Scoring) -> bool:
+    """Train and score a stack unless another process is at it; whether it is done."""
+    with claimed(order.out, stack) as mine:
+        if not mine:
+            return False
+        specs = [run.spec for run in stack.runs]
+        runs = train_held(
+            specs, stack.data, stack.builder, order.out, report=tally.within,
+            checkpoint_seconds=order.checkpoint_seconds,
+        )  # fmt: skip
+        scorer.add([run for run in runs if run.divergence is None], stack.data)
+        tally.finish(stack)
+    return True
+
+
+class Scoring:
+    """Scores of trained runs, made beside the training of the next ones where a GPU leaves the cores free."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.beside = order.device != "cpu"
+        self.pool = ThreadPoolExecutor(1)
+        self.under_way: list[Future[Any]] = []
+
+    def __enter__(self) -> Scoring:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *trace: Any) -> None:
+        self.pool.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            for future in self.under_way:
+                future.result()
+
+    def add(self, runs: list[Run], data: FactorData) -> None:
+        """Score these, now or soon; what went wrong with earlier ones is raised here."""
+        if not (self.order.scored and runs):
+            return
+        options: dict[str, Any] = {"protocol": self.order.protocol, "jobs": self.order.jobs, "quiet": True}
+        if not self.beside:
+            score(runs, self.order.metrics, data=data, **options)
+            return
+        for future in [future for future in self.under_way if future.done()]:
+            self.under_way.remove(future)
+            future.result()
+        self.under_way.append(self.pool.submit(score, runs, self.order.metrics, data=data, **options))
+
+
+def keep_places(out: Path, runs: Sequence[Planned]) -> None:
+    """Note the places of runs in the sweep beside them, so that the table can be rebuilt."""
+    with (out / ".places.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        places = read_places(out)
+        new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
+        if new.keys() - places.keys():
+            write_atomic(out / "study.json", json.dumps({"places": {**places, **new}}).encode())
+
+
+def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]]:
+    """The runs whose data can be opened here, and why the others' cannot; that none can be is an error."""
+    kept: list[Planned] = []
+    reasons: dict[str, str] = {}
+    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+        try:
+            load_data(name, quiet=True)
+        except (Refusal, ValueError, OSError) as error:
+            reasons[name] = str(error)
+        else:
+            kept += list(group)
+    if not kept:
+        raise Refusal(next(iter(reasons.values())))
+    return kept, reasons

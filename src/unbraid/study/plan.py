@@ -1,0 +1,66 @@
+"""What a study would take: runs, stacks, memory, and time from a short measurement on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unbraid.engine.stack import Stack
+from unbraid.study.base import Planned
+from unbraid.study.execute import Order, Stackful, prepared
+
+TRIAL_SECONDS = 2.0
+WARM = 5  # steps before the clock starts: kernels compile, the graph is recorded
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Stacks of one kind: how many runs and stacks, and what a trial of one implies."""
+
+    data: str
+    method: str
+    runs: int
+    stacks: int
+    steps: int
+    rate: float  # model-steps a second
+
+    @property
+    def seconds(self) -> float:
+        """Of training, one stack after the other."""
+        return self.runs * self.steps / self.rate
+
+
+def trial(stack: Stackful) -> float:
+    """Model-steps a second of a whole stack, from as many steps as fit into two seconds."""
+    made = Stack([run.spec for run in stack.runs], stack.data, stack.builder)
+    cuda = stack.data.device.type == "cuda"
+    for _ in range(WARM if cuda else 1):
+        made.advance()
+    settled(cuda)
+    begun, taken = time.perf_counter(), 0
+    while time.perf_counter() - begun < TRIAL_SECONDS:
+        made.advance()
+        taken += 1
+        settled(cuda)
+    return taken * len(made) / (time.perf_counter() - begun)
+
+
+def settled(cuda: bool) -> None:
+    """Wait for what was launched."""
+    if cuda:
+        torch.cuda.synchronize()
+
+
+def plan(planned: Sequence[Planned], order: Order) -> list[Estimate]:
+    """An estimate for every kind of stack; one stack of each kind is tried."""
+    kinds: dict[tuple[str, str, int], list[Stackful]] = {}
+    for stack in prepared(planned, order):
+        spec = stack.runs[0].spec
+        kinds.setdefault((spec.data, spec.to_dict()["method"]["name"], spec.steps), []).append(stack)
+    return [
+        Estimate(data, method, sum(len(s.runs) for s in stacks), len(stacks), steps, trial(stacks[0]))
+        for (data, method, steps), stacks in kinds.items()
+    ]
