@@ -1,13 +1,16 @@
 """Milliseconds of warping a batch of images by each spatial transformer, and how many times those of affine maps.
 
 A measurement draws nothing: parameters and images are given, and the gradient is taken for both. Transformers take
-turns, so that whatever else the machine does meets all of them.
+turns, so that whatever else the machine does meets all of them. A GPU launches each operation on its own and, as in
+training, replays all of them as one CUDA graph. What else kept the machine busy shows in its load, the mean number of
+processes that wanted to run in the minute before and the minute after.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -23,8 +26,9 @@ SIZE = 0.3  # of the parameters
 
 
 def contestants() -> dict[str, Transformer]:
-    """Every transformer as it comes, and the faster way of flows."""
-    return {**{name: kind() for name, kind in TRANSFORMERS.items()}, "cpab squaring": Cpab(method="squaring")}
+    """Every transformer as it comes, flows of fewer steps, and their coarser way."""
+    others = {"cpab 20 steps": Cpab(steps=20), "cpab squaring": Cpab(method="squaring")}
+    return {**{name: kind() for name, kind in TRANSFORMERS.items()}, **others}
 
 
 def work(t: Transformer, batch: int, side: int, device: str) -> dict[str, Callable[[], object]]:
@@ -75,7 +79,8 @@ def measure(batch: int, side: int, device: str, repeats: int) -> dict[str, dict[
     """Medians over turns; the first turn warms up and is not counted."""
     tasks = {name: work(t, batch, side, device) for name, t in contestants().items()}
     if device == "cuda":
-        tasks = {name: {what: captured(task) for what, task in pair.items()} for name, pair in tasks.items()}
+        for pair in tasks.values():
+            pair.update({f"{what}, replayed": captured(task) for what, task in pair.items()})
     times: dict[str, dict[str, list[float]]] = {name: {what: [] for what in pair} for name, pair in tasks.items()}
     for turn in range(repeats + 1):
         for name, pair in tasks.items():
@@ -97,15 +102,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: results/bench_warp_{device}.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    load = [os.getloadavg()[0]]
     times = measure(options.batch, options.side, options.device, options.repeats)
+    load.append(os.getloadavg()[0])
     ratios = {
         name: {what: found / times["affine"][what] for what, found in pair.items()} for name, pair in times.items()
     }
     for name, pair in times.items():
         for what, found in pair.items():
-            print(f"{name:22} {what:22} {found:10.3f} ms {ratios[name][what]:8.2f} x affine", flush=True)
+            print(f"{name:22} {what:30} {found:10.3f} ms {ratios[name][what]:8.2f} x affine", flush=True)
     settings = {key: getattr(options, key) for key in ("device", "batch", "side", "repeats", "threads")}
-    result = {**describe(), **settings, "milliseconds": times, "ratios": ratios}
+    result = {**describe(), **settings, "load": load, "milliseconds": times, "ratios": ratios}
     out = options.out or RESULTS / f"bench_warp_{options.device}.json"
     out.write_text(json.dumps(result, indent=1) + "\n")
 

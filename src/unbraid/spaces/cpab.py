@@ -6,25 +6,29 @@ Freifeld et al. (2017), "Transformations based on continuous piecewise-affine ve
 
 from __future__ import annotations
 
-import math
+import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.engine.capture import kernels_on
+from unbraid.spaces.cpab_steps import advance, at, flat, walk_back
 from unbraid.spaces.expm import SQUARINGS, expm1
 from unbraid.spaces.tessellation import Tessellation, barycentric, basis, columns, find_cells
 from unbraid.spaces.warp import nodes, sample
 
 __all__ = [
-    "Flow", "Tessellation", "basis", "displacement", "exact", "fields", "find_cells", "flow", "integrate",
+    "Flow", "Tessellation", "advance", "basis", "displacement", "exact", "fields", "find_cells", "flow", "integrate",
     "scaling_and_squaring", "velocity",
 ]  # fmt: skip
 
 TURN = 0.02  # how much a field may turn or stretch in one attempt of the exact solution
 OUTSIDE = 1e-11  # barycentric weight below which a point has left a triangle
+MOST = 256  # triangles that fit the memory of a program on a GPU
 CUTS, ROUNDS = 32, 8  # of intervals of time, 40 bits in all
 
 
@@ -36,26 +40,12 @@ def fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b
     return parts
 
 
-def _at(table: Tensor, cell: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """A_c (x, y, 1) of a (b, 6, cells) table at (b, n) points and their triangles."""
-    a, b, c, d, e, f = _entries(table, cell)
-    return a * x + b * y + c, d * x + e * y + f
-
-
-def _entries(table: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
-    return table.gather(2, cell[:, None].expand(-1, table.shape[1], -1)).unbind(1)
-
-
-def _flat(table: Tensor) -> Tensor:
-    return table.flatten(2).mT.contiguous()
-
-
 def affine_parts(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
     """The affine part of its triangle at each point of (n, 2), or of (b, n, 2) for each table's own."""
     x, y = points.expand(len(table), -1, -1).unbind(-1)
-    return torch.stack(_at(_flat(table), find_cells(t, x, y), x, y), -1)
+    return torch.stack(at(flat(table), find_cells(t, x, y), x, y), -1)
 
 
 def velocity(
@@ -69,29 +59,38 @@ def steps_of(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Flo
     """What each triangle adds to a point in one of equal steps: expm(A_c / steps) - I."""
     if steps < 1:
         raise ValueError(f"A flow needs at least one step. Got {steps} instead.")
-    return expm1(fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length()))
+    parts, squarings = fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
+    if parts.dtype == torch.float32 and kernels_on(parts.device):
+        launched: Tensor = importlib.import_module("unbraid.engine.kernels.flow").Expm1.apply(parts, squarings)
+        return launched
+    return expm1(parts, squarings)
 
 
-def advance(t: Tessellation, table: Tensor, x: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Points (b, n) after some steps of a (b, 6, cells) table of what each step adds."""
-    for _ in range(steps):
-        dx, dy = _at(table, find_cells(t, x, y), x, y)
-        x, y = x + dx, y + dy
-    return x, y
+def fast(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:
+    """The compiled `forward` and `backward` for these tensors, or None: then they take the tensor code."""
+    if points.dtype != table.dtype or points.device != table.device or not table.numel() * points.numel():
+        return None
+    if table.device.type == "cpu" and table.dtype in (torch.float32, torch.float64):
+        return importlib.import_module("unbraid.spaces.cpab_cpu")  # compiling is for those who flow
+    if table.dtype == torch.float32 and t.cells <= MOST and kernels_on(table.device):
+        return importlib.import_module("unbraid.engine.kernels.flow")
+    return None
 
 
 class Flow(torch.autograd.Function):
     """Points (b, n, 2) after equal steps p <- p + E_c (x, y, 1), from E (b, cells, 2, 3) and points (1 or b, n, 2).
 
-    Only its inputs are kept. The gradient walks the trajectory again in pieces of about the root of the steps, which
-    is exact and holds that many positions at a time.
+    Only its inputs are kept; the gradient walks the way again.
     """
 
     @staticmethod
     def forward(table: Tensor, points: Tensor, t: Tessellation, steps: int) -> Tensor:
         """All steps from the start."""
+        if module := fast(t, table, points):
+            moved: Tensor = module.forward(t, table, points, steps)
+            return moved
         x, y = points.expand(len(table), -1, -1).unbind(-1)
-        return torch.stack(advance(t, _flat(table), x, y, steps), -1)
+        return torch.stack(advance(t, flat(table), x, y, steps), -1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -100,55 +99,65 @@ class Flow(torch.autograd.Function):
         ctx.save_for_backward(table, points)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         """The adjoint of each step, last to first."""
         table, points = ctx.saved_tensors
-        flat, piece = _flat(table), math.isqrt(ctx.steps - 1) + 1
-        x, y = points.expand(len(table), -1, -1).unbind(-1)
-        starts = [(x, y)]
-        for _ in range(piece, ctx.steps, piece):
-            starts.append(advance(ctx.t, flat, *starts[-1], piece))
-        gx, gy = grad.unbind(-1)
-        total = torch.zeros_like(flat)
-        for i, start in reversed(list(enumerate(starts))):
-            total, gx, gy = _adjoint(ctx.t, flat, start, min(piece, ctx.steps - i * piece), (total, gx, gy))
-        back = torch.stack([gx, gy], -1)
-        return total.mT.reshape(table.shape), back if len(points) > 1 else back.sum(0, keepdim=True), None, None
+        total, back = _pull(table, points, grad, ctx.t, ctx.steps)
+        if not ctx.needs_input_grad[1]:
+            return total, None, None, None
+        return total, back if len(points) > 1 else back.sum(0, keepdim=True), None, None
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor, *rest: Any
     ) -> tuple[Tensor, int]:
         """A stack of batches is one larger batch; points that all share are not repeated."""
+        table, points = _folded(info.batch_size, in_dims, table, points)
+        return _flow(table, points, *rest).unflatten(0, (info.batch_size, -1)), 0
+
+
+class Pull(torch.autograd.Function):
+    """Gradients of `Flow` by the table (b, cells, 2, 3) and by each image's points (b, n, 2); they have none."""
+
+    @staticmethod
+    def forward(table: Tensor, points: Tensor, grad: Tensor, t: Tessellation, steps: int) -> tuple[Tensor, Tensor]:
+        """The way again, and back along it."""
+        if module := fast(t, table, points):
+            pulled: tuple[Tensor, Tensor] = module.backward(t, table, points, steps, grad)
+            return pulled
+        return walk_back(t, table, points, steps, grad)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        """Refuse."""
+        raise NotImplementedError("The flow of a field can be differentiated once. Take no gradient of its gradient.")
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor, grad: Tensor, *rest: Any
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        """One larger batch."""
         r = info.batch_size
-        table = table.movedim(in_dims[0], 0) if in_dims[0] is not None else table.expand(r, *table.shape)
-        shared = in_dims[1] is None and len(points) == 1
-        if not shared:
-            points = points.movedim(in_dims[1], 0) if in_dims[1] is not None else points.expand(r, *points.shape)
-            points = points.expand(r, table.shape[1], -1, -1).flatten(0, 1)
-        return _flow(table.flatten(0, 1), points, *rest).unflatten(0, (r, -1)), 0
+        grad = grad.movedim(in_dims[2], 0) if in_dims[2] is not None else grad.expand(r, *grad.shape)
+        total, back = _pull(*_folded(r, in_dims, table, points), grad.flatten(0, 1), *rest)
+        return (total.unflatten(0, (r, -1)), back.unflatten(0, (r, -1))), (0, 0)
 
 
 _flow: Callable[..., Tensor] = Flow.apply
+_pull: Callable[..., tuple[Tensor, Tensor]] = Pull.apply
 
 
-def _adjoint(
-    t: Tessellation, table: Tensor, start: tuple[Tensor, Tensor], steps: int, state: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Take the gradients of the table, x and y back over some steps from `start`."""
-    total, gx, gy = state
-    (x, y), path, linear = start, [], table.unflatten(1, (2, 3))[:, :, :2].flatten(1, 2)
-    for _ in range(steps):
-        cell = find_cells(t, x, y)
-        path.append((x, y, cell))
-        dx, dy = _at(table, cell, x, y)
-        x, y = x + dx, y + dy
-    for x, y, cell in reversed(path):
-        a, b, d, e = _entries(linear, cell)
-        pulls = torch.stack([gx * x, gx * y, gx, gy * x, gy * y, gy], 1)
-        total = total.scatter_add(2, cell[:, None].expand(-1, 6, -1), pulls)
-        gx, gy = gx + a * gx + d * gy, gy + b * gx + e * gy
-    return total, gx, gy
+def _folded(r: int, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """A stack of tables, and of points unless all share them, as one larger batch."""
+    table = table.movedim(in_dims[0], 0) if in_dims[0] is not None else table.expand(r, *table.shape)
+    if in_dims[1] is not None or len(points) > 1:
+        points = points.movedim(in_dims[1], 0) if in_dims[1] is not None else points.expand(r, *points.shape)
+        points = points.expand(r, table.shape[1], -1, -1).flatten(0, 1)
+    return table.flatten(0, 1), points
 
 
 def flow(
