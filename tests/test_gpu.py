@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
+from families import FAMILY
 from unbraid import execute
 from unbraid.data import BUILT_IN, load
 from unbraid.data.base import FactorData
@@ -42,8 +43,8 @@ def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, 
 def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
     """Eager steps and replayed ones alike; the critic's small logits carry more than the rounding of large sums.
 
-    PCL divides by the spread of an untrained code, which enlarges rounding, and its accuracy counts 16 pairs, of which
-    that may move some across 0.
+    Networks of methods that warp are not fused. PCL divides by the spread of an untrained code, which enlarges
+    rounding, and its accuracy counts 16 pairs, of which that may move some across 0.
     """
     cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
     gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
@@ -52,7 +53,7 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
         gpu.advance()
     assert gpu.captured is not None
     assert gpu.captured.graph is not None
-    assert bool(gpu.storage.copied) == (precision != "fp32")
+    assert bool(gpu.storage.copied) == (precision != "fp32" and not FAMILY[name].images)
     close = (2.01 / 16 if name == "pcl" else 0.05) + CLOSE[precision] * cpu.last.abs()
     assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
 

@@ -11,26 +11,29 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.optimize import linear_sum_assignment
-from torch import Tensor, nn
+from scipy.spatial import ConvexHull
+from torch import nn
 
 from engine_laws import stack, varied
 from oracles import pmp as loops
 from test_pmp import ACTIVE, Vectors, codes, noise
+from unbraid.data import planted
 from unbraid.data.base import FactorData
-from unbraid.data.toy import bend
 from unbraid.engine.stack import Stack
 from unbraid.errors import Refusal
+from unbraid.gallery import as_pictures, frame, mesh_pictures, points_picture
 from unbraid.methods import VAE
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
+from unbraid.metrics.mcc import correlation, matched
 from unbraid.nets.build import build_net, check_net, name_net
 from unbraid.nets.mlp import mlp
-from unbraid.nets.pointnet import pointnet
+from unbraid.nets.pointnet import PointFeatures, pointnet
 from unbraid.nets.vae import VAENet
 from unbraid.run import Run, load_weights
 from unbraid.spec import RunSpec
 from unbraid.swapping import swap_rows, swap_subspaces, swapped
+from unbraid.traversal import LABEL, MARGIN, traverse
 
 # Swapping.
 
@@ -89,7 +92,10 @@ def spheres() -> Vectors:
         meshes.append(torch.stack([x, body[:, 1], z], 1).flatten())
     table = torch.stack(meshes)
     data = Vectors("spheres", ("subject", "pose"), (5, 5), (300,), table)
-    data.faces = torch.zeros(1, 3).long()  # type: ignore[attr-defined]
+    faces = torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
+    a, b, c = (sphere[corner] for corner in faces.T)
+    inward = (torch.linalg.cross(b - a, c - a) * a).sum(1) < 0
+    data.faces = torch.where(inward[:, None], faces.flip(1), faces)  # type: ignore[attr-defined]
     return data
 
 
@@ -106,6 +112,22 @@ def test_pointnet_sees_a_set_of_points() -> None:
     for shape in ((301,), (1, 64, 64)):
         with pytest.raises(ValueError, match="3 numbers a vertex"):
             pointnet(shape, 4)
+
+
+def test_pointnet_gives_the_gradients_of_a_plain_maximum() -> None:
+    torch.manual_seed(0)
+    features, points = PointFeatures((3, 5, 7, 6)), torch.randn(4, 50, 3, requires_grad=True)
+    plain = features.last(features.layers(points)).amax(1)
+    given = [points, *features.parameters()]
+    weights = torch.randn_like(plain)
+    for at_once in (1, 120, 10_000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("unbraid.nets.pointnet.AT_ONCE", at_once)
+            found = features(points)
+        torch.testing.assert_close(found, plain)
+        pairs = [torch.autograd.grad((out * weights).sum(), given, retain_graph=True) for out in (found, plain)]
+        for ours, expected in zip(*pairs, strict=True):
+            torch.testing.assert_close(ours, expected)
 
 
 def test_pointnet_stacks() -> None:
@@ -134,32 +156,54 @@ def test_pointnet_learns_meshes(tmp_path: Path) -> None:
     assert swap_subspaces(Run(s.specs[0], net), data, donors=[0, 24], out=tmp_path).exists()
 
 
+def untrained(data: FactorData) -> Run:
+    spec = RunSpec(PMP(pairs="sharing", subspaces=2), "spheres", latents=4, net="pointnet", likelihood="gaussian")
+    return Run(spec, build_net(spec, data.shape, pointnet).eval())
+
+
+def test_meshes_are_drawn_as_surfaces_in_one_frame() -> None:
+    data = spheres()
+    first, wide = as_pictures(data, torch.tensor([2, 22]))
+    assert first.shape == wide.shape
+    assert first.shape[1] >= 96
+    across, down = ((picture > 0).any(1)[0].sum() for picture in (wide, first)), first.shape[1:]
+    (w, f), (rows, columns) = across, down
+    assert w > 1.3 * f  # the same scale for both: subject 0 is 0.7 wide, subject 4 is 1.3
+    view = frame(data)
+    assert (view.rows, view.columns) == (rows, columns)
+    inside = (data.table.view(-1, 3)[:, :2] - torch.tensor(view.centre)).abs().amax(0)
+    assert (inside <= view.metres / 2 * torch.tensor([columns / rows, 1])).all()
+    filled = first[0] > 0
+    lit = filled.nonzero()
+    (top, left), (bottom, right) = lit.amin(0), lit.amax(0)
+    assert filled[top : bottom + 1, left : right + 1].float().mean() > 0.6  # a surface, not 100 points
+
+
+def test_meshes_without_a_surface_are_drawn_as_points() -> None:
+    data = spheres()
+    for faces in (torch.zeros(0, 3).long(), torch.zeros(1, 3).long()):
+        data.faces = faces  # type: ignore[attr-defined]
+        (picture,) = as_pictures(data, torch.tensor([3]))
+        assert torch.equal(picture, points_picture(data.table[3].view(-1, 3)))
+        assert 0 < int((picture > 0).sum()) <= 100
+
+
+def test_swapping_and_traversal_draw_decoded_meshes(tmp_path: Path) -> None:
+    data = spheres()
+    run = untrained(data)
+    rows = swap_rows(run, PMP(subspaces=2), data, torch.tensor([3, 3, 20]))
+    code = run.encode(data.images([3]))
+    expected = mesh_pictures(run.decode(code), data)[0]
+    assert torch.equal(rows[0][1][2], as_pictures(data, torch.tensor([20]))[0])
+    torch.testing.assert_close(rows[1][1][0], expected)
+    png, gif = traverse(run, data, columns=3, out=tmp_path)
+    with Image.open(png) as picture:
+        high, wide = expected.shape[1] + MARGIN, expected.shape[2] + MARGIN
+        assert picture.size == (LABEL + 3 * wide + MARGIN, 3 * high + MARGIN)
+    assert gif.exists()
+
+
 # What is learned.
-
-
-def product() -> tuple[Vectors, Tensor]:
-    """512 vectors, a smooth curved embedding of three factors of equal strength, as spread as pixels are; the factors.
-
-    Orthonormal mixing, the increasing `bend`, orthonormal mixing: injective.
-    """
-    g = torch.Generator().manual_seed(4)
-    factors = torch.cartesian_prod(*[torch.linspace(-1, 1, 8)] * 3)
-    p, r = (torch.linalg.qr(torch.randn(12, width, generator=g))[0] for width in (3, 12))
-    x = bend(2 * factors @ p.T) @ r.T
-    x = x - x.mean(0)
-    return Vectors("product", ("a", "b", "c"), (8, 8, 8), (12,), 0.25 * x / x.square().mean().sqrt()), factors
-
-
-def correlations(factors: Tensor, code: Tensor) -> Tensor:
-    """Absolute correlations, (factors, codes)."""
-    a, b = ((v - v.mean(0)) / (v.std(0, correction=0) + 1e-9) for v in (factors, code))
-    return (a.T @ b / len(a)).abs()
-
-
-def matched(corr: Tensor) -> float:
-    """The mean correlation of the best one-to-one assignment."""
-    rows, columns = linear_sum_assignment(-corr.numpy())
-    return float(corr[rows, columns].mean())
 
 
 @pytest.mark.slow
@@ -168,7 +212,7 @@ def test_recovers_the_factors_of_a_product() -> None:
 
     The autoencoder without them (the last run) has neither.
     """
-    data, factors = product()
+    data, factors = planted.product()
     bare = {"distance": 0.0, "sparsity": 0.0, "consistency": 0.0, "regularisation": 0.0}
     methods = [*[PMP(subspaces=3, horizon=2500.0)] * 3, PMP(subspaces=3, horizon=2500.0, **bare)]
     specs = [RunSpec(m, "product", seed, 2500, 64, 2e-3, 3, "mlp", "gaussian")
@@ -180,9 +224,11 @@ def test_recovers_the_factors_of_a_product() -> None:
     for i, spec in enumerate(specs):
         net = load_weights(build_net(spec, data.shape, mlp), stacked.weights(i), "memory")
         q = net.encode(data.table)
-        codes_of = [correlations(factors, methods[i].code(net, q, kind, noise())) for kind in PMP.code_kinds]
+        codes_of = [
+            correlation(methods[i].code(net, q, kind, noise()).numpy(), factors.numpy()) for kind in PMP.code_kinds
+        ]
         rest = float(losses.sparsity(methods[i].project(net, q)))
-        found.append((rest, len(set(codes_of[0].argmax(1).tolist())), *map(matched, codes_of)))
+        found.append((rest, len(set(codes_of[0].argmax(0).tolist())), *map(matched, codes_of)))
     *runs, plain = found
     rest, distinct, by_sum, _ = np.median(runs, axis=0)
     assert rest < 1e-2 < plain[0]

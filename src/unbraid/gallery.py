@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.base import FactorData
+from unbraid.data.zbuffer import View, draw
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
 from unbraid.traversal import encode_picture, page
 
 COLUMNS = 10  # values of a factor that are shown, evenly spread
+TALL = 128  # rows of pixels in the picture of a mesh
+ROOM = 1.06  # height of the frame of meshes by their own
+FRAMED = 500  # meshes that decide their frame
 
 
 def show(data: FactorData, out: str | Path) -> Path:
@@ -50,14 +56,36 @@ def label_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
 
 
 def as_pictures(data: FactorData, index: Tensor) -> list[Tensor]:
-    """Images in [0, 1]; meshes are drawn from the front, other vectors cannot be."""
+    """Images in [0, 1]; meshes are drawn, other vectors cannot be."""
     if len(data.shape) == 3:
         return list(data.batch(index.to(data.device)).cpu())
-    faces = getattr(data, "faces", None)
-    if faces is None:
+    if not has_meshes(data):
         raise Refusal(f"A picture needs images or meshes; {data.name} has vectors of {data.shape[0]} numbers.")
-    points = data.batch(index.to(data.device)).cpu().reshape(len(index), -1, 3)
-    return [points_picture(mesh) for mesh in points]
+    return mesh_pictures(data.batch(index.to(data.device)), data)
+
+
+def has_meshes(data: FactorData) -> bool:
+    """Whether the vectors of the data are the vertices of meshes."""
+    return getattr(data, "faces", None) is not None
+
+
+def mesh_pictures(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor]:
+    """Meshes of the data's topology from the front, in one frame for all; without a surface, their points."""
+    vertices, faces = meshes.cpu().unflatten(1, (-1, 3)), data.faces.cpu()  # type: ignore[attr-defined]
+    if not faces.diff(dim=1).any():
+        return [points_picture(mesh) for mesh in vertices]
+    return list(draw(vertices, faces, frame(data)) / 255)
+
+
+def frame(data: FactorData) -> View:
+    """The view from the front that holds the meshes of the data, as wide as they are but no wider than two squares."""
+    some = torch.linspace(0, len(data) - 1, min(len(data), FRAMED), device=data.device).long()
+    places = data.batch(some).cpu().unflatten(1, (-1, 3)).flatten(0, 1)[:, :2]
+    low, high = places.amin(0), places.amax(0)
+    width, height = (ROOM * (high - low)).tolist()
+    metres = max(height, width / 2) or 1.0
+    x, y = ((low + high) / 2).tolist()
+    return View(TALL, max(1, math.ceil(TALL * width / metres)), metres, (x, y))
 
 
 def points_picture(points: Tensor, size: int = 128) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
-from unbraid.gallery import as_pictures, points_picture
+from unbraid.gallery import as_pictures, mesh_pictures
 from unbraid.methods.pmp import PMP
 from unbraid.run import Run
 from unbraid.training import load_data
@@ -63,14 +63,14 @@ def swap_subspaces(
 def swap_rows(run: Run, method: PMP, data: FactorData, index: Tensor) -> list[tuple[str, list[Tensor]]]:
     """Labelled rows of pictures: the examples at `index`, then the first of them with each subspace of the others."""
     own, *donors = method.project(run.net, run.net.encode(data.batch(index)))
-    plain = _decoded(run, own.sum(0, keepdim=True))
+    plain = _decoded(run, data, own.sum(0, keepdim=True))
     rows = [("example,\ndonors", as_pictures(data, index))]
     for i, z in enumerate(swapped(own, torch.stack(donors))):
-        rows.append((f"subspace {i}\ntaken", [*plain, *_decoded(run, z)]))
+        rows.append((f"subspace {i}\ntaken", [*plain, *_decoded(run, data, z)]))
     return rows
 
 
-def _decoded(run: Run, z: Float[Tensor, "n d"]) -> list[Tensor]:
+def _decoded(run: Run, data: FactorData, z: Float[Tensor, "n d"]) -> list[Tensor]:
     """Pictures of what codes decode to."""
     found = run.decode(z).cpu()
-    return list(found) if found.ndim == 4 else [points_picture(mesh) for mesh in found.reshape(len(z), -1, 3)]
+    return list(found) if found.ndim == 4 else mesh_pictures(found, data)

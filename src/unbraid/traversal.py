@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ FRAMES = 24  # of the animation
 
 @dataclass(frozen=True)
 class Sweep:
-    """Decoded images (row, position, c, h, w) with the rows' names, and the example they start from."""
+    """What was decoded (row, position, ...) with the rows' names, and the example they start from."""
 
     images: Tensor
     labels: list[str]
@@ -84,10 +85,7 @@ def traverse(
             "(unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
         )
     source = load_data(data if data is not None else run.spec.data, run.device)
-    if len(source.shape) != 3:
-        raise Refusal(
-            f"A traversal needs images; {source.name} has vectors of {source.shape[0]}. Use run.decode(z) instead."
-        )
+    draws = _drawer(source)
     folder = Path(out) if out is not None else run.path
     if folder is None:
         raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
@@ -98,13 +96,33 @@ def traverse(
         middle = [[size // 2 for size in source.sizes]]
         example = int(source.index(middle)[0]) if source.gridded else len(source) // 2
     source.factors([example])  # refuses an example that does not exist
-    scale = max(1, 64 // source.shape[1])
-    still = sweep(run, source, example, torch.linspace(-span, span, columns))
+    still = draws(sweep(run, source, example, torch.linspace(-span, span, columns)))
+    scale = max(1, 64 // still.images.shape[3])
     png, gif = folder / "traversal.png", folder / "traversal.gif"
     write_atomic(png, encode_picture([_still(still, scale)]))
     swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
-    write_atomic(gif, encode_picture(_frames(sweep(run, source, example, swing), scale)))
+    write_atomic(gif, encode_picture(_frames(draws(sweep(run, source, example, swing)), scale)))
     return png, gif
+
+
+def _drawer(data: FactorData) -> Callable[[Sweep], Sweep]:
+    """What makes pictures of decoded examples: nothing for images, the surface for meshes."""
+    if len(data.shape) == 3:
+        return lambda found: found
+    from unbraid.gallery import has_meshes, mesh_pictures
+
+    if not has_meshes(data):
+        raise Refusal(
+            f"A traversal needs images or meshes; {data.name} has vectors of {data.shape[0]}. "
+            "Use run.decode(z) instead."
+        )
+
+    def drawn(found: Sweep) -> Sweep:
+        examples = torch.stack([found.original, found.reconstruction])
+        first, again, *rest = mesh_pictures(torch.cat([examples, found.images.flatten(0, 1)]), data)
+        return Sweep(torch.stack(rest).unflatten(0, found.images.shape[:2]), found.labels, first, again)
+
+    return drawn
 
 
 def _still(found: Sweep, scale: int) -> Image.Image:
