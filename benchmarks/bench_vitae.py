@@ -24,7 +24,7 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.data.moving import MOVES, Moved
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
-from unbraid.perspective import appearance_accuracy, separation, split_of
+from unbraid.perspective import appearance_accuracy, separation, split_of, tells
 
 Factors = dict[str, np.ndarray[Any, Any]]
 
@@ -88,8 +88,10 @@ def judged(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorDa
     if perspective:
         n = len(next(iter(perspective.values())))
         rows = range(0, len(test), len(test) // n)[:n] if not isinstance(test, Moved) else range(n)
-        found = separation(run.encode(test.images(rows)).numpy(), appearance, perspective, split_of(run))
-        row |= {"separation": found.score, "appearance": found.appearance, "told": found.told}
+        codes = run.encode(test.images(rows)).numpy()
+        found = separation(codes, appearance, perspective, split_of(run))
+        whole = {name: tells(codes, values) for name, values in {**appearance, **perspective}.items()}
+        row |= {"separation": found.score, "appearance": found.appearance, "told": found.told, "whole": whole}
     if isinstance(learn, Moved) and isinstance(test, Moved):
         parts = [(d.images(range(n)), d.labels[:n, 0].numpy()) for d, n in ((learn, 10_000), (test, 2_000))]
         row["upright_accuracy"] = appearance_accuracy(run, *parts)

@@ -16,6 +16,7 @@ from data_pages import data_pages
 from gpu_pages import gpu_pages, gpu_speed
 from metric_pages import ROOT, markdown, metric_pages, result, rows
 from pair_pages import pair_pages
+from vitae_pages import vitae_pages
 
 from unbraid.commands.listing import first_line, registries
 
@@ -87,6 +88,7 @@ def pages() -> dict[Path, str]:
         readme: updated(readme.read_text()),
         **gpu_pages(),
         **pair_pages(),
+        **vitae_pages(),
         **methods,
         **metric_pages(),
         **data_pages(),
