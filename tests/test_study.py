@@ -334,3 +334,21 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "FACT=VALUE" in capsys.readouterr().err
     assert main(["study", "locatello2019", "--plan", "--shard", "x", *flags]) == 2
     assert "I/N" in capsys.readouterr().err
+
+
+def test_analyse_writes_what_can_be_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from unbraid.analysis import ANALYSES, planted
+    from unbraid.study.results import write
+
+    write(tmp_path / NAME, planted(seeds=3).to_dict("records"))
+    assert main(["analyse", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    made = {path.stem for path in (tmp_path / "analyses").glob("*.png")}
+    assert made == {path.stem for path in (tmp_path / "analyses").glob("*.csv")}
+    assert len(made) >= 6
+    for name in set(ANALYSES) - made:
+        assert f"{name}: not answered" in told
+    assert main(["analyse", str(tmp_path), "varianc"]) == 2
+    assert "Did you mean 'variance'" in capsys.readouterr().err
+    assert main(["analyse", "--list"]) == 0
+    assert "transfer" in capsys.readouterr().out

@@ -111,6 +111,18 @@ def index(arguments: Sequence[str]) -> None:
     index.main(Parser(prog="unbraid index", description=index.__doc__), arguments)
 
 
+def share(arguments: Sequence[str]) -> None:
+    from unbraid.commands import share
+
+    share.main(Parser(prog="unbraid share", description=share.__doc__), arguments)
+
+
+def analyse(arguments: Sequence[str]) -> None:
+    from unbraid.commands import analyse
+
+    analyse.main(Parser(prog="unbraid analyse", description=analyse.__doc__), arguments)
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "demo": (demo, "train, score and draw on built-in data, in about a minute"),
     "list": (listing, "what there is: methods, metrics, data, nets"),
@@ -118,6 +130,8 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "score": (score, "score trained runs, or anybody's codes and factors"),
     "select": (select, "rank trained runs without labels"),
     "study": (study, "train and score a whole study, resumably, on one machine or many"),
+    "analyse": (analyse, "tables and figures of a study's results"),
+    "share": (share, "publish runs with checksums, or take in published ones"),
     "index": (index, "write the results table of a folder of runs"),
     "data": (data, "list, fetch, check and show datasets"),
     "traverse": (traverse, "draw what each latent does, as PNG and GIF"),

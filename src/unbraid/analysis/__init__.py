@@ -1,0 +1,75 @@
+"""Analyses of many runs: pure functions from a results table to a table, a figure and a sentence; without torch."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pandas import DataFrame
+
+from unbraid.analysis.capacity import capacity
+from unbraid.analysis.correlation import agreement, downstream, selection
+from unbraid.analysis.planted import planted
+from unbraid.analysis.scores import scores, strengths
+from unbraid.analysis.tables import Result
+from unbraid.analysis.theory import collapse, disentangle, entangle, householder, jacobian, rotation
+from unbraid.analysis.total_correlation import total_correlation
+from unbraid.analysis.transfer import transfer, win_rates
+from unbraid.analysis.variance import variance
+
+if TYPE_CHECKING:
+    from unbraid.analysis.twin import Twin, entangled
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A question to a results table and the function that answers it."""
+
+    question: str
+    run: Callable[[DataFrame], Result]
+
+
+ANALYSES: dict[str, Analysis] = {
+    "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
+    "agreement": Analysis("Do metrics agree with each other?", agreement),
+    "scores": Analysis("Is some method better than the others?", scores),
+    "strengths": Analysis("Is some strength of regularisation better than the others?", strengths),
+    "variance": Analysis("How much do objective, strength and seed matter?", variance),
+    "selection": Analysis("Can good runs be told without labels?", selection),
+    "transfer": Analysis("Do good settings carry over to other datasets and metrics?", transfer),
+    "downstream": Analysis("Do disentangled codes help later tasks?", downstream),
+    "capacity": Analysis("What does more capacity bring in AnnealedVAE?", capacity),
+}
+
+__all__ = [
+    "ANALYSES",
+    "Analysis",
+    "Result",
+    "Twin",
+    "agreement",
+    "capacity",
+    "collapse",
+    "disentangle",
+    "downstream",
+    "entangle",
+    "entangled",
+    "householder",
+    "jacobian",
+    "planted",
+    "rotation",
+    "scores",
+    "selection",
+    "strengths",
+    "total_correlation",
+    "transfer",
+    "variance",
+    "win_rates",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Twin", "entangled"):  # they need torch
+        return getattr(importlib.import_module("unbraid.analysis.twin"), name)
+    raise AttributeError(f"module 'unbraid.analysis' has no attribute {name!r}. It has: {', '.join(__all__)}.")

@@ -1,0 +1,74 @@
+"""The entangled twin of a trained run: as likely for every example, with codes that mix all latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.theory import prepared, rotation
+from unbraid.dists import Gaussian
+from unbraid.noise import Noise
+from unbraid.run import Run
+
+
+def entangled(run: Run, matrix: Array | None = None, *, seed: int = 0) -> Twin:
+    r"""A model as good as a trained run in every likelihood, whose codes are completely entangled.
+
+    .. math:: q'(z|x) = N(A \mu(x), A\, \mathrm{diag}(\sigma^2(x)) A^T), \quad p'(x|z) = p(x|A^T z)
+
+    With the prior N(0, I), which A leaves as it is, the ELBO and log p(x) are the same for every x (theorem 1 with
+    normal marginals). The matrix is `rotation(d, seed)` if none is given.
+
+    Limit: for methods with the prior N(0, I) and normal posteriors.
+    Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
+    """
+    d = run.spec.latents
+    anywhere = Gaussian(torch.zeros(1, d, device=run.device), torch.zeros(1, d, device=run.device))
+    if run.net.decoder is None or run.spec.method.information(anywhere) is None:
+        must = "An entangled twin needs a decoder and a normal posterior."
+        refuse(must, f"{run.label}, which has not both", "Choose a run of a VAE.")
+    _, mixing = prepared([[0.0] * d], rotation(d, seed) if matrix is None else matrix)
+    return Twin(run, torch.as_tensor(mixing, dtype=torch.float32, device=run.device))
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A run seen through an orthogonal matrix: `encode`, `decode`, `posterior`, `kl` and `elbo`."""
+
+    run: Run
+    matrix: Float[Tensor, "d d"]
+
+    def encode(self, x: Any) -> Float[Tensor, "b d"]:
+        """Means of the posteriors, A mu."""
+        return self.run.posterior(x).mean @ self.matrix.T
+
+    def decode(self, z: Any) -> Tensor:
+        """Examples from codes: what the run makes of A^T z."""
+        return self.run.decode(self.original(z))
+
+    def original(self, z: Any) -> Float[Tensor, "b d"]:
+        """The run's codes of these codes."""
+        return torch.as_tensor(z, dtype=torch.float32, device=self.run.device) @ self.matrix
+
+    def posterior(self, x: Any) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d d"]]:
+        """Means and covariances of q'(z|x)."""
+        q = self.run.posterior(x)
+        return q.mean @ self.matrix.T, (self.matrix * q.logvar.exp()[:, None, :]) @ self.matrix.T
+
+    def kl(self, x: Any) -> Float[Tensor, " b"]:
+        r""":math:`\frac12 (\mathrm{tr}\, \Sigma + \mu^T \mu - d - \log \det \Sigma)` of each posterior, in nats."""
+        mean, covariance = (part.double() for part in self.posterior(x))
+        trace = covariance.diagonal(dim1=1, dim2=2).sum(1)
+        return 0.5 * (trace + mean.square().sum(1) - mean.shape[1] - torch.logdet(covariance))
+
+    @torch.no_grad()
+    def elbo(self, x: Float[Tensor, "b ..."], seed: int = 0) -> Float[Tensor, " b"]:
+        r""":math:`\log p'(x|z) - KL(q' \| p)` of each example, with one sample z of q'(z|x)."""
+        q, zero = self.run.posterior(x), torch.tensor(0, device=self.run.device)
+        z = q.sample(Noise.of(zero + seed, zero)) @ self.matrix.T
+        return -self.run.net.nll(x.to(self.run.device), self.original(z)).double() - self.kl(x)
