@@ -122,7 +122,7 @@ def stability(options: Any) -> list[dict[str, Any]]:
     """The last loss of C-VITAE by parametrisation, learning rate and seed; None where it diverged."""
     data, found = load(EXPERIMENTS["mnist"].train, device=options.device), []
     for transform in ("affine", "affine_decomposed", "affine_diffeomorphic"):
-        for rate in (1e-4, 1e-3, 1e-2, 1e-1):
+        for rate in options.rates:
             runs = ub.train(
                 CVITAE(transform=transform), data, seeds=range(options.seeds), steps=options.steps,
                 batch=options.batch, latents=4, net="vitae_mlp_half", learning_rate=rate, precision="fp32",
@@ -144,6 +144,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--rates", type=float, nargs="*", default=[1e-4, 1e-3, 1e-2, 1e-1], help="of stability")
     parser.add_argument("--samples", type=int, default=50, help="importance samples a test image")
     parser.add_argument("--examples", type=int, default=3_000, help="test images whose bounds are computed")
     parser.add_argument("--device", default="cpu")
