@@ -108,15 +108,21 @@ class AffineDecomposed(Affine):
 
 @dataclass(frozen=True)
 class AffineDiffeomorphic(Affine):
-    """The flow of a linear field; see `affine.affine_diffeomorphic`."""
+    r"""The flow of a linear field; see `affine.affine_diffeomorphic`.
+
+    Parameters pass :math:`c \tanh(\gamma / c)` with c the `bound`, so that a network far off its way asks for no map that
+    shrinks an image to a point: training then survives larger steps. Minus the parameters are still the inverse map.
+    """
+
+    bound: float = 1.5
 
     name: ClassVar[str] = "affine_diffeomorphic"
 
     def matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        return affine.affine_diffeomorphic(gamma)
+        return affine.affine_diffeomorphic(self.bound * (gamma / self.bound).tanh())
 
     def inverse_matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        return affine.affine_diffeomorphic(-gamma)
+        return self.matrix(-gamma)
 
 
 @dataclass(frozen=True)
