@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -70,9 +71,21 @@ def test_rotations_turn_about_the_centre() -> None:
     image, quarter = torch.rand(1, 1, 16, 16), torch.pi / 2
     turned = image.rot90(1, (2, 3))
     by_angle = AffineDecomposed().forward(image, torch.tensor([[quarter, 0, 0, 0, 0, 0]]))
-    by_flow = AffineDiffeomorphic().forward(image, torch.tensor([[0, -quarter, 0, quarter, 0, 0]]))
+    flow = AffineDiffeomorphic()
+    skew = flow.turn * math.atanh(quarter / flow.turn)
+    by_flow = flow.forward(image, torch.tensor([[0, -skew, 0, skew, 0, 0]]))
     for found in (by_angle, by_flow):
         assert torch.allclose(found, turned, atol=1e-4)
+
+
+def test_diffeomorphic_maps_are_bounded_and_free_where_small() -> None:
+    flow = AffineDiffeomorphic()
+    small = 1e-3 * torch.randn(5, 6, dtype=torch.float64)
+    torch.testing.assert_close(flow.bounded(small), small, rtol=1e-5, atol=0)
+    far = flow.matrix(1e4 * torch.randn(200, 6, dtype=torch.float64))
+    assert bool(far.isfinite().all())
+    assert float(torch.linalg.svdvals(far[..., :2]).max()) < math.exp(2 * flow.stretch)
+    torch.testing.assert_close(flow.bounded(-small), -flow.bounded(small))
 
 
 def test_centred_maps() -> None:

@@ -34,8 +34,9 @@ class UVITAE(Method):
     The paper has 2 + 2 latents, Adam at 1e-4, batches of 512 (MNIST) or 256, and encoders and decoders of about half
     the units of the VAE it compares with (`vitae_mlp_half` beside `vitae_mlp`).
     Deviations: with one sample the KL is its formula, where the authors' program takes the difference of log densities
-    at the sample. Parameters of `affine_diffeomorphic` are kept within 1.5 by a tanh. Bernoulli means are kept within 1e-5 of 0 and 1, as there. Inverses are true ones: the program's
-    inverses of `affine` and `affine_decomposed` are not.
+    at the sample. The field of `affine_diffeomorphic` is bounded, to stretches of at most 4.5 and about half a turn.
+    Bernoulli means are kept within 1e-5 of 0 and 1, as there. Inverses are true ones: the program's inverses of
+    `affine` and `affine_decomposed` are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 

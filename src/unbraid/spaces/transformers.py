@@ -110,19 +110,29 @@ class AffineDecomposed(Affine):
 class AffineDiffeomorphic(Affine):
     r"""The flow of a linear field; see `affine.affine_diffeomorphic`.
 
-    Parameters pass :math:`c \tanh(\gamma / c)` with c the `bound`, so that a network far off its way asks for no map that
-    shrinks an image to a point: training then survives larger steps. Minus the parameters are still the inverse map.
+    Stretches (the symmetric part of the field) and shifts pass :math:`c \tanh(x / c)` with c = `stretch`, turns (its
+    skew part) with c = `turn`, so that a network far off its way asks for no map that shrinks an image to a point:
+    training survives larger steps. Minus the parameters are still the inverse map.
     """
 
-    bound: float = 1.5
+    stretch: float = 1.5
+    turn: float = 3.5
 
     name: ClassVar[str] = "affine_diffeomorphic"
 
     def matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        return affine.affine_diffeomorphic(self.bound * (gamma / self.bound).tanh())
+        return affine.affine_diffeomorphic(self.bounded(gamma))
 
     def inverse_matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
         return self.matrix(-gamma)
+
+    def bounded(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 6"]:
+        """The parameters of the field, odd in those given."""
+        across, upper, right, lower, down, below = gamma.unbind(-1)
+        stretches = torch.stack([across, down, 0.5 * (upper + lower), right, below], -1)
+        across, down, shear, right, below = (self.stretch * (stretches / self.stretch).tanh()).unbind(-1)
+        skew = self.turn * (0.5 * (lower - upper) / self.turn).tanh()
+        return torch.stack([across, shear - skew, right, shear + skew, down, below], -1)
 
 
 @dataclass(frozen=True)
