@@ -30,7 +30,7 @@ def test_analyse_writes_what_can_be_answered(tmp_path: Path, capsys: pytest.Capt
     from unbraid.analysis import ANALYSES, planted
     from unbraid.study.results import write
 
-    write(tmp_path / NAME, planted(seeds=3).to_dict("records"))
+    write(tmp_path / NAME, planted(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
     assert main(["analyse", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     made = {path.stem for path in (tmp_path / "analyses").glob("*.png")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -76,9 +77,15 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     return int(value) if kind is int else float(value)
 
 
+@functools.cache
+def hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of a class's fields, worked out once."""
+    return get_type_hints(cls)
+
+
 def check_settings(owner: str, instance: Any) -> None:
     """Check every field of a frozen dataclass and store it in its own type, so that 4 and 4.0 are the same spec."""
-    types = get_type_hints(type(instance))
+    types = hints(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if "help" in field.metadata and not isinstance(value, Tensor):
@@ -150,4 +157,4 @@ class Method:
     @classmethod
     def hypers(cls) -> list[str]:
         """The fields that may vary inside a stack."""
-        return [name for name, kind in get_type_hints(cls).items() if kind == Hyper]
+        return [name for name, kind in hints(cls).items() if kind == Hyper]
