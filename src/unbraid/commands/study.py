@@ -38,11 +38,20 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--samples", type=int, default=10_000, help="training points of the metrics; half to test [10000]"
     )
-    parser.add_argument("--jobs", type=int, help="processes that score [all cores]")
+    parser.add_argument("--jobs", type=int, help="processes that score [all cores; one a stack with --cluster]")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help="[the fastest of the device]")
     add_device(parser)
+    add_cluster(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_root(parser)
+
+
+def add_cluster(parser: Parser) -> None:
+    """Where else it is done."""
+    where = "spread the stacks over a Ray cluster: auto (this machine's, or a new one), HOST:PORT or ray://HOST:PORT"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=where)
+    shared = "every node of the cluster sees --out and works in it, so that nothing is sent back"
+    parser.add_argument("--cluster-shared", action="store_true", help=shared)
 
 
 STUDY_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised")
@@ -70,11 +79,14 @@ def chosen(options: Any) -> list[Any]:
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     add_flags(parser)
     options = parser.parse_all(arguments)
-    check_device(options.device)
+    if options.plan or not (options.cluster and options.device.startswith("cuda")):
+        check_device(options.device)  # with a cluster the GPUs are elsewhere
+    if options.cluster_shared and not options.cluster:
+        raise Refusal("--cluster-shared needs a cluster: add --cluster auto, or its address.")
     if options.out is None and not options.plan:
         raise Refusal("Say where the runs go: --out FOLDER, or --plan to see what there would be.")
     from unbraid.metrics.protocol import Protocol
-    from unbraid.study.execute import Order, available, run_study
+    from unbraid.study.execute import Order, available
 
     runs, missing = available(chosen(options))
     for name, reason in missing.items():
@@ -87,8 +99,19 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     if options.plan:
         show_plan(runs, order)
         return
-    path = run_study(runs, order, options.quiet)
+    path = carry_out(runs, order, options)
     print(f"{len(runs)} runs in {options.out}; their table is {path}. Next: unbraid analyse {options.out}")
+
+
+def carry_out(runs: Sequence[Any], order: Any, options: Any) -> Path:
+    """Run the study here or on a cluster; the path of its table."""
+    if options.cluster:
+        from unbraid.study.cluster import run_cluster
+
+        return run_cluster(runs, order, options.cluster, options.cluster_shared, options.quiet)
+    from unbraid.study.execute import run_study
+
+    return run_study(runs, order, options.quiet)
 
 
 def show_plan(runs: Sequence[Any], order: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -77,10 +76,14 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     return int(value) if kind is int else float(value)
 
 
-@functools.cache
-def hints(cls: type[Any]) -> dict[str, Any]:
+HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def hints(cls: Any) -> dict[str, Any]:
     """The types of a class's fields, worked out once."""
-    return get_type_hints(cls)
+    if cls not in HINTS:
+        HINTS[cls] = get_type_hints(cls)
+    return HINTS[cls]
 
 
 def check_settings(owner: str, instance: Any) -> None:

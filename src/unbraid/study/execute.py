@@ -18,12 +18,12 @@ from unbraid.data.base import FactorData
 from unbraid.engine.memory import capacity
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
-from unbraid.metrics.protocol import Protocol
+from unbraid.metrics.protocol import Protocol, chosen, identity
 from unbraid.nets.build import name_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.progress import Report, progress, silent
 from unbraid.run import Run
-from unbraid.scoring import score
+from unbraid.scoring import Table, score
 from unbraid.store import RunDir
 from unbraid.study.base import Planned, changed
 from unbraid.study.cut import stacked
@@ -32,6 +32,7 @@ from unbraid.training import CHECKPOINT_SECONDS, Choice, check_specs, load_data,
 
 POLL = 2.0  # seconds between looks at stacks that other processes hold
 ON_CPU = 16  # runs in a stack there
+Files = dict[str, bytes]  # a run's folder
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,14 @@ def fitting(run: Planned, data: FactorData, order: Order) -> dict[str, Any]:
 
 
 @contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Wait for a lock that goes when its process does, and hold it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def claimed(out: Path, stack: Stackful) -> Iterator[bool]:
     """Whether the stack is this process's to train; the claim goes when the process does, however it ends."""
     folder = out / ".claims"
@@ -131,10 +140,10 @@ def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> 
     """
     make_folder(order.out)
     steps = sum(run.spec.steps for run in planned)
-    with ExitStack() as held:
-        report = silent if quiet else held.enter_context(progress("study", steps))
+    with ExitStack() as opened:
+        report = silent if quiet else opened.enter_context(progress("study", steps))
         tally = Tally(report, len(planned))
-        scorer = held.enter_context(Scoring(order))
+        scorer = opened.enter_context(Scoring(order))
         waiting = []
         known: list[Planned] = []
         for stack in prepared(planned, order):
@@ -197,12 +206,51 @@ class Scoring:
 
 def keep_places(out: Path, runs: Sequence[Planned]) -> None:
     """Note the places of runs in the sweep beside them, so that the table can be rebuilt."""
-    with (out / ".places.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with held(out / ".places.lock"):
         places = read_places(out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
         if new.keys() - places.keys():
             write_atomic(out / "study.json", json.dumps({"places": {**places, **new}}).encode())
+
+
+def pack(folder: Path) -> Files:
+    """The files of a run's folder."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
+    return {path.name: path.read_bytes() for path in files}
+
+
+def unpack(folder: Path, files: Files) -> None:
+    """Write a run's folder, file by file."""
+    make_folder(folder)
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+
+
+def left(stack: Stackful, order: Order) -> list[Planned]:
+    """The runs of a stack that are not trained, or lack a score."""
+    folders = [RunDir(order.out / run.spec.id, run.spec) for run in stack.runs]
+    rows = {"train": order.protocol.train, "test": order.protocol.test}
+    if order.scored and any(folder.status == "done" for folder in folders):
+        rows["table"] = len(Table.of(stack.data, order.protocol).index)
+    finished = [
+        folder.status == "diverged" or (folder.status == "done" and scored(folder, order, rows, stack.data))
+        for folder in folders
+    ]
+    return [run for run, done in zip(stack.runs, finished, strict=True) if not done]
+
+
+def scored(run: RunDir, order: Order, rows: dict[str, int], data: FactorData) -> bool:
+    """Whether every score that is asked for is kept; where none is named, whether there are any."""
+    records = run.read_lines("scores.jsonl")
+    if not order.scored or order.metrics is None:
+        return bool(records) or not order.scored
+    source = getattr(data, "fingerprint", None)
+    keys = [
+        {**identity(name, order.protocol.seed, rows), "codes": kind, "source": source}
+        for name in chosen(order.metrics)
+        for kind in run.spec.method.code_kinds
+    ]
+    return all(any({k: record.get(k) for k in key} == key for record in records) for key in keys)
 
 
 def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]]:

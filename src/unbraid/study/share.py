@@ -52,7 +52,7 @@ def adopt(source: Path, folder: Path) -> int:
     check(source)
     new = [run for run in find_runs(source) if not (folder / run.path.name).exists()]
     for run in new:
-        made = folder / f".{run.path.name}.tmp"
+        made = folder / ".arriving" / run.path.name  # deeper than runs are looked for
         shutil.rmtree(made, ignore_errors=True)
         _copy(run.path, made, [*KEPT, WEIGHTS])
         made.rename(folder / run.path.name)
