@@ -25,6 +25,7 @@ PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"vae": "VAE", "u_vitae": "U-VITAE", "c_vitae": "C-VITAE"}
 COLOURS = {"affine": "#d55e00", "affine_decomposed": "#009e73", "affine_diffeomorphic": "#0072b2"}
 COLUMNS = 12
+FLOOR = -420.0  # below it nothing was learned
 
 
 def strip(images: torch.Tensor) -> Any:
@@ -76,14 +77,16 @@ def stability() -> None:
         rows = [row for row in bench["found"] if row["transform"] == transform]
         places = [row["learning_rate"] * 1.12 ** (shift - 1) for row in rows]
         for place, row in zip(places, rows, strict=True):
-            told = [value for value in row["elbo"] if value is not None]
+            told = [value for value in row["elbo"] if value is not None and value > FLOOR]
+            lost = len(row["elbo"]) - len(told)
             axis.scatter([place] * len(told), told, color=colour, s=22, alpha=0.8)
-            axis.scatter([place] * (len(row["elbo"]) - len(told)), [-420] * (len(row["elbo"]) - len(told)),
-                         marker="x", color=colour, s=40)  # fmt: skip
-        middles = [statistics.median(v if v is not None else -420 for v in row["elbo"]) for row in rows]
+            axis.scatter([place] * min(lost, 1), [FLOOR] * min(lost, 1), marker="x", color=colour, s=40)
+            if lost:
+                axis.annotate(f"{lost}", (place, FLOOR), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+        middles = [statistics.median(max(v, FLOOR) if v is not None else FLOOR for v in row["elbo"]) for row in rows]
         axis.plot(places, middles, color=colour, label=transform)
-    axis.set(xscale="log", xlabel="learning rate", ylabel="ELBO in training, nats", ylim=(-440, -140))
-    axis.set_title(f"C-VITAE, {bench['settings']['steps']} steps; x: diverged, or off the scale", fontsize=10)
+    axis.set(xscale="log", xlabel="learning rate", ylabel="ELBO in training, nats", ylim=(FLOOR - 20, -140))
+    axis.set_title(f"C-VITAE, {bench['settings']['steps']} steps; crosses count seeds that failed", fontsize=10)
     axis.legend(frameon=False, fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURES / "vitae_stability.png", dpi=100)
