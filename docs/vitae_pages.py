@@ -27,8 +27,9 @@ def spread(found: list[dict[str, Any]], key: str) -> str:
 
 
 def told(found: list[dict[str, Any]], factor: str) -> str:
-    """What appearance and perspective tell of a factor, means over seeds."""
-    return " / ".join(f"{statistics.mean(row['told'][factor][i] for row in found):.2f}" for i in range(2))
+    """What appearance, perspective and the whole code tell of a factor, means over seeds."""
+    parts = [[row["told"][factor][0], row["told"][factor][1], row["whole"][factor]] for row in found]
+    return " / ".join(f"{statistics.mean(values):.2f}" for values in zip(*parts, strict=True))
 
 
 def table(bench: dict[str, Any]) -> str:
@@ -43,7 +44,7 @@ def table(bench: dict[str, Any]) -> str:
     head = (
         f"{settings['seeds']} seeds, {int(settings['steps']):,} steps of {settings['batch']}, learning rate "
         f"{settings['learning_rate']}, 4 latents, on the CPU: means over seeds (and their range). Nats of test digits, "
-        f"{settings['samples']} samples for IWAE; what appearance / perspective tells of each factor, from 0 to 1 (for "
+        f"{settings['samples']} samples for IWAE; what appearance / perspective / the whole code tells of each factor, from 0 to 1 (for "
         "VAEs, the split of the latents that separates best)."
     )
     columns = ["model", "parameters", "ELBO", "IWAE", "separation", "digit from upright images", *factors]
