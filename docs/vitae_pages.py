@@ -44,8 +44,8 @@ def table(bench: dict[str, Any]) -> str:
     head = (
         f"{settings['seeds']} seeds, {int(settings['steps']):,} steps of {settings['batch']}, learning rate "
         f"{settings['learning_rate']}, 4 latents, on the CPU: means over seeds (and their range). Nats of test digits, "
-        f"{settings['samples']} samples for IWAE; what appearance / perspective / the whole code tells of each factor, from 0 to 1 (for "
-        "VAEs, the split of the latents that separates best)."
+        f"{settings['samples']} samples for IWAE; what appearance / perspective / the whole code tells of each factor, "
+        "from 0 to 1 (for VAEs, the split of the latents that separates best)."
     )
     columns = ["model", "parameters", "ELBO", "IWAE", "separation", "digit from upright images", *factors]
     return head + "\n\n" + rows(columns, body)
