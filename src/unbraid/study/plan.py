@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from unbraid.engine.stack import Stack
+from unbraid.execute import LANES
 from unbraid.study.base import Planned
 from unbraid.study.execute import Order, Stackful, prepared
 
@@ -35,8 +36,9 @@ class Estimate:
 
 def trial(stack: Stackful) -> float:
     """Model-steps a second of a whole stack, from as many steps as fit into two seconds."""
-    made = Stack([run.spec for run in stack.runs], stack.data, stack.builder)
     cuda = stack.data.device.type == "cuda"
+    lanes = 1 if cuda else min(LANES, torch.get_num_threads(), len(stack.runs))  # as training has them
+    made = Stack([run.spec for run in stack.runs], stack.data, stack.builder, threads=lanes)
     for _ in range(WARM if cuda else 1):
         made.advance()
     settled(cuda)
