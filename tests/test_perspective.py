@@ -48,6 +48,12 @@ def test_mixed_code_scores_low() -> None:
     assert separation(PLANTED @ rotation, *FACTORS, split=(0, 1)).score < 0.5
 
 
+def test_tells_does_not_depend_on_the_order_of_rows() -> None:
+    """Rows of a grid, in which every other one has another class."""
+    kinds = np.arange(400) % 4
+    assert tells(np.eye(4)[kinds][:, :3] + 0.0, kinds) == pytest.approx(1)
+
+
 def test_tells_does_not_depend_on_scale() -> None:
     codes = PLANTED * np.array([1e-3, 1e3, 1.0, 1.0])
     assert tells(codes[:, :2], DIGIT) == pytest.approx(tells(PLANTED[:, :2], DIGIT), abs=0.01)

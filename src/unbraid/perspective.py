@@ -30,7 +30,7 @@ class Separation(NamedTuple):
 
 
 def tells(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> float:
-    """How well one half of the rows predicts the other: 0 at chance, 1 if perfect, never below 0.
+    """How well one random half of the rows predicts the other: 0 at chance, 1 if perfect, never below 0.
 
     Whole numbers are classes, by the vote of the 5 nearest rows: accuracy above that of the commonest class, as a share
     of what is missing to 1. Other numbers are averaged over the 20 nearest: the share of the variance explained.
@@ -42,7 +42,8 @@ def tells(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> flo
     if codes.shape[1] == 0:
         return 0.0
     scaled = (codes - codes.mean(0)) / (codes.std(0) + 1e-12)
-    learn, test = slice(0, None, 2), slice(1, None, 2)
+    order = np.random.default_rng(0).permutation(len(codes))
+    learn, test = order[::2], order[1::2]
     kind = KNeighborsClassifier(NEAREST) if np.issubdtype(values.dtype, np.integer) else KNeighborsRegressor(AVERAGED)
     score = float(kind.fit(scaled[learn], values[learn]).score(scaled[test], values[test]))
     if isinstance(kind, KNeighborsClassifier):
