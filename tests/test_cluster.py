@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import shutil
 import socket
 import sys
@@ -27,10 +26,6 @@ from unbraid.study import cluster as spreading
 from unbraid.study.base import Planned
 from unbraid.study.cluster import check_address, join, place, run_cluster, train_stack
 from unbraid.study.execute import Order, claimed, left, pack, prepared, run_study, unpack
-
-HAS_RAY = importlib.util.find_spec("ray") is not None
-real = pytest.mark.skipif(not HAS_RAY, reason='Ray is not installed: pip install "unbraid[cluster]"')
-
 
 # What is sent and written.
 

@@ -142,6 +142,7 @@ def test_schedules_follow_the_length() -> None:
     run = Planned(0, RunSpec(AnnealedVAE(), "toy", steps=1000), 1.0, 0)
     assert changed(run, steps=100).spec.method.iteration_threshold == 10_000  # type: ignore[attr-defined]
     assert changed(run, steps=1000).spec == run.spec
+    assert changed(changed(run, steps=0), steps=5).spec.steps == 5
     assert changed(run, precision="bf16").spec.method == run.spec.method
     assert written(1e-4) == "0.0001"
 

@@ -11,7 +11,20 @@ from unbraid.study.results import NAME, load
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--data", "toy", "--only", "level=0", "--only", "method=beta_vae", "--seeds", "0-1", "--steps", "5"]
+    flags = [
+        "--data",
+        "toy",
+        "--only",
+        "level=0",
+        "--only",
+        "method=vae",
+        "--only",
+        "method=beta_vae",
+        "--seeds",
+        "0-1",
+        "--steps",
+        "5",
+    ]
     out = tmp_path / "s"
     assert main(["study", "locatello2019", "--out", str(out), "--metrics", "mig", "--samples", "100", *flags]) == 0
     assert "2 runs in" in capsys.readouterr().out

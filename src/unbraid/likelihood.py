@@ -14,7 +14,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.errors import Refusal
 from unbraid.noise import Noise
-from unbraid.progress import progress
+from unbraid.progress import progress, silent
 from unbraid.run import Run
 
 AT_ONCE = 8_192  # samples decoded together
@@ -70,10 +70,6 @@ def bounds(
     every = torch.cat(weights).double()
     found = {"elbo": every.mean(1), "iwae": every.logsumexp(1) - math.log(samples)}
     return {**{name: float(value.mean()) for name, value in found.items()}, **errors(found), "samples": samples}
-
-
-def silent(done: float, note: str = "") -> None:
-    """Tell nobody."""
 
 
 def errors(found: dict[str, Any]) -> dict[str, float]:

@@ -62,11 +62,12 @@ def chosen(options: Any) -> list[Any]:
     from unbraid.study.cut import Cut, shard
     from unbraid.study.own import find
 
-    only = dict(one.partition("=")[::2] for one in options.only)
-    bad = [key for key, value in only.items() if not value]
-    if bad:
-        raise Refusal(f"--only must be FACT=VALUE, such as data=dsprites. Got {bad[0]!r} instead.")
-    cut = Cut({k: v.split(",") for k, v in only.items()}, options.seeds, options.steps, options.scale, options.data)
+    only: dict[str, list[str]] = {}
+    for key, _, values in (one.partition("=") for one in options.only):
+        if not values:
+            raise Refusal(f"--only must be FACT=VALUE, such as data=dsprites. Got {key!r} instead.")
+        only.setdefault(key, []).extend(values.split(","))
+    cut = Cut(only, options.seeds, options.steps, options.scale, options.data)
     runs = cut.of(find(options.study)())
     if not options.shard:
         return runs

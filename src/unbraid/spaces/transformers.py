@@ -6,6 +6,7 @@ Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -49,17 +50,20 @@ class Transformer(ABC):
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
         """Images under their maps."""
-        h, w = image.shape[-2:]
-        grid = pixel_centres(h, w, image.device, image.dtype)
-        return warp(image, self.points(gamma, grid).unflatten(1, (h, w)), padding)
+        return _warped(image, lambda grid: self.points(gamma, grid), padding)
 
     def backward(
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
         """Images under the inverses of their maps."""
-        h, w = image.shape[-2:]
-        grid = pixel_centres(h, w, image.device, image.dtype)
-        return warp(image, self.inverse(gamma, grid).unflatten(1, (h, w)), padding)
+        return _warped(image, lambda grid: self.inverse(gamma, grid), padding)
+
+
+def _warped(image: Tensor, move: Callable[[Tensor], Tensor], padding: str) -> Tensor:
+    """Images looked up where each pixel is moved to."""
+    h, w = image.shape[-2:]
+    points = move(pixel_centres(h, w, image.device, image.dtype))
+    return warp(image, points.unflatten(1, (h, w)), padding)
 
 
 def centred(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:

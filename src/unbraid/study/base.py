@@ -64,7 +64,7 @@ def changed(planned: Planned, **spec: Any) -> Planned:
     """The same place in the sweep with another length, precision or the like; schedules follow the length."""
     if "steps" not in spec or spec["steps"] == planned.spec.steps:
         return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, **spec))
-    share = spec["steps"] / planned.spec.steps
+    share = spec["steps"] / max(1, planned.spec.steps)
     method = shortened(planned.spec.method, share)
     return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, method=method, **spec))
 

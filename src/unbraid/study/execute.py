@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,6 @@ class Tally:
     total: int
     done: int = 0
     before: int = 0
-    notes: dict[str, str] = field(default_factory=dict)
 
     def within(self, done: float, note: str = "") -> None:
         """Model-steps of the stack under way."""
