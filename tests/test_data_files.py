@@ -31,7 +31,7 @@ def server() -> Iterator[Server]:
 def npz() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("images.npy", CONTENT)
+        archive.writestr(zipfile.ZipInfo("images.npy"), CONTENT)  # of 1980: the same bytes at any hour
     return buffer.getvalue()
 
 
