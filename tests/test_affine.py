@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 
@@ -10,10 +11,11 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import grad, vmap
 
 from unbraid.spaces import affine
 from unbraid.spaces.expm import compose, expm, expm1
+from unbraid.spaces.transformers import AffineDiffeomorphic
 
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "affine": affine.affine,
@@ -89,6 +91,29 @@ def test_exponential_has_gradients(squarings: int) -> None:
     g = generators(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (g,))
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (torch.zeros_like(g).requires_grad_(),))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_flows_by_a_kernel_are_those_in_tensors(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and gradients of what a network warps by, plain and in a stack; without a GPU in Triton's interpreter."""
+    pytest.importorskip("triton", reason="Triton is not installed here")
+    if (device == "cpu") != importlib.import_module("unbraid.engine.kernels.jit").interpreted():
+        pytest.skip("Triton's interpreter is on exactly where there is no GPU")
+    kind, gamma, pull = AffineDiffeomorphic(), 2 * torch.randn(3, 5, 6), torch.randn(3, 5, 2, 3)
+    gamma[0, 0] = 0.0
+
+    def loss(g: Tensor, weight: Tensor) -> Tensor:
+        return (kind.matrix(g) * weight).sum()
+
+    wanted = vmap(kind.matrix)(gamma.double()), vmap(grad(loss))(gamma.double(), pull.double())
+    asked: list[torch.device] = []
+    monkeypatch.setattr("unbraid.spaces.expm.kernels_on", lambda where: asked.append(where) or True)
+    there = gamma.to(device), pull.to(device)
+    stacked = vmap(grad(loss))(*there)
+    single = torch.stack([grad(loss)(*pair) for pair in zip(*there, strict=True)])
+    for found, exact in ((vmap(kind.matrix)(there[0]), wanted[0]), (stacked, wanted[1]), (single, wanted[1])):
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=1e-5, atol=2e-5)
+    assert len(asked) == 5
 
 
 @every

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unbraid.engine.capture import kernels_on
 from unbraid.spaces.cpab_steps import advance, at, flat, walk_back
-from unbraid.spaces.expm import SQUARINGS, expm1
+from unbraid.spaces.expm import SQUARINGS, expm1, launched
 from unbraid.spaces.tessellation import Tessellation, barycentric, basis, columns, find_cells
 from unbraid.spaces.warp import nodes, sample
 
@@ -60,10 +60,7 @@ def steps_of(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Flo
     if steps < 1:
         raise ValueError(f"A flow needs at least one step. Got {steps} instead.")
     parts, squarings = fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
-    if parts.dtype == torch.float32 and kernels_on(parts.device):
-        launched: Tensor = importlib.import_module("unbraid.engine.kernels.flow").Expm1.apply(parts, squarings)
-        return launched
-    return expm1(parts, squarings)
+    return launched(parts, squarings)
 
 
 def fast(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:

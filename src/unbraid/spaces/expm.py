@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from unbraid.engine.capture import kernels_on
 
 SQUARINGS = 5
 DEGREE = 12  # of the Taylor polynomial, in three blocks of four powers
@@ -50,6 +53,17 @@ def expm1(g: Float[Tensor, "*b 2 3"], squarings: int = SQUARINGS) -> Float[Tenso
     return total
 
 
+def launched(g: Float[Tensor, "*b 2 3"], squarings: int = SQUARINGS) -> Float[Tensor, "*b 2 3"]:
+    """`expm1`, as one kernel of float32 where a device has it, whose gradient is another and has none itself.
+
+    In tensor operations it is about fifty launches, and some hundred and fifty more for the gradient.
+    """
+    if g.dtype == torch.float32 and g.numel() and kernels_on(g.device):
+        found: Tensor = importlib.import_module("unbraid.engine.kernels.flow").Expm1.apply(g, squarings)
+        return found
+    return expm1(g, squarings)
+
+
 def expm(g: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
     """The affine map that a generator flows to in a unit of time; see `expm1` for its range."""
-    return expm1(g) + torch.eye(2, 3, dtype=g.dtype, device=g.device)
+    return launched(g) + torch.eye(2, 3, dtype=g.dtype, device=g.device)
