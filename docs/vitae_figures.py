@@ -1,4 +1,4 @@
-"""Draw what VAE, U-VITAE and C-VITAE learned of moved digits, and the stability of affine parametrisations.
+"""Draw what VAE, U-VITAE and C-VITAE learned of moved digits, all models' curves, and the stability of affine maps.
 
 Run: python docs/vitae_figures.py RUNS/mnist, with the folder that `benchmarks/bench_vitae.py mnist --keep RUNS` filled;
 without it only the stability is drawn, from its results.
@@ -17,14 +17,19 @@ from metric_pages import ROOT, result
 
 import unbraid as ub
 from unbraid.perspective import upright
+from unbraid.store import find_runs
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"vae": "VAE", "u_vitae": "U-VITAE", "c_vitae": "C-VITAE"}
+MODELS = {"vae": ("VAE", "#000000"), "beta_vae": ("beta-VAE", "#e69f00"), "beta_tcvae": ("beta-TCVAE", "#cc79a7"),
+          "dip_vae_ii": ("DIP-VAE-II", "#56b4e9"), "u_vitae": ("U-VITAE", "#009e73"),
+          "c_vitae": ("C-VITAE", "#d55e00")}  # fmt: skip
 COLOURS = {"affine": "#d55e00", "affine_decomposed": "#009e73", "affine_diffeomorphic": "#0072b2"}
 COLUMNS = 12
+WINDOW = 9  # lines of a log, of 30 steps each, that a curve is averaged over
 FLOOR = -420.0  # below it nothing was learned
 
 
@@ -69,6 +74,31 @@ def manipulation(run: ub.Run, x: torch.Tensor) -> list[tuple[str, torch.Tensor]]
     return rows
 
 
+def smooth(values: list[float]) -> list[float]:
+    """Running means over WINDOW lines of a log, shorter at the ends."""
+    half = WINDOW // 2
+    return [statistics.mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+
+
+def curves(folder: Path) -> None:
+    """The ELBO of training batches by step, the mean over seeds as a line and their range as a band."""
+    figure, axis = plt.subplots(figsize=(6.2, 3.6), layout="constrained")
+    for name, (label, colour) in MODELS.items():
+        logs = [run.read_lines("log.jsonl") for run in find_runs(folder / name) if run.status == "done"]
+        if not logs:
+            continue
+        steps = [line["step"] for line in logs[0]]
+        seeds = [smooth([-line["rec"] - line["kl"] for line in log]) for log in logs]
+        each = list(zip(*seeds, strict=True))
+        axis.plot(steps, [statistics.mean(v) for v in each], color=colour, label=label, linewidth=1.4)
+        axis.fill_between(steps, [min(v) for v in each], [max(v) for v in each], color=colour, alpha=0.15, lw=0)
+    axis.set(xlabel="step", ylabel="ELBO in training, nats", ylim=(-230, -160))
+    axis.set_title("Moved digits: mean of the seeds, and their range", fontsize=10)
+    axis.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(PICTURES / "vitae_curves.png", dpi=85)
+
+
 def stability() -> None:
     """The ELBO reached by learning rate, a point a seed; a cross where a run diverged."""
     bench = result("bench_vitae_stability")
@@ -97,6 +127,7 @@ def main() -> None:
         data = ub.data.load("mnist?turn=20&shift=10&pad=0&part=test")
         runs = {name: ub.load_runs(Path(sys.argv[1]) / name, data)[0] for name in NAMES}
         x = data.images(range(COLUMNS))
+        curves(Path(sys.argv[1]))
         sheet(reconstructions(runs, x), PICTURES / "vitae_reconstructions.png", "Moved digits and what is made of them")
         sheet(samples(runs), PICTURES / "vitae_samples.png", "Samples from the prior")
         sheet(

@@ -1,4 +1,4 @@
-"""The comparison in docs/appearance.md, from what benchmarks/bench_vitae.py measured."""
+"""The tables in docs/appearance.md, from what benchmarks/bench_vitae.py and bench_vitae_times.py measured."""
 
 from __future__ import annotations
 
@@ -10,16 +10,42 @@ from gpu_pages import marks
 from metric_pages import ROOT, result, rows
 
 PAGE = ROOT / "docs" / "appearance.md"
+# Milliseconds forward and backward in the supplement's table 5, which gives no backward times of C-VITAE.
+PAPER = {"VAE": ("1.6", "14"), "beta-VAE": ("1.6", "14"), "beta-TCVAE": ("2.0", "16"), "DIP-VAE-II": ("2.5", "18"),
+         "C-VITAE, affine": ("9.2", ""), "C-VITAE, cpab": ("100", "")}  # fmt: skip
 
 
 def vitae_pages() -> dict[Path, str]:
     """The page with its tables made anew, those that have been measured."""
     text = PAGE.read_text()
-    for name in ("mnist", "bodies"):
-        begin, end = marks("vitae" if name == "mnist" else f"vitae {name}")
+    made = {"vitae": table(result("bench_vitae_mnist")), "vitae bodies": table(result("bench_vitae_bodies"))}
+    for name, part in {**made, "vitae times": times()}.items():
+        begin, end = marks(name)
         before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table(result(f'bench_vitae_{name}'))}\n{end}{rest.split(end)[1]}"
+        text = f"{before}{begin}\n{part}\n{end}{rest.split(end)[1]}"
     return {PAGE: text}
+
+
+def times() -> str:
+    """A row a model: milliseconds of a batch on each device that was measured, and what the paper gives."""
+    cpu, on_gpu = result("bench_vitae_times_cpu"), ROOT / "benchmarks" / "results" / "bench_vitae_times_cuda.json"
+    columns = {("CPU", "forward"): cpu, ("CPU", "forward and backward"): cpu}
+    where = f"one core ({cpu['machine']['processor']}, two cores that others used too)"
+    if on_gpu.exists():
+        gpu = result("bench_vitae_times_cuda")
+        columns |= {("GPU", f"{what}, replayed"): gpu for what in ("forward", "forward and backward")}
+        where += f", and as one CUDA graph on an {gpu['machine']['devices'][0]}"
+    body = [
+        [label, *(f"{bench['milliseconds'][label][what]:.3g}" for (_, what), bench in columns.items()),
+         *PAPER.get(label, ("", ""))]
+        for label in cpu["milliseconds"]
+    ]  # fmt: skip
+    heads = [f"{device}, {what.removesuffix(', replayed')}" for device, what in columns]
+    head = (
+        f"Milliseconds of the objective of {cpu['batch']} images of {cpu['side']}x{cpu['side']}, medians of "
+        f"{cpu['repeats']}, on {where}; beside them the paper's forward and backward passes on a GTX TITAN X."
+    )
+    return head + "\n\n" + rows(["model", *heads, "paper, forward", "paper, backward"], body)
 
 
 def spread(found: list[dict[str, Any]], key: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from unbraid.methods import Method
@@ -13,11 +13,15 @@ from unbraid.spec import RunSpec
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its place in a sweep: the number that is swept, and the how manyeth of its values this is."""
+    """A method with its place in a sweep: the number that is swept, and the how manyeth of its values this is.
+
+    `spec` has fields of its runs that other settings of the study have otherwise: the network, say.
+    """
 
     method: Method
     strength: float
     level: int
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def crossed(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec
     for name in data:
         for setting in settings:
             for seed in range(seeds):
-                run = RunSpec(setting.method, name, seed, **spec)
+                run = RunSpec(setting.method, name, seed, **{**spec, **setting.spec})
                 yield Planned(index, run, setting.strength, setting.level)
                 index += 1
 
