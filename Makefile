@@ -5,16 +5,17 @@ READY := $(VENV)/.ready
 # Two test processes on two cores, each with one thread of arithmetic.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-.PHONY: clean-kernels help demo test test-slow test-gpu test-all check format bench docs clean
+.PHONY: clean-kernels help demo test test-browser test-slow test-gpu test-all browser check format bench docs clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
 	@echo "make test       the tests CI runs"
+	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
 	@echo "make bench      measure; results go to benchmarks/results"
-	@echo "make docs       bring the generated tables up to date and run every example in README.md and docs/"
+	@echo "make docs       bring the generated tables up to date, build the site (site/index.html) and run every example in README.md and docs/"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,13 +28,21 @@ demo: $(READY)
 test: $(READY)
 	$(TEST)
 
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || test -n "$$UNBRAID_CHROMIUM" \
+	  || (apt-get update -qq && apt-get install -y -qq chromium) \
+	  || (echo "Browser tests need Chromium: install it, or name it in UNBRAID_CHROMIUM." >&2; exit 1)
+
+test-browser: $(READY) browser
+	$(TEST) -m browser tests/browser
+
 test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q -m gpu
 
-test-all: test test-slow
+test-all: test test-browser test-slow
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -57,6 +66,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/build_site.py
 	$(BIN)/python -m pytest -q tests/test_docs.py -m "slow or not slow"
 
 clean-kernels:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unbraid import data, methods, metrics, nets
+    from unbraid.comparison import compare
+    from unbraid.exporting import export
     from unbraid.likelihood import bounds
+    from unbraid.reporting.page import report
     from unbraid.run import Run, load_runs
     from unbraid.scoring import score
     from unbraid.spec import RunSpec
+    from unbraid.tensorboard_log import write_tensorboard
     from unbraid.training import train
     from unbraid.traversal import traverse
 
@@ -30,14 +34,21 @@ _HOMES = {
     "Run": "run",
     "RunSpec": "spec",
     "bounds": "likelihood",
+    "compare": "comparison",
+    "export": "exporting",
     "load_runs": "run",
+    "report": "reporting.page",
     "score": "scoring",
     "train": "training",
     "traverse": "traversal",
+    "write_tensorboard": "tensorboard_log",
 }
 _PACKAGES = ("data", "methods", "metrics", "nets")
 
-__all__ = ["Run", "RunSpec", "bounds", "data", "load_runs", "methods", "metrics", "nets", "score", "train", "traverse"]
+__all__ = [
+    "Run", "RunSpec", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "nets", "report",
+    "score", "train", "traverse", "write_tensorboard",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -92,6 +92,18 @@ def select(arguments: Sequence[str]) -> None:
     select.main(Parser(prog="unbraid select", description=select.__doc__), arguments)
 
 
+def compare(arguments: Sequence[str]) -> None:
+    from unbraid.commands import compare
+
+    compare.main(Parser(prog="unbraid compare", description=compare.__doc__), arguments)
+
+
+def export(arguments: Sequence[str]) -> None:
+    from unbraid.commands import export
+
+    export.main(Parser(prog="unbraid export", description=export.__doc__), arguments)
+
+
 def data(arguments: Sequence[str]) -> None:
     from unbraid.commands import data, show
 
@@ -117,10 +129,28 @@ def share(arguments: Sequence[str]) -> None:
     share.main(Parser(prog="unbraid share", description=share.__doc__), arguments)
 
 
+def appearance(arguments: Sequence[str]) -> None:
+    from unbraid.commands import appearance
+
+    appearance.main(Parser(prog="unbraid appearance", description=appearance.__doc__), arguments)
+
+
 def analyse(arguments: Sequence[str]) -> None:
     from unbraid.commands import analyse
 
     analyse.main(Parser(prog="unbraid analyse", description=analyse.__doc__), arguments)
+
+
+def report(arguments: Sequence[str]) -> None:
+    from unbraid.commands import report
+
+    report.main(Parser(prog="unbraid report", description=report.__doc__), arguments)
+
+
+def explore(arguments: Sequence[str]) -> None:
+    from unbraid.commands import explore
+
+    explore.main(Parser(prog="unbraid explore", description=explore.__doc__), arguments)
 
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
@@ -129,11 +159,16 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a method, or a sweep of it, resumably"),
     "score": (score, "score trained runs, or anybody's codes and factors"),
     "select": (select, "rank trained runs without labels"),
+    "compare": (compare, "folders of runs side by side: settings, scores, what differs beyond chance"),
     "study": (study, "train and score a whole study, resumably, on one machine or many"),
     "analyse": (analyse, "tables and figures of a study's results"),
+    "appearance": (appearance, "bounds, and appearance apart from perspective, of VITAE's studies"),
     "share": (share, "publish runs with checksums, or take in published ones"),
     "index": (index, "write the results table of a folder of runs"),
     "data": (data, "list, fetch, check and show datasets"),
+    "report": (report, "write one page with scores, pictures and live sliders"),
+    "explore": (explore, "the same page from a local server, for decoders of any size"),
+    "export": (export, "write a run's encoder and decoder as ONNX or torch.export files, checked"),
     "traverse": (traverse, "draw what each latent does, as PNG and GIF"),
 }
 

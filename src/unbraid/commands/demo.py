@@ -15,6 +15,7 @@ from unbraid.data import FactorData, load
 from unbraid.methods import VAE, BetaTCVAE, BetaVAE, Method
 from unbraid.metrics import TRAITS
 from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.reporting.page import report
 from unbraid.run import Run
 from unbraid.scoring import score
 from unbraid.training import train
@@ -57,5 +58,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     print(f"\nWhere {runs[best].label} keeps each factor (share of the factor's entropy a latent tells):")
     print(table(["factor", "best", "tells", "next", "tells"], information(runs[best], data)))
     png, gif = traverse(runs[best], data, out=options.out)
+    page = report(options.out / "runs", options.out / "report.html", metrics=SHOWN, quiet=True)
     print(f"\n{time.monotonic() - begun:.0f} s. Runs: {options.out / 'runs'}   Pictures: {png} {gif}")
+    print(f"Now open {page} in a browser and move the sliders.")
     print(f"Next: unbraid score {options.out / 'runs'}   unbraid train beta_vae --help   unbraid list")

@@ -12,6 +12,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.data.sampling import Drawn
 from unbraid.dists import Gaussian
+from unbraid.methods.controls import Controls, straight
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
@@ -134,6 +135,10 @@ class Method:
         for row, latent in enumerate(order):
             z[row, :, latent] = positions.to(z.device)
         return Walk(z, q.mean, [f"latent {i}\n{float(kl[i]):.2f} nats" for i in order])
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """The knobs of an explorer that starts from examples with posteriors q; by default the latents themselves."""
+        return straight("latents", [f"latent {i}" for i in range(q.mean.shape[1])], q.mean)
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         """The network of a run: one pair of the builder's, unless a method is made of several."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.methods.base import Batch, Hyper, Loss, Method, Walk, setting
+from unbraid.methods.controls import Controls, curved
 from unbraid.nets.vae import Likely, VAENet
 from unbraid.noise import Noise
 from unbraid.spaces import SPACES, Projective, Space
@@ -150,3 +151,8 @@ class DiffusionVAE(Method):
         start = space.project(q.mean)
         z, labels = space.paths(start[0], positions.to(start))
         return Walk(z, start, labels)
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """Knobs that stay on the latent space, from the examples' points of it."""
+        space = self.manifold(q.mean.shape[1])
+        return curved(space, space.project(q.mean))

@@ -13,6 +13,7 @@ from unbraid.data.sampling import Drawn, Pairs, pairs
 from unbraid.dists import LIKELIHOODS, Gaussian
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, Walk, setting
+from unbraid.methods.controls import Controls, along
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -114,6 +115,19 @@ class PMP(Method):
             along = positions.to(own.device) * axes[i].std - axes[i].place(own[:, i])
             rows.append(own.sum(1) + along[:, None] * axes[i].direction)
         return Walk(torch.stack(rows), own.sum(1), [f"subspace {i}\nstd {float(axes[i].std):.2g}" for i in order])
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """A knob a subspace: standard deviations of the population from its mean, along the first principal direction.
+
+        A subspace in which nothing varies has a knob that does nothing.
+        """
+        own = self.project(net, q)
+        axes = [losses.axis(part) for part in self.project(net, population).unbind(1)]
+        std = torch.stack([axis.std for axis in axes])
+        places = torch.stack([axis.place(part) for axis, part in zip(axes, own.unbind(1), strict=True)], 1)
+        start = torch.where(std > 0, places / torch.where(std > 0, std, 1.0), 0.0)
+        directions = std[:, None] * torch.stack([axis.direction for axis in axes])
+        return along([f"subspace {i}" for i in range(len(axes))], own.sum(1), directions, start)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         s = self.project(net, net.encode(batch.x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import torch
@@ -14,6 +14,7 @@ from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.errors import Refusal
 from unbraid.methods.base import Batch, Hyper, Loss, Method, Walk, setting
+from unbraid.methods.controls import Controls
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.nets.vitae import VitaeNet, vitae_net
 from unbraid.noise import Noise
@@ -118,6 +119,13 @@ class UVITAE(Method):
         kinds = ["perspective" if order[row] >= split else "appearance" for row in rows]
         labels = [f"{kind} {order[r]}\n{float(kl[order[r]]):.2f} nats" for kind, r in zip(kinds, rows, strict=True)]
         return Walk(z[rows], start, labels)
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """Every latent, named by what it is for."""
+        made = super().controls(net, q, population)
+        split = len(made.names) - self.perspective
+        kinds = ["appearance"] * split + ["perspective"] * self.perspective
+        return replace(made, names=[f"{kind} {i}" for i, kind in enumerate(kinds)])
 
 
 @dataclass(frozen=True)

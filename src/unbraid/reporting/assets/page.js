@@ -1,0 +1,246 @@
+"use strict";
+/* The page but for its explorer: small helpers, the score table, what a run has learned, curves, analyses. */
+(() => {
+  const unbraid = (globalThis.unbraid ??= {});
+  const report = JSON.parse(document.getElementById("report").textContent);
+  unbraid.report = report;
+
+  /* An element with attributes (functions are listeners) and children; text is only ever text. */
+  function make(tag, attributes = {}, ...children) {
+    const element = tag.startsWith("svg:")
+      ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4))
+      : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (typeof value === "function") element.addEventListener(name, value);
+      else if (name.startsWith("--")) element.style.setProperty(name, value);
+      else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+    }
+    element.append(...children.filter((child) => child !== null));
+    return element;
+  }
+  unbraid.make = make;
+
+  const percent = (share) => `${Math.round(100 * share)} %`;
+  const number = (value) => (value === undefined || value === null ? "–" : value.toFixed(3));
+  const run = (id) => report.runs.find((one) => one.id === id);
+  unbraid.run = run;
+  unbraid.percent = percent;
+
+  /* Who wants to know which run is looked at. */
+  const listeners = [];
+  unbraid.onSelect = (listener) => listeners.push(listener);
+  unbraid.select = (id) => listeners.forEach((listener) => listener(id));
+  const seen = report.runs.filter((one) => one.detail);
+  unbraid.seen = seen;
+
+  function picture(image) {
+    const scale = Math.max(1, Math.round(48 / image.height)) || 1;
+    return make("img", { src: image.src, alt: image.alt, width: image.width * scale, height: image.height * scale });
+  }
+
+  /* Scores ---------------------------------------------------------------------------------------------------- */
+
+  const several = Object.keys(report.data).length > 1;
+  const sorting = { column: report.rank, down: true };
+
+  function share(metric, one) {
+    const value = one.scores[metric.column];
+    const limits = report.bounds[one.data] ?? {};
+    const high = limits.perfect?.[metric.column], low = limits.noise?.[metric.column];
+    if (value === undefined || high === undefined || low === undefined || high === low) return 0;
+    return Math.min(1, Math.max(0, (value - low) / (high - low)));
+  }
+
+  function scoreRow(one) {
+    const name = one.detail
+      ? make("button", { class: "link", click: () => unbraid.select(one.id) }, one.label)
+      : make("span", {}, one.label);
+    const cells = report.metrics.map((metric) =>
+      make("td", { class: "score", "--share": share(metric, one) }, number(one.scores[metric.column])));
+    return make("tr", { "data-run": one.id }, make("td", {}, name), several ? make("td", {}, one.data) : null, ...cells);
+  }
+
+  function limitRows() {
+    const rows = [];
+    for (const [name, limits] of Object.entries(report.bounds)) {
+      for (const [kind, words] of [["perfect", "a perfect code"], ["noise", "pure noise"]]) {
+        if (!limits[kind]) continue;
+        const cells = report.metrics.map((metric) => make("td", {}, number(limits[kind][metric.column])));
+        rows.push(make("tr", {}, make("td", {}, words), several ? make("td", {}, name) : null, ...cells));
+      }
+    }
+    return rows;
+  }
+
+  function sorted(runs) {
+    const metric = report.metrics.find((one) => one.name === sorting.column);
+    const key = (one) => (metric ? one.scores[metric.column] : one.label);
+    const known = runs.filter((one) => key(one) !== undefined), rest = runs.filter((one) => key(one) === undefined);
+    known.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
+    return [...(sorting.down ? known.reverse() : known), ...rest];
+  }
+
+  function head(title, column, help) {
+    const state = sorting.column === column ? (sorting.down ? "descending" : "ascending") : "none";
+    const press = () => {
+      sorting.down = sorting.column === column ? !sorting.down : true;
+      sorting.column = column;
+      drawScores();
+      document.querySelector(`#scores th[data-column="${CSS.escape(String(column))}"] button`)?.focus();
+    };
+    const button = make("button", { click: press, title: help }, title);
+    return make("th", { scope: "col", "aria-sort": state, "data-column": String(column) }, button);
+  }
+
+  const words = make("input", { type: "search", placeholder: "filter runs", "aria-label": "Filter runs", input: () => drawScores() });
+  const board = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Score table" });
+
+  function drawScores() {
+    const asked = words.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    const runs = report.runs.filter((one) => asked.every((word) => `${one.label} ${one.data} ${one.id}`.toLowerCase().includes(word)));
+    const heads = report.metrics.map((metric) => head(metric.title + (metric.low ? " (low)" : ""), metric.name, metric.help));
+    board.replaceChildren(make("table", {},
+      make("thead", {}, make("tr", {}, head("run", null, "Method, its settings and the seed"), several ? make("th", { scope: "col" }, "data") : null, ...heads)),
+      make("tbody", {}, ...sorted(runs).map(scoreRow)),
+      make("tfoot", {}, ...limitRows())));
+    markCurrent();
+  }
+
+  let current = null;
+  function markCurrent() {
+    for (const line of board.querySelectorAll("tbody tr")) {
+      if (line.dataset.run === current) line.setAttribute("aria-current", "true");
+      else line.removeAttribute("aria-current");
+    }
+  }
+  unbraid.onSelect((id) => { current = id; markCurrent(); });
+
+  function scores() {
+    const section = document.getElementById("scores");
+    const note = "Headlines of each metric; hover over a column for what it measures, press it to sort. Bars run from what pure "
+      + "noise scores to what a perfect code scores on the same data (the last rows). Runs that are links have details below.";
+    section.append(make("p", { class: "soft" }, report.metrics.length ? note : "No run has been scored yet."));
+    if (report.runs.length > 8) section.append(make("p", {}, words));
+    section.append(board);
+    if (report.left_out) section.append(make("p", {}, `${report.left_out} more runs are in the results table, not on this page.`));
+    for (const text of report.notes) section.append(make("p", { class: "soft" }, text));
+    for (const one of report.diverged) {
+      section.append(make("p", { class: "soft" }, `${one.label} diverged at step ${one.step} (${one.term}) and has no scores.`));
+    }
+    drawScores();
+  }
+
+  /* What one run has learned ---------------------------------------------------------------------------------- */
+
+  function heat(title, note, detail, matrix, text) {
+    const head = make("tr", {}, make("th", { scope: "col" }, ""), ...detail.factors.map((name) => make("th", { scope: "col" }, name)));
+    const largest = detail.factors.map((_, j) => Math.max(...matrix.map((line) => line[j])));
+    const lines = matrix.map((line, i) => make("tr", {},
+      make("th", { scope: "row" }, detail.codes[i]),
+      ...line.map((value, j) => make("td", { "--share": Math.min(1, value), class: value === largest[j] && value > 0.05 ? "best" : null }, text(value)))));
+    const table = make("table", { class: "heat" }, make("caption", { class: "soft" }, note), make("thead", {}, head), make("tbody", {}, ...lines));
+    return make("div", {}, make("h3", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table));
+  }
+
+  function strip(image, text, note) {
+    const words = make("p", {}, text, note ? make("br") : null, note ? make("small", {}, note) : null);
+    return make("div", { class: "strip" }, words, make("div", {}, picture(image)));
+  }
+
+  function learned(id) {
+    const section = document.getElementById("learned"), one = run(id), detail = one.detail;
+    const parts = [make("p", {}, one.label, make("span", { class: "soft" }, ` · ${one.data} · run ${one.id}`))];
+    if (detail.factors.length) {
+      parts.push(make("div", { class: "pair" },
+        heat("Information", "share of a factor's entropy that a code tells", detail, detail.information, percent),
+        heat("Importance", "of a code to boosted trees that predict a factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
+    }
+    if (detail.reconstructions) {
+      parts.push(make("h3", {}, "Reconstructions"), strip(detail.reconstructions[0], "examples"), strip(detail.reconstructions[1], "decoded from their codes"));
+      parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "One latent moves, the others keep the values of the example in the middle of the data."));
+      for (const line of detail.traversals) {
+        const tells = line.factor ? `tells ${percent(line.factor.share)} of ${line.factor.name}` : "";
+        parts.push(strip(line, line.name, [line.note, tells].filter(Boolean).join(" · ")));
+      }
+    }
+    if (one.why) parts.push(make("p", { class: "soft" }, one.why));
+    parts.push(make("details", {}, make("summary", {}, "Settings"), make("p", { class: "code" }, JSON.stringify(one.settings))));
+    section.replaceChildren(section.firstElementChild, ...parts);
+  }
+
+  /* Training -------------------------------------------------------------------------------------------------- */
+
+  const colours = ["#0b79d0", "#d97706", "#059669", "#c0519b", "#7c5cd6", "#b45309", "#64748b", "#dc2626"];
+
+  function axis(low, high) {
+    const rough = (high - low) / 4 || 1, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
+    const ticks = [];
+    for (let at = Math.ceil(low / step) * step; at <= high + 1e-9 * step; at += step) ticks.push(at);
+    return ticks;
+  }
+
+  function chart(term, runs) {
+    const points = runs.map((one) => one.curves.step.map((step, i) => [step, one.curves[term]?.[i]]).filter((pair) => Number.isFinite(pair[1])));
+    const xs = points.flat().map((pair) => pair[0]), ys = points.flat().map((pair) => pair[1]).sort((a, b) => a - b);
+    const left = 62, right = 690, top = 10, bottom = 240;
+    const x1 = Math.max(...xs, 1), y0 = ys[0], y1 = ys[Math.floor(0.98 * (ys.length - 1))], room = 0.05 * (y1 - y0) || 1;
+    const x = (value) => left + ((right - left) * value) / x1;
+    const y = (value) => bottom - ((bottom - top) * (Math.min(value, y1 + room) - y0 + room)) / (y1 - y0 + 2 * room);
+    const drawing = make("svg:svg", { viewBox: "0 0 700 275", class: "curve", role: "img", "aria-label": `${term} over training steps, ${runs.length} runs` });
+    for (const at of axis(y0, y1)) drawing.append(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(+at.toPrecision(4))));
+    for (const at of axis(0, x1)) drawing.append(make("svg:text", { x: x(at), y: bottom + 18, "text-anchor": "middle" }, String(+at.toPrecision(6))));
+    drawing.append(make("svg:text", { x: (left + right) / 2, y: bottom + 34, "text-anchor": "middle" }, "step"));
+    points.forEach((line, i) => {
+      const path = line.map((pair, j) => `${j ? "L" : "M"}${x(pair[0]).toFixed(1)},${y(pair[1]).toFixed(1)}`).join("");
+      if (path) drawing.append(make("svg:path", { d: path, stroke: colours[i % colours.length] }, make("svg:title", {}, runs[i].label)));
+    });
+    return drawing;
+  }
+
+  function training() {
+    const section = document.getElementById("training"), runs = report.runs.filter((one) => one.curves?.step?.length > 1);
+    if (!runs.length) return section.remove();
+    const terms = [...new Set(runs.flatMap((one) => Object.keys(one.curves)))].filter((term) => term !== "step");
+    const choice = make("select", { id: "term", change: () => draw() }, ...terms.map((term) => make("option", {}, term)));
+    choice.value = ["loss", "rec"].find((term) => terms.includes(term)) ?? terms[0];
+    const place = make("div"), legend = make("ul", { class: "legend" }, ...runs.map((one) => make("li", {}, make("span", { class: "swatch" }), one.label)));
+    [...legend.querySelectorAll(".swatch")].forEach((swatch, i) => { swatch.style.background = colours[i % colours.length]; });
+    const draw = () => place.replaceChildren(chart(choice.value, runs.filter((one) => one.curves[choice.value])));
+    section.append(make("p", { class: "row" }, make("label", { for: "term" }, "term "), choice), place, legend);
+    draw();
+  }
+
+  /* Study, header and footer ---------------------------------------------------------------------------------- */
+
+  function study() {
+    const section = document.getElementById("study");
+    if (!report.analyses.length) return section.remove();
+    for (const one of report.analyses) {
+      const answer = make("div", { class: "answer" }, make("h3", {}, one.question));
+      if (one.figure) answer.append(make("p", {}, one.text), make("img", { src: one.figure.src, alt: one.figure.alt, width: one.figure.width, height: one.figure.height, loading: "lazy" }));
+      else answer.append(make("p", { class: "soft" }, `Not answered: ${one.reason}`));
+      section.append(answer);
+    }
+  }
+
+  function frame() {
+    const data = Object.entries(report.data).map(([name, one]) => `${name} (${one.size.toLocaleString("en")} examples)`).join(", ");
+    document.getElementById("summary").textContent = `${report.runs.length + report.left_out} runs on ${data}`;
+    const links = [...document.querySelectorAll("main > section")].map((section) => make("a", { href: `#${section.id}` }, section.firstElementChild.textContent));
+    document.getElementById("contents").replaceChildren(...links);
+    const commit = report.made.commit ? `, commit ${report.made.commit.slice(0, 9)}` : "";
+    document.getElementById("made").append(make("p", {}, `Made by unbraid ${report.made.version}${commit}. Everything is in this file.`));
+  }
+
+  unbraid.start = () => {
+    scores();
+    if (seen.length) unbraid.onSelect(learned);
+    else document.getElementById("learned").remove();
+    training();
+    study();
+    unbraid.explore();
+    frame();
+    if (seen.length) unbraid.select(seen[0].id);
+  };
+})();

@@ -1,0 +1,283 @@
+"""What a report says, as plain data: scores with their ceilings and floors, curves, and details of the best runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unbraid import __version__, provenance
+from unbraid.data.base import FactorData
+from unbraid.errors import Refusal, unknown
+from unbraid.metrics import METRICS, TRAITS
+from unbraid.metrics.bounds import bounds
+from unbraid.metrics.protocol import Protocol
+from unbraid.progress import Report, progress
+from unbraid.progress import silent as no_report
+from unbraid.reporting.detail import Examples, detail, drawable
+from unbraid.reporting.pictures import data_url, figure, png
+from unbraid.reporting.program import program
+from unbraid.reporting.truth import truth
+from unbraid.run import Run
+from unbraid.scoring import load_sources, score
+from unbraid.store import RunDir
+from unbraid.study.results import scores_of
+from unbraid.traversal import pixels
+
+REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
+LISTED = 500  # runs in the table, the best ones
+CURVES = 24  # runs whose training is drawn
+POINTS = 80  # of a curve
+STARTS = 12  # examples one may start from
+ROOM = 900_000  # bytes of weights that fit a page, 1.2 MB as text
+
+
+@dataclass(frozen=True)
+class Content:
+    """The page's data and the weights of the decoders in it, by run."""
+
+    facts: dict[str, Any]
+    weights: dict[str, bytes] = field(default_factory=dict)
+
+
+def content(
+    runs: Sequence[Run],
+    title: str,
+    *,
+    metrics: Iterable[str] = REPORTED,
+    rank: str | None = None,
+    best: int = 4,
+    scoring: bool = True,
+    study: Path | None = None,
+    quiet: bool = False,
+    embed: bool = True,
+) -> Content:
+    """Scores of all runs, curves of some, and of the `best` by the headline of `rank` what they have learned."""
+    sources = load_sources(runs, quiet=quiet)
+    able = [run for run in runs if run.divergence is None]
+    scores, notes = scored(able, sources, list(metrics), scoring, quiet)
+    columns = shown(scores)
+    names = short_labels(runs)
+    ordered = ranking(able, scores, rank or next(iter(columns), None))
+    facts: dict[str, Any] = {
+        "title": title,
+        "made": {"version": __version__, "commit": provenance.commit()},
+        "metrics": [about(name) for name in columns],
+        "rank": rank or next(iter(columns), None),
+        "bounds": {name: limits(source, runs, list(columns)) for name, source in sources.items()},
+        "data": {name: describe(source) for name, source in sources.items()},
+        "runs": [row(run, scores.get(run.id, {}), names[run.id]) for run in ordered[:LISTED]],
+        "diverged": [{"label": names[one.id], **one.divergence} for one in runs if one.divergence],
+        "analyses": analyses(study) if study is not None else [],
+        "left_out": len(able) - len(ordered[:LISTED]),
+    }
+    weights: dict[str, bytes] = {}
+    with progress("looking at runs", max(best, 1)) as report:
+        tell: Report = no_report if quiet else report
+        for i, run in enumerate(ordered[:best]):
+            tell(i, run.label)
+            add_detail(facts["runs"][i], run, sources[run.spec.data], weights if embed else None)
+    for run, entry in list(zip(ordered, facts["runs"], strict=False))[:CURVES]:
+        entry["curves"] = curves(run)
+    return Content({**facts, "notes": notes}, weights)
+
+
+def scored(
+    runs: Sequence[Run], sources: dict[str, FactorData], metrics: list[str], scoring: bool, quiet: bool
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Every score kept in a run's folder and, if wanted, those of `metrics` that are missing; and why some are not."""
+    for name in metrics:
+        if name not in METRICS:
+            raise Refusal(unknown("metric", name, METRICS))
+    found: dict[str, dict[str, float]] = {}
+    notes = []
+    for name, source in sources.items():
+        group = [run for run in runs if run.spec.data == name]
+        wanted = metrics if source.names else [metric for metric in metrics if metric == "unsupervised"]
+        if scoring and group and wanted:
+            rows, refused = _score(group, wanted, quiet)
+            notes += [f"{metric} has no score on {name}: {reason}" for metric, reason in refused.items()]
+            found |= {one["run"]: {k: v for k, v in one.items() if "." in k} for one in rows}
+        for run in group:
+            kept = scores_of(RunDir(run.path, run.spec)) if run.path is not None else {}
+            found[run.id] = {**kept, **found.get(run.id, {})}
+    return found, notes
+
+
+def _score(runs: Sequence[Run], metrics: list[str], quiet: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """A row a run with all metrics that take the data, and why the others do not."""
+    try:
+        return _rows(runs, metrics, quiet), {}
+    except ValueError:
+        refused = {}
+    for metric in metrics:
+        try:
+            _rows(runs, [metric], quiet)
+        except ValueError as reason:
+            refused[metric] = str(reason)
+    left = [metric for metric in metrics if metric not in refused]
+    return (_rows(runs, left, quiet) if left else []), refused
+
+
+def _rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[dict[str, Any]]:
+    """Scores of the codes that each method has first."""
+    kinds = dict.fromkeys(run.spec.method.code_kinds[0] for run in runs)
+    groups = {kind: [run for run in runs if run.spec.method.code_kinds[0] == kind] for kind in kinds}
+    return [row for kind, group in groups.items() for row in score(group, metrics, codes=[kind], quiet=quiet)]
+
+
+def headline(metric: str) -> str:
+    """The column of the score that stands for a metric."""
+    return f"{metric}.{TRAITS[metric].headline}"
+
+
+def shown(scores: dict[str, dict[str, float]]) -> list[str]:
+    """The metrics that some run has a score of, in the order of the registry, those of the report first."""
+    order = [*REPORTED, *(name for name in METRICS if name not in REPORTED)]
+    return [name for name in order if any(headline(name) in one for one in scores.values())]
+
+
+def ranking(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str | None) -> list[Run]:
+    """Best first by one metric; runs without it last, in their own order."""
+    if rank is None:
+        return list(runs)
+    if rank not in METRICS:
+        raise Refusal(unknown("metric", rank, METRICS))
+    sign = 1.0 if TRAITS[rank].low_is_good else -1.0
+
+    def place(run: Run) -> tuple[bool, float]:
+        value = scores.get(run.id, {}).get(headline(rank), math.nan)
+        return not math.isfinite(value), sign * value if math.isfinite(value) else 0.0
+
+    return sorted(runs, key=place)
+
+
+def about(metric: str) -> dict[str, Any]:
+    """A column of the score table."""
+    first = (METRICS[metric].__doc__ or "").strip().splitlines()[0]
+    title = {"unsupervised": "total correlation"}.get(metric, metric.replace("_", " "))
+    return {
+        "name": metric,
+        "column": headline(metric),
+        "title": title,
+        "help": first,
+        "low": TRAITS[metric].low_is_good,
+    }
+
+
+def limits(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> dict[str, dict[str, float]]:
+    """What a perfect code and noise score on the data: every headline's ceiling and floor."""
+    if not data.names or not metrics or not data.gridded:
+        return {}
+    d = max(run.spec.latents for run in runs)
+    found = bounds(Protocol().blank(data.sizes, d), metrics)
+    return {
+        kind: {headline(name): values[TRAITS[name].headline] for name, values in of.items() if values}
+        for kind, of in found.items()
+    }
+
+
+def describe(data: FactorData) -> dict[str, Any]:
+    """A dataset: factors, examples to start from, and what the page needs to draw it itself."""
+    examples = Examples.of(data, STARTS)
+    pictures: list[str | None] = [None] * len(examples.index)
+    if len(data.shape) == 3:
+        pictures = [data_url(png(pixels(image.cpu()))) for image in examples.x]
+    return {
+        "names": list(data.names),
+        "sizes": list(data.sizes) if data.gridded else [],
+        "shape": list(data.shape),
+        "size": len(data),
+        "drawable": drawable(data),
+        "truth": truth(data),
+        "examples": [
+            {"index": int(i), "factors": values, "image": picture}
+            for i, values, picture in zip(
+                examples.index, data.factors(examples.index).tolist() if data.names else [[]] * len(pictures), pictures,
+                strict=True,
+            )
+        ],
+    }  # fmt: skip
+
+
+def short_labels(runs: Sequence[Run]) -> dict[str, str]:
+    """Names of runs, by id: the method, and those settings that differ among its runs."""
+    names = {}
+    for method in dict.fromkeys(run.spec.to_dict()["method"]["name"] for run in runs):
+        members = [(run, run.spec.to_dict()) for run in runs if run.spec.to_dict()["method"]["name"] == method]
+        flat = {run.id: {**spec.pop("method"), **spec} for run, spec in members}
+        keys = [key for key in next(iter(flat.values())) if len({str(one.get(key)) for one in flat.values()}) > 1]
+        for name, one in flat.items():
+            told = [f"{key}={one[key]:g}" if isinstance(one[key], float) else f"{key}={one[key]}" for key in keys]
+            names[name] = " ".join([method, *told])
+    return names
+
+
+def row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
+    """A run's line in the table."""
+    spec = run.spec.to_dict()
+    method = spec.pop("method")
+    finite = {k: v for k, v in scores.items() if isinstance(v, int | float) and math.isfinite(v)}
+    return {
+        "id": run.id,
+        "label": label,
+        "method": method.pop("name"),
+        "settings": {**method, **spec},
+        "data": run.spec.data,
+        "latents": run.spec.latents,
+        "scores": {k: finite[k] for k in (headline(name) for name in METRICS) if k in finite},
+    }
+
+
+def curves(run: Run) -> dict[str, list[float | None]]:
+    """The logged terms at about `POINTS` steps."""
+    if not run.log:
+        return {}
+    rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, POINTS).round().astype(int))]
+    terms = dict.fromkeys(key for one in rows for key in one)
+    return {key: [_finite(one.get(key)) for one in rows] for key in terms}
+
+
+def _finite(value: Any) -> float | None:
+    return float(f"{value:.5g}") if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[str, bytes] | None) -> None:
+    """What the run has learned and, where it fits, its decoder; the reason where it does not."""
+    entry["detail"] = detail(run, data, Examples.of(data, STARTS))
+    entry["decoder"] = None
+    if run.net.decoder is None:
+        entry["why"] = "This method trains an encoder only: there is nothing to decode codes with."
+    elif weights is None:
+        entry["decoder"] = {"latents": run.spec.latents, "shape": list(data.shape)}
+    else:
+        try:
+            made = program(run.net, data.shape, run.spec.latents)
+            if len(made.weights) > ROOM:
+                size = f"{len(made.weights) / 1e6:.1f} MB"
+                raise Refusal(f"The decoder has {size} of weights, more than a page holds.")
+            entry["decoder"], weights[run.id] = made.spec, made.weights
+        except Refusal as reason:
+            entry["why"] = f"{reason} Move its latents with: unbraid explore {run.path or 'FOLDER'}"
+
+
+def analyses(folder: Path) -> list[dict[str, Any]]:
+    """Every question the results table of a study can answer, with its figure, and why the others are not answered."""
+    from unbraid.analysis import ANALYSES
+    from unbraid.study.results import load
+
+    table, found = load(folder), []
+    for name, analysis in ANALYSES.items():
+        try:
+            result = analysis.run(table)
+        except Refusal as reason:
+            answer: dict[str, Any] = {"reason": " ".join(str(reason).split())}
+        else:
+            picture = figure(result.figure, f"{analysis.question} {result.text}")
+            answer = {"text": result.text, "figure": picture}
+        found.append({"name": name, "question": analysis.question, **answer})
+    return found

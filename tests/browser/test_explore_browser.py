@@ -1,0 +1,31 @@
+"""The page of `unbraid explore` in a browser: its images come from the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training import quick
+from unbraid.reporting.page import live_page
+from unbraid.reporting.server import new_token, serve
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_browser_gets_its_images_from_the_server(page: Any) -> None:
+    (run,) = quick(data="sprites", steps=2, net="mlp")
+    token = new_token()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with serve([run], lambda: live_page([run], token), token=token) as server:
+        page.goto(server.url)
+        page.wait_for_function("document.querySelectorAll('#explorer input[type=range]').length >= 3")
+        z = [0.5, -1.0, 2.0]
+        decode = "async ([id, z]) => [...(await unbraid.source.decode(id, Float32Array.from(z)))]"
+        pixels = np.asarray(page.evaluate(decode, [run.id, z]), np.float32)
+        page.context.close()
+    assert np.allclose(pixels, run.decode(torch.tensor([z]))[0].flatten(), atol=1e-6)
+    assert any(url.startswith(f"{server.url}decode?") for url in asked)

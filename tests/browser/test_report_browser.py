@@ -1,0 +1,197 @@
+"""The report page in a real browser: it opens from disk, its sliders drive the decoder, and nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import unbraid as ub
+from unbraid.reporting.content import Content
+from unbraid.reporting.page import page as html
+from unbraid.reporting.page import report
+from unbraid.run import Run, load_runs
+
+pytestmark = pytest.mark.browser
+
+METHODS = [ub.methods.BetaVAE(beta=2.0), ub.methods.BetaTCVAE(beta=2.0), ub.methods.UVITAE()]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three methods after a short training on sprites, with their report."""
+    where = tmp_path_factory.mktemp("page") / "runs"
+    ub.train(METHODS, data="sprites", steps=60, latents=4, learning_rate=1e-3, precision="fp32", out=where, quiet=True)
+    report(where, metrics=["mig", "modularity"], quiet=True)
+    return where
+
+
+@pytest.fixture
+def opened(page: Any, folder: Path) -> Any:
+    page.goto((folder / "report.html").as_uri())
+    page.wait_for_function("unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    return page
+
+
+def pixels(page: Any, place: str = ".card canvas.image") -> np.ndarray[Any, Any]:
+    """What a canvas shows, (h, w, 4)."""
+    page.wait_for_function("!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
+    w, h, values = page.evaluate(
+        """(place) => {
+        const canvas = document.querySelector(place), { width, height } = canvas;
+        return [width, height, Array.from(canvas.getContext("2d").getImageData(0, 0, width, height).data)]; }""",
+        place,
+    )
+    return np.array(values).reshape(h, w, 4)
+
+
+def current(page: Any, folder: Path) -> tuple[Run, torch.Tensor]:
+    """The run that is shown and the code its sliders stand for."""
+    name, z = page.evaluate("[unbraid.panels.first.run.id, Array.from(unbraid.panels.first.z)]")
+    return next(run for run in load_runs(folder) if run.id == name), torch.tensor(z)
+
+
+def agrees(page: Any, folder: Path) -> None:
+    """The canvas shows what torch decodes from the same code, within 2 of 255."""
+    run, z = current(page, folder)
+    expected = run.decode(z[None])[0, 0].numpy() * 255
+    assert np.abs(pixels(page)[..., 0] - expected).max() <= 2.0
+
+
+def test_the_page_opens_with_all_its_sections(opened: Any) -> None:
+    titles = opened.locator("main > section > h2").all_inner_texts()
+    assert titles == ["Explore", "Scores", "What it has learned", "Training"]
+    assert opened.locator("#scores tbody tr").count() == 3
+    assert opened.locator("#scores tfoot tr").count() == 2
+    assert opened.locator("table.heat").count() == 2
+    assert opened.locator("svg.curve path").count() == 3
+    for image in opened.locator("img").all():
+        assert image.get_attribute("alt") is not None
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_slider_moves_the_decoders_own_image(opened: Any, folder: Path, which: int) -> None:
+    opened.locator("#explorer select").first.select_option(index=which)
+    agrees(opened, folder)
+    before = pixels(opened)
+    opened.evaluate("""() => { for (const knob of document.querySelectorAll('.card[data-panel] .knob input')) {
+        knob.value = 1.7; knob.dispatchEvent(new Event('input', {bubbles: true})); } }""")
+    agrees(opened, folder)
+    assert (pixels(opened) != before).any()
+
+
+def test_examples_are_starting_points(opened: Any, folder: Path) -> None:
+    opened.locator(".starts button").nth(5).click()
+    facts = json.loads(opened.locator("#report").text_content())
+    index = facts["data"]["sprites"]["examples"][5]["index"]
+    run, z = current(opened, folder)
+    torch.testing.assert_close(z, run.encode(ub.data.load("sprites").images([index]))[0], atol=1e-4, rtol=0)
+    agrees(opened, folder)
+
+
+def test_the_true_image_follows_the_factors(opened: Any) -> None:
+    data = ub.data.load("sprites")
+    for j, size in enumerate(data.sizes):
+        opened.locator("#truth input").nth(j).fill(str(size - 1))
+    expected = data.images(data.index([[size - 1 for size in data.sizes]]))[0, 0].numpy()
+    assert (pixels(opened, "#truth canvas")[..., 0] == expected).all()
+
+
+def test_the_keyboard_moves_sliders_and_pad_and_sorts(opened: Any, folder: Path) -> None:
+    knob = opened.locator(".card[data-panel] .knob input").first
+    before = float(knob.input_value())
+    knob.focus()
+    opened.keyboard.press("ArrowLeft")
+    assert float(knob.input_value()) < before
+    opened.locator("summary", has_text="Two at once").focus()
+    opened.keyboard.press("Enter")
+    opened.locator(".pad").focus()
+    code = current(opened, folder)[1]
+    opened.keyboard.press("ArrowRight")
+    opened.keyboard.press("ArrowUp")
+    assert ((current(opened, folder)[1] - code).abs() > 1e-6).sum() == 2
+    agrees(opened, folder)
+    opened.locator("#scores thead button", has_text="mig").focus()
+    values = opened.locator("#scores tbody td.score:nth-child(2)").all_inner_texts()
+    opened.keyboard.press("Enter")
+    assert opened.locator("#scores tbody td.score:nth-child(2)").all_inner_texts() == values[::-1]
+    assert opened.locator("#scores th[aria-sort=ascending]").inner_text() == "mig"
+
+
+def test_the_pad_shows_a_grid_of_decoded_images(opened: Any, folder: Path) -> None:
+    opened.locator("summary", has_text="Two at once").click()
+    opened.wait_for_function("document.querySelector('.pad canvas').width === 9 * 32")
+    opened.wait_for_timeout(1500)
+    run, z = current(opened, folder)
+    across, down, low, high = opened.evaluate(
+        "(() => { const p = unbraid.panels.first; return [p.pad.across, p.pad.down, p.spec.low, p.spec.high]; })()"
+    )
+    z[across], z[down] = high[across], low[down]  # the upper right corner
+    corner = pixels(opened, ".pad canvas")[:32, -32:, 0]
+    assert np.abs(corner - run.decode(z[None])[0, 0].numpy() * 255).max() <= 2.0
+
+
+def test_two_runs_stand_side_by_side(opened: Any) -> None:
+    opened.locator("#explorer select").nth(1).select_option(index=2)
+    assert opened.locator(".card[data-panel]").count() == 2
+    opened.locator("#explorer select").nth(1).select_option(index=0)
+    assert opened.locator(".card[data-panel]").count() == 1
+
+
+def test_the_code_is_copied(opened: Any, folder: Path) -> None:
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.locator("button", has_text="Copy code").first.click()
+    opened.locator("text=copied").wait_for()
+    copied = json.loads(opened.evaluate("navigator.clipboard.readText()"))
+    torch.testing.assert_close(torch.tensor(copied), current(opened, folder)[1])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_and_both_schemes_are_readable(opened: Any, scheme: str) -> None:
+    opened.emulate_media(color_scheme=scheme)
+    opened.set_viewport_size({"width": 390, "height": 844})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    paper, ink = opened.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    assert contrast(paper, ink) > 7
+
+
+def contrast(*colours: str) -> float:
+    """The contrast ratio of WCAG 2.2 of two computed colours."""
+    light = []
+    for colour in colours:
+        channels = np.array([int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        light.append(float(linear @ [0.2126, 0.7152, 0.0722]))
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+def test_a_printed_page_is_whole(opened: Any, tmp_path: Path) -> None:
+    opened.emulate_media(media="print")
+    assert opened.locator("nav").is_hidden()
+    opened.pdf(path=str(tmp_path / "page.pdf"))
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
+
+
+def test_names_with_markup_stay_text(page: Any, folder: Path, tmp_path: Path) -> None:
+    evil = '<img src=x onerror="window.stolen=1"></script><script>window.stolen=1</script>'
+    text = (folder / "report.html").read_text()
+    facts = json.loads(re.findall(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[0])
+    weights = re.findall(r'<script type="text/plain" data-weights="(\w+)">(.*?)</script>', text)
+    facts["title"] = facts["runs"][0]["label"] = facts["data"]["sprites"]["names"][0] = evil
+    detail = facts["runs"][0]["detail"]
+    detail["factors"][0] = detail["traversals"][0]["alt"] = detail["controls"]["names"][0] = evil
+    made = Content(facts, {name: base64.b64decode(content) for name, content in weights})
+    (tmp_path / "evil.html").write_bytes(html(made))
+    page.goto((tmp_path / "evil.html").as_uri())
+    page.wait_for_function("unbraid.panels && unbraid.panels.first")
+    assert page.evaluate("window.stolen") is None
+    assert evil in page.locator("#learned").inner_text()
+    assert page.title().startswith(evil)
