@@ -25,7 +25,7 @@ from unbraid.reporting.truth import truth
 from unbraid.run import Run
 from unbraid.scoring import load_sources, score
 from unbraid.store import RunDir
-from unbraid.study.results import scores_of
+from unbraid.study.results import SWEPT, scores_of
 from unbraid.traversal import pixels
 
 REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
@@ -205,15 +205,18 @@ def describe(data: FactorData) -> dict[str, Any]:
 
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
-    """Names of runs, by id: the method, and those settings that differ among its runs."""
+    """Names of runs, by id: the method, its strength, and those settings that differ among its runs."""
     names = {}
     for method in dict.fromkeys(run.spec.to_dict()["method"]["name"] for run in runs):
         members = [(run, run.spec.to_dict()) for run in runs if run.spec.to_dict()["method"]["name"] == method]
         flat = {run.id: {**spec.pop("method"), **spec} for run, spec in members}
-        keys = [key for key in next(iter(flat.values())) if len({str(one.get(key)) for one in flat.values()}) > 1]
+        keys = [
+            key for key in next(iter(flat.values()))
+            if key == SWEPT.get(method) or len({str(one.get(key)) for one in flat.values()}) > 1
+        ]  # fmt: skip
         for name, one in flat.items():
             told = [f"{key}={one[key]:g}" if isinstance(one[key], float) else f"{key}={one[key]}" for key in keys]
-            names[name] = " ".join([method, *told])
+            names[name] = " ".join(["untrained" if one["steps"] == 0 else method, *told])
     return names
 
 
