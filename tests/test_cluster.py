@@ -24,6 +24,7 @@ from unbraid.methods import BetaVAE
 from unbraid.store import find_runs
 from unbraid.study import cluster as spreading
 from unbraid.study.base import Planned
+from unbraid.study.closing import CLOSING
 from unbraid.study.cluster import check_address, join, place, run_cluster, train_stack
 from unbraid.study.execute import Order, claimed, left, pack, prepared, run_study, unpack
 
@@ -201,9 +202,9 @@ def equal(a: Path, b: Path) -> None:
 
 def test_only_what_is_left_is_sent(tmp_path: Path, here: Here) -> None:
     """A run gone, one begun, one without scores: those three travel, and the study is whole again."""
-    run_study(small(), order(tmp_path / "whole"), quiet=True)
+    run_study(small(), order(tmp_path / "whole", closing=CLOSING), quiet=True)
     out = tmp_path / "cut"
-    assert run_cluster(small(), order(out), quiet=True).parent == out
+    assert run_cluster(small(), order(out, closing=CLOSING), quiet=True).parent == out
     equal(tmp_path / "whole", out)
     assert len(here.calls) == 2
     names = [run.path.name for run in find_runs(out) if isinstance(run.spec.method, BetaVAE)]
@@ -211,7 +212,7 @@ def test_only_what_is_left_is_sent(tmp_path: Path, here: Here) -> None:
     (out / names[1] / "weights.safetensors").unlink()
     (out / names[2] / "scores.jsonl").unlink()
     kept = (out / names[2] / "weights.safetensors").stat().st_mtime_ns
-    run_cluster(small(), order(out), quiet=True)
+    run_cluster(small(), order(out, closing=CLOSING), quiet=True)
     equal(tmp_path / "whole", out)
     assert (out / names[2] / "weights.safetensors").stat().st_mtime_ns == kept
     assert len(here.calls) == 3

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import unbraid as ub
 from unbraid import errors
 from unbraid.errors import Refusal
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
@@ -38,7 +39,8 @@ def small(seeds: int = 2, steps: int = 6) -> list[Planned]:
 
 
 def order(out: Path, **options: Any) -> Order:
-    return Order(out, metrics=["mig", "unsupervised"], protocol=SMALL, jobs=1, **options)
+    """Two metrics of small samples, and nothing at the end unless it is asked for."""
+    return Order(out, metrics=["mig", "unsupervised"], protocol=SMALL, jobs=1, **{"closing": (), **options})
 
 
 # Numbers.
@@ -273,11 +275,13 @@ def test_plan_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("toy", "beta_vae", 4, 1, 1000), ("toy", "dip_vae_i", 4, 1, 1000),
     ]  # fmt: skip
     assert all(e.seconds == pytest.approx(4000 / e.rate) for e in found)
+    numbers = sum(p.numel() for p in ub.train(BetaVAE(), "toy", steps=0, latents=3, quiet=True)[0].net.parameters())
+    assert [e.memory for e in found] == [4 * 4 * 4 * numbers] * 2  # four runs; weights, gradients and two moments
     assert not list(tmp_path.iterdir())
 
 
 def command(out: Path, *more: str) -> list[str]:
-    flags = ["--data", "toy", "--only", "level=0,5", "--seeds", "0-1", "--steps", "150", "--metrics", "mig"]
+    flags = ["--data", "toy", "--only", "level=0,5", "--seeds", "0-1", "--steps", "150"]
     return [
         sys.executable,
         "-m",
@@ -288,6 +292,8 @@ def command(out: Path, *more: str) -> list[str]:
         str(out),
         "--samples",
         "200",
+        "--metrics",
+        "mig,information,udr",
         *flags,
         *more,
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
@@ -14,11 +15,12 @@ from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal, unknown
 from unbraid.metrics.udr import udr
 from unbraid.noise import Noise
-from unbraid.progress import progress
+from unbraid.progress import Report, progress, silent
 from unbraid.run import Run
 from unbraid.scoring import describe, load_sources
 
 WITHIN = ("settings", "data")
+INFORMATIVE = 0.01  # nats from the prior above which a latent counts
 
 
 def rank(
@@ -45,42 +47,51 @@ def rank(
     if within is not None and within not in WITHIN:
         raise ValueError(unknown("group to rank within", within, list(WITHIN)))
     sources = load_sources(runs, data, quiet)
-    groups = grouped(runs, within)
     rows: list[dict[str, Any]] = []
-    tables_of = {
-        (name, device): _drawn(sources[name].to(device), examples, seed)
-        for name, device in {(run.spec.data, run.device) for run in runs}
-    }
     with progress("ranking", len(runs)) as report:
-        for group in groups:
-            codes: list[Any] = []
-            kl: list[Any] = []
-            tables = [tables_of[run.spec.data, run.device] for run in group]
-            asked = [(run, data, index) for run, (data, index) in zip(group, tables, strict=True)]
-            for run, q in zip(group, encode_tables(asked), strict=True):
-                if not quiet:
-                    report(len(rows) + len(codes), f"encoded with {run.label}")
-                codes.append(default_code(run, q).cpu().numpy())
-                nats = run.spec.method.information(q)
-                kl.append(np.ones(codes[-1].shape[1]) if nats is None else nats.cpu().numpy())
-            scores = udr(codes, kl, method="lasso" if method == "lasso" else "spearman").model_scores
-            live = [int((row > 0.01).sum()) for row in kl]
-            found = zip(group, scores.tolist(), live, strict=True)
-            rows += [{**describe(run), "udr": value, "informative": count} for run, value, count in found]
+        tell = silent if quiet else report
+        for group in grouped(runs, within):
+            source = sources[group[0].spec.data].to(group[0].device)
+            found = compare(group, source, drawn(source, examples, seed), method, tell, len(rows))
+            scored = zip(group, found.scores, found.informative, strict=True)
+            rows += [{**describe(run), "udr": value, "informative": count} for run, value, count in scored]
     return sorted(rows, key=lambda row: -row["udr"])
 
 
-def default_code(run: Run, q: Gaussian) -> torch.Tensor:
+class Compared(NamedTuple):
+    """Codes of several runs for the same examples, their rankings, and how many of their latents are informative."""
+
+    codes: list[Any]
+    scores: list[float]
+    informative: list[int]
+
+
+def compare(
+    group: Sequence[Run], data: FactorData, index: Tensor, method: str = "lasso", report: Report = silent, done: int = 0
+) -> Compared:
+    """Encode the same examples with every run and rank them; a run alone scores NaN, for there is nothing to rank."""
+    codes: list[Any] = []
+    nats: list[Any] = []
+    for run, q in zip(group, encode_tables([(run, data, index) for run in group]), strict=True):
+        report(done + len(codes), f"encoded with {run.label}")
+        codes.append(default_code(run, q).cpu().numpy())
+        kl = run.spec.method.information(q)
+        nats.append(np.ones(codes[-1].shape[1]) if kl is None else kl.cpu().numpy())
+    ranked = udr(codes, nats, method=method).model_scores if len(codes) > 1 else np.full(len(codes), np.nan)
+    return Compared(codes, ranked.tolist(), [int((row > INFORMATIVE).sum()) for row in nats])
+
+
+def default_code(run: Run, q: Gaussian) -> Tensor:
     """What metrics see of a run by default."""
     method, zero = run.spec.method, torch.tensor(0, device=q.mean.device)
     with torch.no_grad():
         return method.code(run.net, q, method.code_kinds[0], Noise.of(zero, zero))
 
 
-def _drawn(data: FactorData, examples: int, seed: int) -> tuple[FactorData, torch.Tensor]:
-    """Data and the examples of it that are encoded."""
+def drawn(data: FactorData, examples: int, seed: int) -> Tensor:
+    """The examples of data that are encoded, drawn one by one."""
     index = np.random.default_rng(seed).integers(len(data), size=examples)
-    return data, torch.as_tensor(index, device=data.device)
+    return torch.as_tensor(index, device=data.device)
 
 
 def grouped(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:

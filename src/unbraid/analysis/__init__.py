@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame
 
+from unbraid.analysis.alignment import Alignment, alignment
 from unbraid.analysis.capacity import capacity
 from unbraid.analysis.correlation import agreement, downstream, selection
+from unbraid.analysis.linear_vae import optimum
+from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised, random_distance
 from unbraid.analysis.planted import planted
 from unbraid.analysis.scores import scores, strengths
 from unbraid.analysis.tables import Result
 from unbraid.analysis.theory import collapse, disentangle, entangle, householder, jacobian, rotation
 from unbraid.analysis.total_correlation import total_correlation
+from unbraid.analysis.trace_bound import trace_bound
 from unbraid.analysis.transfer import transfer, win_rates
 from unbraid.analysis.variance import variance
 
 if TYPE_CHECKING:
+    from unbraid.analysis.annealing import growth
     from unbraid.analysis.twin import Twin, entangled
 
 
@@ -45,24 +50,33 @@ ANALYSES: dict[str, Analysis] = {
 
 __all__ = [
     "ANALYSES",
+    "Alignment",
     "Analysis",
     "Result",
     "Twin",
     "agreement",
+    "alignment",
     "capacity",
     "collapse",
     "disentangle",
+    "distance_to_orthogonality",
     "downstream",
     "entangle",
     "entangled",
+    "growth",
     "householder",
     "jacobian",
+    "optimum",
+    "orthogonality",
     "planted",
+    "polarised",
+    "random_distance",
     "rotation",
     "scores",
     "selection",
     "strengths",
     "total_correlation",
+    "trace_bound",
     "transfer",
     "variance",
     "win_rates",
@@ -70,6 +84,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Twin", "entangled"):  # they need torch
-        return getattr(importlib.import_module("unbraid.analysis.twin"), name)
+    homes = {"Twin": "twin", "entangled": "twin", "growth": "annealing"}  # they need torch
+    if name in homes:
+        return getattr(importlib.import_module(f"unbraid.analysis.{homes[name]}"), name)
     raise AttributeError(f"module 'unbraid.analysis' has no attribute {name!r}. It has: {', '.join(__all__)}.")

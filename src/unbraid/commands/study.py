@@ -13,7 +13,7 @@ from typing import Any
 from unbraid.cli import Parser, add_root
 from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import table
-from unbraid.errors import Refusal
+from unbraid.errors import Refusal, unknown
 from unbraid.progress import clock
 from unbraid.sweep import integers
 
@@ -21,7 +21,9 @@ from unbraid.sweep import integers
 def add_flags(parser: Parser) -> None:
     """What is cut, where it goes, how it is done."""
     parser.add_argument(
-        "study", help="locatello2019, locatello2020_weak, pmp2021, diffusion2019, or a .py, .toml, .json"
+        "study",
+        help="locatello2019, locatello2020_weak, pmp2021, diffusion2019, vitae_mnist, vitae_bodies, vitae_celeba, "
+        "small, or a .py, .toml, .json",
     )
     parser.add_argument("--out", type=Path, help="folder of the runs and of results.sqlite")
     some = "some runs only: data=dsprites, method=beta_vae, level=0,5, beta=4 (may be repeated)"
@@ -29,12 +31,13 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--seeds", type=integers, metavar="V", help="these seeds only: 0-4")
     parser.add_argument("--steps", type=int, help="so many steps instead; schedules follow")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the work: its root of the seeds and steps")
-    parser.add_argument("--data", help="this dataset in place of the study's")
+    parser.add_argument("--data", action="append", help="this dataset in place of the study's (may be repeated)")
     parser.add_argument(
         "--plan", action="store_true", help="print runs, stacks and the time they would take; no training"
     )
     parser.add_argument("--shard", metavar="I/N", help="the I-th of N shares, for a batch scheduler")
-    parser.add_argument("--metrics", metavar="A,B", help="some metrics only, or 'none' [the study's]")
+    which = "these only, +A,B for these too, or none [those of the paper and its analyses, with information and udr]"
+    parser.add_argument("--metrics", metavar="A,B", help=which)
     parser.add_argument(
         "--samples", type=int, default=10_000, help="training points of the metrics; half to test [10000]"
     )
@@ -54,7 +57,24 @@ def add_cluster(parser: Parser) -> None:
     parser.add_argument("--cluster-shared", action="store_true", help=shared)
 
 
-STUDY_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised")
+STUDY_METRICS = (
+    "beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised", "downstream_lr",
+    "downstream_gbt", "information", "udr",
+)  # fmt: skip
+
+
+def wanted(text: str | None) -> tuple[list[str], list[str]]:
+    """The metrics of each run alone, and what is added to all at the end; a leading + adds to the study's."""
+    from unbraid.metrics import METRICS
+    from unbraid.study.closing import CLOSING
+
+    named = [] if text in (None, "none") else str(text).removeprefix("+").split(",")
+    names = [*STUDY_METRICS, *named] if text is None or text.startswith("+") else named
+    for name in names:
+        if name not in {**METRICS, **dict.fromkeys(CLOSING)}:
+            raise Refusal(unknown("metric", name, [*METRICS, *CLOSING]))
+    once = list(dict.fromkeys(names))
+    return [name for name in once if name not in CLOSING], [name for name in once if name in CLOSING]
 
 
 def chosen(options: Any) -> list[Any]:
@@ -89,13 +109,13 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     from unbraid.metrics.protocol import Protocol
     from unbraid.study.execute import Order, available
 
+    metrics, closing = wanted(options.metrics)
     runs, missing = available(chosen(options))
     for name, reason in missing.items():
         print(f"unbraid: left out: {name}: {reason}", file=sys.stderr)
-    names = STUDY_METRICS if options.metrics is None else options.metrics.split(",")
     order = Order(
-        options.out or Path(), options.device, options.precision, names, Protocol(train=options.samples,
-        test=max(1, options.samples // 2)), options.jobs, scored=options.metrics != "none",
+        options.out or Path(), options.device, options.precision, metrics, Protocol(train=options.samples,
+        test=max(1, options.samples // 2)), options.jobs, scored=options.metrics != "none", closing=closing,
     )  # fmt: skip
     if options.plan:
         show_plan(runs, order)
@@ -120,7 +140,12 @@ def show_plan(runs: Sequence[Any], order: Any) -> None:
     from unbraid.study.plan import plan
 
     found = plan(runs, order)
-    body = [[e.data, e.method, e.runs, e.stacks, e.steps, f"{e.rate:,.0f}", clock(e.seconds)] for e in found]
-    print(table(["data", "method", "runs", "stacks", "steps", "model-steps/s", "training"], body))
+    head = ["data", "method", "runs", "stacks", "MiB a stack", "steps", "model-steps/s", "training"]
+    sizes = [f"{e.memory / 2**20:,.0f}" for e in found]
+    body = [
+        [e.data, e.method, e.runs, e.stacks, size, e.steps, f"{e.rate:,.0f}", clock(e.seconds)]
+        for e, size in zip(found, sizes, strict=True)
+    ]
+    print(table(head, body))
     total = sum(e.seconds for e in found)
     print(f"{sum(e.runs for e in found)} runs: {clock(total)} of training on this device ({total / 86_400:.2f} days)")

@@ -28,8 +28,8 @@ from unbraid.progress import progress, silent
 from unbraid.spec import RunSpec
 from unbraid.study import execute
 from unbraid.study.base import Planned
-from unbraid.study.execute import Files, Order, Stackful, Tally, claimed, held, pack, prepared, unpack
-from unbraid.study.results import index
+from unbraid.study.execute import Files, Order, Stackful, Tally, claimed, pack, prepared, unpack
+from unbraid.study.locks import held
 from unbraid.training import load_data
 
 AHEAD = 2  # stacks handed out for every one that the nodes can train at a time
@@ -252,7 +252,8 @@ def run_cluster(
         stack.callback(fleet.recall)
         fleet.check()
         known = fleet.train(planned)
-    return index(order.out, known)
+    here = device if device == "cpu" or torch.cuda.is_available() else "cpu"
+    return execute.finished(known, dataclasses.replace(order, device=here), quiet)
 
 
 @contextmanager

@@ -19,15 +19,16 @@ class Cut:
     """What of a study is wanted.
 
     `only` maps a fact of a run (data, method, level, a hyperparameter, ...) to the values wanted, as they are written.
-    `data` replaces the study's datasets by one of another name. `scale` below 1 takes its square root as the share of
-    seeds and of steps, so that the work is that share; at least 2 seeds and 100 steps are left.
+    `data` replaces the study's datasets, the first by the first and so on, and drops the rest. `scale` below 1 takes
+    its square root as the share of seeds and of steps, so that the work is that share; at least 2 seeds and 100 steps
+    are left.
     """
 
     only: Mapping[str, Sequence[str]] | None = None
     seeds: Sequence[int] | None = None
     steps: int | None = None
     scale: float = 1.0
-    data: str | None = None
+    data: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
@@ -57,10 +58,14 @@ class Cut:
 
     def _named(self, runs: list[Planned]) -> list[Planned]:
         """The runs with `data` for the first of the study's datasets, or all as they are."""
-        if self.data is None:
+        if not self.data:
             return runs
-        first = runs[0].spec.data
-        return [changed(run, data=self.data) for run in runs if run.spec.data == first]
+        new = [self.data] if isinstance(self.data, str) else list(dict.fromkeys(self.data))
+        old = list(dict.fromkeys(run.spec.data for run in runs))
+        if len(new) > len(old):
+            raise Refusal(f"The study has {len(old)} datasets to be replaced. Got {len(new)} instead. Name fewer.")
+        names = dict(zip(old, new, strict=False))
+        return [changed(run, data=names[run.spec.data]) for run in runs if run.spec.data in names]
 
     def _seeds(self, every: Sequence[Planned]) -> range | set[int]:
         if self.seeds is not None:

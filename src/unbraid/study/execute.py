@@ -26,7 +26,9 @@ from unbraid.run import Run
 from unbraid.scoring import Table, score
 from unbraid.store import RunDir
 from unbraid.study.base import Planned, changed
+from unbraid.study.closing import CLOSING, Closing
 from unbraid.study.cut import stacked
+from unbraid.study.locks import held
 from unbraid.study.results import index, read_places
 from unbraid.training import CHECKPOINT_SECONDS, Choice, check_specs, load_data, train_held
 
@@ -37,7 +39,7 @@ Files = dict[str, bytes]  # a run's folder
 
 @dataclass(frozen=True)
 class Order:
-    """How a study is carried out: where, on what, and which scores."""
+    """How a study is carried out: where, on what, which scores of a run alone and which (`closing`) at the end."""
 
     out: Path
     device: str = "cpu"
@@ -47,6 +49,7 @@ class Order:
     jobs: int | None = None
     scored: bool = True
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    closing: Sequence[str] = CLOSING
 
 
 @dataclass
@@ -87,14 +90,6 @@ def fitting(run: Planned, data: FactorData, order: Order) -> dict[str, Any]:
     if len(data.shape) == 3 or run.spec.net != "locatello":
         return {"precision": precision}
     return {"precision": precision, "net": choice.net, "likelihood": choice.likelihood}
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Wait for a lock that goes when its process does, and hold it."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager
@@ -153,7 +148,14 @@ def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> 
         while waiting:
             time.sleep(POLL)
             waiting = [stack for stack in waiting if not attempt(stack, order, tally, scorer)]
-    return index(order.out, known)
+    return finished(known, order, quiet)
+
+
+def finished(runs: Sequence[Planned], order: Order, quiet: bool = False) -> Path:
+    """Add what is said of runs at the end, and write the table."""
+    if order.scored:
+        Closing(order.out, order.closing, order.protocol, order.device).close([run.spec.id for run in runs], quiet)
+    return index(order.out, runs)
 
 
 def attempt(stack: Stackful, order: Order, tally: Tally, scorer: Scoring) -> bool:

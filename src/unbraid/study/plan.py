@@ -27,6 +27,7 @@ class Estimate:
     stacks: int
     steps: int
     rate: float  # model-steps a second
+    memory: int  # bytes of a stack: on a GPU its peak, on a CPU parameters, gradients and moments
 
     @property
     def seconds(self) -> float:
@@ -34,10 +35,12 @@ class Estimate:
         return self.runs * self.steps / self.rate
 
 
-def trial(stack: Stackful) -> float:
-    """Model-steps a second of a whole stack, from as many steps as fit into two seconds."""
+def trial(stack: Stackful) -> tuple[float, int]:
+    """Model-steps a second of a whole stack, from as many steps as fit into two seconds, and its memory in bytes."""
     cuda = stack.data.device.type == "cuda"
     lanes = 1 if cuda else min(LANES, torch.get_num_threads(), len(stack.runs))  # as training has them
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(stack.data.device)
     made = Stack([run.spec for run in stack.runs], stack.data, stack.builder, threads=lanes)
     for _ in range(WARM if cuda else 1):
         made.advance()
@@ -47,7 +50,9 @@ def trial(stack: Stackful) -> float:
         made.advance()
         taken += 1
         settled(cuda)
-    return taken * len(made) / (time.perf_counter() - begun)
+    rate = taken * len(made) / (time.perf_counter() - begun)
+    held = sum(part.nbytes for part in (made.rows, made.grad, made.moment1, made.moment2))
+    return rate, torch.cuda.max_memory_allocated(stack.data.device) if cuda else held
 
 
 def settled(cuda: bool) -> None:
@@ -63,6 +68,6 @@ def plan(planned: Sequence[Planned], order: Order) -> list[Estimate]:
         spec = stack.runs[0].spec
         kinds.setdefault((spec.data, spec.to_dict()["method"]["name"], spec.steps), []).append(stack)
     return [
-        Estimate(data, method, sum(len(s.runs) for s in stacks), len(stacks), steps, trial(stacks[0]))
+        Estimate(data, method, sum(len(s.runs) for s in stacks), len(stacks), steps, *trial(stacks[0]))
         for (data, method, steps), stacks in kinds.items()
     ]

@@ -1,0 +1,59 @@
+"""Draw every analysis of the committed results of `unbraid study small`, as docs/analyses.md shows them.
+
+Run: python docs/study_figures.py (needs matplotlib), or with a folder of runs to take its table first:
+python docs/study_figures.py FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from unbraid.analysis import ANALYSES
+from unbraid.files import make_folder, write_atomic
+from unbraid.study.results import load
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "benchmarks" / "results" / "study_small.csv"
+PICTURES = ROOT / "docs" / "pictures" / "study"
+WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
+DPI = 100
+
+
+def take(folder: Path) -> None:
+    """Write the table of a study with five digits, without accuracies of single factors."""
+    table = load(folder)
+    kept = [name for name in table if not any(part in name for part in WITHOUT)]
+    ordered = table[kept].dropna(axis=1, how="all").sort_values("index")
+    write_atomic(TABLE, ordered.to_csv(index=False, float_format="%.5g").encode())
+
+
+def encoded(figure: Figure) -> bytes:
+    """A figure as a small PNG with a palette."""
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI)
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    return small.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help="runs whose table is taken first")
+    options = parser.parse_args()
+    if options.folder:
+        take(options.folder)
+    make_folder(PICTURES)
+    table = pd.read_csv(TABLE)
+    for name, analysis in ANALYSES.items():
+        found = analysis.run(table)
+        write_atomic(PICTURES / f"{name}.png", encoded(found.figure))
+        print(f"{name}: {found.text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What a study adds to trained runs at its end: nats of each factor, and how far runs of other seeds agree (UDR).
+
+Both come from one encoding of the same examples by all runs that differ in the seed only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unbraid.data.base import FactorData
+from unbraid.files import make_folder
+from unbraid.metrics.information import discretise, mutual_information
+from unbraid.metrics.protocol import LIBRARIES, Protocol
+from unbraid.progress import progress
+from unbraid.provenance import versions
+from unbraid.run import open_run
+from unbraid.selection import Compared, compare, drawn
+from unbraid.store import RunDir, find_runs
+from unbraid.study.locks import held
+from unbraid.training import load_data
+
+CLOSING = ("information", "udr")
+BINS = 20
+OPTIONS: dict[str, dict[str, Any]] = {"information": {"bins": BINS}, "udr": {"method": "lasso", "threshold": 0.01}}
+Record = dict[str, Any]
+
+
+def nats_told(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS) -> dict[str, float]:
+    r"""How many nats the best single code tells of each factor.
+
+    .. math:: \max_i I(c_i; v_j)
+
+    counted on `bins` equal-width bins, as in the MIG. It never exceeds what all codes together tell, and falls short of
+    that where several share a factor. A code of pure noise has (bins - 1)(values - 1) / 2n nats on average, not 0.
+
+    >>> import numpy as np
+    >>> factors = np.indices((2, 4)).reshape(2, -1).T
+    >>> {name: round(nats, 3) for name, nats in nats_told(factors[:, 1:], factors, ["shape", "x"]).items()}
+    {'shape': 0.0, 'x': 1.386}
+    """
+    told = mutual_information(discretise(codes, bins), factors).max(axis=0)
+    return dict(zip(names, told.tolist(), strict=True))
+
+
+def settings(run: RunDir) -> str:
+    """What runs that are compared agree in: all but the seed."""
+    values = {key: value for key, value in run.spec.to_dict().items() if key != "seed"}
+    return json.dumps(values, sort_keys=True)
+
+
+def groups_of(out: Path, ids: Iterable[str]) -> Iterator[list[RunDir]]:
+    """Finished runs in a folder that differ in the seed only, where one of them is asked for; dataset by dataset."""
+    wanted = set(ids)
+    done = [run for run in find_runs(out) if run.status == "done"]
+    ordered = sorted(done, key=lambda run: (run.spec.data, settings(run), run.spec.seed))
+    for _, group in groupby(ordered, settings):
+        members = list(group)
+        if wanted & {run.spec.id for run in members}:
+            yield members
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What is added to which runs, from how many examples, on which device."""
+
+    out: Path
+    names: Sequence[str] = CLOSING
+    protocol: Protocol = Protocol()
+    device: str = "cpu"
+
+    def close(self, ids: Iterable[str], quiet: bool = True) -> None:
+        """Add what these runs lack, group by group, each written as soon as it is made.
+
+        A group is ranked anew where runs with other seeds have joined it; everything else is made once.
+        """
+        groups = list(groups_of(self.out, ids)) if self.names else []
+        with progress("ranking", len(groups)) as report:
+            done = 0
+            for name, members in groupby(groups, lambda group: group[0].spec.data):
+                data = load_data(name, self.device, quiet=True)
+                index = drawn(data, self.protocol.train, self.protocol.seed)
+                for group in members:
+                    if not quiet:
+                        report(done, f"settings, now {name}")
+                    self.close_group(group, data, index)
+                    done += 1
+        alone = [group[0] for group in groups if len(group) == 1]
+        if alone and "udr" in self.names:
+            warnings.warn(
+                f"left out: udr of {len(alone)} runs, such as {alone[0].path.name}: it compares runs that differ in "
+                "the seed only, and these have no other. Train more seeds.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def close_group(self, group: Sequence[RunDir], data: FactorData, index: Tensor) -> None:
+        """Add to runs of one setting what they lack; processes that come together take turns."""
+        name = hashlib.sha256(settings(group[0]).encode()).hexdigest()[:16]
+        make_folder(self.out / ".claims")
+        with held(self.out / ".claims" / f"close-{name}.lock"):
+            keys = [self.keys(run, group, data) for run in group]
+            lacking = [any(missing(run, key) for key in own.values()) for run, own in zip(group, keys, strict=True)]
+            if not any(lacking):
+                return
+            found = compare([open_run(run, data, device=self.device) for run in group], data, index)
+            factors = data.factors(index).cpu().numpy()
+            for i, (run, own) in enumerate(zip(group, keys, strict=True)):
+                values = self.values(found, i, factors, data.names)
+                kept = [record for record in run.read_lines("scores.jsonl") if record["metric"] not in own]
+                new = [{**key, "values": values[name]} for name, key in own.items()]
+                run.write_lines("scores.jsonl", [*kept, *new])
+
+    def values(self, found: Compared, i: int, factors: Any, names: Sequence[str]) -> dict[str, dict[str, float]]:
+        """What is added to the i-th run of a group, by name."""
+        told = nats_told(found.codes[i], factors, names) if "information" in self.names and names else {}
+        ranked = {"score": float(found.scores[i]), "informative": found.informative[i]}
+        return {"information": told, "udr": ranked}
+
+    def keys(self, run: RunDir, group: Sequence[RunDir], data: FactorData) -> dict[str, Record]:
+        """What records of a run must agree with to stand, of all that can be said of it."""
+        fits = {"information": bool(data.names), "udr": len(group) > 1}
+        among = {"udr": {"among": [member.spec.id for member in group]}}
+        about = {"rows": {"examples": self.protocol.train}, "seed": self.protocol.seed,
+                 "versions": versions(LIBRARIES), "codes": run.spec.method.code_kinds[0], "data": data.name,
+                 "source": getattr(data, "fingerprint", None)}  # fmt: skip
+        wanted = [name for name in self.names if fits[name]]
+        return {name: {"metric": name, "options": OPTIONS[name], **about, **among.get(name, {})} for name in wanted}
+
+
+def missing(run: RunDir, key: Record) -> bool:
+    """Whether a run has no record that agrees with a key."""
+    return not any({k: record.get(k) for k in key} == key for record in run.read_lines("scores.jsonl"))
