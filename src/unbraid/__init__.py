@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unbraid.comparison import compare
     from unbraid.exporting import export
     from unbraid.likelihood import bounds
+    from unbraid.manipulation import modify
     from unbraid.reporting.page import report
     from unbraid.run import Run, load_runs
     from unbraid.scoring import score
@@ -37,6 +38,7 @@ _HOMES = {
     "compare": "comparison",
     "export": "exporting",
     "load_runs": "run",
+    "modify": "manipulation",
     "report": "reporting.page",
     "score": "scoring",
     "train": "training",
@@ -46,8 +48,8 @@ _HOMES = {
 _PACKAGES = ("data", "methods", "metrics", "nets")
 
 __all__ = [
-    "Run", "RunSpec", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "nets", "report",
-    "score", "train", "traverse", "write_tensorboard",
+    "Run", "RunSpec", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "modify", "nets",
+    "report", "score", "train", "traverse", "write_tensorboard",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import ceil
@@ -43,6 +43,7 @@ class Berth:
     divergence: Divergence | None = None
     trained: bool = False
     held: dict[str, Tensor] | None = None
+    follow: Callable[[RunDir, Log], None] | None = None  # hears of the log whenever the folder gets it
 
     @classmethod
     def of(cls, spec: RunSpec, out: Path | None) -> Berth:
@@ -271,6 +272,8 @@ def save(stack: Stack, berths: list[Berth]) -> None:
     for state, berth in zip(stack.states(), berths, strict=True):
         if berth.folder is not None and berth.divergence is None and berth.step < berth.spec.steps:
             berth.folder.write_checkpoint(stack.step, state, berth.log)
+            if berth.follow is not None:
+                berth.follow(berth.folder, berth.log)
 
 
 def landed(stack: Stack, i: int, berth: Berth, data: FactorData, builder: PairBuilder) -> Run:
@@ -280,5 +283,7 @@ def landed(stack: Stack, i: int, berth: Berth, data: FactorData, builder: PairBu
     found = None if end is None else {"step": end.step, "term": end.term}
     if berth.folder is not None:
         berth.folder.finish(stack.step, weights, berth.log, found)
+        if berth.follow is not None:
+            berth.follow(berth.folder, berth.log)
     net = load_weights(build_net(berth.spec, data.shape, builder), weights, berth.spec.id).to(data.device)
     return Run(berth.spec, net, berth.log, None if berth.folder is None else berth.folder.path, found)

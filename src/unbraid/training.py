@@ -23,6 +23,7 @@ from unbraid.progress import Report, progress
 from unbraid.run import Run, open_run
 from unbraid.spec import RunSpec
 from unbraid.store import find_runs
+from unbraid.tensorboard_log import check_log, follow
 
 CHECKPOINT_SECONDS = 30.0  # between checkpoints, at least
 
@@ -87,18 +88,20 @@ def train(
     add: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
+    log: str | None = None,
 ) -> list[Run]:
     """Train every combination of methods, learning rates and seeds; with `out`, keep them there and resume.
 
     `net` and `likelihood` default to the study's network and Bernoulli pixels for images, an MLP and a Gaussian for
-    vectors; `precision` to the fastest the device has. Returns the runs in the order of the arguments, diverged ones
-    included (see `Run.divergence`).
+    vectors; `precision` to the fastest the device has. `log` "tensorboard" writes event files beside each run. Returns
+    the runs in the order of the arguments, diverged ones included (see `Run.divergence`).
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.BetaVAE(beta=4.0), data="toy", seeds=range(2), steps=20, quiet=True)
     >>> runs[0].encode(ub.data.load("toy").images([0, 1, 2])).shape
     torch.Size([3, 10])
     """
+    check_log(log, out)
     methods = [method] if isinstance(method, Method) else list(method)
     rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
     each_seed = list(seeds)
@@ -112,7 +115,7 @@ def train(
     ]
     folder = None if out is None else Path(out)
     return train_specs(
-        specs, source, choice.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet
+        specs, source, choice.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
     )
 
 
@@ -125,8 +128,10 @@ def train_specs(
     add: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
+    log: str | None = None,
 ) -> list[Run]:
     """Train specs on one dataset in as few stacks as they allow; runs already trained are only loaded."""
+    check_log(log, out)
     unique = {spec.id: spec for spec in specs}
     check_specs(specs, data, builder)
     with ExitStack() as held:
@@ -134,7 +139,7 @@ def train_specs(
             make_folder(out)
             held.enter_context(locked(out))
             refuse_strangers(out, set() if add else set(unique))
-        return train_held(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet)
+        return train_held(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log)
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
@@ -153,6 +158,7 @@ def train_held(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
     report: Report | None = None,
+    log: str | None = None,
 ) -> list[Run]:
     """The same without checks, for whoever holds the folder, or these runs of it, already."""
     unique = {spec.id: spec for spec in specs}
@@ -160,6 +166,10 @@ def train_held(
         berths = [Berth.of(spec, out) for spec in unique.values()]
         runs = {b.spec.id: open_run(b.folder, data, builder) for b in berths if b.trained and b.folder is not None}
         waiting = [b for b in berths if not b.trained]
+        for berth in berths if log is not None else ():
+            berth.follow = follow
+            if berth.folder is not None and berth.trained:
+                follow(berth.folder, runs[berth.spec.id].log)
         if report is None and not quiet:
             report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
         watch = Watch(waiting, report, checkpoint_seconds)

@@ -6,13 +6,16 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from unbraid.adapting import Adapter, as_images, warn_of_logits
 from unbraid.data.base import FactorData
+from unbraid.dists import Gaussian
 from unbraid.encoding import encode_table
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
@@ -33,15 +36,65 @@ class Sweep:
     original: Tensor
     reconstruction: Tensor
 
+    def first(self, rows: int | None) -> Sweep:
+        """The first rows only, all by default."""
+        return Sweep(self.images[:rows], self.labels[:rows], self.original, self.reconstruction)
+
 
 @torch.no_grad()
 def sweep(run: Run, data: FactorData, example: int, positions: Tensor) -> Sweep:
     """Decode what the method walks through from one example (`Method.walk`): by default each latent in turn."""
-    spread = torch.linspace(0, len(data) - 1, min(EXAMPLES, len(data)), device=data.device).long()
     x = data.batch(torch.tensor([example], device=data.device))
-    walk = run.spec.method.walk(run.net, run.net.encode(x), encode_table(run, data, spread), positions)
+    return _walked(run, x, population(run, data), positions)
+
+
+def population(run: Run, data: FactorData) -> Gaussian:
+    """The posteriors of examples spread over the data, by which directions are found and sorted."""
+    spread = torch.linspace(0, len(data) - 1, min(EXAMPLES, len(data)), device=data.device).long()
+    return encode_table(run, data, spread)
+
+
+def _walked(run: Run, x: Tensor, others: Gaussian, positions: Tensor) -> Sweep:
+    walk = run.spec.method.walk(run.net, run.net.encode(x), others, positions)
     images = run.decode(walk.z.flatten(0, 1)).unflatten(0, walk.z.shape[:2])
     return Sweep(images.cpu(), walk.labels, x[0].cpu(), run.decode(walk.start)[0].cpu())
+
+
+def sweep_images(model: Any, x: Tensor, example: int, positions: Tensor) -> Sweep:
+    """The same from one of some images x, which are the population too; without a method, `sweep_codes`."""
+    if isinstance(model, Run):
+        with torch.no_grad():
+            return _walked(model, x[example : example + 1].to(model.device), model.posterior(x), positions)
+    adapter = Adapter.of(model)
+    with adapter.still():
+        return sweep_codes(adapter, x, example, positions)
+
+
+def sweep_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor) -> Sweep:
+    """Move each latent of one image's code in turn and decode, those that tell the images apart best first.
+
+    Where the encoder names its variances, latents are sorted by nats and take the positions themselves, as deviations
+    of a standard normal prior. Elsewhere they are sorted by the spread of their codes and take its multiples about the
+    mean; the code of a single image has no spread, and takes the positions about itself.
+    """
+    codes = adapter.codes(x)
+    start, spread = codes.z[example : example + 1], codes.z.std(0, correction=0)
+    if codes.nats is not None:
+        middle, unit, worth, label = 0 * spread, 1 + 0 * spread, codes.nats, "{:.2f} nats"
+    elif len(x) > 1:
+        middle, unit, worth, label = codes.z.mean(0), spread, spread, "std {:.2g}"
+    else:
+        middle, unit, worth, label = start[0], 1 + 0 * spread, spread, ""
+    order = worth.argsort(descending=True, stable=True).tolist()
+    z = start.repeat(len(order), len(positions), 1)
+    for row, latent in enumerate(order):
+        z[row, :, latent] = middle[latent] + unit[latent] * positions
+    shape = tuple(x.shape[1:])
+    images = adapter.images(z.flatten(0, 1), shape).unflatten(0, z.shape[:2])
+    labels = [f"latent {i}\n{label.format(float(worth[i]))}".strip() for i in order]
+    reconstruction = adapter.images(start, shape)[0]
+    warn_of_logits(reconstruction)
+    return Sweep(images, labels, x[example].cpu(), reconstruction)
 
 
 def pixels(image: Tensor) -> Image.Image:
@@ -65,47 +118,122 @@ def page(rows: list[tuple[str, list[Tensor]]], scale: int) -> Image.Image:
     return canvas
 
 
+@overload
 def traverse(
-    run: Run,
+    model: Run,
     data: str | FactorData | None = None,
     *,
     example: int | None = None,
     span: float = 2.0,
     columns: int = 9,
+    rows: int | None = None,
     out: str | Path | None = None,
-) -> tuple[Path, Path]:
-    """Write `traversal.png` (a row a latent) and `traversal.gif` (all latents swinging) and return their paths.
+) -> tuple[Path, Path]: ...
 
-    Rows are sorted by how many nats the latent carries; positions run from -span to span. The first row shows the
-    example and its reconstruction.
+
+@overload
+def traverse(
+    model: Any,
+    data: Any,
+    *,
+    example: int | None = None,
+    span: float = 2.0,
+    columns: int = 9,
+    rows: int | None = None,
+    out: str | Path | None = None,
+) -> Image.Image: ...
+
+
+def traverse(
+    model: Any,
+    data: Any = None,
+    *,
+    example: int | None = None,
+    span: float = 2.0,
+    columns: int = 9,
+    rows: int | None = None,
+    out: str | Path | None = None,
+) -> tuple[Path, Path] | Image.Image:
+    """Draw what each latent does, of a trained run on its data or of any model on some images.
+
+    ``traverse(run)`` and ``traverse(run, data)``, with a dataset or its name, write `traversal.png` (a row a latent)
+    and `traversal.gif` (all latents swinging) to `out`, the run's folder by default, and return their paths. Rows are
+    sorted by how many nats the latent carries; positions run from -span to span.
+
+    ``traverse(model, x)`` takes images x, (n, c, h, w), and a run, an object with `encode` and `decode`, or a pair of
+    functions or modules. It returns the grid as a picture (a notebook shows it, ``.save`` writes it) and writes both
+    files only to an `out`. Rows are sorted by the spread of the codes of x, and positions are its multiples, where the
+    encoder does not say how sure it is; see `sweep_codes`. The first row shows the example and its reconstruction;
+    `rows` is the most latents to show.
+
+    >>> import torch
+    >>> model = (lambda x: x.flatten(1)[:, :2], lambda z: z.mean(1)[:, None, None, None].expand(-1, 1, 8, 8))
+    >>> traverse(model, torch.rand(10, 1, 8, 8)).size
+    (680, 200)
     """
+    if columns < 2 or not span > 0:
+        raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
+    if rows is not None and rows < 1:
+        raise ValueError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
+    of_run = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
+    find = _from_data(model, data, example) if of_run else _from_images(model, data, example)
+    folder = Path(out) if out is not None else model.path if of_run else None
+    if of_run and folder is None:
+        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
+    if folder is not None:
+        make_folder(folder)
+    found = find(torch.linspace(-span, span, columns)).first(rows)
+    scale = max(1, 64 // found.images.shape[3])
+    still = _still(found, scale)
+    if folder is None:
+        return still
+    write_atomic(folder / "traversal.png", encode_picture([still]))
+    swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
+    write_atomic(folder / "traversal.gif", encode_picture(_frames(find(swing).first(rows), scale)))
+    return (folder / "traversal.png", folder / "traversal.gif") if of_run else still
+
+
+def _from_data(run: Run, data: str | FactorData | None, example: int | None) -> Callable[[Tensor], Sweep]:
+    """What decodes positions, of a run on a dataset, from its middle example by default."""
+    check_decoder(run)
+    source = load_data(data if data is not None else run.spec.data, run.device)
+    draws = drawer(source)
+    chosen = middle_example(source) if example is None else example
+    source.factors([chosen])  # refuses an example that does not exist
+    return lambda positions: draws(sweep(run, source, chosen, positions))
+
+
+def _from_images(model: Any, x: Any, example: int | None) -> Callable[[Tensor], Sweep]:
+    """What decodes positions, of any model on images, from the first of them by default."""
+    if isinstance(model, Run):
+        check_decoder(model)
+    elif x is None or isinstance(x, str | FactorData):
+        Adapter.of(model)
+        raise TypeError(
+            f"A traversal of a {type(model).__name__} needs images x, (n, c, h, w): ub.traverse(model, x). Got {x!r} "
+            "instead. Of a dataset: ub.data.load('sprites').images(range(100))."
+        )
+    images, chosen = as_images(x), 0 if example is None else example
+    if not 0 <= chosen < len(images):
+        raise ValueError(f"The example must be the number of an image of x, 0 to {len(images) - 1}. Got {chosen}.")
+    return lambda positions: sweep_images(model, images, chosen, positions)
+
+
+def check_decoder(run: Run) -> None:
+    """Refuse a run that cannot make examples from codes."""
     if run.net.decoder is None:
         raise Refusal(
             f"A traversal needs a decoder; {run.label} trained an encoder only. Look at its codes instead: score them "
             "(unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
         )
-    source = load_data(data if data is not None else run.spec.data, run.device)
-    draws = _drawer(source)
-    folder = Path(out) if out is not None else run.path
-    if folder is None:
-        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
-    if columns < 2 or not span > 0:
-        raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
-    make_folder(folder)
-    if example is None:
-        middle = [[size // 2 for size in source.sizes]]
-        example = int(source.index(middle)[0]) if source.gridded else len(source) // 2
-    source.factors([example])  # refuses an example that does not exist
-    still = draws(sweep(run, source, example, torch.linspace(-span, span, columns)))
-    scale = max(1, 64 // still.images.shape[3])
-    png, gif = folder / "traversal.png", folder / "traversal.gif"
-    write_atomic(png, encode_picture([_still(still, scale)]))
-    swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
-    write_atomic(gif, encode_picture(_frames(draws(sweep(run, source, example, swing)), scale)))
-    return png, gif
 
 
-def _drawer(data: FactorData) -> Callable[[Sweep], Sweep]:
+def middle_example(data: FactorData) -> int:
+    """The example in the middle of the grid, or of the rows."""
+    return int(data.index([[size // 2 for size in data.sizes]])[0]) if data.gridded else len(data) // 2
+
+
+def drawer(data: FactorData) -> Callable[[Sweep], Sweep]:
     """What makes pictures of decoded examples: nothing for images, the surface for meshes."""
     if len(data.shape) == 3:
         return lambda found: found

@@ -24,6 +24,7 @@ from unbraid.run import Run
 from unbraid.scoring import describe
 from unbraid.spec import RunSpec, method_class
 from unbraid.sweep import integers, numbers, words
+from unbraid.tensorboard_log import KINDS, check_log
 from unbraid.training import CHECKPOINT_SECONDS, Choice, load_data, train_specs
 
 SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
@@ -75,6 +76,7 @@ def method_parser(make: type[Parser], name: str, cls: type[Method]) -> Parser:
     place.add_argument("--add", action="store_true", help="allow other runs in that folder")
     add_device(place)
     place.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help="between checkpoints [30]")
+    place.add_argument("--log", choices=KINDS, help="also write event files beside each run, for TensorBoard")
     place.add_argument("--quiet", action="store_true", help="no progress")
     add_root(place)
     return parser
@@ -107,11 +109,12 @@ def main(make: type[Parser], arguments: Sequence[str]) -> None:
     cls = method_class(name)
     options = method_parser(make, name, cls).parse_all(arguments[1:])
     check_device(options.device)
+    check_log(options.log, options.out)
     data = load_data(options.data, options.device, options.quiet)
     choice = Choice.of(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
         specs(cls, options, choice), data, choice.builder, options.out, add=options.add,
-        checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet,
+        checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log,
     )  # fmt: skip
     show(runs, options.out)
 
