@@ -13,7 +13,7 @@ import unbraid as ub
 from unbraid.cli import main
 from unbraid.errors import Refusal
 from unbraid.reporting import content
-from unbraid.reporting.content import ranking, scored
+from unbraid.reporting.content import in_turn, ranking, scored, short_labels
 from unbraid.reporting.page import embedded, report
 from unbraid.run import load_runs
 
@@ -126,6 +126,19 @@ def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:
     assert ranking(runs, scores, "mig") == [runs[2], runs[1], runs[0]]
     total = {runs[i].id: {"unsupervised.gaussian_total_correlation": float(i)} for i in range(3)}
     assert ranking(runs, total, "unsupervised") == runs
+
+
+def test_every_dataset_is_looked_at() -> None:
+    runs = [
+        run for data in ("toy", "sprites") for run in ub.train(ub.methods.VAE(), seeds=range(2), data=data, steps=0)
+    ]
+    assert [run.spec.data for run in in_turn(runs)] == ["toy", "sprites", "toy", "sprites"]
+
+
+def test_settings_that_follow_from_others_are_not_in_labels() -> None:
+    methods = [ub.methods.DIPVAEI(lambda_od=w, lambda_d=10 * w) for w in (1.0, 2.0)]
+    runs = ub.train(methods, data="toy", seeds=range(2), steps=1, quiet=True)
+    assert set(short_labels(runs).values()) == {f"dip_vae_i lambda_od={w} seed={s}" for w in (1, 2) for s in range(2)}
 
 
 def test_json_cannot_end_its_element() -> None:

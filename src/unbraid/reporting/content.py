@@ -78,9 +78,10 @@ def content(
     weights: dict[str, bytes] = {}
     with progress("looking at runs", max(best, 1)) as report:
         tell: Report = no_report if quiet else report
-        for i, run in enumerate(ordered[:best]):
+        entries = {entry["id"]: entry for entry in facts["runs"]}
+        for i, run in enumerate(in_turn(ordered[:LISTED])[:best]):
             tell(i, run.label)
-            add_detail(facts["runs"][i], run, sources[run.spec.data], weights if embed else None)
+            add_detail(entries[run.id], run, sources[run.spec.data], weights if embed else None)
     for run, entry in list(zip(ordered, facts["runs"], strict=False))[:CURVES]:
         entry["curves"] = curves(run)
     return Content({**facts, "notes": notes}, weights)
@@ -156,6 +157,16 @@ def ranking(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str 
     return sorted(runs, key=place)
 
 
+def in_turn(ordered: Sequence[Run]) -> list[Run]:
+    """The best run of every dataset, then the second best of each, and so on."""
+    place: dict[str, int] = {}
+    numbered = []
+    for run in ordered:
+        place[run.spec.data] = place.get(run.spec.data, -1) + 1
+        numbered.append((place[run.spec.data], run))
+    return [run for _, run in sorted(numbered, key=lambda pair: pair[0])]
+
+
 def about(metric: str) -> dict[str, Any]:
     """A column of the score table."""
     first = (METRICS[metric].__doc__ or "").strip().splitlines()[0]
@@ -205,19 +216,29 @@ def describe(data: FactorData) -> dict[str, Any]:
 
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
-    """Names of runs, by id: the method, its strength, and those settings that differ among its runs."""
+    """Names of runs, by id: the method, its strength, and settings that tell runs on the same data apart."""
+    flat = {run.id: run.spec.to_dict() for run in runs}
+    flat = {name: {**one.pop("method"), **one} for name, one in flat.items()}
     names = {}
-    for method in dict.fromkeys(run.spec.to_dict()["method"]["name"] for run in runs):
-        members = [(run, run.spec.to_dict()) for run in runs if run.spec.to_dict()["method"]["name"] == method]
-        flat = {run.id: {**spec.pop("method"), **spec} for run, spec in members}
-        keys = [
-            key for key in next(iter(flat.values()))
-            if key == SWEPT.get(method) or len({str(one.get(key)) for one in flat.values()}) > 1
-        ]  # fmt: skip
-        for name, one in flat.items():
+    for method in dict.fromkeys(one["name"] for one in flat.values()):
+        members = {name: one for name, one in flat.items() if one["name"] == method}
+        keys = _telling(list(members.values()), SWEPT.get(method))
+        for name, one in members.items():
             told = [f"{key}={one[key]:g}" if isinstance(one[key], float) else f"{key}={one[key]}" for key in keys]
             names[name] = " ".join(["untrained" if one["steps"] == 0 else method, *told])
     return names
+
+
+def _telling(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
+    """The strength, and each further setting that runs alike in data and the settings before it differ in."""
+    kept = [strength] if strength is not None else []
+    for key in rows[0]:
+        groups: dict[str, set[str]] = {}
+        for one in rows:
+            groups.setdefault(str([one["data"], *(one[k] for k in kept)]), set()).add(str(one.get(key)))
+        if any(len(values) > 1 for values in groups.values()):
+            kept.append(key)
+    return kept
 
 
 def row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:

@@ -204,7 +204,7 @@
     const terms = [...new Set(runs.flatMap((one) => Object.keys(one.curves)))].filter((term) => term !== "step");
     const choice = make("select", { id: "term", change: () => draw() }, ...terms.map((term) => make("option", {}, term)));
     choice.value = ["loss", "rec"].find((term) => terms.includes(term)) ?? terms[0];
-    const place = make("div"), legend = make("ul", { class: "legend" }, ...runs.map((one) => make("li", {}, make("span", { class: "swatch" }), one.label)));
+    const place = make("div"), legend = make("ul", { class: "legend" }, ...runs.map((one) => make("li", {}, make("span", { class: "swatch" }), several ? `${one.label} (${one.data})` : one.label)));
     [...legend.querySelectorAll(".swatch")].forEach((swatch, i) => { swatch.style.background = colours[i % colours.length]; });
     const draw = () => place.replaceChildren(chart(choice.value, runs.filter((one) => one.curves[choice.value])));
     section.append(make("p", { class: "row" }, make("label", { for: "term" }, "term "), choice), place, legend);
@@ -218,7 +218,7 @@
     if (!report.analyses.length) return section.remove();
     for (const one of report.analyses) {
       const answer = make("div", { class: "answer" }, make("h3", {}, one.question));
-      if (one.figure) answer.append(make("p", {}, one.text), make("img", { src: one.figure.src, alt: one.figure.alt, width: one.figure.width, height: one.figure.height, loading: "lazy" }));
+      if (one.figure) answer.append(make("p", {}, one.text), make("img", { src: one.figure.src, alt: one.figure.alt, width: one.figure.width, height: one.figure.height }));
       else answer.append(make("p", { class: "soft" }, `Not answered: ${one.reason}`));
       section.append(answer);
     }
@@ -241,6 +241,7 @@
     study();
     unbraid.explore();
     frame();
-    if (seen.length) unbraid.select(seen[0].id);
+    const first = seen.find((one) => one.decoder && report.data[one.data].drawable) ?? seen.find((one) => one.decoder) ?? seen[0];
+    if (first) unbraid.select(first.id);
   };
 })();
