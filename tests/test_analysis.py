@@ -15,7 +15,7 @@ from pandas import DataFrame
 
 from oracles import analysis as oracle
 from unbraid import analysis
-from unbraid.analysis import ANALYSES, Result
+from unbraid.analysis import ANALYSES, Result, plots
 from unbraid.analysis.correlation import TASKS, UNSUPERVISED
 from unbraid.analysis.tables import PAPER, checked, headline, quartiles, score_columns, spearman
 from unbraid.errors import Refusal
@@ -172,6 +172,14 @@ def test_unknown_metrics_and_named_ones_that_are_missing_are_refused() -> None:
     assert score_columns(whole()[[*whole().columns[:7], MIG]]) == {"mig": MIG}
     with pytest.raises(Refusal, match="At least 2"):
         analysis.agreement(whole()[[*whole().columns[:7], MIG]])
+
+
+def test_methods_come_in_the_order_of_the_paper_with_looks_of_their_own() -> None:
+    found = plots.looks(["annealed_vae", "mine", "factor_vae", "beta_vae"])
+    assert list(found) == ["beta_vae", "factor_vae", "annealed_vae", "mine"]
+    assert found["annealed_vae"] == plots.looks(["annealed_vae"])["annealed_vae"]
+    assert len({look["color"] for look in found.values()}) == 4
+    assert list(plots.looks(["y", "x"])) == ["y", "x"]
 
 
 def test_no_capacity_without_annealing() -> None:

@@ -13,6 +13,7 @@ from unbraid.analysis import plots
 from unbraid.analysis.tables import Result, checked, held, quartiles, refuse, score_columns, score_name, sign
 
 METHOD, NATS = "annealed_vae", "information."
+PLAIN: dict[str, plots.Look] = {"train.kl": {"color": "#333333", "marker": "o"}}
 
 
 def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
@@ -67,13 +68,14 @@ def draw(found: DataFrame, metrics: list[str], reached: list[str], nats: list[st
     for line, members in zip(grid, groups.values(), strict=True):
         for axes, data in zip(line, names, strict=True):
             part = found[(found["data"] == data) & found["quantity"].isin(members)]
-            curves(axes, part, styles if members is metrics else plots.looks(part["quantity"]))
+            factors = PLAIN if members is reached else plots.looks(part["quantity"])
+            curves(axes, part, styles if members is metrics else factors)
             if members is reached:
                 axes.axline((0, 0), slope=1, color="grey", linewidth=0.8, linestyle="--")
             if members is nats and len(part):
                 tags(axes, part)
     plots.edges(grid, names, list(groups), "final capacity [nats]")
-    plots.legend(figure, styles)
+    plots.legend(figure, styles, above=True)  # beside the scores, for the rows below have colours of their own
     return figure
 
 
@@ -87,4 +89,4 @@ def tags(axes: Axes, part: DataFrame) -> None:
     """A small legend with the factors of one dataset, which others need not have."""
     for quantity, look in plots.looks(part["quantity"]).items():
         axes.plot([], [], label=quantity.removeprefix(NATS), markersize=3.5, **look)
-    axes.legend(fontsize=plots.SMALL - 2, frameon=False, handlelength=1.2, borderpad=0.1, labelspacing=0.2)
+    axes.legend(fontsize=plots.SMALL - 1, frameon=False, handlelength=1.2, borderpad=0.1, labelspacing=0.2)

@@ -33,14 +33,14 @@ def method_name(method: str) -> str:
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A colour and a marker a name; the paper's methods have the same in every figure."""
+    """A colour and a marker a name; the paper's methods come in its order and have the same in every figure."""
     wanted = list(dict.fromkeys(names))
     order = [*METHOD_NAMES, *(name for name in wanted if name not in METHOD_NAMES)]
     if not set(wanted) & set(METHOD_NAMES):
         order = wanted
-    places = {name: i for i, name in enumerate(order)}
     n, m = len(PALETTE), len(MARKERS)
-    return {name: {"color": PALETTE[places[name] % n], "marker": MARKERS[places[name] % m]} for name in wanted}
+    styles = {name: {"color": PALETTE[i % n], "marker": MARKERS[i % m]} for i, name in enumerate(order)}
+    return {name: look for name, look in styles.items() if name in wanted}
 
 
 def panels(
@@ -166,8 +166,14 @@ def violins(axes: Axes, groups: Sequence[Any], looks: Sequence[Look]) -> None:
     axes.set_xlim(-0.6, len(groups) - 0.4)
 
 
-def legend(figure: Figure, names: dict[str, Look], columns: int | None = None) -> None:
-    """One legend below the whole figure."""
+def legend(figure: Figure, names: dict[str, Look], columns: int | None = None, above: bool = False) -> None:
+    """One legend below the whole figure, or above it."""
     marks = [Line2D([], [], linewidth=1.6, markersize=5, label=name, **look) for name, look in names.items()]
     width = max(1, min(len(marks), columns or int(figure.get_figwidth() / 1.35)))
-    figure.legend(handles=marks, loc="outside lower center", ncols=width, frameon=False, fontsize=LABEL)
+    figure.legend(
+        handles=marks,
+        loc="outside upper center" if above else "outside lower center",
+        ncols=width,
+        frameon=False,
+        fontsize=LABEL,
+    )
