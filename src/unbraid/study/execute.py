@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from unbraid.data.base import FactorData
 from unbraid.engine.memory import capacity
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
+from unbraid.methods import Method
 from unbraid.metrics.protocol import Protocol, chosen, identity
 from unbraid.nets.build import name_net
 from unbraid.nets.vae import PairBuilder
@@ -34,6 +35,7 @@ from unbraid.training import CHECKPOINT_SECONDS, Choice, check_specs, load_data,
 
 POLL = 2.0  # seconds between looks at stacks that other processes hold
 ON_CPU = 16  # runs in a stack there
+COMPARED = "unsupervised"  # the metric by which mean codes are compared with sampled ones
 Files = dict[str, bytes]  # a run's folder
 
 
@@ -197,12 +199,27 @@ class Scoring:
             return
         options: dict[str, Any] = {"protocol": self.order.protocol, "jobs": self.order.jobs, "quiet": True}
         if not self.beside:
-            score(runs, self.order.metrics, data=data, **options)
+            score_codes(runs, self.order.metrics, data, **options)
             return
         for future in [future for future in self.under_way if future.done()]:
             self.under_way.remove(future)
             future.result()
-        self.under_way.append(self.pool.submit(score, runs, self.order.metrics, data=data, **options))
+        self.under_way.append(self.pool.submit(score_codes, runs, self.order.metrics, data, **options))
+
+
+def kinds_of(method: Method, metric: str) -> Sequence[str]:
+    """The codes that a study scores by a metric: the method's first, and all where the paper compares them."""
+    return method.code_kinds if metric == COMPARED else method.code_kinds[:1]
+
+
+def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: FactorData, **options: Any) -> None:
+    """Score the codes that each method has first, and all kinds by the metric that the paper compares them by."""
+    names = chosen(metrics)
+    for kinds in dict.fromkeys(run.spec.method.code_kinds for run in runs):
+        alike = [run for run in runs if run.spec.method.code_kinds == kinds]
+        score(alike, metrics, data=data, codes=kinds[:1], **options)
+        if COMPARED in names:
+            score(alike, [COMPARED], data=data, codes=kinds, **options)
 
 
 def keep_places(out: Path, runs: Sequence[Planned]) -> None:
@@ -249,7 +266,7 @@ def scored(run: RunDir, order: Order, rows: dict[str, int], data: FactorData) ->
     keys = [
         {**identity(name, order.protocol.seed, rows), "codes": kind, "source": source}
         for name in chosen(order.metrics)
-        for kind in run.spec.method.code_kinds
+        for kind in kinds_of(run.spec.method, name)
     ]
     return all(any({k: record.get(k) for k in key} == key for record in records) for key in keys)
 
