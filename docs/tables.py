@@ -5,17 +5,18 @@ Run: python docs/tables.py [--check]
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compare_pages import compare_pages
 from data_pages import data_pages
 from gpu_pages import gpu_pages, gpu_speed
-from metric_pages import ROOT, markdown, metric_pages, result, rows
+from method_pages import method_pages
+from metric_pages import ROOT, metric_pages, result, rows
 from pair_pages import pair_pages
+from report_pages import report_pages
 from vitae_pages import vitae_pages
 
 from unbraid.commands.listing import first_line, registries
@@ -66,32 +67,19 @@ def metrics_speed() -> list[str]:
     return [what, f"{bench['ours']['total']:.1f} s", f"{bench['reference']['total']:.0f} s", f"{bench['ratio']:.4f}"]
 
 
-def page(kind: str, registry: Mapping[str, Any]) -> str:
-    """A reference page: every docstring of a registry, equations as they are, with the fields that are flags."""
-    parts = [f"# {kind.capitalize()}\n\nMade from the docstrings by `make docs`."]
-    for name, thing in registry.items():
-        parts.append(f"## {name}\n\n{markdown(thing)}" + fields(thing))
-    return "\n\n".join(parts) + "\n"
-
-
-def fields(thing: Any) -> str:
-    """A method's hyperparameters."""
-    body = [[f"`{f.name}`", str(f.default), f.metadata["help"]] for f in dataclasses.fields(thing)]
-    return "\n\n" + rows(["field", "default", "what it is"], body) if body else ""
-
-
 def pages() -> dict[Path, str]:
     """The generated files and what they should hold."""
     readme = ROOT / "README.md"
-    methods = {ROOT / "docs" / f"{k}.md": page(k, r) for k, r in registries(["methods"]).items()}
     return {
         readme: updated(readme.read_text()),
         **gpu_pages(),
         **pair_pages(),
         **vitae_pages(),
-        **methods,
+        **report_pages(),
+        **method_pages(),
         **metric_pages(),
         **data_pages(),
+        **compare_pages(),
     }
 
 
