@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unbraid import data, methods, metrics, nets
+    from unbraid import analysis, data, methods, metrics, nets
     from unbraid.comparison import compare
     from unbraid.exporting import export
     from unbraid.likelihood import bounds
@@ -45,11 +45,11 @@ _HOMES = {
     "traverse": "traversal",
     "write_tensorboard": "tensorboard_log",
 }
-_PACKAGES = ("data", "methods", "metrics", "nets")
+_PACKAGES = ("analysis", "data", "methods", "metrics", "nets")
 
 __all__ = [
-    "Run", "RunSpec", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "modify", "nets",
-    "report", "score", "train", "traverse", "write_tensorboard",
+    "Run", "RunSpec", "analysis", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "modify",
+    "nets", "report", "score", "train", "traverse", "write_tensorboard",
 ]  # fmt: skip
 
 
