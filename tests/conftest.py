@@ -11,9 +11,12 @@ import hypothesis
 import pytest
 import torch
 
+from chromium import chromium, page
 from unbraid import data as datasets
 from unbraid.data.base import FactorData
 from unbraid.data.tables import ByteImages
+
+__all__ = ["chromium", "page"]  # fixtures of browser tests
 
 if not torch.cuda.is_available():  # Triton reads it when it is first imported; with a GPU kernels compile for real
     os.environ.setdefault("TRITON_INTERPRET", "1")

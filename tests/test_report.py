@@ -136,9 +136,9 @@ def test_every_dataset_is_looked_at() -> None:
 
 
 def test_settings_that_follow_from_others_are_not_in_labels() -> None:
-    methods = [ub.methods.DIPVAEI(lambda_od=w, lambda_d=10 * w) for w in (1.0, 2.0)]
+    methods = [ub.methods.AnnealedVAE(c_max=w, gamma=10 * w) for w in (1.0, 2.0)]
     runs = ub.train(methods, data="toy", seeds=range(2), steps=1, quiet=True)
-    assert set(short_labels(runs).values()) == {f"dip_vae_i lambda_od={w} seed={s}" for w in (1, 2) for s in range(2)}
+    assert set(short_labels(runs).values()) == {f"annealed_vae c_max={w} seed={s}" for w in (1, 2) for s in range(2)}
 
 
 def test_json_cannot_end_its_element() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from unbraid import data as datasets
-from unbraid import report
+from unbraid import reporting
 from unbraid.data import from_arrays
 from unbraid.data.base import BinaryImages, FactorData
 from unbraid.data.dsprites import scene as large_scene
@@ -24,7 +24,7 @@ from unbraid.data.sprites import scene as small_scene
 from unbraid.noise import Noise
 from unbraid.reporting.truth import SCRIPTS, truth
 
-ASSETS = Path(report.__file__).parent / "assets"
+ASSETS = Path(reporting.__file__).parent / "assets"
 DRAW = """
 const fs = require("node:fs");
 const vm = require("node:vm");

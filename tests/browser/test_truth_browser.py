@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from unbraid import data as datasets
-from unbraid import report
+from unbraid import reporting
 from unbraid.noise import Noise
 from unbraid.reporting.truth import SCRIPTS, truth
 
 pytestmark = pytest.mark.browser
-ASSETS = Path(report.__file__).parent / "assets"
+ASSETS = Path(reporting.__file__).parent / "assets"
 LEVELS = {"sprites": 0.0, "dsprites": 0.0, "color_dsprites": 0.0, "noisy_dsprites": 0.0, "shapes3d_rendered": 1.01}
 
 

@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   unbraid data list cars3d
   unbraid data get shapes3d smallnorb --root /data
   unbraid data check shapes3d --root /data
+  unbraid data modify sprites --out sprites.safetensors
 """
 
 
@@ -249,8 +250,16 @@ def _shown(findings: dict[str, Finding], paths: dict[str, Path]) -> list[str]:
     return [f"{len(lines)} files in {next(iter(paths.values())).parent}: {', '.join(kinds)}"]
 
 
+def modify(parser: Parser, arguments: Sequence[str], opened: Opener) -> None:
+    """Learn a manipulation of a dataset."""
+    from unbraid.commands import modify
+
+    modify.main(parser, arguments)
+
+
 ACTIONS: dict[str, tuple[Action, str]] = {
     "list": (show_list, "what is built in, present and obtainable, with licence and citation"),
     "get": (get, "fetch files, or say what to download by hand and where to put it"),
     "check": (check, "verify presence, size and sha256, and open the data"),
+    "modify": (modify, "learn an imperceptible change under which VAEs should entangle the factors"),
 }

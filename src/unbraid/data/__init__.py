@@ -13,7 +13,7 @@ from unbraid.data.base import BinaryImages, FactorData, Progress
 from unbraid.data.bodies import bodies
 from unbraid.data.body_images import body_images
 from unbraid.data.dsprites import dsprites
-from unbraid.data.options import applied, check_options, split_name
+from unbraid.data.options import applied, check_options, peeled, split_name
 from unbraid.data.own import from_arrays, from_dataset, from_file, from_folder, load_own
 from unbraid.data.painted import color_dsprites, noisy_dsprites, scream_dsprites
 from unbraid.data.shapes3d_rendered import shapes3d_rendered
@@ -64,7 +64,7 @@ def load(
 ) -> FactorData:
     """The dataset called `name` on `device`; `progress` is told the fraction done while it is made.
 
-    A name may carry options (``dsprites?correlate=x:y:0.2``, ``scream_dsprites?picture=me.jpg``), or be the path
+    A name may carry options (``dsprites?correlate=x:y:0.2``, ``dsprites?modified=FILE``), or be the path
     of a folder of images or of a .npy or .npz file. `root` is the folder of published files
     (UNBRAID_DATA unless given).
 
@@ -74,13 +74,16 @@ def load(
     bare, asked = split_name(name)
     if bare not in DATASETS:
         if is_path(bare):
-            return load_own(name, device=device, progress=progress)
+            path, changes = peeled(name)
+            own = load_own(path, device=device, progress=progress)
+            said = "&".join(f"{key}={value}" for key, value in changes.items())
+            return applied(own, f"{own.name}{'&' if '?' in own.name else '?'}{said}", changes, root)
         raise ValueError(unknown("dataset", bare, DATASETS) + " A path to a folder or file of your own will do too.")
     make = DATASETS[bare]
     options = check_options(bare, make, asked)
     if "root" in inspect.signature(make).parameters:
         options["root"] = root
-    return applied(make(device=device, progress=progress, **options), name, asked)
+    return applied(make(device=device, progress=progress, **options), name, asked, root)
 
 
 def is_path(name: str) -> bool:

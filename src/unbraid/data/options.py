@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ COMMON = {
     "correlate": "FACTOR:FACTOR:SPREAD draws two factors together (joint spread in [0, 1] units; .2 is strong)",
     "subset": "draws from this many fixed examples only",
     "seed": "of the subset [0]",
+    "modified": "FILE of `unbraid data modify` whose changes are added to the images, or default",
+    "noise": "strength of fixed uniform noise in every pixel, the control of a manipulation (.1)",
 }
+CHANGES = ("modified", "noise")  # which own data take too
 
 
 def split_name(name: str) -> tuple[str, dict[str, str]]:
@@ -34,6 +38,23 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
     bare, _, text = name.partition("?")
     parts = [part.partition("=") for part in text.split("&") if part]
     return bare, {key: value for key, _, value in parts}
+
+
+def peeled(name: str) -> tuple[str, dict[str, str]]:
+    """The name of own data without the options that change its images, and those; files are told by whole paths.
+
+    >>> peeled("photos?size=32&noise=0.1")
+    ('photos?size=32', {'noise': '0.1'})
+    """
+    path, _, text = name.rpartition("?")
+    parts = [part.partition("=") for part in text.split("&")] if path else []
+    mine = {key: value for key, _, value in parts if key in CHANGES}
+    if not mine:
+        return name, {}
+    if (file := Path(mine.get("modified", "")).expanduser()).is_file():
+        mine["modified"] = str(file.resolve())
+    left = "&".join(key + mark + value for key, mark, value in parts if key not in CHANGES)
+    return path + "?" * bool(left) + left, mine
 
 
 def own_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -58,11 +79,13 @@ def _typed(text: str, key: str, default: Any) -> Any:
     return whole(text, key, 0, 2**31) if isinstance(default, int) else text
 
 
-def applied(data: FactorData, name: str, options: Mapping[str, str]) -> FactorData:
-    """The data under its whole name, drawn as the options say; the examples and the grid stay as they are."""
+def applied(data: FactorData, name: str, options: Mapping[str, str], root: str | Path | None = None) -> FactorData:
+    """The data under its whole name, changed and drawn as the options say; the grid stays as it is."""
     if not options:
         return data
-    changed = copy.copy(data)
+    from unbraid.data.manipulated import changed as with_changes
+
+    changed = copy.copy(with_changes(data, options, root))
     changed.name = name
     if "correlate" in options:
         changed.law = Correlated.of(data, options["correlate"])
