@@ -35,7 +35,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     """Every block alone, but in one process, which imports libraries once."""
     found = blocks(page, "python")
     if found:
-        each = "import sys\nfor text in sys.argv[1:]:\n    exec(compile(text, text[:60], 'exec'), {'__name__': 'example'})"
+        each = "import sys\nfor text in sys.argv[1:]:\n    exec(compile(text, '<example>', 'exec'), {'__name__': 'e'})"
         run([sys.executable, "-c", each, *found], tmp_path)
 
 
