@@ -61,7 +61,8 @@ def measure(chromium: Any, folder: Path, seconds: float) -> dict[str, float]:
     tab = chromium.new_page()
     begun = time.perf_counter()
     tab.goto(path.as_uri())
-    tab.wait_for_function("unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    while not tab.evaluate("Boolean(unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy)"):
+        tab.wait_for_timeout(5)
     opened = time.perf_counter() - begun
     tab.evaluate(DECODES, 0.5)
     found = {

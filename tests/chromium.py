@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+PATIENCE = 60  # seconds to wait for a page on a busy machine
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -47,3 +49,11 @@ def page(chromium: Any) -> Iterator[Any]:
     yield tab
     context.close()
     assert not complaints, complaints
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until JavaScript is true; asked from here, for a page whose policy forbids eval cannot poll itself."""
+    end = time.monotonic() + PATIENCE
+    while not page.evaluate(f"Boolean({condition})"):
+        assert time.monotonic() < end, f"not within {PATIENCE} s: {condition}"
+        page.wait_for_timeout(20)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from chromium import until
 from training import quick
 from unbraid.reporting.page import live_page
 from unbraid.reporting.server import new_token, serve
@@ -22,7 +23,7 @@ def test_a_browser_gets_its_images_from_the_server(page: Any) -> None:
     page.on("request", lambda request: asked.append(request.url))
     with serve([run], lambda: live_page([run], token), token=token) as server:
         page.goto(server.url)
-        page.wait_for_function("document.querySelectorAll('#explorer input[type=range]').length >= 3")
+        until(page, "document.querySelectorAll('#explorer input[type=range]').length >= 3")
         z = [0.5, -1.0, 2.0]
         decode = "async ([id, z]) => [...(await unbraid.source.decode(id, Float32Array.from(z)))]"
         pixels = np.asarray(page.evaluate(decode, [run.id, z]), np.float32)

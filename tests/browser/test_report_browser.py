@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import unbraid as ub
+from chromium import until
 from unbraid.reporting.content import Content
 from unbraid.reporting.page import page as html
 from unbraid.reporting.page import report
@@ -35,13 +36,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(page: Any, folder: Path) -> Any:
     page.goto((folder / "report.html").as_uri())
-    page.wait_for_function("unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    until(page, "unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
     return page
 
 
 def pixels(page: Any, place: str = ".card canvas.image") -> np.ndarray[Any, Any]:
     """What a canvas shows, (h, w, 4)."""
-    page.wait_for_function("!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
+    until(page, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
     w, h, values = page.evaluate(
         """(place) => {
         const canvas = document.querySelector(place), { width, height } = canvas;
@@ -126,8 +127,7 @@ def test_the_keyboard_moves_sliders_and_pad_and_sorts(opened: Any, folder: Path)
 
 def test_the_pad_shows_a_grid_of_decoded_images(opened: Any, folder: Path) -> None:
     opened.locator("summary", has_text="Two at once").click()
-    opened.wait_for_function("document.querySelector('.pad canvas').width === 9 * 32")
-    opened.wait_for_timeout(1500)
+    until(opened, "unbraid.panels.first.pad.drawn")
     run, z = current(opened, folder)
     across, down, low, high = opened.evaluate(
         "(() => { const p = unbraid.panels.first; return [p.pad.across, p.pad.down, p.spec.low, p.spec.high]; })()"
@@ -191,7 +191,7 @@ def test_names_with_markup_stay_text(page: Any, folder: Path, tmp_path: Path) ->
     made = Content(facts, {name: base64.b64decode(content) for name, content in weights})
     (tmp_path / "evil.html").write_bytes(html(made))
     page.goto((tmp_path / "evil.html").as_uri())
-    page.wait_for_function("unbraid.panels && unbraid.panels.first")
+    until(page, "unbraid.panels && unbraid.panels.first")
     assert page.evaluate("window.stolen") is None
     assert evil in page.locator("#learned").inner_text()
     assert page.title().startswith(evil)

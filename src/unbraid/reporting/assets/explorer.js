@@ -241,6 +241,7 @@
       [this.canvas.width, this.canvas.height] = [GRID * w, GRID * h];
       const knobs = Float64Array.from(panel.knobs), z = new Float32Array(panel.run.latents), own = Float64Array.from(panel.knobs);
       let since = performance.now();
+      this.drawn = false;
       for (let k = 0; k < GRID * GRID; k++) {
         knobs.set(own);
         knobs[this.across] = this.at(this.across, (k % GRID) / (GRID - 1));
@@ -255,6 +256,7 @@
         }
         if (round !== this.round) return;
       }
+      this.drawn = true;
     }
   }
 
