@@ -15,8 +15,12 @@ import pytest
 import torch
 
 import unbraid as ub
+from test_pmp_meshes import spheres, untrained
 from training import quick
 from unbraid.errors import Refusal
+from unbraid.gallery import mesh_pictures
+from unbraid.reporting.content import seen_shape
+from unbraid.reporting.detail import drawn
 from unbraid.reporting.server import BODY, Server, serve
 
 PAGE = "<!doctype html><title>a page</title>ä".encode()
@@ -240,6 +244,17 @@ def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[
         thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     assert failed == []
+
+
+def test_meshes_are_served_as_pictures() -> None:
+    data = spheres()
+    run = untrained(data)
+    with serve([run], PAGE, token=TOKEN, draw=lambda _, example: drawn(example, data)[0]) as server:
+        status, _, body = ask(server, "POST", target(run.id), np.zeros(4, "<f4").tobytes())
+    (picture,) = mesh_pictures(run.decode(torch.zeros(1, 4)), data)
+    assert status == 200
+    assert list(picture.shape) == seen_shape(data)
+    assert np.array_equal(np.frombuffer(body, "<f4"), picture.numpy().ravel())
 
 
 def test_a_decoder_that_fails_is_an_answer(runs: list[ub.Run]) -> None:

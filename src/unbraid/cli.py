@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   unbraid score runs/beta
   unbraid score --codes z.npy --factors v.npy             # anybody's codes, no model needed
   unbraid select runs/beta                                # rank runs without labels
+  unbraid report runs/beta                                # one page: scores, pictures, decoders live in the browser
   unbraid traverse runs/beta
 """
 
@@ -175,7 +176,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
 
 def usage() -> str:
     """The text of `unbraid --help`."""
-    lines = [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    lines = [f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items()]
     head = f"unbraid {__version__}: train, score and compare disentangled representations\n\nusage: unbraid COMMAND ..."
     return "\n".join([head, "", "commands (each has --help):", *lines, "", EXAMPLES])
 

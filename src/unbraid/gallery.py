@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def mesh_pictures(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor
     return list(draw(vertices, faces, frame(data)) / 255)
 
 
+@functools.lru_cache(maxsize=2)
 def frame(data: FactorData) -> View:
     """The view from the front that holds the meshes of the data, as wide as they are but no wider than two squares."""
     some = torch.linspace(0, len(data) - 1, min(len(data), FRAMED), device=data.device).long()

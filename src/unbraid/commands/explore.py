@@ -5,10 +5,16 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unbraid.cli import Parser, add_root
 from unbraid.commands.devices import add_device, check_device
 from unbraid.errors import Refusal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unbraid.run import Run
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
@@ -22,9 +28,11 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     if options.best < 1:
         raise Refusal(f"--best must be at least 1. Got {options.best} instead.")
     check_device(options.device)
+    from unbraid.reporting.detail import drawable, drawn
     from unbraid.reporting.page import live_page
     from unbraid.reporting.server import new_token, serve
     from unbraid.run import load_runs
+    from unbraid.scoring import load_sources
 
     runs = load_runs(options.runs, device=options.device)
     able = [run for run in runs if run.net.decoder is not None and run.divergence is None]
@@ -34,7 +42,13 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
             f"Train to the end first, or look at codes instead: unbraid score {options.runs}"
         )
     token = new_token()
-    with serve(able, lambda: live_page(runs, token, best=options.best), options.port, token) as server:
+    sources = load_sources(able, quiet=True)
+
+    def draw(run: Run, example: Tensor) -> Tensor:
+        data = sources[run.spec.data]
+        return drawn(example, data)[0] if drawable(data) else example[0]
+
+    with serve(able, lambda: live_page(runs, token, best=options.best), options.port, token, draw) as server:
         try:
             print(f"{server.url} (Ctrl-C ends it)", flush=True)
             if options.open:

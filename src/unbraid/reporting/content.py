@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from unbraid import __version__, provenance
 from unbraid.data.base import FactorData
 from unbraid.errors import Refusal, unknown
+from unbraid.gallery import as_pictures
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.protocol import Protocol
 from unbraid.progress import Report, progress
 from unbraid.progress import silent as no_report
-from unbraid.reporting.detail import Examples, detail, drawable
+from unbraid.reporting.detail import Examples, detail, drawable, drawn
 from unbraid.reporting.pictures import data_url, figure, png
 from unbraid.reporting.program import program
 from unbraid.reporting.truth import truth
@@ -196,8 +198,8 @@ def describe(data: FactorData) -> dict[str, Any]:
     """A dataset: factors, examples to start from, and what the page needs to draw it itself."""
     examples = Examples.of(data, STARTS)
     pictures: list[str | None] = [None] * len(examples.index)
-    if len(data.shape) == 3:
-        pictures = [data_url(png(pixels(image.cpu()))) for image in examples.x]
+    if drawable(data):
+        pictures = [data_url(png(pixels(image))) for image in as_pictures(data, examples.index)]
     return {
         "names": list(data.names),
         "sizes": list(data.sizes) if data.gridded else [],
@@ -277,7 +279,7 @@ def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[
     if run.net.decoder is None:
         entry["why"] = "This method trains an encoder only: there is nothing to decode codes with."
     elif weights is None:
-        entry["decoder"] = {"latents": run.spec.latents, "shape": list(data.shape)}
+        entry["decoder"] = {"latents": run.spec.latents, "shape": seen_shape(data)}
     else:
         try:
             made = program(run.net, data.shape, run.spec.latents)
@@ -287,6 +289,12 @@ def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[
             entry["decoder"], weights[run.id] = made.spec, made.weights
         except Refusal as reason:
             entry["why"] = f"{reason} Move its latents with: unbraid explore {run.path or 'FOLDER'}"
+
+
+def seen_shape(data: FactorData) -> list[int]:
+    """The shape of an example as it is shown: meshes as pictures of them."""
+    shown = drawn(data.batch(torch.zeros(1, dtype=torch.long, device=data.device)), data)[0] if drawable(data) else None
+    return list(data.shape if shown is None else shown.shape)
 
 
 def analyses(folder: Path) -> list[dict[str, Any]]:

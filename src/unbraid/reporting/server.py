@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import numpy as np
+from torch import Tensor
 
 from unbraid.errors import Refusal
 from unbraid.run import Run
@@ -46,6 +47,10 @@ HEADERS = {
 }
 
 
+Latents = np.ndarray[Any, np.dtype[np.float32]]
+Draw = Callable[[Run, Tensor], Tensor]
+
+
 class Answer(Exception):
     """A refusal: a status and a sentence that says why."""
 
@@ -57,8 +62,8 @@ class Answer(Exception):
 class Server:
     """A running server; `close` ends it, as does leaving a `with`."""
 
-    def __init__(self, http: Listener, runs: Sequence[Run], page: bytes, token: str) -> None:
-        self.http, self.page, self.token = http, page, token.encode()
+    def __init__(self, http: Listener, runs: Sequence[Run], page: bytes, token: str, draw: Draw | None) -> None:
+        self.http, self.page, self.token, self.draw = http, page, token.encode(), draw
         self.http.owner = self
         self.runs = {run.id: run for run in runs}
         self.limit = max([BODY, *(4 * run.spec.latents for run in runs)])
@@ -105,23 +110,35 @@ class Server:
         if not np.isfinite(z).all():
             raise Answer(HTTPStatus.BAD_REQUEST, "Latents must be finite.")
         try:
-            pixels = self.decoding.submit(run.decode, z[None]).result()
+            pixels = self.decoding.submit(self.made, run, z).result()
         except (CancelledError, RuntimeError, ValueError, Refusal) as error:
             raise Answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode: {error}") from error
-        return pixels[0].cpu().numpy().astype("<f4").tobytes()
+        return pixels.cpu().numpy().astype("<f4").tobytes()
+
+    def made(self, run: Run, z: Latents) -> Tensor:
+        """What a run decodes, drawn where it is no picture by itself."""
+        example = run.decode(z[None])
+        return example[0] if self.draw is None else self.draw(run, example)
 
 
-def serve(runs: Sequence[Run], page: bytes | Callable[[], bytes], port: int = 0, token: str | None = None) -> Server:
+def serve(
+    runs: Sequence[Run],
+    page: bytes | Callable[[], bytes],
+    port: int = 0,
+    token: str | None = None,
+    draw: Draw | None = None,
+) -> Server:
     """Serve `page` and the decoders of `runs` on a port of 127.0.0.1 (0: any that is free) until closed.
 
     `token` is what the page sends along when it asks for an image; nobody can decode without it. A page that takes long
-    to make is better given as a function: it is called when the port is known to be free.
+    to make is better given as a function: it is called when the port is known to be free. `draw` makes a picture
+    (c, h, w) of a decoded example (1, ...) of a run.
     """
     if not 0 <= port < 1 << 16:
         raise ValueError(f"The port must be between 0 (any free one) and 65535. Got {port} instead.")
     http = bound(port)
     try:
-        return Server(http, runs, page() if callable(page) else page, token or new_token())
+        return Server(http, runs, page() if callable(page) else page, token or new_token(), draw)
     except BaseException:
         http.server_close()
         raise
