@@ -105,7 +105,7 @@ def page(made: Content, token: str | None = None) -> bytes:
         "POLICY": html.escape(policy, quote=True),
         "TITLE": html.escape(f"{made.facts['title']} · unbraid report"),
         "STYLE": style,
-        "REPORT": embedded(made.facts),
+        "REPORT": embedded({**made.facts, "live": token is not None}),
         "WEIGHTS": "\n".join(weights),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }

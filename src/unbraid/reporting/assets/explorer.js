@@ -313,7 +313,7 @@
       lay();
     });
     unbraid.panels = state;
-    section.append(make("p", { class: "soft" }, "Every slider drives the run's own decoder, here in the browser. Start from an example, then move a latent."),
+    section.append(make("p", { class: "soft" }, `Every slider drives the run's own decoder, ${unbraid.report.live ? "on this machine" : "here in the browser"}. Start from an example, then move a latent.`),
       make("div", { class: "row" }, first.whole, second.whole), starts, make("p"), bench);
   };
 

@@ -187,7 +187,7 @@
     const x1 = Math.max(...xs, 1), y0 = ys[0], y1 = ys[Math.floor(0.98 * (ys.length - 1))], room = 0.05 * (y1 - y0) || 1;
     const x = (value) => left + ((right - left) * value) / x1;
     const y = (value) => bottom - ((bottom - top) * (Math.min(value, y1 + room) - y0 + room)) / (y1 - y0 + 2 * room);
-    const drawing = make("svg:svg", { viewBox: "0 0 700 275", class: "curve", role: "img", "aria-label": `${term} over training steps, ${runs.length} runs` });
+    const drawing = make("svg:svg", { viewBox: "0 0 700 282", class: "curve", role: "img", "aria-label": `${term} over training steps, ${runs.length} runs` });
     for (const at of axis(y0, y1)) drawing.append(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(+at.toPrecision(4))));
     for (const at of axis(0, x1)) drawing.append(make("svg:text", { x: x(at), y: bottom + 18, "text-anchor": "middle" }, String(+at.toPrecision(6))));
     drawing.append(make("svg:text", { x: (left + right) / 2, y: bottom + 34, "text-anchor": "middle" }, "step"));
@@ -226,11 +226,12 @@
 
   function frame() {
     const data = Object.entries(report.data).map(([name, one]) => `${name} (${one.size.toLocaleString("en")} examples)`).join(", ");
-    document.getElementById("summary").textContent = `${report.runs.length + report.left_out} runs on ${data}`;
+    const count = report.runs.length + report.left_out;
+    document.getElementById("summary").textContent = `${count} run${count === 1 ? "" : "s"} on ${data}`;
     const links = [...document.querySelectorAll("main > section")].map((section) => make("a", { href: `#${section.id}` }, section.firstElementChild.textContent));
     document.getElementById("contents").replaceChildren(...links);
     const commit = report.made.commit ? `, commit ${report.made.commit.slice(0, 9)}` : "";
-    document.getElementById("made").append(make("p", {}, `Made by unbraid ${report.made.version}${commit}. Everything is in this file.`));
+    document.getElementById("made").append(make("p", {}, `Made by unbraid ${report.made.version}${commit}.${report.live ? "" : " Everything is in this file."}`));
   }
 
   unbraid.start = () => {
