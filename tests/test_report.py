@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import unbraid as ub
@@ -113,11 +114,21 @@ def test_labels_name_what_differs(page: Path) -> None:
     assert labels == {"pcl", *(f"beta_vae beta={b} seed={s}" for b in (1, 2) for s in range(2))}
 
 
-def test_metrics_that_refuse_the_data_are_noted(folder: Path, tmp_path: Path) -> None:
-    runs = load_runs(folder)[:1]
-    scores, notes = scored(runs, {"sprites": ub.data.load("sprites")}, ["mig"], True, True)
+def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
+    """DCI needs two factors; the others are scored all the same."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "one.npz",
+        images=rng.integers(256, size=(60, 1, 16, 16), dtype=np.uint8),
+        factors=np.arange(60)[:, None] % 3,
+    )
+    name = str(tmp_path / "one.npz")
+    runs = ub.train(ub.methods.VAE(), data=name, steps=1, latents=3, quiet=True)
+    scores, notes = scored(runs, {name: ub.data.load(name)}, ["mig", "dci"], True, True)
     assert "mig.discrete_mig" in scores[runs[0].id]
-    assert notes == []
+    assert "dci.disentanglement" not in scores[runs[0].id]
+    (note,) = notes
+    assert note.startswith(f"dci has no score on {name}:")
 
 
 def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:

@@ -6,13 +6,14 @@ import ast
 import json
 import re
 import shlex
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from sites import built
 
 ROOT = Path(__file__).parents[1]
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"}
@@ -76,14 +77,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        from build_site import build
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
-    out = tmp_path_factory.mktemp("site")
-    build(out)
-    return out
+    return built(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sites import built
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -14,14 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        from build_site import build
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
-    out = tmp_path_factory.mktemp("site")
-    build(out)
-    return out
+    return built(tmp_path_factory.mktemp("site"))
 
 
 def test_the_search_leads_to_the_place(site: Path, page: Any) -> None:
