@@ -58,7 +58,7 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
     assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "toy"])
+@pytest.mark.parametrize("name", [*(name for name in BUILT_IN if name != "toy"), "dsprites?noise=0.1"])
 @pytest.mark.parametrize("net", ["locatello", "burgess"])
 def test_every_set_trains_in_one_graph(name: str, net: str) -> None:
     data = load(name, device="cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -43,6 +44,27 @@ def mix(x: Tensor) -> Tensor:
     x = (x ^ _shift(x, 30)) * MIX_1
     x = (x ^ _shift(x, 27)) * MIX_2
     return x ^ _shift(x, 31)
+
+
+class AsBytes(torch.autograd.Function):
+    """Words (*b, n) as bytes (*b, 8 n), the lowest first; not every release of torch maps such a view by itself."""
+
+    @staticmethod
+    def forward(words: Tensor) -> Tensor:
+        """The same memory."""
+        return words.contiguous().view(torch.uint8)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is kept: whole numbers have no gradient."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], words: Tensor) -> tuple[Tensor, int]:
+        """A stack of words is one more axis of them."""
+        return as_bytes(words.movedim(in_dims[0], 0)), 0
+
+
+as_bytes: Callable[[Tensor], Tensor] = AsBytes.apply
 
 
 @dataclass
@@ -99,7 +121,7 @@ class Noise:
         if (kernels := _kernels(self.key.device)) is not None:
             self.draws += 1
             return self._drawn(kernels, kernels.BYTES, shape)
-        return self._words((math.prod(shape) // 8,)).view(torch.uint8).view(shape)
+        return as_bytes(self._words((math.prod(shape) // 8,))).view(shape)
 
     def shuffle(self, z: Tensor) -> Tensor:
         """An independent permutation of the rows for every column of z."""

@@ -16,7 +16,7 @@ from unbraid.data.base import BinaryImages, FactorData, Progress
 from unbraid.data.dsprites import dsprites
 from unbraid.engine.capture import kernels_on
 from unbraid.errors import Refusal
-from unbraid.noise import GAMMA, Noise, mix
+from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
 PART = 32  # images whose noise a CPU draws at once
@@ -36,7 +36,7 @@ class ExampleNoise:
         count = math.prod(shape[1:])
         counter = torch.arange(-(-count // 8), device=self.keys.device)
         words = mix(mix(self.keys ^ self.draws)[:, None] + counter * GAMMA)
-        return words.view(torch.uint8)[:, :count].reshape(shape)
+        return as_bytes(words)[:, :count].reshape(shape)
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Share(Noise):
         each = math.prod(shape[1:]) // 8
         counter = torch.arange(self.first * each, (self.first + shape[0]) * each, device=self.key.device)
         draw = torch.full((), self.draws, device=self.key.device) * GAMMA
-        return mix(mix(self.key + draw) + counter * GAMMA).view(torch.uint8).view(shape)
+        return as_bytes(mix(mix(self.key + draw) + counter * GAMMA)).view(shape)
 
 
 class Painted(BinaryImages):
