@@ -1,7 +1,7 @@
-"""Draw every analysis of the committed results of `unbraid study small`, as docs/analyses.md shows them.
+"""Draw every analysis of the committed results of a study, as docs/analyses.md shows them.
 
-Run: python docs/study_figures.py (needs matplotlib), or with a folder of runs to take its table first:
-python docs/study_figures.py FOLDER
+Run: python docs/study_figures.py NAME (needs matplotlib), or with a folder of runs to take its table first:
+python docs/study_figures.py NAME FOLDER. NAME is small or dsprites: benchmarks/results/study_NAME.csv.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from unbraid.analysis import ANALYSES
+from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
 from unbraid.study.results import load
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "benchmarks" / "results" / "study_small.csv"
-PICTURES = ROOT / "docs" / "pictures" / "study"
+STUDIES = {"small": "study", "dsprites": "study_dsprites"}  # the folders of their pictures
 WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
 DPI = 100
 
 
-def take(folder: Path) -> None:
+def place(name: str) -> Path:
+    """Where the results of a study are kept."""
+    return ROOT / "benchmarks" / "results" / f"study_{name}.csv"
+
+
+def take(folder: Path, path: Path) -> None:
     """Write the table of a study with five digits, without accuracies of single factors."""
     table = load(folder)
     kept = [name for name in table if not any(part in name for part in WITHOUT)]
     ordered = table[kept].dropna(axis=1, how="all").sort_values("index")
-    write_atomic(TABLE, ordered.to_csv(index=False, float_format="%.5g").encode())
+    write_atomic(path, ordered.to_csv(index=False, float_format="%.5g").encode())
 
 
 def encoded(figure: Figure) -> bytes:
@@ -43,15 +48,21 @@ def encoded(figure: Figure) -> bytes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=STUDIES)
     parser.add_argument("folder", type=Path, nargs="?", help="runs whose table is taken first")
     options = parser.parse_args()
     if options.folder:
-        take(options.folder)
-    make_folder(PICTURES)
-    table = pd.read_csv(TABLE)
+        take(options.folder, place(options.name))
+    pictures = ROOT / "docs" / "pictures" / STUDIES[options.name]
+    make_folder(pictures)
+    table = pd.read_csv(place(options.name))
     for name, analysis in ANALYSES.items():
-        found = analysis.run(table)
-        write_atomic(PICTURES / f"{name}.png", encoded(found.figure))
+        try:
+            found = analysis.run(table)
+        except Refusal as refusal:
+            print(f"{name}: not answered: {refusal}")
+            continue
+        write_atomic(pictures / f"{name}.png", encoded(found.figure))
         print(f"{name}: {found.text}")
 
 
