@@ -22,7 +22,7 @@ from unbraid.spaces.expm import DEGREE
 from unbraid.spaces.tessellation import Tessellation
 
 EXACT = {"enable_fp_fusion": False, "num_stages": 1}
-AHEAD = {"BLOCK": 512, "num_warps": 4, **EXACT}
+AHEAD = {"BLOCK": 128, "num_warps": 4, **EXACT}
 BLOCK, PROGRAMS = 32, 2560  # on the way back: one point a thread, one warp a program, and how many fill an H200
 TOP: tl.constexpr = tl.constexpr(-65536)  # the bits of a float32 that a bfloat16 has
 EIGHT: tl.constexpr = tl.constexpr(tl.float32 if interpreted() else tl.bfloat16)  # the interpreter has no bfloat16
@@ -133,7 +133,7 @@ def _back(
             cell = cell_of(x, y, NX, NY)
             tl.store(way + 2 * s * BLOCK, x)
             tl.store(way + (2 * s + 1) * BLOCK, y)
-            tl.store(met + s * BLOCK, cell.to(tl.int16))
+            tl.store(met + s * BLOCK, cell.to(MET.dtype.element_ty))
             x, y = moved(table + cell * 6, x, y)
         tl.debug_barrier()
         x, y, cell = passed(way, met, STEPS - 1, BLOCK)
@@ -141,12 +141,13 @@ def _back(
         gy = tl.load(GRAD + i * n * 2 + at + 1, mask=r < n, other=0.0)
         for s in range(STEPS):
             new = cell != now
-            if tl.max((new & (before >= 0) & (now >= 0)).to(tl.int32), 0) > 0:
-                acc = delivered(acc, before, a1, b1, c1, d1, e1, f1, CELLS, BLOCK)
-                before = tl.full((BLOCK,), -1, tl.int32)
-            a1, b1, c1, d1, e1, f1 = chosen(new, a, b, c, d, e, f, a1, b1, c1, d1, e1, f1)
-            a, b, c, d, e, f = chosen(new, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, a, b, c, d, e, f)
-            before = tl.where(new, now, before)
+            if tl.max(new.to(tl.int32), 0) > 0:
+                if tl.max((new & (before >= 0) & (now >= 0)).to(tl.int32), 0) > 0:
+                    acc = delivered(acc, before, a1, b1, c1, d1, e1, f1, CELLS, BLOCK)
+                    before = tl.full((BLOCK,), -1, tl.int32)
+                a1, b1, c1, d1, e1, f1 = chosen(new, a, b, c, d, e, f, a1, b1, c1, d1, e1, f1)
+                a, b, c, d, e, f = chosen(new, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, a, b, c, d, e, f)
+                before = tl.where(new, now, before)
             now = cell
             a, b, c = tl.fma(gx, x, a), tl.fma(gx, y, b), c + gx
             d, e, f = tl.fma(gy, x, d), tl.fma(gy, y, e), f + gy
@@ -181,7 +182,8 @@ def backward(
     rounds = blocks(blocks(n, BLOCK), blocks(PROGRAMS, b))
     programs = blocks(blocks(n, BLOCK), rounds)
     way = torch.empty(b * programs * 2 * BLOCK * steps, dtype=table.dtype, device=table.device)
-    met = torch.empty(b * programs * BLOCK * steps, dtype=torch.int16, device=table.device)
+    small = torch.uint8 if cells <= 256 else torch.int16
+    met = torch.empty(b * programs * BLOCK * steps, dtype=small, device=table.device)
     part = torch.empty(b, programs, cells, 8, dtype=table.dtype, device=table.device)
     back = torch.empty(b, n, 2, dtype=table.dtype, device=table.device)
     given = (table.contiguous(), points.contiguous(), grad.contiguous(), way, met, part, back)
