@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -200,3 +201,64 @@ def test_a_real_cluster_refuses_with_one_line(
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     assert main([*line, "--cluster", "auto"]) == 0
     assert "1 runs in" in capsys.readouterr().out
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The ray:// address of a cluster that asks for a token, and an environment that has it."""
+    sockets, ports = tempfile.mkdtemp(prefix="r"), [free_port(), free_port()]
+    found = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c0ffee" * 8, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, **found, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=1",
+               f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", "--include-dashboard=false",
+               f"--object-store-memory={100 * 2**20}", f"--temp-dir={sockets}"]  # fmt: skip
+    head = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def listens() -> bool:
+        assert head.poll() is None
+        with socket.socket() as caller:
+            return caller.connect_ex(("127.0.0.1", ports[1])) == 0
+
+    try:
+        until(listens)
+        yield f"ray://127.0.0.1:{ports[1]}", environment
+    finally:
+        head.terminate()
+        head.wait(timeout=60)
+        shutil.rmtree(sockets, ignore_errors=True)
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason='Ray has no client: pip install "ray[client]"')
+def test_a_study_is_given_from_outside_the_cluster(tmp_path: Path, outside: tuple[str, dict[str, str]]) -> None:
+    address, environment = outside
+    flags = ["--data", "toy", "--only", "method=beta_vae", "--only", "level=0", "--seeds", "0-1", "--steps", "5"]
+    line = [
+        sys.executable,
+        "-m",
+        "unbraid",
+        "study",
+        "locatello2019",
+        *flags,
+        "--metrics",
+        "mig",
+        "--samples",
+        "100",
+        "--out",
+    ]
+    done = subprocess.run([*line, str(tmp_path / "far"), "--cluster", address], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    subprocess.run([*line, str(tmp_path / "near")], env=environment, check=True)
+    equal(tmp_path / "near", tmp_path / "far")
+    lacking = {**environment, "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run([*line, str(tmp_path / "no"), "--cluster", address], env=lacking, capture_output=True)
+    assert done.returncode == 2
+    assert "RAY_AUTH_MODE=token" in done.stderr.decode()
+    assert not find_runs(tmp_path / "no")

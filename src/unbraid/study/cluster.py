@@ -36,6 +36,7 @@ AHEAD = 2  # stacks handed out for every one that the nodes can train at a time
 RETRIES = 100  # deaths of workers and nodes that a stack outlives
 POLL = 2.0  # seconds between looks at the nodes, and at stacks that other processes hold
 KNOCK = 5.0  # seconds within which an address must answer
+TOKEN = "If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to what `ray get-auth-token` says there."
 
 
 def place(out: Path, name: str, files: Files) -> None:
@@ -283,7 +284,8 @@ def join(ray: Any, address: str) -> None:
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
         if address != "auto" or not isinstance(error, ConnectionError):
-            raise Refusal(f"No Ray cluster could be joined at {address}: {error}") from error
+            hint = f". {TOKEN}" if address.startswith("ray://") else ""
+            raise Refusal(f"No Ray cluster could be joined at {address}: {error}{hint}") from error
         ray.init(address="local", include_dashboard=False, **options)
 
 
