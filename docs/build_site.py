@@ -28,7 +28,7 @@ SECTIONS = {  # pages of docs/ in the order of the navigation; a folder stands f
     "Start": ["index", "tutorial", "faq", "compare"],
     "Guides": [
         *("runs", "scores", "traversals", "report", "own_data", "networks", "pairs_and_spaces", "appearance"),
-        *("studies", "analyses", "gpu", "export"),
+        *("studies", "analyses", "reproduce", "gpu", "export"),
     ],
     "Methods": ["methods", "methods/"],
     "Metrics": ["metrics", "edge_cases", "metrics/"],

@@ -61,6 +61,7 @@ class Table:
 
 
 METHODS = Table("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "LQ", "FV", "PV", "SM"), "methods", [
+    Row("plain autoencoder", ". . Y . Y Y . Y . . .", ("tests/test_ae.py::test_loss_by_hand",), ("ae",)),
     Row("VAE, beta-VAE", "Y Y Y Y Y Y Y Y . Y Y", (f"{LAWS}::test_limit",), ("vae", "beta_vae")),
     Row("AnnealedVAE (capacity)", "Y Y . Y Y Y Y . . Y Y", (f"{LAWS}::test_capacity_schedule",), ("annealed_vae",)),
     Row("FactorVAE", "Y Y . Y Y Y Y . Y P Y", (f"{LAWS}::test_factor_vae_terms_by_hand",), ("factor_vae",)),

@@ -31,7 +31,7 @@ GUIDES = {  # where a method is put to use
     ),
     "how examples are drawn": ("drawing", ("ada_gvae", "ada_mlvae", "slow_vae", "pcl", "pmp")),
     "appearance and perspective": ("appearance", ("u_vitae", "c_vitae")),
-    "studies": ("studies", ("beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")),
+    "studies": ("studies", ("ae", "beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")),
     "what beta means here": ("faq", ("vae", "beta_vae")),
 }
 WARPED = (
@@ -164,6 +164,7 @@ def learned(name: str, bench: dict[str, Any]) -> str:
 def mover(name: str) -> str:
     """What a row of the traversal moves."""
     others = {
+        "ae": "latent, from -2 to 2 standard deviations of its codes about their mean, the widest first",
         "pmp": "subspace, moved along its first principal direction from -2 to 2 standard deviations",
         "diffusion_vae": "direction on the sphere, from -2 to 2 radians",
     }

@@ -27,7 +27,7 @@ from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Meth
 from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN = {"codes", "logvar"}
-GIVES = {"pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
+GIVES = {"ae": {"codes"}, "pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
 
 
 def trained(method: Method, data: FactorData, **settings: Any) -> ub.Run:

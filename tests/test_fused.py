@@ -134,6 +134,7 @@ def varied(name: str, n: int = 2) -> list[Method]:
 
 # Every method, and every (network, channels, likelihood); a batch of 5 fills more than one tile.
 COVER = [
+    ("ae", burgess, 1, 32, "bernoulli", 3),
     ("vae", locatello, 1, 32, "bernoulli", 5),
     ("beta_vae", locatello, 3, 32, "gaussian", 2),
     ("annealed_vae", burgess, 1, 32, "bernoulli", 2),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unbraid.likelihood import bounds
     from unbraid.manipulation import modify
     from unbraid.reporting.page import report
+    from unbraid.reproduction import reproduce
     from unbraid.run import Run, load_runs
     from unbraid.scoring import score
     from unbraid.spec import RunSpec
@@ -40,6 +41,7 @@ _HOMES = {
     "load_runs": "run",
     "modify": "manipulation",
     "report": "reporting.page",
+    "reproduce": "reproduction",
     "score": "scoring",
     "train": "training",
     "traverse": "traversal",
@@ -49,7 +51,7 @@ _PACKAGES = ("analysis", "data", "methods", "metrics", "nets")
 
 __all__ = [
     "Run", "RunSpec", "analysis", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "modify",
-    "nets", "report", "score", "train", "traverse", "write_tensorboard",
+    "nets", "report", "reproduce", "score", "train", "traverse", "write_tensorboard",
 ]  # fmt: skip
 
 

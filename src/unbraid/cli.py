@@ -142,6 +142,12 @@ def analyse(arguments: Sequence[str]) -> None:
     analyse.main(Parser(prog="unbraid analyse", description=analyse.__doc__), arguments)
 
 
+def reproduce(arguments: Sequence[str]) -> int:
+    from unbraid.commands import reproduce
+
+    return reproduce.main(Parser(prog="unbraid reproduce", description=reproduce.__doc__), arguments)
+
+
 def report(arguments: Sequence[str]) -> None:
     from unbraid.commands import report
 
@@ -154,7 +160,7 @@ def explore(arguments: Sequence[str]) -> None:
     explore.main(Parser(prog="unbraid explore", description=explore.__doc__), arguments)
 
 
-COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int | None], str]] = {
     "demo": (demo, "train, score and draw on built-in data, in about a minute"),
     "list": (listing, "what there is: methods, metrics, data, nets"),
     "train": (train, "train a method, or a sweep of it, resumably"),
@@ -163,6 +169,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "compare": (compare, "folders of runs side by side: settings, scores, what differs beyond chance"),
     "study": (study, "train and score a whole study, resumably, on one machine or many"),
     "analyse": (analyse, "tables and figures of a study's results"),
+    "reproduce": (reproduce, "a study's published numbers beside ours: what agrees, what differs"),
     "appearance": (appearance, "bounds, and appearance apart from perspective, of VITAE's studies"),
     "share": (share, "publish runs with checksums, or take in published ones"),
     "index": (index, "write the results table of a folder of runs"),
@@ -181,8 +188,8 @@ def usage() -> str:
     return "\n".join([head, "", "commands (each has --help):", *lines, "", EXAMPLES])
 
 
-def dispatch(arguments: Sequence[str]) -> None:
-    """Run one command."""
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run one command; its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
     elif arguments[0] == "--version":
@@ -190,7 +197,8 @@ def dispatch(arguments: Sequence[str]) -> None:
     elif arguments[0] not in COMMANDS:
         raise Refusal(unknown("command", arguments[0], COMMANDS))
     else:
-        COMMANDS[arguments[0]][0](arguments[1:])
+        return COMMANDS[arguments[0]][0](arguments[1:]) or 0
+    return 0
 
 
 def _tell(message: Warning | str, *where: Any, **more: Any) -> None:
@@ -199,11 +207,11 @@ def _tell(message: Warning | str, *where: Any, **more: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 when all went well, 2 after a one-line error, 130 when stopped by hand."""
+    """Exit status 0 when all went well, 1 when what it compared differs, 2 after a one-line error, 130 when stopped."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
-            dispatch(sys.argv[1:] if arguments is None else arguments)
+            return dispatch(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         print("unbraid: stopped. Give the same command again to go on from the last checkpoint.", file=sys.stderr)
         return 130
@@ -212,4 +220,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    return 0

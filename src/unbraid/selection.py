@@ -59,11 +59,15 @@ def rank(
 
 
 class Compared(NamedTuple):
-    """Codes of several runs for the same examples, their rankings, and how many of their latents are informative."""
+    """Codes of several runs for the same examples, their rankings, and how many of their latents are informative.
+
+    `variances` are the mean posterior variances of a run's latents, None where the method has no normal posterior.
+    """
 
     codes: list[Any]
     scores: list[float]
     informative: list[int]
+    variances: list[Any]
 
 
 def compare(
@@ -72,13 +76,15 @@ def compare(
     """Encode the same examples with every run and rank them; a run alone scores NaN, for there is nothing to rank."""
     codes: list[Any] = []
     nats: list[Any] = []
+    variances: list[Any] = []
     for run, q in zip(group, encode_tables([(run, data, index) for run in group]), strict=True):
         report(done + len(codes), f"encoded with {run.label}")
         codes.append(default_code(run, q).cpu().numpy())
         kl = run.spec.method.information(q)
         nats.append(np.ones(codes[-1].shape[1]) if kl is None else kl.cpu().numpy())
+        variances.append(None if kl is None else q.logvar.exp().mean(0).cpu().numpy())
     ranked = udr(codes, nats, method=method).model_scores if len(codes) > 1 else np.full(len(codes), np.nan)
-    return Compared(codes, ranked.tolist(), [int((row > INFORMATIVE).sum()) for row in nats])
+    return Compared(codes, ranked.tolist(), [int((row > INFORMATIVE).sum()) for row in nats], variances)
 
 
 def default_code(run: Run, q: Gaussian) -> Tensor:

@@ -7,7 +7,8 @@ from families.contrast import KNOWN as CONTRAST
 from families.curved import KNOWN as CURVED
 from families.gaussian import KNOWN as GAUSSIAN
 from families.pairs import KNOWN as PAIRS
+from families.plain import KNOWN as PLAIN
 from families.product import KNOWN as PRODUCT
 from families.warped import KNOWN as WARPED
 
-FAMILY: dict[str, Known] = {**GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}
+FAMILY: dict[str, Known] = {**PLAIN, **GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}

@@ -12,7 +12,9 @@ from pandas import DataFrame
 from unbraid.analysis.alignment import Alignment, alignment
 from unbraid.analysis.capacity import capacity
 from unbraid.analysis.correlation import agreement, downstream, selection
+from unbraid.analysis.demystifying import kept, manipulated
 from unbraid.analysis.linear_vae import optimum
+from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
 from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised, random_distance
 from unbraid.analysis.planted import planted
 from unbraid.analysis.scores import scores, strengths
@@ -46,6 +48,10 @@ ANALYSES: dict[str, Analysis] = {
     "transfer": Analysis("Do good settings carry over to other datasets and metrics?", transfer),
     "downstream": Analysis("Do disentangled codes help later tasks?", downstream),
     "capacity": Analysis("What does more capacity bring in AnnealedVAE?", capacity),
+    "manipulated": Analysis("What do methods lose on images that were changed against VAEs?", manipulated),
+    "manipulated_spread": Analysis("How does the MIG spread over seeds on changed images?", manipulated_spread),
+    "manipulated_factors": Analysis("Which factors are lost on changed images?", manipulated_factors),
+    "manipulated_strengths": Analysis("Does another strength make up for changed images?", manipulated_strengths),
 }
 
 __all__ = [
@@ -66,6 +72,11 @@ __all__ = [
     "growth",
     "householder",
     "jacobian",
+    "kept",
+    "manipulated",
+    "manipulated_factors",
+    "manipulated_spread",
+    "manipulated_strengths",
     "optimum",
     "orthogonality",
     "planted",

@@ -53,9 +53,10 @@ def effect(table: DataFrame, by: list[str], scale: float, rng: np.random.Generat
 
 
 def judged(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Scores that need labels, between 0 and 1: metrics, and accuracies that grow with the number of examples."""
+    """Scores that need labels: metrics, gaps of which MIG is the mean, and accuracies that grow with the examples."""
     noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER)}
     scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER}
+    scores |= {f"gaps.{name}": 0.4 * (i + 1) * scores[headline("mig")] for i, name in enumerate(FACTORS)}
     for i, column in enumerate(TASKS.values()):
         scores[column] = 1 / (1 + np.exp(-0.3 * quality - 0.5 * (i % 5) + 1 - rng.normal(scale=0.5, size=len(quality))))
     return scores
@@ -69,6 +70,7 @@ def unjudged(table: DataFrame, quality: Series, rng: np.random.Generator) -> dic
     rec = 80 - kl + rng.normal(scale=3, size=n)
     correlated = headline("unsupervised")
     columns = {"train.rec": rec, "train.kl": kl, "train.elbo": -rec - kl, "train.loss": rec + (1 + level) * kl}
+    columns |= {"active.units": np.full(n, 6.0), "active.factors": np.full(n, float(len(FACTORS)))}
     columns[correlated] = np.exp(0.4 * level - 1 + rng.normal(scale=0.4, size=n))
     columns[f"{correlated}.sampled"] = np.exp(-0.5 * level - 1 + rng.normal(scale=0.4, size=n))
     columns[UNSUPERVISED["Mutual information"]] = 0.05 * columns[correlated] + rng.uniform(0, 0.05, n)

@@ -84,13 +84,7 @@ def held(table: DataFrame, columns: dict[str, str]) -> dict[str, str]:
 
 def checked(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
     """The keys and the given columns of a table that can be analysed; values that are not finite become NaN."""
-    wanted = [*KEYS, *dict.fromkeys(columns)]
-    missing = [name for name in wanted if name not in table]
-    if missing:
-        do = "Make the table from scored runs, or leave out what needs these columns."
-        refuse(f"The results table must have the columns {', '.join(wanted)}.", f"no {', '.join(missing)}", do)
-    if not len(table):
-        refuse("The results table must have a row a run.", "no rows", "Train and score some runs.")
+    wanted = present(table, columns)
     _one_each(table)
     for name, least in (("seed", seeds), ("data", datasets)):
         values = table[name].unique().tolist()
@@ -101,6 +95,18 @@ def checked(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, da
     scores = wanted[len(KEYS) :]
     picked[scores] = picked[scores].astype(float).replace([np.inf, -np.inf], np.nan)
     return picked
+
+
+def present(table: DataFrame, columns: Iterable[str] = ()) -> list[str]:
+    """The names of the keys and the given columns; a table without rows, or without one of them, is refused."""
+    wanted = [*KEYS, *dict.fromkeys(columns)]
+    missing = [name for name in wanted if name not in table]
+    if missing:
+        do = "Make the table from scored runs, or leave out what needs these columns."
+        refuse(f"The results table must have the columns {', '.join(wanted)}.", f"no {', '.join(missing)}", do)
+    if not len(table):
+        refuse("The results table must have a row a run.", "no rows", "Train and score some runs.")
+    return wanted
 
 
 def _one_each(table: DataFrame) -> None:

@@ -18,13 +18,17 @@ from unbraid.progress import clock
 from unbraid.sweep import integers
 
 
-def add_flags(parser: Parser) -> None:
-    """What is cut, where it goes, how it is done."""
+def add_study(parser: Parser) -> None:
+    """Which study."""
     parser.add_argument(
         "study",
-        help="locatello2019, locatello2020_weak, pmp2021, diffusion2019, vitae_mnist, vitae_bodies, vitae_celeba, "
-        "small, or a .py, .toml, .json",
+        help="locatello2019, locatello2020_weak, pmp2021, diffusion2019, demystifying2021, vitae_mnist, vitae_bodies, "
+        "vitae_celeba, small, or a .py, .toml, .json",
     )
+
+
+def add_flags(parser: Parser) -> None:
+    """What is cut, where it goes, how it is done."""
     parser.add_argument("--out", type=Path, help="folder of the runs and of results.sqlite")
     some = "some runs only: data=dsprites, method=beta_vae, level=0,5, beta=4 (may be repeated)"
     parser.add_argument("--only", action="append", default=[], metavar="FACT=V,V", help=some)
@@ -36,7 +40,7 @@ def add_flags(parser: Parser) -> None:
         "--plan", action="store_true", help="print runs, stacks and the time they would take; no training"
     )
     parser.add_argument("--shard", metavar="I/N", help="the I-th of N shares, for a batch scheduler")
-    which = "these only, +A,B for these too, or none [those of the paper and its analyses, with information and udr]"
+    which = "these only, +A,B for these too, or none [those of the paper and its analyses, and all made at the end]"
     parser.add_argument("--metrics", metavar="A,B", help=which)
     parser.add_argument(
         "--samples", type=int, default=10_000, help="training points of the metrics; half to test [10000]"
@@ -59,7 +63,7 @@ def add_cluster(parser: Parser) -> None:
 
 STUDY_METRICS = (
     "beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised", "downstream_lr",
-    "downstream_gbt", "information", "udr",
+    "downstream_gbt", "information", "gaps", "active", "udr",
 )  # fmt: skip
 
 
@@ -98,8 +102,17 @@ def chosen(options: Any) -> list[Any]:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
+    add_study(parser)
     add_flags(parser)
     options = parser.parse_all(arguments)
+    done = perform(options)
+    if done is not None:
+        count, path = done
+        print(f"{count} runs in {options.out}; their table is {path}. Next: unbraid analyse {options.out}")
+
+
+def perform(options: Any) -> tuple[int, Path] | None:
+    """Carry out what the flags say: how many runs, and the path of their table; None where only the plan is wanted."""
     if options.plan or not (options.cluster and options.device.startswith("cuda")):
         check_device(options.device)  # with a cluster the GPUs are elsewhere
     if options.cluster_shared and not options.cluster:
@@ -119,9 +132,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     )  # fmt: skip
     if options.plan:
         show_plan(runs, order)
-        return
-    path = carry_out(runs, order, options)
-    print(f"{len(runs)} runs in {options.out}; their table is {path}. Next: unbraid analyse {options.out}")
+        return None
+    return len(runs), carry_out(runs, order, options)
 
 
 def carry_out(runs: Sequence[Any], order: Any, options: Any) -> Path:

@@ -1,16 +1,18 @@
-"""Draw what each latent of trained runs does: a PNG grid and a GIF beside each run."""
+"""Draw what each latent of trained runs does: a PNG grid and a GIF beside each run; or what two do together."""
 
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unbraid.cli import Parser, add_root
 from unbraid.errors import Refusal
 
 if TYPE_CHECKING:
+    from unbraid.plane import Pair
     from unbraid.run import Run
 
 
@@ -27,26 +29,54 @@ def drawable(runs: Sequence[Run], folder: Path) -> list[Run]:
     return able
 
 
+def two(text: str) -> Pair:
+    """Two numbers of latents, or two names of factors.
+
+    >>> two("0,3"), two("wall_hue,orientation")
+    ((0, 3), ('wall_hue', 'orientation'))
+    """
+    parts = text.split(",")
+    digits = [part.strip().isdigit() for part in parts]
+    if len(parts) != 2 or digits[0] != digits[1]:
+        raise ArgumentTypeError(f"must be two latents, such as 0,1, or two factors, such as x,y. Got {text!r}")
+    first, second = (int(part) if number else part.strip() for part, number in zip(parts, digits, strict=True))
+    return first, second
+
+
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
     parser.add_argument("--example", type=int, help="index of the example to start from [the middle one]")
     span = "from -SPAN to SPAN: deviations of the prior, radians on curved spaces [2]"
     parser.add_argument("--span", type=float, default=2.0, help=span)
     parser.add_argument("--columns", type=int, default=9, help="pictures a latent [9]")
+    both = "a grid of two latents (0,1), or of those that hold most of two factors (x,y)"
+    parser.add_argument("--pair", type=two, metavar="A,B", help=both)
+    ends = "only the best and the worst run of each dataset and method by a kept score, such as mig"
+    parser.add_argument("--extremes", metavar="METRIC", help=ends)
     parser.add_argument("--out", type=Path, help="folder for the pictures [each run's own]")
     add_root(parser)
-    options = parser.parse_all(arguments)
+    draw(parser.parse_all(arguments))
+
+
+def draw(options: Any) -> None:
+    """Pictures of the runs that are wanted, one after the other."""
+    from unbraid.plane import extremes, traverse_pair
     from unbraid.progress import progress
     from unbraid.run import load_runs
     from unbraid.scoring import load_sources
     from unbraid.traversal import traverse
 
-    runs = drawable(load_runs(options.runs), options.runs)
-    sources = load_sources(runs)
+    runs = [(run.label, run) for run in drawable(load_runs(options.runs), options.runs)]
+    if options.extremes:
+        chosen = extremes([run for _, run in runs], options.extremes)
+        runs = [(f"{end} {options.extremes} {value:.3f}: {run.label}", run) for end, value, run in chosen]
+    sources = load_sources([run for _, run in runs])
+    look = {"example": options.example, "span": options.span, "columns": options.columns}
     with progress("drawing", len(runs)) as report:
-        for i, run in enumerate(runs):
+        for i, (label, run) in enumerate(runs):
             report(i, run.label)
-            out = None if options.out is None else options.out / run.id
-            data, look = sources[run.spec.data], {"span": options.span, "columns": options.columns}
-            png, gif = traverse(run, data, example=options.example, out=out, **look)
-            print(f"{run.label}: {png} {gif}")
+            data, out = sources[run.spec.data], None if options.out is None else options.out / run.id
+            if options.pair:
+                print(f"{label}: {traverse_pair(run, options.pair, data, out=out, **look)}")
+            else:
+                print(f"{label}: {' '.join(map(str, traverse(run, data, out=out, **look)))}")

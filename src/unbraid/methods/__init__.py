@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
+from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, setting
 from unbraid.methods.beta_tcvae import BetaTCVAE
@@ -17,6 +18,7 @@ from unbraid.methods.vae import VAE
 from unbraid.methods.vitae import CVITAE, UVITAE
 
 METHODS: dict[str, type[Method]] = {
+    "ae": AE,
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
@@ -35,7 +37,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 __all__ = [
-    "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
     "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "DiffusionVAE", "FactorVAE", "Hyper", "Loss", "Method", "SlowVAE",
     "setting",
 ]  # fmt: skip

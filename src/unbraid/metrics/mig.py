@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 
 from unbraid.metrics.arrays import Codes, Factors, labelled
 from unbraid.metrics.information import discretise, entropy, mutual_information
@@ -30,7 +31,12 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
     >>> round(mig(factors, factors)["discrete_mig"], 6)
     1.0
     """
+    return {"discrete_mig": float(gaps(codes, factors, bins=bins).mean())}
+
+
+def gaps(codes: Codes, factors: Factors, *, bins: int = 20) -> Float[np.ndarray, " k"]:
+    """The gap of each factor, whose mean is the MIG."""
     table, values = labelled(codes, factors, min_codes=2)
     information = np.sort(mutual_information(discretise(table, bins), values), axis=0)
-    gaps = (information[-1] - information[-2]) / entropy(values)
-    return {"discrete_mig": float(gaps.mean())}
+    found: Float[np.ndarray, " k"] = (information[-1] - information[-2]) / entropy(values)
+    return found

@@ -1,6 +1,6 @@
-"""What a study adds to trained runs at its end: nats of each factor, and how far runs of other seeds agree (UDR).
+"""What a study adds to trained runs at its end: nats and gaps of each factor, active latents, and how far runs agree.
 
-Both come from one encoding of the same examples by all runs that differ in the seed only.
+All come from one encoding of the same examples by all runs that differ in the seed only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from unbraid.data.base import FactorData
 from unbraid.files import make_folder
 from unbraid.metrics.information import discretise, mutual_information
+from unbraid.metrics.mig import gaps
 from unbraid.metrics.protocol import LIBRARIES, Protocol
 from unbraid.progress import progress
 from unbraid.provenance import versions
@@ -28,9 +29,13 @@ from unbraid.store import RunDir, find_runs
 from unbraid.study.locks import held
 from unbraid.training import load_data
 
-CLOSING = ("information", "udr")
+CLOSING = ("information", "gaps", "active", "udr")
 BINS = 20
-OPTIONS: dict[str, dict[str, Any]] = {"information": {"bins": BINS}, "udr": {"method": "lasso", "threshold": 0.01}}
+ACTIVE = 0.8  # mean posterior variance below which a latent is active: Zietlow et al. (2021), arXiv:2102.06822
+OPTIONS: dict[str, dict[str, Any]] = {
+    "information": {"bins": BINS}, "gaps": {"bins": BINS}, "active": {"below": ACTIVE},
+    "udr": {"method": "lasso", "threshold": 0.01},
+}  # fmt: skip
 Record = dict[str, Any]
 
 
@@ -49,6 +54,31 @@ def nats_told(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS) 
     """
     told = mutual_information(discretise(codes, bins), factors).max(axis=0)
     return dict(zip(names, told.tolist(), strict=True))
+
+
+def gaps_of(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS) -> dict[str, float]:
+    r"""The gap of each factor that varies, by name: the MIG is their mean.
+
+    .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
+
+    One code alone has no gap, and gives nothing. Numbers differ a little from `mig` of the same run, which sees another
+    draw of as many examples.
+    """
+    varying = [j for j in range(len(names)) if len(set(factors[:, j].tolist())) > 1]
+    if codes.shape[1] < 2 or not varying:
+        return {}
+    return dict(zip([names[j] for j in varying], gaps(codes, factors[:, varying], bins=bins).tolist(), strict=True))
+
+
+def active_units(variances: Any, data: FactorData) -> dict[str, float]:
+    r"""How many latents are active, :math:`E_x[\sigma^2(x)] < 0.8`, and how many factors the data have.
+
+    Nothing for a method without a normal posterior (`variances` is None), and no factors for data without labels.
+    """
+    if variances is None:
+        return {}
+    factors = {"factors": sum(size > 1 for size in data.sizes)} if data.names else {}
+    return {"units": int((variances < ACTIVE).sum()), **factors}
 
 
 def settings(run: RunDir) -> str:
@@ -114,20 +144,22 @@ class Closing:
             found = compare([open_run(run, data, device=self.device) for run in group], data, index)
             factors = data.factors(index).cpu().numpy()
             for i, (run, own) in enumerate(zip(group, keys, strict=True)):
-                values = self.values(found, i, factors, data.names)
+                values = self.values(found, i, factors, data)
                 kept = [record for record in run.read_lines("scores.jsonl") if record["metric"] not in own]
                 new = [{**key, "values": values[name]} for name, key in own.items()]
                 run.write_lines("scores.jsonl", [*kept, *new])
 
-    def values(self, found: Compared, i: int, factors: Any, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    def values(self, found: Compared, i: int, factors: Any, data: FactorData) -> dict[str, dict[str, float]]:
         """What is added to the i-th run of a group, by name."""
-        told = nats_told(found.codes[i], factors, names) if "information" in self.names and names else {}
+        codes, named = found.codes[i], data.names
+        told = nats_told(codes, factors, named) if "information" in self.names and named else {}
+        apart = gaps_of(codes, factors, named) if "gaps" in self.names and named else {}
         ranked = {"score": float(found.scores[i]), "informative": found.informative[i]}
-        return {"information": told, "udr": ranked}
+        return {"information": told, "gaps": apart, "active": active_units(found.variances[i], data), "udr": ranked}
 
     def keys(self, run: RunDir, group: Sequence[RunDir], data: FactorData) -> dict[str, Record]:
         """What records of a run must agree with to stand, of all that can be said of it."""
-        fits = {"information": bool(data.names), "udr": len(group) > 1}
+        fits = {"information": bool(data.names), "gaps": bool(data.names), "active": True, "udr": len(group) > 1}
         among = {"udr": {"among": [member.spec.id for member in group]}}
         about = {"rows": {"examples": self.protocol.train}, "seed": self.protocol.seed,
                  "versions": versions(LIBRARIES), "codes": run.spec.method.code_kinds[0], "data": data.name,

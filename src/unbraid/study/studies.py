@@ -22,6 +22,7 @@ from unbraid.methods import (
 )
 from unbraid.spaces import Sphere
 from unbraid.study.base import Planned, Setting, Study, changed, crossed, swept
+from unbraid.study.demystifying import demystifying2021
 
 SEVEN = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
@@ -164,6 +165,7 @@ STUDIES: dict[str, Study] = {
     "locatello2020_weak": locatello2020_weak,
     "pmp2021": pmp2021,
     "diffusion2019": diffusion2019,
+    "demystifying2021": demystifying2021,
     "small": small,
     "vitae_mnist": vitae_mnist,
     "vitae_bodies": vitae_bodies,

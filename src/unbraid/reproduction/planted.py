@@ -1,0 +1,48 @@
+"""Results tables made up from published numbers, for examples and tests: no run of them was ever trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from unbraid.errors import Refusal, unknown
+from unbraid.reproduction import demystifying as paper
+
+
+def planted(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0) -> DataFrame:
+    """A made-up results table whose means and standard deviations are the published ones, means moved by `shift`.
+
+    >>> table = planted(seeds=4)
+    >>> part = table[(table["method"] == "pcl") & (table["data"] == "dsprites")]
+    >>> part["mig.discrete_mig"].agg(["mean", "std"]).round(3).tolist()
+    [0.21, 0.03]
+    """
+    if name != "demystifying2021":
+        raise Refusal(unknown("study whose table can be planted", name, ["demystifying2021"]))
+    if seeds < 2:
+        raise ValueError(f"A spread needs at least 2 seeds. Got {seeds} instead.")
+    steps = np.linspace(-1.0, 1.0, seeds)
+    places = dict.fromkeys(cell.row for cell in paper.numbers())
+    rows = {row: [run_of(row, seed) for seed in range(seeds)] for row in places}
+    for cell in paper.numbers():
+        assert cell.spread is not None
+        scores = cell.value + shift + cell.spread * steps / steps.std(ddof=1)
+        for run, score in zip(rows[cell.row], scores, strict=True):
+            run[paper.COLUMNS[cell.column]] = float(score)
+    return DataFrame([run for runs in rows.values() for run in runs])
+
+
+def run_of(row: str, seed: int) -> dict[str, Any]:
+    """The settings of a run of a row of the paper, without its scores."""
+    method, home = row.split(", ")
+    data, form = home.split()
+    eps, factors = (0.1, 5) if data == "dsprites" else (0.175, 6)
+    name = {"original": data, "modified": f"{data}?modified=default", "noise": f"{data}?noise={eps}"}[form]
+    run: dict[str, Any] = {"run": f"planted-{method}-{name}-{seed}", "status": "done", "method": method, "data": name}
+    run |= {"seed": seed, "level": 0, "strength": 0.0, "active.units": factors, "active.factors": factors}
+    if method in paper.PRIMARY:
+        setting, values = paper.PRIMARY[method]
+        run["strength"] = run[f"setting.{setting}"] = values[paper.DATA.index(data)]
+    return run
