@@ -13,6 +13,7 @@ from typing import Any
 from compare_pages import compare_pages
 from data_pages import data_pages
 from gpu_pages import gpu_pages, gpu_speed
+from manipulated_pages import manipulated_pages
 from method_pages import method_pages
 from metric_pages import ROOT, metric_pages, result, rows
 from pair_pages import pair_pages
@@ -73,6 +74,7 @@ def pages() -> dict[Path, str]:
     return {
         readme: updated(readme.read_text()),
         **gpu_pages(),
+        **manipulated_pages(),
         **pair_pages(),
         **vitae_pages(),
         **report_pages(),

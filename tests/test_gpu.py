@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ from unbraid.data.base import FactorData
 from unbraid.encoding import encode_stack, encode_table
 from unbraid.engine.capture import EAGER
 from unbraid.engine.stack import Stack
+from unbraid.manipulation import gap
+from unbraid.manipulation.game import Game, recipe_of
 from unbraid.methods import METHODS, BetaVAE, Method
 from unbraid.methods.base import Batch, Loss
 from unbraid.nets.build import NETS
@@ -195,3 +198,27 @@ def test_a_stack_encodes_as_its_runs_do(precision: str, sprites: FactorData) -> 
     for run, q in zip(runs, encode_stack(runs, data, index), strict=True):
         wanted = encode_table(run, data, index)
         assert float((q.mean - wanted.mean).norm() / wanted.mean.norm()) < CLOSE[precision]
+
+
+def test_a_manipulation_is_learned_in_two_graphs(sprites: FactorData) -> None:
+    """Before and after the manipulation begins to learn; the same batches and, nearly, the same errors as on a CPU."""
+    games = [Game(sprites.to(device), recipe_of(sprites, 0.1, 40, 16, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
+             for device in ("cpu", "cuda")]  # fmt: skip
+    for step in range(10):
+        found = [game.step(step).tolist() for game in games]
+        assert found[1] == pytest.approx(found[0], rel=0.02, abs=0.05), step
+    assert all(repeat.__self__.graph is not None for repeat in games[1].repeat.values())  # type: ignore[attr-defined]
+    saved = games[1].state()
+    other = Game(games[1].data, games[1].recipe)
+    other.restore(saved)
+    for game in (games[1], other):
+        for step in range(10, 13):
+            game.step(step)
+    assert torch.allclose(games[1].terms, other.terms, rtol=1e-3)
+
+
+def test_the_gap_of_rotated_factors_is_that_of_a_cpu() -> None:
+    settings: dict[str, Any] = {"steps": 12, "batch": 16, "samples": 2, "rotations": "x:y"}
+    here, there = (gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
+    assert there["disentangling"] == pytest.approx(here["disentangling"], rel=0.02)
+    assert there["entangling"] == pytest.approx(here["entangling"], rel=0.02)

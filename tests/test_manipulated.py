@@ -82,7 +82,7 @@ def test_changes_are_those_of_the_file_and_within_eps(made: Path) -> None:
     assert torch.equal(data.draw(Noise(torch.tensor(3)), 50), plain.draw(Noise(torch.tensor(3)), 50))
     assert torch.equal(vmap(data.batch)(index[:8].view(2, 4)).flatten(0, 1), data.batch(index[:8]))
     assert set(facts["recipe"]) >= {"eps", "steps", "samples", "rotations", "capacity", "learning_rate", "seed"}
-    assert facts["recipe"]["rotations"] == [[["scale", "orientation"], ["y", "x"]]]
+    assert facts["recipe"]["rotations"] == [[["orientation", "y"]]]
     assert facts["versions"]["torch"]
 
 

@@ -10,7 +10,7 @@ from unbraid.commands.devices import add_device, check_device
 
 EPILOG = """examples:
   unbraid data modify dsprites --device cuda    # then: unbraid train beta_vae --data "dsprites?modified=default"
-  unbraid data modify sprites --out sprites.safetensors --steps 2000 --learning-rate 1e-3 --picture sprites.png
+  unbraid data modify sprites --out sprites.safetensors --steps 2000 --picture sprites.png
   unbraid data modify shapes3d --rotations wall_hue:orientation --device cuda --out rooms.safetensors
 
 The control of equal strength needs no file: "dsprites?noise=0.1". Docs: docs/manipulated.md"""
@@ -28,7 +28,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--rotations", default="closest", help="closest, random, or planes as in x:y,scale:orientation")
     parser.add_argument("--capacity", type=float, help="nats of all latents together [half those of the factors]")
     parser.add_argument("--likelihood", default="bernoulli", help="of pixels: bernoulli or gaussian [bernoulli]")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="of Adam [1e-4]")
+    parser.add_argument(
+        "--learning-rate", type=float, default=1e-3, help="of the decoders; a tenth of it for the manipulation [1e-3]"
+    )
     parser.add_argument("--seed", type=int, default=0, help="[0]")
     parser.add_argument("--checkpoint-every", type=int, default=1000, help="steps [1000]")
     parser.add_argument("--picture", type=Path, help="also draw original, changed and difference into this PNG")

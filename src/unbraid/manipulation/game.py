@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int8, Int16
+from jaxtyping import Float, Int, Int8, Int16
 from torch import Tensor
 
 from unbraid import provenance
 from unbraid.data.base import FactorData
 from unbraid.data.manipulated import LEVELS, Changed, describe, read, reflected, write
+from unbraid.engine.capture import repeater
 from unbraid.errors import Refusal
 from unbraid.files import make_folder
 from unbraid.manipulation.networks import Families, Manipulation, adam
@@ -46,33 +48,43 @@ class Game:
         self.data, self.recipe, self.standard = data, recipe, Standard(data)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            self.manipulation = Manipulation(len(self.standard.names), data.shape).to(data.device)
+            self.manipulation = Manipulation(diagonal(self.standard, recipe), data.shape).to(data.device)
             self.families = families(data, self.standard, recipe)
         self.seed = torch.tensor(recipe.seed, device=data.device)
+        self.clock, self.terms = torch.tensor(0, device=data.device), torch.zeros(len(TERMS), device=data.device)
+        self.repeat = {learns: repeater(data.device) for learns in (False, True)}
         rate = recipe.learning_rate
-        self.optimisers = {"pairs": self.families.adam(rate), "m": adam(self.manipulation.parameters(), rate)}
+        slow = adam(self.manipulation.parameters(), rate * recipe.pace)
+        self.optimisers = {"pairs": self.families.adam(rate), "m": slow}
 
-    def draw(self, number: int) -> tuple[Tensor, Tensor, Noise]:
+    def draw(self, number: Int[Tensor, ""]) -> tuple[Tensor, Tensor, Noise]:
         """The factors and images of a batch, and the noise that is left of it."""
-        noise = Noise.of(self.seed, torch.tensor(number, device=self.data.device))
+        noise = Noise.of(self.seed, number)
         index = self.data.draw(noise, self.recipe.batch)
         return self.standard(self.data.unplace(index)), self.data.batch(index, noise), noise
 
     def step(self, step: int) -> Float[Tensor, " 4"]:
-        """A few batches for the pairs, then one for the manipulation; its `TERMS`."""
-        first = step * (self.recipe.rounds + 1)
-        for number in range(first, first + self.recipe.rounds):
-            self.teach(number)
-        return self.manipulate(first + self.recipe.rounds, step >= self.recipe.warm * self.recipe.steps)
+        """A few batches for the pairs, then one for the manipulation; its `TERMS`, until the next step."""
+        learns = step >= self.recipe.warm * self.recipe.steps
+        self.clock.fill_(step)
+        self.repeat[learns](partial(self.turn, learns))
+        return self.terms
 
-    def teach(self, number: int) -> None:
+    def turn(self, learns: bool) -> None:
+        """The step that the clock says; everything happens in place and nothing waits for the device."""
+        first = self.clock * (self.recipe.rounds + 1)
+        for number in range(self.recipe.rounds):
+            self.teach(first + number)
+        self.terms.copy_(self.manipulate(first + self.recipe.rounds, learns))
+
+    def teach(self, number: Int[Tensor, ""]) -> None:
         """One batch for the pairs, the manipulation held."""
         w, x, noise = self.draw(number)
         with torch.no_grad():
             changed = reflected(x + self.recipe.eps * self.manipulation(w))
         learn(self.families, self.optimisers["pairs"], w, changed, noise)
 
-    def manipulate(self, number: int, learns: bool) -> Float[Tensor, " 4"]:
+    def manipulate(self, number: Int[Tensor, ""], learns: bool) -> Float[Tensor, " 4"]:
         """One batch for the manipulation: less error for entangling pairs, more for disentangling ones.
 
         It is the difference of the errors' logarithms that falls. Their plain difference falls as well where all of an
@@ -126,6 +138,14 @@ class Game:
         return patterns.cpu(), (share * (PATTERNS - 1)).round().to(torch.int16).cpu()
 
 
+def diagonal(standard: Standard, recipe: Recipe) -> Float[Tensor, " k"]:
+    """The mixture of factors along which the manipulation begins: the first new axis of every plane, in equal parts."""
+    axis = torch.zeros(len(standard.names))
+    for name in {name for chosen in recipe.rotations for plane in chosen for name in plane}:
+        axis[standard.names.index(name)] = 1.0
+    return torch.nn.functional.normalize(axis, dim=0)
+
+
 def families(data: FactorData, standard: Standard, recipe: Recipe) -> Families:
     """The pairs of a recipe on the data's device."""
     place = standard.names.index
@@ -155,7 +175,7 @@ def modify(
     rotations: Rotations = "closest",
     capacity: float | None = None,
     likelihood: str = "bernoulli",
-    learning_rate: float = 1e-4,
+    learning_rate: float = 1e-3,
     seed: int = 0,
     device: str | torch.device = "cpu",
     checkpoint_every: int = 1000,

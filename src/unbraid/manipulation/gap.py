@@ -7,6 +7,7 @@ import math
 import torch
 
 from unbraid.data.base import FactorData
+from unbraid.engine.capture import repeater
 from unbraid.manipulation.networks import Families
 from unbraid.manipulation.recipe import Recipe, Rotations, Standard, planes, usual_capacity
 from unbraid.noise import Noise
@@ -53,13 +54,19 @@ def errors(data: FactorData, standard: Standard, recipe: Recipe) -> torch.Tensor
         torch.manual_seed(recipe.seed)
         pairs: Families = families(data, standard, recipe)
     optimiser, seed = pairs.adam(recipe.learning_rate), torch.tensor(recipe.seed, device=data.device)
-    found = []
-    for step in range(recipe.steps):
-        noise = Noise.of(seed, torch.tensor(step, device=data.device))
+    clock, found = torch.tensor(0, device=data.device), torch.zeros(recipe.steps, 2, device=data.device)
+
+    def lesson() -> None:
+        noise = Noise.of(seed, clock)
         index = data.draw(noise, recipe.batch)
         w, x = standard(data.unplace(index)), data.batch(index, noise)
-        found.append(learn(pairs, optimiser, w, x, noise))
-    return torch.stack(found).cpu()
+        found.index_copy_(0, clock[None], learn(pairs, optimiser, w, x, noise)[None])
+        clock.add_(1)
+
+    repeat = repeater(data.device)
+    for _ in range(recipe.steps):
+        repeat(lesson)
+    return found.cpu()
 
 
 def summary(found: torch.Tensor) -> dict[str, float]:

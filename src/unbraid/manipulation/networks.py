@@ -35,9 +35,11 @@ class Manipulation(nn.Module):
     the start of the first layer are ours.
     """
 
-    def __init__(self, factors: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, axis: Float[Tensor, " k"], shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.squeeze = glorot(nn.Sequential(nn.Linear(factors, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)))
+        self.squeeze = nn.Sequential(nn.Linear(len(axis), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        glorot(self.squeeze)
+        align(self.squeeze, axis)
         self.decoder = bent(locatello(shape, 1)[1])
         self.level = nn.BatchNorm1d(1, affine=False)
         self.contrast = nn.BatchNorm1d(math.prod(shape), affine=False)
@@ -54,6 +56,21 @@ class Manipulation(nn.Module):
 
     def forward(self, w: Float[Tensor, "b k"]) -> Float[Tensor, "b c h w"]:
         return self.pattern(self.scalar(w))
+
+
+def align(squeeze: nn.Sequential, axis: Float[Tensor, " k"]) -> None:
+    """Let a scalar begin as the given mixture of factors; it may bend from there.
+
+    A random function of the factors has as much slope along them as along rotated axes, and a manipulation that begins
+    there settles on one factor, which turns no axes.
+    """
+    first, last = squeeze[0], squeeze[2]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    sign = 1.0 - 2 * (torch.arange(HIDDEN) % 2)  # relu(s) - relu(-s) = s
+    with torch.no_grad():
+        first.weight.add_(sign[:, None] * axis)
+        last.weight.copy_(sign[None] * 2 / HIDDEN)
 
 
 def bent(decoder: nn.Module) -> nn.Module:
@@ -166,5 +183,8 @@ def entropy(x: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
 
 
 def adam(parameters: Iterable[Tensor] | list[dict[str, Any]], rate: float) -> torch.optim.Adam:
-    """The constants of the reference."""
-    return torch.optim.Adam(parameters, rate, (0.9, 0.999), 1e-7)
+    """The constants of the reference; on a GPU its steps can be recorded in a graph."""
+    optimiser = torch.optim.Adam(parameters, rate, (0.9, 0.999), 1e-7)
+    for group in optimiser.param_groups:
+        group["capturable"] = all(weight.is_cuda for weight in group["params"])
+    return optimiser

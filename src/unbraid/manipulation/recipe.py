@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,11 +44,12 @@ class Recipe:
     seed: int
     rounds: int = 3  # batches of the decoders for each of the manipulation
     warm: float = 0.1  # of the steps, the first, in which only the decoders learn
+    pace: float = 0.1  # of the manipulation: its learning rate in that of the decoders
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "samples", "rounds"):
             _positive(name, getattr(self, name))
-        for name in ("eps", "capacity", "learning_rate"):
+        for name in ("eps", "capacity", "learning_rate", "pace"):
             _positive(name, getattr(self, name), math.inf if name != "eps" else 1.0)
         if self.likelihood not in PIXELS:
             raise ValueError(unknown("likelihood of a manipulation", self.likelihood, PIXELS))
@@ -103,7 +105,7 @@ class Standard:
 def planes(data: FactorData, asked: Rotations, ensemble: int, seed: int) -> tuple[Planes, ...]:
     """The planes of two factors each that every entangling pair rotates.
 
-    "closest" pairs factors that change images about as strongly, where the least manipulation has the most effect;
+    "closest" is one plane, of the two factors that change images most equally, where the least has the most effect;
     "random" gives each member of the ensemble planes of its own; else planes are named, as in "x:y,scale:orientation".
     Factors whose values have no order stay as they are.
     """
@@ -134,23 +136,16 @@ def named(asked: Rotations, ordered: Sequence[str], whose: str) -> Planes:
 
 
 def closest(data: FactorData, ordered: Sequence[str]) -> Planes:
-    """Pairs of factors with the most equal strengths; of an odd number the one that fits least is left out.
+    """The two factors with the most equal strengths; without a grid these are not known, and the first two are taken.
 
-    Without a grid the strengths are not known, and neighbours in the list are paired.
+    There is one scalar, and it can lie along the diagonal of one plane.
     """
     base = data.base if isinstance(data, Changed) else data
     if not base.gridded:
-        return tuple(zip(ordered[::2], ordered[1::2], strict=False))
+        return ((ordered[0], ordered[1]),)
     strong = strengths(base)
     line = sorted(ordered, key=lambda name: strong[name])
-    left_out = range(0, len(line), 2) if len(line) % 2 else (len(line),)
-    choices = [line[:i] + line[i + 1 :] for i in left_out]
-
-    def unlike(names: list[str]) -> float:
-        return sum(strong[b] - strong[a] for a, b in zip(names[::2], names[1::2], strict=True))
-
-    best = min(choices, key=unlike)
-    return tuple(zip(best[::2], best[1::2], strict=True))
+    return (min(pairwise(line), key=lambda pair: strong[pair[1]] - strong[pair[0]]),)
 
 
 def strengths(data: FactorData) -> dict[str, float]:

@@ -1,0 +1,113 @@
+"""Learned manipulations of a dataset, before any VAE sees them: what rotated factors cost, and where local axes lie.
+
+Trains a manipulation a seed, then asks `manipulation.gap` with new decoders and `analysis.alignment` of the original,
+of noise as strong, of each manipulation, and of controls made from the first: its patterns in the order of one of the
+rotated factors, and its mean pattern on every image. Writes results/bench_manipulation_DATA.json after every form, and
+a picture of the first manipulation if asked.
+Run: python benchmarks/bench_manipulation.py [--data dsprites --steps 10000 --batch 64 --samples 4 --lessons 4000
+--device cuda]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import unbraid as ub
+from machine import describe as machine
+from unbraid.data import FactorData, load
+from unbraid.data.manipulated import Modified, describe, modified, perturbed, read, write
+from unbraid.files import make_folder, write_atomic
+from unbraid.manipulation import compare, gap
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def ordered(data: FactorData, file: Path, factor: str) -> Modified:
+    """A control: the same patterns as often as before, in the order of one factor."""
+    tensors, facts = read(file)
+    order = data.factors(slice(None))[:, data.names.index(factor)].argsort(stable=True).cpu()
+    which = torch.empty_like(tensors["which"])
+    which[order] = tensors["which"].sort().values
+    return rewritten(data, file.with_name(f"{file.stem}_ordered.safetensors"), tensors["patterns"], which, facts)
+
+
+def constant(data: FactorData, file: Path) -> Modified:
+    """A control: the mean of all examples' patterns on every image."""
+    tensors, facts = read(file)
+    share = torch.bincount(tensors["which"].long(), minlength=len(tensors["patterns"])) / len(tensors["which"])
+    mean = torch.einsum("p,pchw->chw", share, tensors["patterns"].float()).round().to(torch.int8)
+    which = torch.zeros_like(tensors["which"])
+    return rewritten(data, file.with_name(f"{file.stem}_constant.safetensors"), mean[None], which, facts)
+
+
+def rewritten(data: FactorData, path: Path, patterns: Any, which: Any, facts: dict[str, Any]) -> Modified:
+    write(path, patterns, which, {**describe(data), "eps": facts["eps"]})
+    return modified(data, path)
+
+
+def asked(data: FactorData, original: Any, rotations: Any, options: Any) -> dict[str, Any]:
+    """Both questions of one form of the data."""
+    lessons = {"steps": options.lessons, "batch": options.batch, "samples": options.samples}
+    found: dict[str, Any] = {"gap": gap(data, rotations=rotations, device=options.device, **lessons), "alignment": {}}
+    for reach in options.reach:
+        score = ub.analysis.alignment(data.to("cpu"), reach=reach)
+        less, error = original[reach].against(score)
+        found["alignment"][f"{reach:g}"] = {"score": score.score, "less": less, "error": error}
+    return found
+
+
+def learned(data: FactorData, options: Any) -> list[Path]:
+    """A manipulation a seed."""
+    make_folder(options.keep)
+    settings = {"steps": options.steps, "batch": options.batch, "samples": options.samples, "device": options.device}
+    return [
+        ub.modify(data, quiet=True, out=options.keep / f"{data.name}_{seed}.safetensors", seed=seed, **settings)
+        for seed in range(options.seeds)
+    ]
+
+
+def main() -> None:
+    """Train, ask, print a line a form and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="sprites")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--lessons", type=int, default=400, help="steps of the new decoders")
+    parser.add_argument("--reach", type=float, nargs="*", default=[0.3, 0.5], help="of alignment")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--keep", type=Path, default=Path("manipulations"), help="folder of the manipulations")
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    data, begun = load(options.data, device=options.device), time.perf_counter()
+    files = learned(data, options)
+    facts = read(files[0], tensors=False)[1]
+    if options.picture:
+        compare(modified(data, files[0]), options.picture)
+    about = {name: getattr(options, name) for name in ("data", "steps", "batch", "samples", "lessons")}
+    content = {**machine(), **about, "recipe": facts["recipe"], "training_seconds": time.perf_counter() - begun}
+    rotations = facts["recipe"]["rotations"][0]
+    forms = {"original": data, f"noise, eps {facts['eps']:g}": perturbed(data, facts["eps"])}
+    forms |= {f"modified, seed {seed}": modified(data, file) for seed, file in enumerate(files)}
+    forms |= {f"patterns of seed 0 in the order of {name}": ordered(data, files[0], name) for name in rotations[0]}
+    forms |= {"mean pattern of seed 0": constant(data, files[0])}
+    original = {reach: ub.analysis.alignment(data.to("cpu"), reach=reach) for reach in options.reach}
+    content["forms"] = {}
+    for name, form in forms.items():
+        content["forms"][name] = row = asked(form, original, [tuple(plane) for plane in rotations], options)
+        scores = ", ".join(f"{reach} {cell['score']:.3f}" for reach, cell in row["alignment"].items())
+        print(f"{name:42} gap {row['gap']['gap']:.3f} +- {row['gap']['error']:.3f}, alignment {scores}", flush=True)
+        out = options.out / f"bench_manipulation_{options.data}.json"
+        write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
