@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,24 @@ NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "Facto
          "modularity": "modularity", "unsupervised": "total correlation"}  # fmt: skip
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The lines between which a generated part stands."""
-    return f"<!-- {name}: begin (make docs) -->", f"<!-- {name}: end -->"
+def filled(text: str, name: str, part: str) -> str:
+    """A page with its generated part of that name, between two marks, made anew."""
+    begin, end = f"<!-- {name}: begin (make docs) -->", f"<!-- {name}: end -->"
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{part}\n{end}{rest.split(end)[1]}"
+
+
+def tables_of(bench: str, sets: Iterable[str], table: Callable[[dict[str, Any]], str]) -> str:
+    """A table for each dataset on which a benchmark was run."""
+    measured = [name for name in sets if (ROOT / "benchmarks" / "results" / f"{bench}_{name}.json").exists()]
+    return "\n\n".join(table(result(f"{bench}_{name}")) for name in measured)
 
 
 def gpu_pages() -> dict[Path, str]:
     """The page with its generated parts made anew."""
     text = PAGE.read_text()
     for name, table in {"gpu": gpu_table, "precision": precision_table}.items():
-        begin, end = marks(name)
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table()}\n{end}{rest.split(end)[1]}"
+        text = filled(text, name, table())
     return {PAGE: text}
 
 

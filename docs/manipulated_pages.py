@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_pages import marks
-from metric_pages import ROOT, result, rows
+from gpu_pages import filled, tables_of
+from metric_pages import ROOT, rows
 
 PAGE = ROOT / "docs" / "manipulated.md"
 SETS = ("sprites", "dsprites")
@@ -14,11 +14,7 @@ SETS = ("sprites", "dsprites")
 
 def manipulated_pages() -> dict[Path, str]:
     """The page with a table a dataset that was measured."""
-    begin, end = marks("manipulation")
-    before, rest = PAGE.read_text().split(begin)
-    measured = [name for name in SETS if (ROOT / "benchmarks" / "results" / f"bench_manipulation_{name}.json").exists()]
-    tables = "\n\n".join(table(result(f"bench_manipulation_{name}")) for name in measured)
-    return {PAGE: f"{before}{begin}\n{tables}\n{end}{rest.split(end)[1]}"}
+    return {PAGE: filled(PAGE.read_text(), "manipulation", tables_of("bench_manipulation", SETS, table))}
 
 
 def table(bench: dict[str, Any]) -> str:

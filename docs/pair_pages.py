@@ -6,8 +6,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from gpu_pages import marks
-from metric_pages import ROOT, result, rows
+from gpu_pages import filled, tables_of
+from metric_pages import ROOT, rows
 
 PAGE = ROOT / "docs" / "pairs_and_spaces.md"
 METRICS = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE", "sap": "SAP"}
@@ -16,11 +16,7 @@ SETS = ("dsprites", "cars3d")
 
 def pair_pages() -> dict[Path, str]:
     """The page with its table made anew."""
-    begin, end = marks("pairs")
-    before, rest = PAGE.read_text().split(begin)
-    measured = [name for name in SETS if (ROOT / "benchmarks" / "results" / f"bench_pairs_{name}.json").exists()]
-    tables = "\n\n".join(table(result(f"bench_pairs_{name}")) for name in measured)
-    return {PAGE: f"{before}{begin}\n{tables}\n{end}{rest.split(end)[1]}"}
+    return {PAGE: filled(PAGE.read_text(), "pairs", tables_of("bench_pairs", SETS, table))}
 
 
 def table(bench: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_pages import marks
+from gpu_pages import filled
 from metric_pages import ROOT, result, rows
 
 PAGE = ROOT / "docs" / "report.md"
@@ -12,9 +12,7 @@ PAGE = ROOT / "docs" / "report.md"
 
 def report_pages() -> dict[Path, str]:
     """The page with its table made anew."""
-    begin, end = marks("report")
-    before, rest = PAGE.read_text().split(begin)
-    return {PAGE: f"{before}{begin}\n{table()}\n{end}{rest.split(end)[1]}"}
+    return {PAGE: filled(PAGE.read_text(), "report", table())}
 
 
 def table() -> str:

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from gpu_pages import marks
+from gpu_pages import filled
 from metric_pages import ROOT, result, rows
 
 PAGE = ROOT / "docs" / "appearance.md"
@@ -20,9 +20,7 @@ def vitae_pages() -> dict[Path, str]:
     text = PAGE.read_text()
     made = {"vitae": table(result("bench_vitae_mnist")), "vitae bodies": table(result("bench_vitae_bodies"))}
     for name, part in {**made, "vitae times": times()}.items():
-        begin, end = marks(name)
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{part}\n{end}{rest.split(end)[1]}"
+        text = filled(text, name, part)
     return {PAGE: text}
 
 

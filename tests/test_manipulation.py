@@ -83,7 +83,7 @@ def test_the_scalar_begins_along_the_diagonal_and_learns_slowly() -> None:
     data = load("sprites")
     game = Game(data, recipe_of(data, 0.1, 4, 8, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
     w = game.standard(data.factors(slice(None)))
-    scalar = game.manipulation.squeeze(w)[:, 0]
+    scalar = game.manipulation.squeeze(w)[:, 0].detach()
     x, y = (w[:, game.standard.names.index(name)] for name in ("x", "y"))
     assert float(torch.corrcoef(torch.stack([scalar, x + y]))[0, 1]) > 0.9
     rates = {name: optimiser.param_groups[0]["lr"] for name, optimiser in game.optimisers.items()}
