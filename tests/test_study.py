@@ -105,6 +105,9 @@ def test_other_data_takes_the_place_of_all() -> None:
     runs = Cut(data="sprites", scale=1e-4).of(STUDIES["locatello2019"]())
     assert {run.spec.data for run in runs} == {"sprites"}
     assert len(runs) == 36 * 2
+    assert {run.spec.learning_rate for run in runs} == {1e-4}
+    faster = Cut(data="sprites", scale=1e-4, learning_rate=5e-4).of(STUDIES["locatello2019"]())
+    assert {run.spec.learning_rate for run in faster} == {5e-4}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="FACT=V,V", help=some)
     parser.add_argument("--seeds", type=integers, metavar="V", help="these seeds only: 0-4")
     parser.add_argument("--steps", type=int, help="so many steps instead; schedules follow")
+    parser.add_argument("--learning-rate", type=float, help="of all runs, instead of the study's")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the work: its root of the seeds and steps")
     parser.add_argument("--data", action="append", help="this dataset in place of the study's (may be repeated)")
     parser.add_argument(
@@ -91,7 +92,7 @@ def chosen(options: Any) -> list[Any]:
         if not values:
             raise Refusal(f"--only must be FACT=VALUE, such as data=dsprites. Got {key!r} instead.")
         only.setdefault(key, []).extend(values.split(","))
-    cut = Cut(only, options.seeds, options.steps, options.scale, options.data)
+    cut = Cut(only, options.seeds, options.steps, options.scale, options.data, options.learning_rate)
     runs = cut.of(find(options.study)())
     if not options.shard:
         return runs

@@ -21,7 +21,7 @@ class Cut:
     `only` maps a fact of a run (data, method, level, a hyperparameter, ...) to the values wanted, as they are written.
     `data` replaces the study's datasets, the first by the first and so on, and drops the rest. `scale` below 1 takes
     its square root as the share of seeds and of steps, so that the work is that share; at least 2 seeds and 100 steps
-    are left.
+    are left. A higher `learning_rate` brings short runs further than the study's own.
     """
 
     only: Mapping[str, Sequence[str]] | None = None
@@ -29,6 +29,7 @@ class Cut:
     steps: int | None = None
     scale: float = 1.0
     data: str | Sequence[str] | None = None
+    learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
@@ -45,7 +46,8 @@ class Cut:
         kept = [run for run in every if run.spec.seed in seeds and fits(run, wanted)]
         if not kept:
             raise Refusal("Nothing of the study is left. Ask for less to be cut; `--plan` shows what there is.")
-        return [changed(run, **self._length(run)) for run in kept]
+        rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+        return [changed(run, **self._length(run), **rate) for run in kept]
 
     def _check(self, every: Sequence[Planned]) -> None:
         """Refuse to choose by what no run has."""
