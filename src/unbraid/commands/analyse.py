@@ -29,18 +29,20 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
             raise Refusal(unknown("analysis", name, ANALYSES))
     table = load(options.runs)
     folder = options.out or (options.runs.parent if options.runs.is_file() else options.runs) / "analyses"
-    answered = 0
+    answered, refused = 0, dict[str, list[str]]()
     for name in options.names or ANALYSES:
         try:
             result = ANALYSES[name].run(table)
         except Refusal as reason:
             if options.names:
                 raise
-            print(f"{name}: not answered: {' '.join(str(reason).split())}")
+            refused.setdefault(" ".join(str(reason).split()), []).append(name)
             continue
         write(folder, name, result)
         answered += 1
         print(f"{name}: {ANALYSES[name].question} {result.text}")
+    for why, names in refused.items():
+        print(f"{', '.join(names)}: not answered: {why}")
     if answered:
         print(f"tables and figures are in {folder}")
 
