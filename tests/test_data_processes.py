@@ -48,7 +48,10 @@ def server() -> Iterator[Server]:
 
 def process(url: str, folder: Path, sha256: str, before: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, "-B", "-c", SCRIPT.format(before=before), url, str(folder), sha256]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # background jobs ignore it
+    )  # fmt: skip
 
 
 def test_killed_process_leaves_a_part_that_is_resumed(server: Server, tmp_path: Path) -> None:
