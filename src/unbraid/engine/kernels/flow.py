@@ -121,8 +121,7 @@ def _back(
     met = MET + program * (BLOCK * STEPS) + tl.arange(0, BLOCK)
     acc = tl.zeros((CELLS, 8), tl.float32)
     a = tl.zeros((BLOCK,), tl.float32)
-    b, c, d, e, f = a, a, a, a, a
-    a1, b1, c1, d1, e1, f1 = a, a, a, a, a, a
+    b, c, d, e, f, a1, b1, c1, d1, e1, f1 = a, a, a, a, a, a, a, a, a, a, a
     now = tl.full((BLOCK,), -1, tl.int32)
     before = now
     for turn in range(ROUNDS):
