@@ -134,6 +134,19 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch
     assert not checkpoint.exists()
 
 
+def test_a_restored_game_and_the_one_it_came_from_go_on_apart() -> None:
+    """Both end at the same errors, though one after the other: they share no moments of Adam."""
+    first = played(discs())
+    second = Game(first.data, first.recipe)
+    second.restore(first.state())
+    ends = []
+    for game in (first, second):
+        for step in range(4, 7):
+            game.step(step)
+        ends.append(game.terms.clone())
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-5, atol=1e-6)
+
+
 def test_divergence_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="diverged before step"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, "steps": 30, "learning_rate": 1e18})

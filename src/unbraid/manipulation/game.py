@@ -112,7 +112,7 @@ class Game:
         return {name: tensor.contiguous() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from what `state` gave; the tensors given stay as they are."""
         for part, net in (("m", self.manipulation), ("pairs", self.families)):
             net.load_state_dict({name: state[f"{part}/{name}"] for name in net.state_dict()})
         for part, optimiser in self.optimisers.items():
@@ -120,7 +120,7 @@ class Game:
             for name, tensor in state.items():
                 if name.startswith(f"adam/{part}/"):
                     row, moment = name.split("/")[2:]
-                    content["state"].setdefault(int(row), {})[moment] = tensor
+                    content["state"].setdefault(int(row), {})[moment] = tensor.clone()  # load_state_dict keeps it
             optimiser.load_state_dict(content)
 
     @torch.no_grad()
