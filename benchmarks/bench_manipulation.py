@@ -5,7 +5,7 @@ of noise as strong, of each manipulation, and of controls made from the first: i
 rotated factors, and its mean pattern on every image. Writes results/bench_manipulation_DATA.json after every form, and
 a picture of the first manipulation if asked.
 Run: python benchmarks/bench_manipulation.py [--data dsprites --steps 10000 --batch 64 --samples 4 --lessons 4000
---device cuda]
+--device cuda], or with --files FILE to ask of manipulations that are there; --batch and --samples are then the lessons'
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from unbraid.manipulation import compare, gap
 RESULTS = Path(__file__).parent / "results"
 
 
-def ordered(data: FactorData, file: Path, factor: str) -> Modified:
+def ordered(data: FactorData, file: Path, factor: str, keep: Path) -> Modified:
     """A control: the same patterns as often as before, in the order of one factor."""
     tensors, facts = read(file)
     order = data.factors(slice(None))[:, data.names.index(factor)].argsort(stable=True).cpu()
     which = torch.empty_like(tensors["which"])
     which[order] = tensors["which"].sort().values
-    return rewritten(data, file.with_name(f"{file.stem}_ordered.safetensors"), tensors["patterns"], which, facts)
+    return rewritten(data, keep / f"{file.stem}_{factor}.safetensors", tensors["patterns"], which, facts)
 
 
-def constant(data: FactorData, file: Path) -> Modified:
+def constant(data: FactorData, file: Path, keep: Path) -> Modified:
     """A control: the mean of all examples' patterns on every image."""
     tensors, facts = read(file)
     share = torch.bincount(tensors["which"].long(), minlength=len(tensors["patterns"])) / len(tensors["which"])
     mean = torch.einsum("p,pchw->chw", share, tensors["patterns"].float()).round().to(torch.int8)
     which = torch.zeros_like(tensors["which"])
-    return rewritten(data, file.with_name(f"{file.stem}_constant.safetensors"), mean[None], which, facts)
+    return rewritten(data, keep / f"{file.stem}_constant.safetensors", mean[None], which, facts)
 
 
 def rewritten(data: FactorData, path: Path, patterns: Any, which: Any, facts: dict[str, Any]) -> Modified:
@@ -83,22 +83,28 @@ def main() -> None:
     parser.add_argument("--lessons", type=int, default=400, help="steps of the new decoders")
     parser.add_argument("--reach", type=float, nargs="*", default=[0.3, 0.5], help="of alignment")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--files", type=Path, nargs="*", help="manipulations that are there [train them]")
     parser.add_argument("--keep", type=Path, default=Path("manipulations"), help="folder of the manipulations")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     data, begun = load(options.data, device=options.device), time.perf_counter()
-    files = learned(data, options)
+    files = options.files or learned(data, options)
     facts = read(files[0], tensors=False)[1]
+    make_folder(options.keep)
     if options.picture:
         compare(modified(data, files[0]), options.picture)
-    about = {name: getattr(options, name) for name in ("data", "steps", "batch", "samples", "lessons")}
-    content = {**machine(), **about, "recipe": facts["recipe"], "training_seconds": time.perf_counter() - begun}
+    about = {name: facts["recipe"][name] for name in ("steps", "batch", "samples")}
+    lessons = {"lessons": options.lessons, "lesson_batch": options.batch, "lesson_samples": options.samples}
+    content = {**machine(), "data": options.data, **about, **lessons, "recipe": facts["recipe"]}
+    content["training_seconds"] = None if options.files else time.perf_counter() - begun
     rotations = facts["recipe"]["rotations"][0]
     forms = {"original": data, f"noise, eps {facts['eps']:g}": perturbed(data, facts["eps"])}
-    forms |= {f"modified, seed {seed}": modified(data, file) for seed, file in enumerate(files)}
-    forms |= {f"patterns of seed 0 in the order of {name}": ordered(data, files[0], name) for name in rotations[0]}
-    forms |= {"mean pattern of seed 0": constant(data, files[0])}
+    seeds = [read(file, tensors=False)[1]["recipe"]["seed"] for file in files]
+    forms |= {f"modified, seed {seed}": modified(data, file) for seed, file in zip(seeds, files, strict=True)}
+    orders = {name: ordered(data, files[0], name, options.keep) for name in rotations[0]}
+    forms |= {f"patterns of seed 0 in the order of {name}": form for name, form in orders.items()}
+    forms |= {"mean pattern of seed 0": constant(data, files[0], options.keep)}
     original = {reach: ub.analysis.alignment(data.to("cpu"), reach=reach) for reach in options.reach}
     content["forms"] = {}
     for name, form in forms.items():

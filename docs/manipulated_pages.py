@@ -1,20 +1,83 @@
-"""The table in docs/manipulated.md, from what benchmarks/bench_manipulation.py measured."""
+"""The tables in docs/manipulated.md: manipulations before any VAE sees them, and a study beside the published one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from gpu_pages import filled, tables_of
-from metric_pages import ROOT, rows
+from metric_pages import ROOT, result, rows
+
+from unbraid.analysis.demystifying import VARIANTS, method_name, variant
+from unbraid.reproduction import reproduce
+from unbraid.reproduction.demystifying import COLUMNS
 
 PAGE = ROOT / "docs" / "manipulated.md"
+STUDY = ROOT / "benchmarks" / "results" / "study_demystifying.csv"
 SETS = ("sprites", "dsprites")
+EVERY = "The same with the runs that were discarded, ours alone:"
 
 
 def manipulated_pages() -> dict[Path, str]:
-    """The page with a table a dataset that was measured."""
-    return {PAGE: filled(PAGE.read_text(), "manipulation", tables_of("bench_manipulation", SETS, table))}
+    """The page with a table a dataset that was measured, the study's, and what published rows are off by."""
+    text = filled(PAGE.read_text(), "manipulation", tables_of("bench_manipulation", SETS, table))
+    return {PAGE: filled(filled(text, "study", study_table()), "published", published_table())}
+
+
+def study_table() -> str:
+    """Ours and the paper's means and standard deviations, a row a score and method, and what came of the comparison."""
+    found = reproduce("demystifying2021", pd.read_csv(STUDY))
+    cells = found.table().query("kind == 'value' and runs > 0")
+    body = []
+    for (column, method), group in cells.groupby([cells["column"], cells["row"].str.split(", ").str[0]], sort=False):
+        by_form = {row["row"].split()[-1]: row for _, row in group.iterrows()}
+        pairs = [_beside(by_form[form]) for form in VARIANTS if form in by_form]
+        body.append([column, method_name(method), *pairs])
+    head = ["score", "method", *(f"{form}: ours / paper" for form in VARIANTS)]
+    return "\n\n".join([rows(head, body), found.said(), EVERY, rows(["score", "method", *VARIANTS], every())])
+
+
+def every() -> list[list[str]]:
+    """Means and standard deviations of ours with over-pruned runs, MIG and DCI alone."""
+    table = pd.read_csv(STUDY).assign(variant=lambda t: [variant(name)[1] for name in t["data"]])
+    body = []
+    for label in ("MIG", "DCI"):
+        for method in table["method"].unique():
+            by_form = table[table["method"] == method].groupby("variant")[COLUMNS[label]]
+            cells = [f"{by_form.mean()[form]:.3f} +- {by_form.std()[form]:.3f}".replace("0.", ".") for form in VARIANTS]
+            body.append([label, method_name(method), *cells])
+    return body
+
+
+def _beside(cell: Any) -> str:
+    """One cell: ours, the paper's, how many runs were discarded, and a mark where they differ."""
+    ours = f"{cell['ours']:.2f} +- {cell['ours_spread']:.2f} ({cell['runs']:.0f})"
+    mark = " **differ**" if cell["verdict"] == "differ" else ""
+    return f"{ours} / {cell['paper']:.2f} +- {cell['paper_spread']:.2f}{mark}".replace("0.", ".")
+
+
+def published_table() -> str:
+    """How far every published row is off the lines of our runs, in standard deviations about them."""
+    related = result("bench_published")["related"]
+    places = sorted(next(iter(related.values()))["off"], key=lambda name: VARIANTS.index(name.split()[-1]))
+    names = sorted(places, key=lambda name: name.split(",")[0])
+
+    def cells(name: str) -> Iterator[str]:
+        for fit in related.values():
+            yield f"{fit['off'][name]:+.1f}" if name in fit["off"] else ""
+
+    body = [[name.replace(", dsprites", ","), *cells(name)] for name in names]
+    last = ["*variance explained by the MIG*", *(f"{fit['explained']:.0%}" for fit in related.values())]
+    return rows(["published row", *related], [*body, last])
+
+
+def _with(bench: dict[str, Any]) -> str:
+    """The batches of the new decoders, where they are not those of the manipulation."""
+    batch, samples = bench.get("lesson_batch", bench["batch"]), bench.get("lesson_samples", bench["samples"])
+    same = (batch, samples) == (bench["batch"], bench["samples"])
+    return "" if same else f" with batches of {batch} and {samples} samples"
 
 
 def table(bench: dict[str, Any]) -> str:
@@ -23,7 +86,7 @@ def table(bench: dict[str, Any]) -> str:
     plane = " and ".join(recipe["rotations"][0][0])
     head = (
         f"`{bench['data']}`, {plane} rotated, {bench['steps']:,} steps of m with batches of {bench['batch']} and "
-        f"{bench['samples']} samples; {bench['lessons']:,} steps of the new decoders:"
+        f"{bench['samples']} samples; {bench['lessons']:,} steps of the new decoders{_with(bench)}:"
     )
     reaches = next(iter(bench["forms"].values()))["alignment"]
     body = []

@@ -1,7 +1,7 @@
 """Draw every analysis of the committed results of a study, as docs/analyses.md shows them.
 
 Run: python docs/study_figures.py NAME (needs matplotlib), or with a folder of runs to take its table first:
-python docs/study_figures.py NAME FOLDER. NAME is small or dsprites: benchmarks/results/study_NAME.csv.
+python docs/study_figures.py NAME FOLDER. NAME is small, dsprites or demystifying: benchmarks/results/study_NAME.csv.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from unbraid.analysis import ANALYSES
+from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.errors import Refusal
 from unbraid.files import make_folder, write_atomic
 from unbraid.study.results import load
 
 ROOT = Path(__file__).parents[1]
-STUDIES = {"small": "study", "dsprites": "study_dsprites"}  # the folders of their pictures
+STUDIES = {
+    "small": "study",
+    "dsprites": "study_dsprites",
+    "demystifying": "study_demystifying",
+}  # the folders of their pictures
+ONLY = {"demystifying": MANIPULATED}  # where not all analyses are shown
 WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
 DPI = 100
 
@@ -56,9 +62,9 @@ def main() -> None:
     pictures = ROOT / "docs" / "pictures" / STUDIES[options.name]
     make_folder(pictures)
     table = pd.read_csv(place(options.name))
-    for name, analysis in ANALYSES.items():
+    for name in ONLY.get(options.name, ANALYSES):
         try:
-            found = analysis.run(table)
+            found = ANALYSES[name].run(table)
         except Refusal as refusal:
             print(f"{name}: not answered: {refusal}")
             continue

@@ -139,6 +139,20 @@ def test_the_best_and_the_worst(tmp_path: Path) -> None:
         extremes(ub.load_runs(tmp_path), "migg")
 
 
+def test_over_pruned_runs_are_no_extremes_where_others_are(tmp_path: Path) -> None:
+    def prune(seeds: set[int]) -> list[int]:
+        for run in ub.load_runs(tmp_path):
+            assert run.path is not None
+            values = {"units": 4 - (run.spec.seed in seeds), "factors": 4}
+            with (run.path / "scores.jsonl").open("a") as file:
+                file.write(json.dumps({"metric": "active", "codes": "mean", "values": values}) + "\n")
+        return [run.spec.seed for _, _, run in extremes(ub.load_runs(tmp_path), "mig")]
+
+    kept(tmp_path, BetaVAE(), [0.2, 0.4, 0.1, 0.3])
+    assert prune({1}) == [3, 2]
+    assert prune({0, 1, 2, 3}) == [1, 2]
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path / "runs", BetaVAE(), [0.2, 0.4, 0.1])
     command = ["traverse", str(tmp_path / "runs"), "--pair", "x,y", "--extremes", "mig", "--columns", "2"]

@@ -121,6 +121,18 @@ def test_over_pruned_runs_are_left_out_and_counted() -> None:
     assert (cell.verdict, cell.why) == ("missing", "all 10 runs over-pruned")
 
 
+def test_dci_has_todays_importances_and_the_older_ones_in_its_note() -> None:
+    table = planted().assign(**{"dci.disentanglement_per_tree": 0.0625})
+    cells = reproduce("demystifying2021", table).cells
+    notes = {
+        cell.ours.note
+        for cell in cells
+        if cell.ours and cell.published.column == "DCI" and "loss" not in cell.published.row
+    }
+    assert paper.COLUMNS["DCI"] == "dci.disentanglement_mean"
+    assert notes == {"per-tree importances 0.062"}
+
+
 def test_the_line_search_and_runs_that_diverged_do_not_count() -> None:
     table = planted()
     searched = table.assign(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -151,20 +152,27 @@ def _still(found: Sweep, names: tuple[str, str]) -> Any:
 
 
 def extremes(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
-    """The best and the worst run of each dataset and method by a score kept in their folders, "best" before "worst"."""
+    """The best and the worst run of each dataset and method by a score kept in their folders, "best" before "worst".
+
+    Runs that are known to have fewer active latents than factors (`active`, which studies count) are left out where
+    others are there: they lack a latent for some factor, however the rest scores.
+    """
     if metric not in TRAITS:
         raise Refusal(unknown("metric", metric, TRAITS))
     column, better = f"{metric}.{TRAITS[metric].headline}", -1 if TRAITS[metric].low_is_good else 1
-    groups: dict[tuple[str, str], list[tuple[float, Run]]] = {}
+    groups: dict[tuple[str, str], list[tuple[bool, float, Run]]] = {}
     for run in runs:
-        value = None if run.path is None else scores_of(RunDir(run.path, run.spec)).get(column)
-        if value is not None:
-            groups.setdefault((run.spec.data, method_name(type(run.spec.method))), []).append((float(value), run))
+        scores = {} if run.path is None else scores_of(RunDir(run.path, run.spec))
+        if column in scores:
+            pruned = bool(scores.get("active.units", math.inf) < scores.get("active.factors", 0))
+            place = run.spec.data, method_name(type(run.spec.method))
+            groups.setdefault(place, []).append((pruned, float(scores[column]), run))
     if not groups:
         raise Refusal(f"No run has a score {column}. Make it: unbraid score FOLDER --metrics {metric}")
     found = []
     for members in groups.values():
-        ordered = sorted(members, key=lambda member: -better * member[0])
+        whole = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]
+        ordered = sorted(whole, key=lambda member: -better * member[0])
         ends = {"best": ordered[0], "worst": ordered[-1]} if len(ordered) > 1 else {"best": ordered[0]}
         found += [(end, value, run) for end, (value, run) in ends.items()]
     return found

@@ -23,8 +23,8 @@ POINTS = ("ae", "pcl", "pmp", "diffusion_vae")  # methods whose latents have no 
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
     "MIG": "mig.discrete_mig",
-    "DCI, per tree": "dci.disentanglement_per_tree",  # what published tables agree with
-    "DCI": "dci.disentanglement",
+    "DCI": "dci.disentanglement",  # with the importances that the paper's tables agree with
+    "DCI, per tree": "dci.disentanglement_per_tree",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
 }

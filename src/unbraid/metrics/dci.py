@@ -35,7 +35,7 @@ def dci(
     code a factor. Both ask only which codes are used, informativeness whether that is of any use: read them together.
 
     `importances` decides what `disentanglement` and `completeness` are: "mean" (today's scikit-learn) or "per_tree"
-    (scikit-learn up to 0.19, and so most published tables). They differ greatly, .68 against .18 for the same noisy
+    (scikit-learn up to 0.19, and so perhaps older tables). They differ greatly, .68 against .18 for the same noisy
     code, so both are always returned under their own names too. `trees` is "fast" (ours) or "sklearn" (the papers'
     classifier itself, about a hundred times slower; scores agree to about .005). A score depends on the number of
     training points: D of one code doubled from 2,000 to 10,000 points.

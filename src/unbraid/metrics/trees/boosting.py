@@ -52,8 +52,8 @@ class Forest:
         .. math:: \text{mean: } \frac{\sum_t g_{ti}}{\sum_t \sum_l g_{tl}}, \qquad
             \text{per\_tree: } \frac{1}{T} \sum_t \frac{g_{ti}}{\sum_l g_{tl}}
 
-        `mean` is today's scikit-learn; `per_tree` is scikit-learn up to 0.19, with which most published tables were
-        made: late trees, which fit noise, weigh as much as the first ones. A tree without a cut counts as zeros, so
+        `mean` is today's scikit-learn; `per_tree` is scikit-learn up to 0.19, in which late trees, which fit noise,
+        weigh as much as the first ones. A tree without a cut counts as zeros, so
         `per_tree` sums to less than 1 then. Where no tree has a cut all importances are 0.
 
         >>> boosted_trees(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([0, 1])).importances("per_tree").tolist()
