@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 
@@ -242,6 +243,24 @@ def test_the_table_is_rebuilt_from_folders_and_merged_copies(tmp_path: Path) -> 
 def runs_as_made(runs: list[Planned], out: Path) -> list[Planned]:
     """The runs as the machine made them (precision and network), by their folders."""
     return [run for stack in prepared(runs, order(out)) for run in stack.runs]
+
+
+def test_a_table_may_be_a_csv(tmp_path: Path) -> None:
+    rows = [
+        {"run": f"r{seed}", "data": "toy", "method": "vae", "seed": seed, "mig.discrete_mig": 0.25} for seed in (0, 1)
+    ]
+    path = tmp_path / "table.csv"
+    pandas.DataFrame(rows).to_csv(path, index=False)
+    assert load(path).to_dict("records") == rows
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(Refusal, match=r"columns run, data, method, seed too\. Got a, b"):
+        load(path)
+    path.write_bytes(b"")
+    with pytest.raises(Refusal, match="cannot be read"):
+        load(path)
+    path.write_bytes(b"\xff\xfe\x00run")
+    with pytest.raises(Refusal, match="must"):
+        load(path)
 
 
 def test_levels_are_numbered_without_a_study(tmp_path: Path) -> None:

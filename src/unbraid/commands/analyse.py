@@ -13,7 +13,7 @@ from unbraid.files import make_folder, write_atomic
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("runs", type=Path, help="a folder of runs with results.sqlite, or such a file")
+    parser.add_argument("runs", type=Path, help="a folder of runs with results.sqlite, or such a file, or one as .csv")
     parser.add_argument("names", nargs="*", help="some analyses only [all that the table can answer]")
     parser.add_argument("--out", type=Path, help="folder of the tables and figures [RUNS/analyses]")
     parser.add_argument("--list", action="store_true", help="what there is")

@@ -98,15 +98,31 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def load(folder: str | Path) -> Any:
-    """The table of a folder, or of a results file, as a pandas DataFrame, one row a run."""
+    """The table of a folder, or of a results file (or a copy of one as .csv), as a pandas DataFrame, one row a run."""
     import pandas as pd
 
     path = Path(folder)
     file = path if path.is_file() else path / NAME
     if not file.exists():
         raise Refusal(f"No results table at {file}. Make it: unbraid index {folder}")
+    if file.suffix == ".csv":
+        return _from_csv(file)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
         try:
             return pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
         except (pd.errors.DatabaseError, sqlite3.DatabaseError) as error:
             raise Refusal(f"{file} is not a results table: {error}. Make it anew: unbraid index {folder}") from error
+
+
+def _from_csv(file: Path) -> Any:
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(file)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Refusal(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
+    missing = [name for name in ("run", "data", "method", "seed") if name not in table]
+    if missing:
+        found = ", ".join(map(str, table.columns[:6]))
+        raise Refusal(f"{file} must have a row a run, with the columns {', '.join(missing)} too. Got {found}.")
+    return table
