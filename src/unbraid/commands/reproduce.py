@@ -36,9 +36,7 @@ WIDTH = 120
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.epilog = filled(RULE)
     parser.add_argument("study", metavar="NAME", help=f"a study with published numbers: {', '.join(TARGETS)}")
-    parser.add_argument(
-        "--runs", type=Path, help="only load these: a folder, its results.sqlite, or a copy as .csv"
-    )
+    parser.add_argument("--runs", type=Path, help="only load these: a folder, its results.sqlite, or a copy as .csv")
     where = "write NAME.csv, NAME.json and a picture NAME.png there [RUNS/reproduction]"
     parser.add_argument("--save", type=Path, nargs="?", const=Path(), metavar="FOLDER", help=where)
     study.add_flags(parser)
