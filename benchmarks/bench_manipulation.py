@@ -64,7 +64,6 @@ def asked(data: FactorData, original: Any, rotations: Any, options: Any) -> dict
 
 def learned(data: FactorData, options: Any) -> list[Path]:
     """A manipulation a seed."""
-    make_folder(options.keep)
     settings = {"steps": options.steps, "batch": options.batch, "samples": options.samples, "device": options.device}
     return [
         ub.modify(data, quiet=True, out=options.keep / f"{data.name}_{seed}.safetensors", seed=seed, **settings)
@@ -88,10 +87,10 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
+    make_folder(options.keep)
     data, begun = load(options.data, device=options.device), time.perf_counter()
     files = options.files or learned(data, options)
     facts = read(files[0], tensors=False)[1]
-    make_folder(options.keep)
     if options.picture:
         compare(modified(data, files[0]), options.picture)
     about = {name: facts["recipe"][name] for name in ("steps", "batch", "samples")}
@@ -103,8 +102,8 @@ def main() -> None:
     seeds = [read(file, tensors=False)[1]["recipe"]["seed"] for file in files]
     forms |= {f"modified, seed {seed}": modified(data, file) for seed, file in zip(seeds, files, strict=True)}
     orders = {name: ordered(data, files[0], name, options.keep) for name in rotations[0]}
-    forms |= {f"patterns of seed 0 in the order of {name}": form for name, form in orders.items()}
-    forms |= {"mean pattern of seed 0": constant(data, files[0], options.keep)}
+    forms |= {f"patterns of seed {seeds[0]} in the order of {name}": form for name, form in orders.items()}
+    forms |= {f"mean pattern of seed {seeds[0]}": constant(data, files[0], options.keep)}
     original = {reach: ub.analysis.alignment(data.to("cpu"), reach=reach) for reach in options.reach}
     content["forms"] = {}
     for name, form in forms.items():

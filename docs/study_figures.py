@@ -21,12 +21,9 @@ from unbraid.files import make_folder, write_atomic
 from unbraid.study.results import load
 
 ROOT = Path(__file__).parents[1]
-STUDIES = {
-    "small": "study",
-    "dsprites": "study_dsprites",
-    "demystifying": "study_demystifying",
-}  # the folders of their pictures
-ONLY = {"demystifying": MANIPULATED}  # where not all analyses are shown
+# The folders of their pictures, and the analyses where not all are shown.
+STUDIES = {"small": "study", "dsprites": "study_dsprites", "demystifying": "study_demystifying"}
+ONLY = {"demystifying": MANIPULATED}
 WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
 DPI = 100
 

@@ -74,7 +74,7 @@ def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
 
     target = target_of(name)
     table = runs if isinstance(runs, DataFrame) else load(runs)
-    path = None if isinstance(runs, DataFrame) else Path(runs)
+    path = None if isinstance(runs, DataFrame) or Path(runs).suffix == ".csv" else Path(runs)  # beside one no runs lie
     folder = path.parent if path is not None and path.is_file() else path
     found = compared(name, target, table)
     return replace(found, cuts=cuts(name, target, table, folder))

@@ -119,7 +119,7 @@ def _from_csv(file: Path) -> Any:
 
     try:
         table = pd.read_csv(file)
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:  # pandas' own and bytes that are no text
         raise Refusal(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
     missing = [name for name in ("run", "data", "method", "seed") if name not in table]
     if missing:
