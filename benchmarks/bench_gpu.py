@@ -24,10 +24,11 @@ from torch.profiler import ProfilerActivity, profile
 
 import unbraid as ub
 from machine import describe
+from unbraid.convoys import Berth
 from unbraid.data import FactorData, load
 from unbraid.engine.precision import Precision
 from unbraid.engine.stack import Stack
-from unbraid.execute import CHECKPOINT_SHARE, Berth, save
+from unbraid.execute import CHECKPOINT_SHARE, save
 from unbraid.methods import METHODS
 from unbraid.nets.build import NETS
 from unbraid.spec import RunSpec

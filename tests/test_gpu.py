@@ -14,7 +14,7 @@ from torch import Tensor
 
 import unbraid as ub
 from families import FAMILY
-from unbraid import execute
+from unbraid import convoys, execute
 from unbraid.data import BUILT_IN, load
 from unbraid.data.base import FactorData
 from unbraid.encoding import encode_stack, encode_table
@@ -22,7 +22,7 @@ from unbraid.engine.capture import EAGER
 from unbraid.engine.stack import Stack
 from unbraid.manipulation import gap
 from unbraid.manipulation.game import Game, recipe_of
-from unbraid.methods import METHODS, BetaVAE, Method
+from unbraid.methods import METHODS, BetaTCVAE, BetaVAE, FactorVAE, Method
 from unbraid.methods.base import Batch, Loss
 from unbraid.nets.build import NETS
 from unbraid.nets.conv import locatello
@@ -139,7 +139,7 @@ def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.Mo
     torch.cuda.reset_peak_memory_stats()
     wanted = ub.train(BetaVAE(), sprites, **settings)
     needed = torch.cuda.max_memory_reserved() - base
-    monkeypatch.setattr(execute, "capacity", lambda spec, data, builder, wanted: wanted)
+    monkeypatch.setattr(convoys, "capacity", lambda spec, data, builder, wanted: wanted)
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 0.6 * needed) / total)
     try:
@@ -151,6 +151,43 @@ def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.Mo
     assert [run.spec.seed for run in runs] == list(range(12))
     for a, b in zip(wanted, runs, strict=True):
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
+
+
+def test_small_stacks_train_at_the_same_time(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three methods in three lanes end, to the bit, where each ends alone."""
+    settings = {"seeds": range(3), "steps": 60, "latents": 4, "device": "cuda", "quiet": True}
+    methods = [BetaVAE(), BetaTCVAE(), FactorVAE()]
+    alone = [run for method in methods for run in ub.train(method, sprites, **settings)]
+    lanes: list[int] = []
+    real = execute.train_convoy
+    monkeypatch.setattr(
+        execute, "train_convoy", lambda c, w: (lanes.append(len({v.lane for v in c.voyages})), real(c, w))
+    )
+    together = ub.train(methods, sprites, **settings)
+    assert lanes == [3]
+    for a, b in zip(alone, together, strict=True):
+        assert a.spec == b.spec
+        assert a.log == b.log
+        assert all(torch.equal(x, y) for x, y in zip(a.net.parameters(), b.net.parameters(), strict=True))
+
+
+def test_stacks_that_do_not_fit_at_the_same_time_take_turns(
+    sprites: FactorData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"seeds": range(3), "steps": 20, "latents": 4, "device": "cuda", "quiet": True}
+    methods = [BetaVAE(), BetaTCVAE()]
+    wanted = [run for method in methods for run in ub.train(method, sprites, **settings)]
+    real, taken = Stack.advance, []
+
+    def advance(stack: Stack) -> None:
+        taken.append(stack.step)
+        if len(taken) == 16:
+            raise torch.cuda.OutOfMemoryError("planted")
+        real(stack)
+
+    monkeypatch.setattr(Stack, "advance", advance)
+    for a, b in zip(wanted, ub.train(methods, sprites, **settings), strict=True):
+        assert a.log == b.log
 
 
 @dataclass(frozen=True)

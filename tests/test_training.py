@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 import unbraid as ub
 from training import Killed, assert_same, die_at, quick, weights
+from unbraid import convoys as convoy
 from unbraid import execute, files
+from unbraid.convoys import Berth, convoys
 from unbraid.data.base import FactorData
 from unbraid.engine.adam import adam_step
 from unbraid.engine.stack import Stack
 from unbraid.errors import Refusal
-from unbraid.execute import Berth, convoys
 from unbraid.methods import METHODS, VAE, Adam, BetaVAE
+from unbraid.spec import RunSpec
 from unbraid.store import find_runs
 from unbraid.training import train_specs
 
@@ -197,7 +199,6 @@ def test_all_diverged_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stacks_hold_only_what_fits_together(toy: FactorData) -> None:
     from unbraid.nets.mlp import mlp
-    from unbraid.spec import RunSpec
 
     def spec(method: Any, **settings: Any) -> RunSpec:
         return RunSpec(method, "toy", net="mlp", likelihood="gaussian", **{"latents": 3, **settings})
@@ -219,6 +220,45 @@ def test_runs_of_different_methods_advance_side_by_side(toy: FactorData, monkeyp
     together = quick(None, methods)
     assert convoy_sizes == [2]
     for a, b in zip(alone, together, strict=True):
+        assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
+
+
+def test_small_stacks_are_grouped_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convoy, "TOGETHER", 10)
+    sizes = [4, 6, 1, 12, 3, 3, 3, 3]
+    berth = Berth(RunSpec(BetaVAE(), "toy"), None)
+    groups = list(convoy.together([[berth] * size for size in sizes]))
+    assert [[len(chunk) for chunk in group] for group in groups] == [[4, 6], [1], [12], [3, 3, 3], [3]]
+    assert list(convoy.together([])) == []
+
+
+def test_stacks_without_memory_for_all_go_on_one_after_the_other(
+    toy: FactorData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third call of the second stack fails; both end where they would have."""
+    methods = [BetaVAE(beta=0.5), VAE()]
+    wanted = [quick(None, m)[0] for m in methods]
+    real, taken, sizes = Stack.advance, [], []
+
+    def advance(stack: Stack) -> None:
+        taken.append(stack.method)
+        if stack.method == VAE() and taken.count(VAE()) == 3:
+            raise torch.cuda.OutOfMemoryError("planted")
+        real(stack)
+
+    def train(some: convoy.Convoy, watch: execute.Watch) -> None:
+        sizes.append(len(some.voyages))
+        while not all(voyage.over for voyage in some.voyages):
+            for voyage in some.voyages:
+                voyage.stack.advance()
+                execute.keep_books(voyage.stack, voyage.berths, checkpoint=False)
+
+    monkeypatch.setattr(Stack, "advance", advance)
+    monkeypatch.setattr(execute, "train_convoy", train)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    ended = quick(None, methods)
+    assert sizes == [2, 1, 1]
+    for a, b in zip(wanted, ended, strict=True):
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
 
 

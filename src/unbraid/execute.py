@@ -1,152 +1,28 @@
-"""How specs become trained runs: who advances with whom, logs, checkpoints, and what diverges."""
+"""How specs become trained runs: logs, checkpoints, and what diverges."""
 
 from __future__ import annotations
 
 import gc
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import ceil
-from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from unbraid.convoys import Berth, Convoy, Voyage, load_stack
 from unbraid.data.base import FactorData
-from unbraid.engine.memory import capacity
-from unbraid.engine.stack import Divergence, Stack, workers
+from unbraid.engine.stack import Stack
 from unbraid.errors import Refusal
 from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.progress import Report
 from unbraid.run import Run, load_weights
-from unbraid.spec import RunSpec
-from unbraid.store import Log, RunDir
 
 LOG_LINES = 200  # at most this many lines in a run's log
-STACK = 16  # runs in a stack on a CPU, at most
 TELL_SECONDS = 0.2  # between reports, at least
-LANES = 4  # threads of Python that pay, at most: beyond that they wait for each other
 CHECKPOINT_SHARE = 0.02  # of the time, at most, goes into writing checkpoints
-
-
-@dataclass
-class Berth:
-    """A run's place while it trains: where it is kept, how far it is, and what it has logged."""
-
-    spec: RunSpec
-    folder: RunDir | None
-    step: int = 0
-    log: Log = field(default_factory=list)
-    divergence: Divergence | None = None
-    trained: bool = False
-    held: dict[str, Tensor] | None = None
-    follow: Callable[[RunDir, Log], None] | None = None  # hears of the log whenever the folder gets it
-
-    @classmethod
-    def of(cls, spec: RunSpec, out: Path | None) -> Berth:
-        """A place for a spec, at the step its folder left it."""
-        folder = None if out is None else RunDir.create(out, spec)
-        status = "new" if folder is None else folder.status
-        step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
-        return cls(spec, folder, step, trained=status in ("done", "diverged"))
-
-
-@dataclass
-class Voyage:
-    """A stack under way with its runs."""
-
-    stack: Stack
-    berths: list[Berth]
-
-    @property
-    def steps(self) -> int:
-        """Where it ends."""
-        return self.berths[0].spec.steps
-
-    @property
-    def over(self) -> bool:
-        """Whether the last step is taken, or no run is left to take one."""
-        return self.stack.step >= self.steps or all(berth.divergence is not None for berth in self.berths)
-
-
-@dataclass
-class Convoy:
-    """Voyages that advance together: one stack, or on a CPU several stacks of one run in lanes that share the cores."""
-
-    voyages: list[Voyage]
-    lanes: int = 1
-
-    def advance(self) -> None:
-        """One step of every voyage that is not over."""
-        stacks = [voyage.stack for voyage in self.voyages if not voyage.over]
-        if self.lanes > 1:
-            list(workers(self.lanes).map(Stack.advance, stacks))
-        else:
-            for stack in stacks:
-                stack.advance()
-
-
-def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[Convoy]:
-    """Everything that has to be trained, in the order it is to be done, each part loaded when its turn comes.
-
-    Who advances with whom, and so on how many threads, follows from the specs alone, trained ones included: the same
-    command gives the same arithmetic however often it was interrupted, even if that left runs at different steps.
-    """
-    chunks = list(planned(berths, data, builder))
-    lanes = min(LANES, torch.get_num_threads()) if data.device.type == "cpu" else 1
-    alone = [chunk for chunk in chunks if len(chunk) == 1]
-    beside = len(alone) > 1 and lanes > 1
-    for chunk in chunks:
-        if len(chunk) > 1 or not beside:
-            for level in levels(chunk):
-                yield Convoy([Voyage(load_stack(level, data, builder, min(lanes, len(chunk))), level)])
-    for i in range(0, len(alone) if beside else 0, lanes):
-        waiting = [level for chunk in alone[i : i + lanes] for level in levels(chunk)]
-        if waiting:
-            yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
-
-
-def planned(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[list[Berth]]:
-    """Runs that go into one stack: as many as a CPU likes, or as fit into a GPU's memory, evenly shared out."""
-    for _, group in groupby(sorted(berths, key=lambda b: b.spec.stack_key()), lambda b: b.spec.stack_key()):
-        members = list(group)
-        if data.device.type == "cpu":
-            size = STACK
-        elif all(berth.trained for berth in members):
-            size = len(members)
-        else:
-            most = capacity(members[0].spec, data, builder, len(members))
-            size = ceil(len(members) / ceil(len(members) / most))
-        yield from (members[i : i + size] for i in range(0, len(members), size))
-
-
-def levels(chunk: list[Berth]) -> Iterator[list[Berth]]:
-    """Those of a stack that are still to be trained, by the step they are at."""
-    waiting = sorted((b for b in chunk if not b.trained), key=lambda b: b.step)
-    yield from (list(level) for _, level in groupby(waiting, lambda b: b.step))
-
-
-def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, threads: int) -> Stack:
-    """A stack as its checkpoints left it, or at step 0."""
-    stack = Stack([berth.spec for berth in berths], data, builder, threads=threads)
-    stack.resume(berths[0].step)
-    for i, berth in enumerate(berths):
-        state = berth.held
-        if state is None and berth.step and berth.folder is not None:
-            state, berth.log = berth.folder.read_checkpoint()
-        if state is not None:
-            try:
-                stack.load_state(i, state)
-            except (KeyError, RuntimeError) as error:
-                where = berth.spec.id if berth.folder is None else berth.folder.path
-                raise Refusal(
-                    f"The checkpoint in {where} does not fit the network of its spec ({error}). It comes "
-                    "from another version: delete that file to train the run again from step 0."
-                ) from error
-    return stack
 
 
 @dataclass
@@ -165,13 +41,13 @@ class Watch:
         self.due = self.begun + self.checkpoint_seconds
         self.told = self.begun
 
-    def tell(self, stacks: list[Stack]) -> None:
+    def tell(self, voyages: list[Voyage]) -> None:
         """Report model-steps done, their present rate and the mean loss of the runs under way, not at every step."""
-        runs = sum(len(stack) for stack in stacks)
+        runs = sum(len(voyage.stack) for voyage in voyages)
         self.taken += runs
         now = time.monotonic()
         if self.report is not None and now >= self.told + TELL_SECONDS:
-            loss = float(torch.cat([stack.last[:, 0] for stack in stacks]).mean())  # this waits for a GPU
+            loss = sum(map(total_loss, voyages)) / runs  # this waits for a GPU
             now = time.monotonic()
             rate = self.taken / (now - self.told)
             self.taken, self.told = 0, now
@@ -186,38 +62,52 @@ class Watch:
         self.due = time.monotonic() + max(self.checkpoint_seconds, cost / CHECKPOINT_SHARE)
 
 
+def total_loss(voyage: Voyage) -> float:
+    """Of its runs at the last step."""
+    with voyage.at_work():
+        return float(voyage.stack.last[:, 0].sum())
+
+
 def sail(convoy: Convoy, watch: Watch, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
     """Train to the last step and give back the runs; the stacks are gone when the last run is asked for.
 
-    A stack that a GPU has no memory for goes on as two halves, one after the other, from the step it was at.
+    Stacks that a GPU has no memory for go on one after the other, and one alone as two halves, from the step it was at.
     """
-    halves: list[list[Berth]] = []
+    parts: list[list[Berth]] = []
     try:
         train_convoy(convoy, watch)
     except torch.cuda.OutOfMemoryError:
-        halves = halved(convoy.voyages[0], data.device)  # a GPU has one at a time
+        alone = len(convoy.voyages) == 1
+        parts = halved(convoy.voyages[0], data.device) if alone else [put_down(v) for v in convoy.voyages]
     else:
         for voyage in convoy.voyages:
+            voyage.arrive()
             yield from (landed(voyage.stack, i, berth, data, builder) for i, berth in enumerate(voyage.berths))
             del voyage
     convoy.voyages.clear()
-    if halves:
+    if parts:
         gc.collect()  # what the step that failed may have left in cycles
         torch.cuda.empty_cache()
-    for half in halves:
-        yield from sail(Convoy([Voyage(load_stack(half, data, builder, 1), half)]), watch, data, builder)
+    for part in parts:
+        yield from sail(Convoy([Voyage(load_stack(part, data, builder, 1), part)]), watch, data, builder)
+
+
+def put_down(voyage: Voyage) -> list[Berth]:
+    """The runs of a stack, each with its state as it is after the last whole step."""
+    voyage.arrive()
+    for berth, state in zip(voyage.berths, voyage.stack.states(), strict=True):
+        berth.held, berth.step = state, voyage.stack.step
+    return voyage.berths
 
 
 def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
-    """The runs of a stack in two parts, each run with its state as it is after the last whole step."""
-    berths, count = voyage.berths, len(voyage.berths)
+    """The runs of a stack in two parts."""
+    berths, count = put_down(voyage), len(voyage.berths)
     if count == 1:
         raise Refusal(
             f"One run of batch {berths[0].spec.batch} does not fit into the free memory of {device}. Take a smaller "
             "batch or network, or end what else uses the device."
         )
-    for berth, state in zip(berths, voyage.stack.states(), strict=True):
-        berth.held = state
     warnings.warn(
         f"{count} runs together do not fit into the memory of {device}: going on with {ceil(count / 2)} at a time.",
         RuntimeWarning,
@@ -234,10 +124,11 @@ def train_convoy(convoy: Convoy, watch: Watch) -> None:
         due = watch.checkpoint_due()
         begun = time.monotonic()
         for voyage in under_way:
-            keep_books(voyage.stack, voyage.berths, due)
+            with voyage.at_work():
+                keep_books(voyage.stack, voyage.berths, due)
         if due:
             watch.checkpoint_taken(time.monotonic() - begun)
-        watch.tell([voyage.stack for voyage in under_way])
+        watch.tell(under_way)
 
 
 def keep_books(stack: Stack, berths: list[Berth], checkpoint: bool) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from unbraid import data as datasets
+from unbraid.convoys import Berth, convoys
 from unbraid.data.base import FactorData
 from unbraid.engine.precision import check_precision, fastest
 from unbraid.errors import Refusal
-from unbraid.execute import Berth, Watch, convoys, sail
+from unbraid.execute import Watch, sail
 from unbraid.files import locked, make_folder
 from unbraid.methods import Method
 from unbraid.nets.build import build_net, check_net, name_net

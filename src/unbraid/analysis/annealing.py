@@ -14,10 +14,10 @@ from torch import Tensor
 
 from unbraid.analysis import plots
 from unbraid.analysis.tables import Result, refuse
+from unbraid.convoys import LANES
 from unbraid.data.base import FactorData
 from unbraid.encoding import encode_table
 from unbraid.engine.stack import Stack
-from unbraid.execute import LANES
 from unbraid.methods import AnnealedVAE
 from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder

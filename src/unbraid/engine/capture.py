@@ -21,17 +21,20 @@ def kernels_on(device: torch.device) -> bool:
 
 
 @functools.cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all stacks of a device: libraries keep work space for every stream they have seen."""
+def lane_stream(device: torch.device, lane: int = 0) -> torch.cuda.Stream:
+    """One for all stacks that ever take that lane: libraries keep work space for every stream they have seen.
+
+    Graphs keep the work space of the stream they were recorded on: those that run at the same time need other lanes.
+    """
     return torch.cuda.Stream(device)
 
 
 class Captured:
     """A step that works in place on fixed tensors. A step that cannot be recorded goes on one launch at a time."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, lane: int = 0) -> None:
         self.device = device
-        self.stream = _stream(device)
+        self.stream = lane_stream(device, lane)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken, self.refused = 0, False
 

@@ -76,6 +76,7 @@ class Stack:
         vmapped: bool | None = None,
         threads: int = 1,
         fused: bool | None = None,
+        lane: int = 0,
     ) -> None:
         nets = [build_net(spec, data.shape, builder) for spec in specs]
         device = data.device
@@ -102,7 +103,7 @@ class Stack:
         self.terms: list[str] = []
         self.last = self.total = torch.zeros(len(specs), 0, device=device)
         self.counted = 0
-        self.captured = Captured(device) if self.kernels and device.type == "cuda" else None
+        self.captured = Captured(device, lane) if self.kernels and device.type == "cuda" else None
 
     def _arrange(self, nets: list[VAENet], rows: list[Tensor], kernels: bool) -> None:
         """Lay out the rows, the moments and, for kernels, the copy they read."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from unbraid.convoys import LANES
 from unbraid.engine.stack import Stack
-from unbraid.execute import LANES
 from unbraid.study.base import Planned
 from unbraid.study.execute import Order, Stackful, prepared
 
