@@ -30,12 +30,12 @@ WARM = 5  # steps before the clock starts
 def rate(convoy: Convoy, seconds: float) -> float:
     """Model-steps a second."""
     for _ in range(WARM):
-        convoy.advance()
+        convoy.advance(lambda voyage: None)
     torch.cuda.synchronize()
     begun, taken = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         for _ in range(20):
-            convoy.advance()
+            convoy.advance(lambda voyage: None)
         torch.cuda.synchronize()
         taken += 20
     return taken * sum(len(voyage.stack) for voyage in convoy.voyages) / (time.perf_counter() - begun)

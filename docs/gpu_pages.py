@@ -29,7 +29,7 @@ def tables_of(bench: str, sets: Iterable[str], table: Callable[[dict[str, Any]],
 def gpu_pages() -> dict[Path, str]:
     """The page with its generated parts made anew."""
     text = PAGE.read_text()
-    for name, table in {"gpu": gpu_table, "precision": precision_table}.items():
+    for name, table in {"gpu": gpu_table, "lanes": lanes_table, "precision": precision_table}.items():
         text = filled(text, name, table())
     return {PAGE: text}
 
@@ -62,6 +62,21 @@ def gpu_table() -> str:
         f"A plain PyTorch loop of one beta-VAE (eager, Adam, data on the GPU) made {plain:,.0f} in the same process: a "
         f"stack of 128 is {one / plain:.0f} times that. Three channels, 128 runs: {colours} of one channel. At these "
         f"rates the 12,600 models of the large study, 300,000 steps each, take {bench['study_gpu_days']:.1f} GPU-days.",
+    ])  # fmt: skip
+
+
+def lanes_table() -> str:
+    """Small stacks of several methods in turn and at the same time."""
+    bench = result("bench_lanes")
+    body = [
+        [", ".join(f"`{name}`" for name in row["methods"]), f"{row['in_turn']:,.0f}", f"{row['at_once']:,.0f}",
+         f"{row['ratio']:.2f}"]
+        for row in bench["together"]
+    ]  # fmt: skip
+    return "\n\n".join([
+        f"{bench['seeds']} seeds of each of several methods on {bench['data']}, stacks in turn and at the same time, "
+        "by `benchmarks/bench_lanes.py`:",
+        rows(["methods", "in turn", "at the same time", "ratio"], body),
     ])  # fmt: skip
 
 

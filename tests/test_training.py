@@ -26,7 +26,7 @@ from unbraid.errors import Refusal
 from unbraid.methods import METHODS, VAE, Adam, BetaVAE
 from unbraid.spec import RunSpec
 from unbraid.store import find_runs
-from unbraid.training import train_specs
+from unbraid.training import Choice, train_specs
 
 
 @given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
@@ -235,31 +235,31 @@ def test_small_stacks_are_grouped_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
 def test_stacks_without_memory_for_all_go_on_one_after_the_other(
     toy: FactorData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third call of the second stack fails; both end where they would have."""
-    methods = [BetaVAE(beta=0.5), VAE()]
-    wanted = [quick(None, m)[0] for m in methods]
-    real, taken, sizes = Stack.advance, [], []
+    """The third step of the second stack fails, after that of the first; both end where they would have."""
+    choice = Choice.of(toy)
+    specs = [
+        choice.spec(m, seed=0, steps=8, latents=3, batch=8, learning_rate=1e-3) for m in (BetaVAE(beta=0.5), VAE())
+    ]
+    wanted = [train_specs([spec], toy, choice.builder, quiet=True)[0] for spec in specs]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    (together,) = convoys([Berth(spec, None) for spec in specs], toy, choice.builder)
+    together.lanes = 1  # in turn, as a GPU's lanes are launched
+    real, sizes, taken = Stack.advance, [], []
 
     def advance(stack: Stack) -> None:
-        taken.append(stack.method)
-        if stack.method == VAE() and taken.count(VAE()) == 3:
+        taken.append(stack.step)
+        if len(taken) == 6:
             raise torch.cuda.OutOfMemoryError("planted")
         real(stack)
 
-    def train(some: convoy.Convoy, watch: execute.Watch) -> None:
-        sizes.append(len(some.voyages))
-        while not all(voyage.over for voyage in some.voyages):
-            for voyage in some.voyages:
-                voyage.stack.advance()
-                execute.keep_books(voyage.stack, voyage.berths, checkpoint=False)
-
+    train = execute.train_convoy
     monkeypatch.setattr(Stack, "advance", advance)
-    monkeypatch.setattr(execute, "train_convoy", train)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    ended = quick(None, methods)
+    monkeypatch.setattr(execute, "train_convoy", lambda c, w: (sizes.append(len(c.voyages)), train(c, w)))
+    ended = {run.id: run for run in execute.sail(together, execute.Watch([], None, 60.0), toy, choice.builder)}
     assert sizes == [2, 1, 1]
-    for a, b in zip(wanted, ended, strict=True):
-        assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
+    assert taken == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
+    for run in wanted:
+        assert_same(run, ended[run.id])
 
 
 def test_custom_net_reloads_when_passed_again(tmp_path: Path, toy: FactorData) -> None:

@@ -84,15 +84,16 @@ class Convoy:
     voyages: list[Voyage]
     lanes: int = 1
 
-    def advance(self) -> None:
-        """One step of every voyage that is not over."""
+    def advance(self, after: Callable[[Voyage], None]) -> None:
+        """One step of each voyage that is not over, followed by `after`: one that fails leaves others in order."""
         under_way = [voyage for voyage in self.voyages if not voyage.over]
         if self.lanes > 1:
             list(workers(self.lanes).map(Stack.advance, [voyage.stack for voyage in under_way]))
-            return
         for voyage in under_way:
             with voyage.at_work():
-                voyage.stack.advance()
+                if self.lanes == 1:
+                    voyage.stack.advance()
+                after(voyage)
 
 
 def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[Convoy]:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 
 import torch
@@ -15,6 +16,7 @@ from unbraid.convoys import Berth, Convoy, Voyage, load_stack
 from unbraid.data.base import FactorData
 from unbraid.engine.stack import Stack
 from unbraid.errors import Refusal
+from unbraid.interrupt import Deferred
 from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.progress import Report
@@ -32,6 +34,7 @@ class Watch:
     berths: list[Berth]
     report: Report | None
     checkpoint_seconds: float
+    signals: Deferred = field(default_factory=Deferred)
     begun: float = field(default_factory=time.monotonic)
     taken: int = 0
     due: float = field(init=False)
@@ -55,10 +58,12 @@ class Watch:
             self.report(sum(berth.step for berth in self.berths), note)
 
     def checkpoint_due(self) -> bool:
-        return time.monotonic() >= self.due
+        """By the clock, or because the process is asked to end."""
+        return self.signals.came is not None or time.monotonic() >= self.due
 
     def checkpoint_taken(self, cost: float) -> None:
-        """The next one comes later if writing is slow."""
+        """Now the process may end, if it is asked to. The next one comes later if writing is slow."""
+        self.signals.deliver()
         self.due = time.monotonic() + max(self.checkpoint_seconds, cost / CHECKPOINT_SHARE)
 
 
@@ -118,25 +123,20 @@ def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
 
 def train_convoy(convoy: Convoy, watch: Watch) -> None:
     """Advance to the last step, logging, checkpointing and setting aside what diverges."""
-    while not all(voyage.over for voyage in convoy.voyages):
-        under_way = [voyage for voyage in convoy.voyages if not voyage.over]
-        convoy.advance()
-        due = watch.checkpoint_due()
-        begun = time.monotonic()
-        for voyage in under_way:
-            with voyage.at_work():
-                keep_books(voyage.stack, voyage.berths, due)
+    while under_way := [voyage for voyage in convoy.voyages if not voyage.over]:
+        due, begun = watch.checkpoint_due(), time.monotonic()
+        convoy.advance(partial(keep_books, checkpoint=due))
         if due:
             watch.checkpoint_taken(time.monotonic() - begun)
         watch.tell(under_way)
 
 
-def keep_books(stack: Stack, berths: list[Berth], checkpoint: bool) -> None:
+def keep_books(voyage: Voyage, checkpoint: bool) -> None:
     """After a step: note it, and if it is time write the log and a checkpoint."""
-    steps = berths[0].spec.steps
+    stack, berths = voyage.stack, voyage.berths
     for berth in berths:
         berth.step = stack.step
-    log = stack.step % max(1, ceil(steps / LOG_LINES)) == 0 or stack.step == steps
+    log = stack.step % max(1, ceil(voyage.steps / LOG_LINES)) == 0 or stack.step == voyage.steps
     if log or checkpoint:
         set_aside(stack, berths)
     if log:

@@ -17,6 +17,7 @@ from unbraid.engine.precision import check_precision, fastest
 from unbraid.errors import Refusal
 from unbraid.execute import Watch, sail
 from unbraid.files import locked, make_folder
+from unbraid.interrupt import deferred
 from unbraid.methods import Method
 from unbraid.nets.build import build_net, check_net, name_net
 from unbraid.nets.vae import Pair, PairBuilder
@@ -161,7 +162,10 @@ def train_held(
     report: Report | None = None,
     log: str | None = None,
 ) -> list[Run]:
-    """The same without checks, for whoever holds the folder, or these runs of it, already."""
+    """The same without checks, for whoever holds the folder, or these runs of it, already.
+
+    Ctrl-C and SIGTERM (schedulers, `timeout`) end it after the step under way and a checkpoint; a second one at once.
+    """
     unique = {spec.id: spec for spec in specs}
     with ExitStack() as held:
         berths = [Berth.of(spec, out) for spec in unique.values()]
@@ -173,7 +177,7 @@ def train_held(
                 follow(berth.folder, runs[berth.spec.id].log)
         if report is None and not quiet:
             report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
-        watch = Watch(waiting, report, checkpoint_seconds)
+        watch = Watch(waiting, report, checkpoint_seconds, held.enter_context(deferred()))
         for convoy in convoys(berths, data, builder):
             runs |= {run.id: run for run in sail(convoy, watch, data, builder)}
     return [runs[spec.id] for spec in specs]
