@@ -5,7 +5,7 @@ MIG. Every published row has a MIG too, so that the lines say what its other sco
 published ones are off, in standard deviations of our runs about the line. A convention that the paper shares with us
 leaves all rows near 0. Then scores by active latents, and, with --runs, of means and of samples of the same runs; these
 stay, with their own commit, when it is run without. Writes results/bench_published.json.
-Run: python benchmarks/bench_published.py [--table benchmarks/results/study_demystifying.csv] [--runs FOLDER]
+Run: python benchmarks/bench_published.py [--tables benchmarks/results/study_demystifying*.csv] [--runs FOLDER]
 """
 
 from __future__ import annotations
@@ -92,15 +92,16 @@ def by_codes(folder: Path) -> list[dict[str, Any]]:
 def main() -> None:
     """Fit, compare, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, default=RESULTS / "study_demystifying.csv")
+    parser.add_argument("--tables", type=Path, nargs="+", default=sorted(RESULTS.glob("study_demystifying*.csv")))
     parser.add_argument("--runs", type=Path, help="folder of runs whose means and samples are scored")
     options = parser.parse_args()
-    table = pd.read_csv(options.table)
+    table = pd.concat([pd.read_csv(path) for path in options.tables], ignore_index=True)
     vaes = table[table["method"].isin(VAES) & table["data"].str.startswith("dsprites")]
     out = RESULTS / "bench_published.json"
     before = json.loads(out.read_text()) if out.exists() else {}
-    content = {**describe(), "table": options.table.name, "runs": len(vaes), "related": related(vaes),
-               "units": by_units(vaes), "codes": before.get("codes")}  # fmt: skip
+    tables = [path.name for path in options.tables]
+    content = {**describe(), "tables": tables, "runs": len(vaes), "related": related(vaes), "units": by_units(vaes),
+               "codes": before.get("codes")}  # fmt: skip
     if options.runs:
         content["codes"] = {**describe(), "scores": by_codes(options.runs)}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())

@@ -1,7 +1,8 @@
 """Draw every analysis of the committed results of a study, as docs/analyses.md shows them.
 
 Run: python docs/study_figures.py NAME (needs matplotlib), or with a folder of runs to take its table first:
-python docs/study_figures.py NAME FOLDER. NAME is small, dsprites or demystifying: benchmarks/results/study_NAME.csv.
+python docs/study_figures.py NAME FOLDER. NAME is small, dsprites, demystifying or demystifying_lower, the table
+benchmarks/results/study_NAME.csv.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from unbraid.study.results import load
 
 ROOT = Path(__file__).parents[1]
 # The folders of their pictures, and the analyses where not all are shown.
-STUDIES = {"small": "study", "dsprites": "study_dsprites", "demystifying": "study_demystifying"}
-ONLY = {"demystifying": MANIPULATED}
+STUDIES = {"small": "study", "dsprites": "study_dsprites", "demystifying": "study_demystifying",
+           "demystifying_lower": "study_demystifying_lower"}  # fmt: skip
+ONLY = {"demystifying": MANIPULATED, "demystifying_lower": ("manipulated", "manipulated_factors")}
 WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
 DPI = 100
 

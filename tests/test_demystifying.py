@@ -24,6 +24,7 @@ from unbraid.analysis.demystifying import (
     kept,
     manipulated,
     permutation,
+    stratified,
     variant,
 )
 from unbraid.cli import main
@@ -151,6 +152,20 @@ def test_permutation_agrees_with_scipy() -> None:
         )  # fmt: skip
         assert permutation(first, second) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 6 else 0.01)
     assert math.isnan(permutation(np.array([]), np.array([1.0])))
+
+
+def test_stratified_permutation() -> None:
+    """One pair: as without strata. More: what whole pairs differ by does not count, which way a pair differs does."""
+    rng = np.random.default_rng(3)
+    pairs = [(rng.normal(0.6, 1, 10), rng.normal(0, 1, n)) for n in (9, 12)]
+    for first, second in pairs:
+        assert stratified([(first, second)]) == pytest.approx(permutation(first, second), abs=0.02)
+    moved = [pairs[0], (pairs[1][0] + 7, pairs[1][1] + 7)]
+    assert stratified(moved) == pytest.approx(stratified(pairs), abs=1e-3)
+    assert stratified([pairs[0], pairs[0][::-1]]) == 1
+    assert permutation(*(np.concatenate(side) for side in zip(*moved, strict=True))) > stratified(moved)
+    assert math.isnan(stratified([]))
+    assert math.isnan(stratified([pairs[0], (np.array([]), np.array([1.0]))]))
 
 
 def test_one_form_alone_is_refused() -> None:
