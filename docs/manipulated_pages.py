@@ -22,6 +22,7 @@ SETS = ("sprites", "dsprites")
 PLANE = "gap of x and y"  # the rotated factors
 SCORES = {**{name: COLUMNS[name] for name in ("MIG", "DCI", "FactorVAE", "SAP")}, PLANE: PLANE}
 UNITS, VOTING = "active.units", "factor_vae.num_active_dims"
+WHOLE = "runs with all latents"
 
 
 def manipulated_pages() -> dict[Path, str]:
@@ -59,36 +60,39 @@ def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
 
 
 def every() -> str:
-    """Means of all our runs with the p of neighbouring forms, a row a method and rate, and the p of both rates."""
+    """Means of all our runs and the p of neighbouring forms, a row a score, method and rate, and the p of both."""
     tables = {rate: runs_of(name) for rate, name in RATES.items()}
-    body = []
-    for method in tables["5e-4"]["method"].unique():
-        found = {rate: forms(runs, method) for rate, runs in tables.items() if method in set(runs["method"])}
-        body += [
-            [method_name(method), rate, _whole(by, UNITS), *_means(by, SCORES.values())] for rate, by in found.items()
-        ]
-        if len(found) > 1:
-            body.append([method_name(method), "both", "", *(_ps(found.values(), column) for column in SCORES.values())])
-    return rows(["method", "rate", "runs with all latents", *SCORES], body)
+    methods = tables["5e-4"]["method"].unique()
+    found = {m: {rate: by for rate, runs in tables.items() if (by := forms(runs, m))} for m in methods}
+    body = [[WHOLE, method_name(m), rate, *whole(by, UNITS)] for m in methods for rate, by in found[m].items()]
+    for score, column in SCORES.items():
+        for method, rates in found.items():
+            name = [score, method_name(method)]
+            body += [[*name, rate, *means(by, column), *compared([by], column)] for rate, by in rates.items()]
+            if len(rates) > 1:
+                body.append([*name, "both", *[""] * len(VARIANTS), *compared(rates.values(), column)])
+    head = ["score", "method", "rate", *VARIANTS, "p, original, modified", "p, modified, noise"]
+    return rows(head, [[*row, *[""] * (len(head) - len(row))] for row in body if any(row[3:])])
 
 
-def _means(by: dict[str, pd.DataFrame], columns: Iterable[str]) -> list[str]:
-    """A cell a score: its mean for every form, and the p of neighbouring ones."""
-    return [f"{' / '.join(_short(part[c].mean()) for part in by.values())} ({_ps([by], c)})" for c in columns]
+def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
+    """Of a score, for every form."""
+    return [_short(part[column].mean()) for part in by.values()]
 
 
-def _ps(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> str:
+def compared(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> list[str]:
     """The p of the first form against the second, and so on; runs change places within a stratum only."""
     scores = [[part[column].to_numpy() for part in by.values()] for by in strata]
     pairs = [[(one[i], one[i + 1]) for one in scores] for i in range(len(scores[0]) - 1)]
     found = [permutation(*pair[0]) if len(pair) == 1 else stratified(pair) for pair in pairs]
-    return "p " + ", ".join("< .001" if p < 0.001 else _short(p) for p in found)
+    return ["< .001" if p < 0.001 else _short(p) for p in found]
 
 
-def _whole(by: dict[str, pd.DataFrame], column: str) -> str:
+def whole(by: dict[str, pd.DataFrame], column: str) -> list[str]:
     """How many runs have all latents active, for every form; nothing for methods without a posterior."""
-    counts = [f"{(part[column] >= part['latents']).sum()}" for part in by.values()]
-    return " / ".join(counts) if all(part[column].notna().all() for part in by.values()) else ""
+    if any(part[column].isna().any() for part in by.values()):
+        return []
+    return [f"{(part[column] >= part['latents']).sum()} of {len(part)}" for part in by.values()]
 
 
 def _short(value: float) -> str:
@@ -98,12 +102,13 @@ def _short(value: float) -> str:
 def more() -> str:
     """Means of other methods on originals and modified images, and the p of the two."""
     runs = runs_of(MORE)
-    scores = {name: column for name, column in SCORES.items() if column in runs}
-    body = []
-    for method in runs["method"].unique():
-        by = forms(runs, method)
-        body.append([method_name(method), _whole(by, VOTING), *_means(by, scores.values())])
-    return rows(["method", "runs with all latents", *scores], body)
+    methods = {method: forms(runs, method) for method in runs["method"].unique()}
+    body = [[WHOLE, method_name(method), *whole(by, VOTING)] for method, by in methods.items()]
+    for score, column in SCORES.items():
+        if column in runs:
+            for method, by in methods.items():
+                body.append([score, method_name(method), *means(by, column), *compared([by], column)])
+    return rows(["score", "method", *VARIANTS[:2], "p"], [row if len(row) == 5 else [*row, ""] for row in body])
 
 
 def _beside(cell: Any) -> str:
