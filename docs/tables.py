@@ -94,7 +94,10 @@ def updated(text: str) -> str:
 
 def main() -> int:
     if "--check" in sys.argv:
-        return int(any(not path.exists() or path.read_text() != text for path, text in pages().items()))
+        stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not current. Write it anew: python docs/tables.py")
+        return int(bool(stale))
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
