@@ -59,6 +59,18 @@ def test_noise_is_uniform_fixed_and_no_stronger_than_asked() -> None:
     assert (data.binary, data.categorical, data.name) == (False, ("shape",), "sprites?noise=0.1")
 
 
+def test_noise_may_be_cut_off() -> None:
+    data, folded, plain = load("sprites?noise=0.1:clip"), load("sprites?noise=0.1"), load("sprites")
+    index = torch.arange(0, len(data), 37)
+    x, change = plain.batch(index), folded.change(index)  # type: ignore[attr-defined]
+    assert torch.equal(data.batch(index), (x + change).clamp(0, 1))
+    black = x == 0
+    assert float((data.batch(index)[black] == 0).float().mean()) == pytest.approx(0.5, abs=0.01)
+    assert float((folded.batch(index)[black] == 0).float().mean()) == 0
+    assert data.name == "sprites?noise=0.1:clip"
+    assert torch.equal(data.to("cpu").batch(index), data.batch(index))
+
+
 def test_noise_of_noisy_data_is_its_own() -> None:
     base = load("noisy_dsprites")
     index = torch.arange(0, len(base), 100_000)
@@ -119,7 +131,7 @@ def test_what_cannot_be_manipulated(tmp_path: Path, made: Path) -> None:
             modify(data, out=path, **SMALL, seed=5)
     with pytest.raises(Refusal, match="Only images"):
         load("toy?noise=0.1")
-    for text in ("0", "2", "nan", "much"):
+    for text in ("0", "2", "nan", "much", "0.1:cut", ":clip"):
         with pytest.raises(ValueError, match="noise"):
             load(f"sprites?noise={text}")
     with pytest.raises(ValueError, match="Choose one of the options"):

@@ -27,6 +27,7 @@ FORMAT = 1
 KIND = "manipulation"
 LEVELS = 127  # of a pattern's pixels on either side of 0
 DRAW = 1 << 20  # of an example's noise: far from those by which painted data choose their colours
+CLIP = ":clip"  # after the strength of noise
 NAMED = ("base", "names", "sizes", "shape", "examples", "labels")  # what a file says of the data that it is for
 
 
@@ -64,12 +65,16 @@ class Changed(FactorData):
         return len(self.base)
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
-        """What is added to the images at `index` before the reflection."""
+        """What is added to the images at `index` before they are brought back into [0, 1]."""
         raise TypeError(f"{type(self).__name__} must define change(index).")
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The changed images at `index`, pixels in [0, 1]."""
-        return reflected(self.base.batch(index, noise) + self.change(index))
+        return self.within(self.base.batch(index, noise) + self.change(index))
+
+    def within(self, y: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        """Changed pixels brought back into [0, 1]."""
+        return reflected(y)
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.batch(index).mul(255).round().byte()
@@ -127,11 +132,19 @@ class Modified(Changed):
 
 
 class Perturbed(Changed):
-    """The control: noise uniform on [-eps, eps] in every pixel and channel, always the same for the same example."""
+    """The control: noise uniform on [-eps, eps] in every pixel and channel, always the same for the same example.
 
-    def __init__(self, base: FactorData, name: str, eps: float) -> None:
+    Pixels are reflected as those of `Modified` are, or cut off with `clip`: the paper does not say which. On black half
+    of them then stay as they are.
+    """
+
+    def __init__(self, base: FactorData, name: str, eps: float, clip: bool = False) -> None:
         super().__init__(base, name)
-        self.eps = eps
+        self.eps, self.clip = eps, clip
+
+    def within(self, y: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        """Changed pixels brought back into [0, 1]."""
+        return y.clamp(0, 1) if self.clip else super().within(y)
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
         """256 equally spaced values from -eps to eps."""
@@ -140,11 +153,11 @@ class Perturbed(Changed):
         return (chance.bytes(len(index), *self.shape).float() - 127.5) * (self.eps / 127.5)
 
 
-def perturbed(data: FactorData, eps: float) -> Perturbed:
-    """The data with fixed uniform noise of strength `eps` on every image."""
+def perturbed(data: FactorData, eps: float, clip: bool = False) -> Perturbed:
+    """The data with fixed uniform noise of strength `eps` on every image, reflected or cut off at 0 and 1."""
     if not (math.isfinite(eps) and 0 < eps <= 1):
         raise ValueError(f"The strength of the noise must be > 0 and <= 1. Got {eps:g} instead.")
-    return Perturbed(data, _with(data.name, f"noise={eps:g}"), eps)
+    return Perturbed(data, _with(data.name, f"noise={eps:g}{CLIP * clip}"), eps, clip)
 
 
 def modified(data: FactorData, file: str | Path, root: str | Path | None = None) -> Modified:
@@ -181,11 +194,14 @@ def changed(data: FactorData, options: Mapping[str, str], root: str | Path | Non
         return modified(data, options["modified"], root)
     if "noise" not in options:
         return data
+    text = options["noise"].removesuffix(CLIP)
     try:
-        eps = float(options["noise"])
+        eps = float(text)
     except ValueError:
-        raise ValueError(f"The option 'noise' must be a number, such as 0.1. Got {options['noise']!r}.") from None
-    return perturbed(data, eps)
+        raise ValueError(
+            f"The option 'noise' must be a number, such as 0.1, or 0.1{CLIP}. Got {options['noise']!r}."
+        ) from None
+    return perturbed(data, eps, clip=text != options["noise"])
 
 
 def bare(data: FactorData) -> str:

@@ -24,7 +24,7 @@ COMMON = {
     "subset": "draws from this many fixed examples only",
     "seed": "of the subset [0]",
     "modified": "FILE of `unbraid data modify` whose changes are added to the images, or default",
-    "noise": "strength of fixed uniform noise in every pixel, the control of a manipulation (.1)",
+    "noise": "strength of fixed uniform noise in every pixel, the control of a manipulation (.1, or .1:clip)",
 }
 CHANGES = ("modified", "noise")  # which own data take too
 
