@@ -68,7 +68,8 @@ def main() -> None:
         rows.append({"methods": names, "in_turn": in_turn, "at_once": at_once, "ratio": at_once / in_turn})
         print(f"{count} stacks of {options.seeds}: {in_turn:,.0f} in turn, {at_once:,.0f} at the same time "
               f"({at_once / in_turn:.2f} x): {', '.join(names)}", flush=True)  # fmt: skip
-    content = {**describe(), "data": options.data, "seeds": options.seeds, "alone": alone, "together": rows}
+    settings = {"data": options.data, "seeds": options.seeds, "seconds": options.seconds}
+    content = {**describe(), **settings, "alone": alone, "together": rows}
     write_atomic(options.out, (json.dumps(content, indent=1) + "\n").encode())
 
 

@@ -74,8 +74,8 @@ def lanes_table() -> str:
         for row in bench["together"]
     ]  # fmt: skip
     return "\n\n".join([
-        f"{bench['seeds']} seeds of each of several methods on {bench['data']}, stacks in turn and at the same time, "
-        "by `benchmarks/bench_lanes.py`:",
+        f"Model-steps a second of {bench['seeds']} seeds of each of several methods on {bench['data']}, stacks in turn "
+        f"and at the same time, on one {bench['machine']['devices'][0]}, by `benchmarks/bench_lanes.py`:",
         rows(["methods", "in turn", "at the same time", "ratio"], body),
     ])  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Draw the plane of two factors in the best and the worst run of one method on every form of the data, side by side.
 
-Run: python docs/planes_figure.py FOLDER [--method beta_vae] [--pair x,y]
+Run: python docs/planes_figure.py FOLDER [--method beta_tcvae] [--pair x,y]
 FOLDER has runs with kept scores; writes docs/pictures/study_demystifying/planes.png.
 """
 
@@ -36,7 +36,7 @@ def panel(run: ub.Run, pair: tuple[str, str], title: str) -> Image.Image:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--method", default="beta_vae")
+    parser.add_argument("--method", default="beta_tcvae")
     parser.add_argument("--pair", default="x,y")
     options = parser.parse_args()
     first, second = options.pair.split(",")

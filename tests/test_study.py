@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -20,11 +21,13 @@ from unbraid import errors
 from unbraid.errors import Refusal
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
 from unbraid.metrics.protocol import Protocol
+from unbraid.nets.conv import locatello
+from unbraid.nets.mlp import mlp
 from unbraid.spec import RunSpec
 from unbraid.store import find_runs
 from unbraid.study.base import Planned, changed, crossed, swept
 from unbraid.study.cut import Cut, shard, stacked, written
-from unbraid.study.execute import Order, available, claimed, prepared, run_study
+from unbraid.study.execute import Order, Stackful, available, claimed, fleets, prepared, run_study
 from unbraid.study.own import find
 from unbraid.study.plan import plan
 from unbraid.study.results import NAME, index, load
@@ -42,6 +45,20 @@ def small(seeds: int = 2, steps: int = 6) -> list[Planned]:
 def order(out: Path, **options: Any) -> Order:
     """Two metrics of small samples, and nothing at the end unless it is asked for."""
     return Order(out, metrics=["mig", "unsupervised"], protocol=SMALL, jobs=1, **{"closing": (), **options})
+
+
+@pytest.mark.parametrize(("device", "wanted"), [("cuda", [64, 10, 8, 70, 2]), ("cpu", [32, 32, 10, 8, 70, 2])])
+def test_small_stacks_are_claimed_together_on_a_gpu(device: str, wanted: list[int]) -> None:
+    """Up to 64 runs of one dataset and network, in their order, none lost; on a CPU each stack alone."""
+    a, b = SimpleNamespace(name="a"), SimpleNamespace(name="b")
+    sizes = [(a, mlp, 32), (a, mlp, 32), (a, mlp, 10), (b, mlp, 8), (b, mlp, 70), (b, locatello, 2)]
+    runs = crossed(["toy"], swept(BetaVAE, "beta", (1.0,)), 154)
+    stacks: list[Any] = [Stackful([next(runs) for _ in range(n)], data, net) for data, net, n in sizes]  # type: ignore
+    found = list(fleets(iter(stacks), device))
+    assert [len(one.runs) for one in found] == wanted
+    assert [run.index for one in found for run in one.runs] == list(range(154))
+    assert [one.data.name for one in found] == ["a"] * (len(wanted) - 3) + ["b"] * 3
+    assert [one.builder for one in found][-2:] == [mlp, locatello]
 
 
 # Numbers.

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import unbraid as ub
 from training import Killed, assert_same, die_at, quick, weights
-from unbraid import convoys as convoy
 from unbraid import execute, files
-from unbraid.convoys import Berth, convoys
+from unbraid.convoys import Berth, convoys, together
 from unbraid.data.base import FactorData
 from unbraid.engine.adam import adam_step
 from unbraid.engine.stack import Stack
@@ -223,13 +222,11 @@ def test_runs_of_different_methods_advance_side_by_side(toy: FactorData, monkeyp
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
 
 
-def test_small_stacks_are_grouped_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convoy, "TOGETHER", 10)
-    sizes = [4, 6, 1, 12, 3, 3, 3, 3]
-    berth = Berth(RunSpec(BetaVAE(), "toy"), None)
-    groups = list(convoy.together([[berth] * size for size in sizes]))
-    assert [[len(chunk) for chunk in group] for group in groups] == [[4, 6], [1], [12], [3, 3, 3], [3]]
-    assert list(convoy.together([])) == []
+def test_small_stacks_are_grouped_for_a_gpu() -> None:
+    groups = [[4, 6], [1], [12], [3, 3, 3], [3]]
+    assert list(together([size for group in groups for size in group], int, 10)) == groups
+    assert list(together([4, 6], int, 0)) == [[4], [6]]
+    assert list(together([], int, 10)) == []
 
 
 def test_stacks_without_memory_for_all_go_on_one_after_the_other(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from unbraid.store import Log, RunDir
 STACK = 16  # runs in a stack on a CPU, at most
 LANES = 4  # threads of Python that pay, at most: beyond that they wait for each other
 TOGETHER = 64  # runs that a GPU trains at the same time in several stacks, at most; larger stacks fill it alone
+Some = TypeVar("Some")
 
 
 @dataclass
@@ -104,7 +106,7 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
     """
     chunks = list(planned(berths, data, builder))
     if data.device.type == "cuda":
-        for group in together(chunks):
+        for group in together(chunks, len, TOGETHER):
             yield from fleet([level for chunk in group for level in levels(chunk)], data, builder)
         return
     lanes = min(LANES, torch.get_num_threads()) if data.device.type == "cpu" else 1
@@ -120,34 +122,33 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
             yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
 
 
-def together(chunks: list[list[Berth]]) -> Iterator[list[list[Berth]]]:
+def together(stacks: Iterable[Some], size: Callable[[Some], int], most: int) -> Iterator[list[Some]]:
     """Stacks that a GPU trains at the same time: a small one leaves most of it idle.
 
-    As chunks come, as long as their runs are at most `TOGETHER`; trained ones count, so that the groups stay the same.
+    As they come, as long as their runs are at most so many; trained ones count, so that the groups stay the same.
     """
-    group: list[list[Berth]] = []
-    for chunk in chunks:
-        if group and sum(map(len, group)) + len(chunk) > TOGETHER:
+    group: list[Some] = []
+    for stack in stacks:
+        if group and sum(map(size, group)) + size(stack) > most:
             yield group
             group = []
-        group.append(chunk)
+        group.append(stack)
     if group:
         yield group
 
 
 def fleet(waiting: list[list[Berth]], data: FactorData, builder: PairBuilder) -> Iterator[Convoy]:
     """The stacks of a group in one convoy, a lane each; one after the other where they do not fit into the memory."""
-    voyages = []
-    try:
-        if len(waiting) > 1:
+    if len(waiting) > 1:
+        voyages = []
+        with suppress(torch.cuda.OutOfMemoryError):
             voyages = [launched(level, data, builder, lane) for lane, level in enumerate(waiting)]
-    except torch.cuda.OutOfMemoryError:
-        gc.collect()
+        if voyages:
+            yield Convoy(voyages)
+            return
+        gc.collect()  # what was launched, which the error held until here
         torch.cuda.empty_cache()
-    if voyages:
-        yield Convoy(voyages)
-    else:
-        yield from (Convoy([Voyage(load_stack(level, data, builder, 1), level)]) for level in waiting)
+    yield from (Convoy([Voyage(load_stack(level, data, builder, 1), level)]) for level in waiting)
 
 
 def launched(berths: list[Berth], data: FactorData, builder: PairBuilder, place: int) -> Voyage:

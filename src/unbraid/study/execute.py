@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from unbraid.convoys import TOGETHER
+from unbraid.convoys import TOGETHER, together
 from unbraid.data.base import FactorData
 from unbraid.engine.memory import capacity
 from unbraid.errors import Refusal
@@ -95,25 +95,14 @@ def fitting(run: Planned, data: FactorData, order: Order) -> dict[str, Any]:
     return {"precision": precision, "net": choice.net, "likelihood": choice.likelihood}
 
 
-def fleets(stacks: Iterable[Stackful]) -> Iterator[Stackful]:
+def fleets(stacks: Iterable[Stackful], device: str) -> Iterator[Stackful]:
     """Stacks as they are trained: on a GPU small ones of one dataset and network at the same time, claimed as one."""
-    group: list[Stackful] = []
-    for stack in stacks:
-        same = group and stack.data is group[0].data and stack.builder is group[0].builder
-        if group and not (same and sum(len(one.runs) for one in [*group, stack]) <= TOGETHER):
-            yield joined(group)
-            group = []
-        if stack.data.device.type == "cuda":
-            group.append(stack)
-        else:
-            yield stack
-    if group:
-        yield joined(group)
-
-
-def joined(group: list[Stackful]) -> Stackful:
-    """Several stacks as one claim."""
-    return Stackful([run for stack in group for run in stack.runs], group[0].data, group[0].builder)
+    if not device.startswith("cuda"):
+        yield from stacks
+        return
+    for _, alike in groupby(stacks, lambda one: (id(one.data), one.builder)):
+        for group in together(alike, lambda one: len(one.runs), TOGETHER):
+            yield Stackful([run for one in group for run in one.runs], group[0].data, group[0].builder)
 
 
 @contextmanager
@@ -164,7 +153,7 @@ def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> 
         scorer = opened.enter_context(Scoring(order))
         waiting = []
         known: list[Planned] = []
-        for stack in fleets(prepared(planned, order)):
+        for stack in fleets(prepared(planned, order), order.device):
             known += stack.runs
             keep_places(order.out, stack.runs)
             if not attempt(stack, order, tally, scorer):
