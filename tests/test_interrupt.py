@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from training import assert_same, quick
 from unbraid.engine.stack import Stack
 from unbraid.interrupt import deferred
 from unbraid.store import find_runs
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Shells start jobs in the background with Ctrl-C ignored: here it is heard, as in the foreground."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
