@@ -12,26 +12,33 @@ from metric_pages import ROOT, result, rows
 
 from unbraid.analysis.demystifying import VARIANTS, method_name, permutation, stratified, variant
 from unbraid.reproduction import reproduce
-from unbraid.reproduction.demystifying import COLUMNS
+from unbraid.reproduction.demystifying import COLUMNS, numbers
+from unbraid.study.demystifying import SEEDS
 
 PAGE = ROOT / "docs" / "manipulated.md"
 RESULTS = ROOT / "benchmarks" / "results"
 RATES = {"5e-4": "study_demystifying", "5e-5": "study_demystifying_lower"}  # the study at two learning rates
-MORE = "study_demystifying_more"  # other methods at the first rate, whose runs on noise did not end
+CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is cut off
 SETS = ("sprites", "dsprites")
 PLANE = "gap of x and y"  # the rotated factors
 SCORES = {**{name: COLUMNS[name] for name in ("MIG", "DCI", "FactorVAE", "SAP")}, PLANE: PLANE}
-UNITS, VOTING = "active.units", "factor_vae.num_active_dims"
+UNITS = "active.units"
 WHOLE = "runs with all latents"
+COMPARED = ("p, original, modified", "p, modified, noise")
 
 
 def manipulated_pages() -> dict[Path, str]:
     """The page with a table a dataset that was measured, the study's, and what published rows are off by."""
     text = filled(PAGE.read_text(), "manipulation", tables_of("bench_manipulation", SETS, table))
-    parts = {"study": study_table("5e-4"), "lower": study_table("5e-5"), "every": every(), "more": more()}
-    for name, part in {**parts, "published": published_table()}.items():
+    for name, part in blocks().items():
         text = filled(text, name, part)
     return {PAGE: text}
+
+
+def blocks() -> dict[str, str]:
+    """The tables of the study, by the names of their places in the page."""
+    rates = {"study": study_table("5e-4"), "lower": study_table("5e-5")}
+    return {**rates, "every": every(), "parts": parts_table(), "clip": clipped(), "published": published_table()}
 
 
 def study_table(rate: str) -> str:
@@ -50,7 +57,14 @@ def study_table(rate: str) -> str:
 def runs_of(name: str) -> pd.DataFrame:
     """A committed table with the form of each run's data and the gap of the rotated factors."""
     runs = pd.read_csv(RESULTS / f"{name}.csv").assign(variant=lambda t: [variant(name)[1] for name in t["data"]])
-    return runs.assign(**{PLANE: runs[["gaps.x", "gaps.y"]].mean(axis=1)}) if "gaps.x" in runs else runs
+    return runs.assign(**{PLANE: runs[["gaps.x", "gaps.y"]].mean(axis=1)})
+
+
+def parts() -> dict[str, pd.DataFrame]:
+    """All runs by what they share: the learning rate, and which ten seeds."""
+    high, low = (runs_of(name) for name in RATES.values())
+    first = high["seed"] < SEEDS
+    return {"5e-4, seeds 0-9": high[first], "5e-4, seeds 10-19": high[~first], "5e-5, seeds 0-9": low}
 
 
 def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
@@ -60,19 +74,43 @@ def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
 
 
 def every() -> str:
-    """Means of all our runs and the p of neighbouring forms, a row a score, method and rate, and the p of both."""
-    tables = {rate: runs_of(name) for rate, name in RATES.items()}
-    methods = tables["5e-4"]["method"].unique()
-    found = {m: {rate: by for rate, runs in tables.items() if (by := forms(runs, m))} for m in methods}
-    body = [[WHOLE, method_name(m), rate, *whole(by, UNITS)] for m in methods for rate, by in found[m].items()]
+    """Means of all our runs and the p of neighbouring forms, a row a score and method; runs change places in parts."""
+    tables = parts()
+    methods = next(iter(tables.values()))["method"].unique()
+    found = {m: [by for runs in tables.values() if (by := forms(runs, m))] for m in methods}
+    pooled = {m: {form: pd.concat([by[form] for by in strata]) for form in VARIANTS} for m, strata in found.items()}
+    body = [[WHOLE, method_name(m), *counts, "", ""] for m, by in pooled.items() if (counts := whole(by))]
     for score, column in SCORES.items():
-        for method, rates in found.items():
-            name = [score, method_name(method)]
-            body += [[*name, rate, *means(by, column), *compared([by], column)] for rate, by in rates.items()]
-            if len(rates) > 1:
-                body.append([*name, "both", *[""] * len(VARIANTS), *compared(rates.values(), column)])
-    head = ["score", "method", "rate", *VARIANTS, "p, original, modified", "p, modified, noise"]
-    return rows(head, [[*row, *[""] * (len(head) - len(row))] for row in body if any(row[3:])])
+        for method, strata in found.items():
+            body.append([score, method_name(method), *means(pooled[method], column), *compared(strata, column)])
+    return rows(["score", "method", *VARIANTS, *COMPARED], body)
+
+
+def parts_table() -> str:
+    """MIG and DCI of the methods that were trained in every part, a row a part."""
+    tables = parts()
+    methods = tables["5e-4, seeds 10-19"]["method"].unique()
+    body = []
+    for score in ("MIG", "DCI"):
+        for method in methods:
+            for name, runs in tables.items():
+                by, column = forms(runs, method), SCORES[score]
+                body.append([score, method_name(method), name, *means(by, column), *compared([by], column)])
+    return rows(["score", "method", "part", *VARIANTS, *COMPARED], body)
+
+
+def clipped() -> str:
+    """Noise that is reflected beside noise that is cut off, and the paper's: means of all runs at 5e-4, and the p."""
+    noise, cut = runs_of(RATES["5e-4"]).query("variant == 'noise'"), runs_of(CLIPPED)
+    body = []
+    for method in cut["method"].unique():
+        by = {name: runs[runs["method"] == method] for name, runs in (("reflected", noise), ("cut off", cut))}
+        body.append([WHOLE, method_name(method), *whole(by), "", ""])
+        for score in ("MIG", "DCI"):
+            column = SCORES[score]
+            theirs = next(c.value for c in numbers() if (c.row, c.column) == (f"{method}, dsprites noise", score))
+            body.append([score, method_name(method), *means(by, column), *compared([by], column), _short(theirs)])
+    return rows(["score", "method", "reflected", "cut off", "p", "paper, over-pruned runs discarded"], body)
 
 
 def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
@@ -88,27 +126,15 @@ def compared(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> list[str
     return ["< .001" if p < 0.001 else _short(p) for p in found]
 
 
-def whole(by: dict[str, pd.DataFrame], column: str) -> list[str]:
+def whole(by: dict[str, pd.DataFrame]) -> list[str]:
     """How many runs have all latents active, for every form; nothing for methods without a posterior."""
-    if any(part[column].isna().any() for part in by.values()):
+    if any(part[UNITS].isna().any() for part in by.values()):
         return []
-    return [f"{(part[column] >= part['latents']).sum()} of {len(part)}" for part in by.values()]
+    return [f"{(part[UNITS] >= part['latents']).sum()} of {len(part)}" for part in by.values()]
 
 
 def _short(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1)
-
-
-def more() -> str:
-    """Means of other methods on originals and modified images, and the p of the two."""
-    runs = runs_of(MORE)
-    methods = {method: forms(runs, method) for method in runs["method"].unique()}
-    body = [[WHOLE, method_name(method), *whole(by, VOTING)] for method, by in methods.items()]
-    for score, column in SCORES.items():
-        if column in runs:
-            for method, by in methods.items():
-                body.append([score, method_name(method), *means(by, column), *compared([by], column)])
-    return rows(["score", "method", *VARIANTS[:2], "p"], [row if len(row) == 5 else [*row, ""] for row in body])
 
 
 def _beside(cell: Any) -> str:

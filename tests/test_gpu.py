@@ -251,7 +251,7 @@ def test_a_manipulation_is_learned_in_two_graphs(sprites: FactorData) -> None:
     for game in (games[1], other):
         for step in range(10, 13):
             game.step(step)
-    assert torch.allclose(games[1].terms, other.terms, rtol=1e-3)
+    assert torch.allclose(games[1].terms, other.terms, rtol=1e-3, atol=1e-3)  # the gap: .03, between errors of 123
 
 
 def test_the_gap_of_rotated_factors_is_that_of_a_cpu() -> None:
