@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from collections import Counter
@@ -34,6 +35,7 @@ from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
 from unbraid.study import demystifying as study
 from unbraid.study.cut import Cut
+from unbraid.study.own import find
 from unbraid.study.results import load, write
 from unbraid.study.studies import STUDIES
 
@@ -269,6 +271,16 @@ def test_the_list_of_runs() -> None:
     assert {(run.spec.steps, run.spec.batch) for run in runs} == {(300_000, 64)}
     assert {run.spec.learning_rate for run in runs if run.facts()["method"] != "pmp"} == {1e-4}
     assert study.PRIMARY == PRIMARY
+
+
+def test_the_study_with_other_seeds() -> None:
+    """Each run once more with a seed and a number that the study does not have."""
+    path = Path(__file__).parents[1] / "benchmarks" / "study_demystifying_again.py"
+    runs, others = list(STUDIES["demystifying2021"]()), list(find(str(path))())
+    assert {run.spec.seed for run in others} == set(range(10, 20))
+    assert not {run.index for run in runs} & {run.index for run in others}
+    undone = [dataclasses.replace(run.spec, seed=run.spec.seed - 10) for run in others]
+    assert undone == [run.spec for run in runs]
 
 
 def test_primary_strengths_and_the_line_search() -> None:

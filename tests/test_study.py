@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -28,7 +27,6 @@ from unbraid.store import find_runs
 from unbraid.study.base import Planned, changed, crossed, swept
 from unbraid.study.cut import Cut, shard, stacked, written
 from unbraid.study.execute import Order, Stackful, available, claimed, fleets, prepared, run_study
-from unbraid.study.own import find
 from unbraid.study.plan import plan
 from unbraid.study.results import NAME, index, load
 from unbraid.study.studies import SEVEN, STUDIES
@@ -133,6 +131,7 @@ def test_other_data_takes_the_place_of_all() -> None:
     [
         (lambda: Cut({"metod": ["vae"]}), "Unknown fact of a run 'metod'.*method"),
         (lambda: Cut({"data": ["mnist"]}), "Nothing of the study is left"),
+        (lambda: Cut(seeds=[4, 5, 7]), "must be the study's, 0 to 4. Got 5, 7, which it does not have"),
         (lambda: Cut(scale=0), "above 0 and at most 1"),
         (lambda: Cut(steps=-1), "must not be negative"),
     ],
@@ -168,53 +167,6 @@ def test_schedules_follow_the_length() -> None:
     assert changed(changed(run, steps=0), steps=5).spec.steps == 5
     assert changed(run, precision="bf16").spec.method == run.spec.method
     assert written(1e-4) == "0.0001"
-
-
-# Own studies.
-
-
-def test_grids_from_toml_and_json(tmp_path: Path) -> None:
-    runs_a = 'data = ["toy", "sprites"]\nseeds = 3\nsteps = 50\n'
-    toml = runs_a + '[[method]]\nname = "beta_vae"\nbeta = [1, 4]\n[[method]]\nname = "vae"\n'
-    (tmp_path / "grid.toml").write_text(toml)
-    grid = {"data": "toy", "method": {"name": "beta_vae", "beta": [1, 4]}, "seeds": 2}
-    (tmp_path / "grid.json").write_text(json.dumps(grid))
-    runs = list(find(str(tmp_path / "grid.toml"))())
-    assert len(runs) == 2 * 3 * 3
-    assert [(run.spec.data, run.strength, run.level, run.spec.seed) for run in runs[3:6]] == [
-        ("toy", 4.0, 1, seed) for seed in range(3)
-    ]
-    assert {run.spec.steps for run in runs} == {50}
-    assert len(list(find(str(tmp_path / "grid.json"))())) == 4
-
-
-def test_studies_from_python(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import unbraid as ub\n"
-        "def study():\n"
-        "    for seed in range(3):\n"
-        "        yield ub.RunSpec(ub.methods.BetaVAE(beta=2.0), 'toy', seed, steps=5)\n"
-    )
-    runs = list(find(str(tmp_path / "mine.py"))())
-    assert [(run.index, run.spec.seed, run.strength) for run in runs] == [(0, 0, 2.0), (1, 1, 2.0), (2, 2, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.toml", "data = [", "cannot be read"),
-        ("a.toml", 'data = ["toy"]', r"must say data .* \[\[method\]\]"),
-        ("a.toml", 'data = ["toy"]\nstep = 3\n[[method]]\nname = "vae"', "Unknown entry.*steps"),
-        ("a.py", "x = 1", r"must have a function study\(\)"),
-        ("a.txt", "", "Unknown study"),
-    ],
-)
-def test_bad_studies_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(Refusal, match=message):
-        list(find(str(tmp_path / name))())
-    with pytest.raises(Refusal, match="There is no file"):
-        find(str(tmp_path / "nothing.toml"))
 
 
 # Running.

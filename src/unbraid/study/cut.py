@@ -70,9 +70,16 @@ class Cut:
         return [changed(run, data=names[run.spec.data]) for run in runs if run.spec.data in names]
 
     def _seeds(self, every: Sequence[Planned]) -> range | set[int]:
+        there = {run.spec.seed for run in every}
         if self.seeds is not None:
+            if missing := sorted(set(self.seeds) - there):
+                came = ", ".join(map(str, missing))
+                raise Refusal(
+                    f"The seeds must be the study's, {min(there)} to {max(there)}. Got {came}, which it does not have. "
+                    "Ask for fewer, or for more in a study of your own (docs/studies.md)."
+                )
             return set(self.seeds)
-        count = 1 + max(run.spec.seed for run in every)
+        count = 1 + max(there)
         return range(max(min(LEAST_SEEDS, count), round(count * math.sqrt(self.scale))))
 
     def _length(self, run: Planned) -> dict[str, Any]:
