@@ -18,6 +18,7 @@ from unbraid.data.manipulated import LEVELS, Changed, describe, read, reflected,
 from unbraid.engine.capture import repeater
 from unbraid.errors import Refusal
 from unbraid.files import make_folder
+from unbraid.interrupt import Deferred, deferred
 from unbraid.manipulation.networks import Families, Manipulation, adam
 from unbraid.manipulation.recipe import (
     Recipe,
@@ -39,6 +40,7 @@ LEAST = 1e-3  # nats an image: less error than this counts as this
 EVERY = 100  # steps between records of the log
 KEPT = 100  # records of the log that go into the file
 TERMS = ("disentangling", "entangling", "gap", "change")
+SUMS = "log/sums"  # of the terms since the last record, in a checkpoint
 
 
 class Game:
@@ -207,9 +209,10 @@ def modify(
         return path
     make_folder(path.parent)
     game = Game(loaded, recipe)
-    with contextlib.nullcontext(silent) if quiet else progress(f"manipulating {loaded.name}", steps) as report:
-        log = play(game, path.with_suffix(".checkpoint"), checkpoint_every, report)
-    finish(game, path, log)
+    with deferred() as signals:
+        with contextlib.nullcontext(silent) if quiet else progress(f"manipulating {loaded.name}", steps) as report:
+            log = play(game, path.with_suffix(".checkpoint"), checkpoint_every, report, signals)
+        finish(game, path, log)
     return path
 
 
@@ -248,10 +251,9 @@ def _same(path: Path, facts: dict[str, Any], data: FactorData, recipe: Recipe) -
             )
 
 
-def play(game: Game, checkpoint: Path, every: int, report: Report) -> Log:
-    """All steps, from the last checkpoint on; the log."""
-    step, log = resume(game, checkpoint)
-    sums = torch.zeros(len(TERMS), device=game.data.device)
+def play(game: Game, checkpoint: Path, every: int, report: Report, signals: Deferred) -> Log:
+    """All steps, from the last checkpoint on; the log. A signal that ends the process waits for another checkpoint."""
+    step, log, sums = resume(game, checkpoint)
     note, total = "", game.recipe.steps
     while step < total:
         sums += game.step(step)
@@ -260,9 +262,11 @@ def play(game: Game, checkpoint: Path, every: int, report: Report) -> Log:
             log.append(_record(sums, step, (step - 1) % EVERY + 1))
             sums.zero_()
             note = f"gap {log[-1]['gap']:.3f} nats"
-            if step % (-(-every // EVERY) * EVERY) == 0 and step < total:
-                about = {"step": step, "log": log, "recipe": game.recipe.facts(), **describe(game.data)}
-                write_tensors(checkpoint, game.state(), about)
+        if step < total and (step % every == 0 or signals.came is not None):
+            about = {"step": step, "log": log, "recipe": game.recipe.facts(), **describe(game.data)}
+            write_tensors(checkpoint, {**game.state(), SUMS: sums}, about)
+            if signals.came is not None:
+                signals.deliver()
         report(step, note)
     return log
 
@@ -277,14 +281,15 @@ def _record(sums: Tensor, step: int, count: int) -> dict[str, float]:
     return {"step": step, **{term: round(value, 5) for term, value in zip(TERMS, values, strict=True)}}
 
 
-def resume(game: Game, checkpoint: Path) -> tuple[int, Log]:
-    """The step and the log to go on from."""
+def resume(game: Game, checkpoint: Path) -> tuple[int, Log, Tensor]:
+    """The step and the log to go on from, and the sums of the record that is not full."""
     if not checkpoint.exists():
-        return 0, []
+        return 0, [], torch.zeros(len(TERMS), device=game.data.device)
     state, facts = read_tensors(checkpoint)
     _same(checkpoint, facts, game.data, game.recipe)
+    sums = state.pop(SUMS)
     game.restore(state)
-    return int(facts["step"]), list(facts["log"])
+    return int(facts["step"]), list(facts["log"]), sums.to(game.data.device)
 
 
 def finish(game: Game, path: Path, log: Log) -> None:
