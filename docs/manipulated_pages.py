@@ -60,11 +60,11 @@ def runs_of(name: str) -> pd.DataFrame:
     return runs.assign(**{PLANE: runs[["gaps.x", "gaps.y"]].mean(axis=1)})
 
 
-def parts() -> dict[str, pd.DataFrame]:
-    """All runs by what they share: the learning rate, and which ten seeds."""
+def parts() -> dict[tuple[str, str], pd.DataFrame]:
+    """All runs by their learning rate and which ten seeds they are of."""
     high, low = (runs_of(name) for name in RATES.values())
     first = high["seed"] < SEEDS
-    return {"5e-4, seeds 0-9": high[first], "5e-4, seeds 10-19": high[~first], "5e-5, seeds 0-9": low}
+    return {("5e-4", "0-9"): high[first], ("5e-4", "10-19"): high[~first], ("5e-5", "0-9"): low}
 
 
 def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
@@ -89,14 +89,14 @@ def every() -> str:
 def parts_table() -> str:
     """MIG and DCI of the methods that were trained in every part, a row a part."""
     tables = parts()
-    methods = tables["5e-4, seeds 10-19"]["method"].unique()
+    methods = tables["5e-4", "10-19"]["method"].unique()
     body = []
     for score in ("MIG", "DCI"):
         for method in methods:
-            for name, runs in tables.items():
+            for part, runs in tables.items():
                 by, column = forms(runs, method), SCORES[score]
-                body.append([score, method_name(method), name, *means(by, column), *compared([by], column)])
-    return rows(["score", "method", "part", *VARIANTS, *COMPARED], body)
+                body.append([score, method_name(method), *part, *means(by, column), *compared([by], column)])
+    return rows(["score", "method", "rate", "seeds", *VARIANTS, *COMPARED], body)
 
 
 def clipped() -> str:
