@@ -96,7 +96,7 @@ def parts_table() -> str:
             for part, runs in tables.items():
                 by, column = forms(runs, method), SCORES[score]
                 body.append([score, method_name(method), *part, *means(by, column), *compared([by], column)])
-    return rows(["score", "method", "rate", "seeds", *VARIANTS, *COMPARED], body)
+    return rows(["score", "method", "rate", "seeds", *VARIANTS, "p, first two", "p, last two"], body)
 
 
 def clipped() -> str:
