@@ -1,8 +1,6 @@
 """The study of manipulated images once more, with ten seeds that it does not have.
 
-From the repository root, for what docs/manipulated.md has of it:
-
-    unbraid study benchmarks/study_demystifying_again.py --only level=1 --only method=beta_vae,beta_tcvae
+Run: unbraid study benchmarks/study_demystifying_again.py; docs/manipulated.md has the whole command, and what came out.
 """
 
 from __future__ import annotations

@@ -11,11 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
+from manipulations import SMALL, discs
 from training import assert_same, quick
+from unbraid import execute
 from unbraid.engine.stack import Stack
 from unbraid.interrupt import deferred
-from unbraid.store import find_runs
+from unbraid.manipulation import modify
+from unbraid.manipulation.game import Game
+from unbraid.store import find_runs, read_tensors
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +53,39 @@ def test_a_checkpoint_is_written_first(tmp_path: Path, monkeypatch: pytest.Monke
         assert_same(a, b)
 
 
+def test_between_checkpoints_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint after every step does not end the waiting: the one after the step under way is written as well."""
+    monkeypatch.setattr(execute, "CHECKPOINT_SHARE", 1e9)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patch, 6)
+        quick(tmp_path, checkpoint_seconds=0)
+    assert [run.checkpoint_step() for run in find_runs(tmp_path)] == [7]
+
+
+@pytest.mark.parametrize(("step", "kept"), [(4, 5), (6, None)])  # in the middle of a record; in the last step
+def test_a_manipulation_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None
+) -> None:
+    settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
+    whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
+    out, take = tmp_path / "stopped.safetensors", Game.step
+
+    def pressed(game: Game, at: int) -> Tensor:
+        if at == step:
+            signal.raise_signal(signal.SIGINT)
+        return take(game, at)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Game, "step", pressed)
+        modify(discs(), out=out, **settings)
+    checkpoint = out.with_suffix(".checkpoint")
+    assert (out.exists(), checkpoint.exists()) == (kept is None, kept is not None)
+    if kept:
+        assert read_tensors(checkpoint)[1]["step"] == kept
+    modify(discs(), out=out, **settings)
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_in_the_last_step_the_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(monkeypatch, 11)
     with pytest.raises(KeyboardInterrupt):
@@ -70,6 +108,15 @@ def test_a_second_one_is_not_put_off() -> None:
         reached.append(signals.came)
         signal.raise_signal(signal.SIGINT)
         reached.append(None)
+    assert reached == [signal.SIGINT]
+
+
+def test_where_none_came_the_next_is_still_put_off() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), deferred() as signals:
+        signals.deliver()
+        signal.raise_signal(signal.SIGINT)
+        reached.append(signals.came)
     assert reached == [signal.SIGINT]
 
 

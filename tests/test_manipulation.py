@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -133,34 +132,6 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch
     assert steps == [4, 5, 6]
     assert out.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
-
-
-@pytest.mark.parametrize(("step", "kept"), [(4, 5), (6, None)])  # in the middle of a record; in the last step
-def test_a_signal_waits_for_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None
-) -> None:
-    settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
-    whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
-    out, take = tmp_path / "stopped.safetensors", Game.step
-
-    def pressed(game: Game, at: int) -> Any:
-        if at == step:
-            signal.raise_signal(signal.SIGINT)
-        return take(game, at)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with Ctrl-C ignored
-    try:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Game, "step", pressed)
-            modify(discs(), out=out, **settings)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    checkpoint = out.with_suffix(".checkpoint")
-    assert out.exists() == (kept is None) != checkpoint.exists()
-    if kept:
-        assert json.loads(safetensors.safe_open(checkpoint, "pt").metadata()["unbraid"])["step"] == kept
-    modify(discs(), out=out, **settings)
-    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_a_restored_game_and_the_one_it_came_from_go_on_apart() -> None:

@@ -31,8 +31,7 @@ class Deferred:
             signal.signal(*self.before.popitem())
 
     def deliver(self) -> None:
-        """Let the signal do what it would have done."""
-        self.restore()
+        """Let the signal do what it would have done; where none came, the next is put off as before."""
         if self.came is not None:
             number, self.came = self.came, None
             signal.raise_signal(number)
@@ -54,4 +53,5 @@ def deferred() -> Iterator[Deferred]:
     try:
         yield waiting
     finally:
+        waiting.restore()
         waiting.deliver()

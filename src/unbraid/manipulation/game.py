@@ -265,8 +265,7 @@ def play(game: Game, checkpoint: Path, every: int, report: Report, signals: Defe
         if step < total and (step % every == 0 or signals.came is not None):
             about = {"step": step, "log": log, "recipe": game.recipe.facts(), **describe(game.data)}
             write_tensors(checkpoint, {**game.state(), SUMS: sums}, about)
-            if signals.came is not None:
-                signals.deliver()
+            signals.deliver()
         report(step, note)
     return log
 
@@ -283,13 +282,13 @@ def _record(sums: Tensor, step: int, count: int) -> dict[str, float]:
 
 def resume(game: Game, checkpoint: Path) -> tuple[int, Log, Tensor]:
     """The step and the log to go on from, and the sums of the record that is not full."""
+    sums = torch.zeros(len(TERMS), device=game.data.device)
     if not checkpoint.exists():
-        return 0, [], torch.zeros(len(TERMS), device=game.data.device)
+        return 0, [], sums
     state, facts = read_tensors(checkpoint)
     _same(checkpoint, facts, game.data, game.recipe)
-    sums = state.pop(SUMS)
     game.restore(state)
-    return int(facts["step"]), list(facts["log"]), sums.to(game.data.device)
+    return int(facts["step"]), list(facts["log"]), sums.copy_(state.get(SUMS, sums))
 
 
 def finish(game: Game, path: Path, log: Log) -> None:
