@@ -84,7 +84,7 @@ def curves(folder: Path) -> None:
     """The ELBO of training batches by step, the mean over seeds as a line and their range as a band."""
     figure, axis = plt.subplots(figsize=(6.2, 3.6), layout="constrained")
     for name, (label, colour) in MODELS.items():
-        logs = [run.read_lines("log.jsonl") for run in find_runs(folder / name) if run.status == "done"]
+        logs = [run.read_log() for run in find_runs(folder / name) if run.status == "done"]
         if not logs:
             continue
         steps = [line["step"] for line in logs[0]]

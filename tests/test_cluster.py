@@ -38,12 +38,15 @@ def test_folders_survive_the_way(tmp_path: Path) -> None:
     assert pack(tmp_path / "a") == files
 
 
+ONE, TWO = b'{"metric": "mig", "values": {}}\n', b'{"metric": "sap", "values": {}}\n'
+
+
 def test_a_run_appears_whole_and_is_never_overwritten(tmp_path: Path) -> None:
-    first = {"run.json": b"{}", "weights.safetensors": b"1", "scores.jsonl": b"a\n"}
+    first = {"run.json": b"{}", "weights.safetensors": b"1", "scores.jsonl": ONE}
     place(tmp_path, "x", first)
     assert pack(tmp_path / "x") == first
-    place(tmp_path, "x", {"run.json": b"no", "weights.safetensors": b"2", "scores.jsonl": b"a\nb\n", "log.jsonl": b""})
-    assert pack(tmp_path / "x") == {**first, "scores.jsonl": b"a\nb\n"}
+    place(tmp_path, "x", {"run.json": b"no", "weights.safetensors": b"2", "scores.jsonl": ONE + TWO, "log.jsonl": b""})
+    assert pack(tmp_path / "x") == {**first, "scores.jsonl": ONE + TWO}
     assert {path.name for path in tmp_path.iterdir()} == {"x", ".arriving.lock"}
 
 

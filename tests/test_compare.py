@@ -18,7 +18,9 @@ from training import quick
 from unbraid.cli import main
 from unbraid.comparison import WAYS, compare, deals, permutation_test
 from unbraid.errors import Refusal
+from unbraid.files import write_lines
 from unbraid.methods import PCL, BetaVAE
+from unbraid.runs.scores import read_scores
 from unbraid.store import RunDir
 
 METRICS = ["mig", "modularity", "unsupervised"]
@@ -41,7 +43,7 @@ def plant(folder: Path, scores: dict[str, list[float]], **made: Any) -> None:
 
     for i, run in enumerate(find_runs(folder)):
         made_alike = {"codes": "mean", "data": "toy", "seed": 0, **made}
-        run.write_lines("scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
+        write_lines(run.path / "scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
                                          for m, values in scores.items()])  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys
     assert found.settings() == {"beta": ["1", "50"], "latents": ["3", "4"], "seed": ["0, 1, 2, 3"] * 2,
                                 "runs": ["4", "4"]}  # fmt: skip
     rows = {(row["side"], row["metric"]): row for row in found.rows()}
-    stored = [RunDir.open(path.parent).read_lines("scores.jsonl") for path in sorted(folders[0].glob("*/run.json"))]
+    stored = [read_scores(path.parent) for path in sorted(folders[0].glob("*/run.json"))]
     totals = [r["values"]["gaussian_total_correlation"] for lines in stored for r in lines
               if r["metric"] == "unsupervised" and r["codes"] == "mean"]  # fmt: skip
     row = rows["gentle", "unsupervised"]

@@ -17,9 +17,11 @@ from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.commands.study import STUDY_METRICS, wanted
 from unbraid.errors import Refusal
+from unbraid.files import write_lines
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
 from unbraid.metrics import METRICS
 from unbraid.run import Run, load_runs
+from unbraid.runs.scores import read_scores
 from unbraid.selection import drawn, rank
 from unbraid.store import find_runs
 from unbraid.study.base import crossed, swept
@@ -48,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(out: Path, metric: str) -> dict[str, list[dict[str, object]]]:
     """The records of one kind, by run."""
     return {
-        run.path.name: [record for record in run.read_lines("scores.jsonl") if record["metric"] == metric]
+        run.path.name: [record for record in read_scores(run.path) if record["metric"] == metric]
         for run in find_runs(out)
     }
 
@@ -107,7 +109,7 @@ def test_what_a_kill_left_out_is_added(study: Path) -> None:
     """Some runs of a group written, some not: the next command makes the rest, and the same."""
     before = table_of(study)
     for run in find_runs(study)[::3]:
-        run.write_lines("scores.jsonl", [r for r in run.read_lines("scores.jsonl") if r["metric"] not in CLOSING])
+        write_lines(run.path / "scores.jsonl", [r for r in read_scores(run.path) if r["metric"] not in CLOSING])
     run_study(small(), order(study), quiet=True)
     assert table_of(study).equals(before)
 

@@ -15,6 +15,7 @@ import numpy as np
 from unbraid.errors import Refusal
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.protocol import Array, chosen, differences
+from unbraid.runs.scores import read_scores
 from unbraid.store import RunDir, find_runs
 
 SEEDS = 3  # a side, at least, for a test
@@ -36,7 +37,7 @@ class Entry:
         values = run.spec.to_dict()
         method = values.pop("method")
         default = run.spec.method.code_kinds[0]
-        records = {r["metric"]: r for r in run.read_lines("scores.jsonl") if r["codes"] == default}
+        records = {r["metric"]: r for r in read_scores(run.path) if r["codes"] == default}
         return cls(run, {"method": method.pop("name"), **method, **values}, records)
 
     def value(self, metric: str) -> float | None:

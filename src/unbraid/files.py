@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from unbraid.errors import Refusal
 
@@ -32,6 +34,19 @@ def write_atomic(path: Path, content: bytes) -> None:
         ) from error
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a .jsonl file, none if there is no such file."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    except ValueError as error:
+        raise Refusal(f"{path} is damaged: {error}. Delete it and give the command again.") from error
+
+
+def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Replace a .jsonl file."""
+    write_atomic(path, "".join(json.dumps(record) + "\n" for record in records).encode())
+
+
 def cache_folder() -> Path:
     """UNBRAID_CACHE, else unbraid in XDG_CACHE_HOME, else ~/.cache/unbraid."""
     if chosen := os.environ.get("UNBRAID_CACHE"):
@@ -53,6 +68,14 @@ def sweep_temporaries(folder: Path) -> None:
     """Remove what a killed writer left behind."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Wait for a lock file and hold it; the lock is released when the process ends, however it ends."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | N
         raise Refusal(f"{folder.path} is not trained to the end. Give the same train command again to go on with it.")
     builder = name_net(net if net is not None else folder.spec.net)[1]
     built = load_weights(build_net(folder.spec, data.shape, builder), folder.weights(), folder.path)
-    return Run(folder.spec, built.to(device), folder.read_lines("log.jsonl"), folder.path, folder.divergence())
+    return Run(folder.spec, built.to(device), folder.read_log(), folder.path, folder.divergence())
 
 
 def load_runs(

@@ -22,6 +22,7 @@ from unbraid.noise import Noise
 from unbraid.progress import Report, progress
 from unbraid.progress import silent as no_report
 from unbraid.run import Run
+from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.store import RunDir
 from unbraid.training import load_data
 
@@ -218,7 +219,7 @@ class Scorer:
             )
         self.run, self.data, self.index, self.protocol = run, table.data, table.index, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
-        self.records = [] if self.folder is None else self.folder.read_lines("scores.jsonl")
+        self.records = [] if self.folder is None else read_scores(self.folder.path)
         self.sizes = {"train": protocol.train, "test": protocol.test, "table": len(self.index)}
         self.tables: dict[str, Rows] = {}
         self.waiting: set[str] = set()
@@ -231,9 +232,8 @@ class Scorer:
 
     def kept(self, name: str, kind: str) -> Values | None:
         """The values of a score that has been made."""
-        key = self.key(name, kind)
-        found = (r for r in self.records if r["metric"] == name and {k: r.get(k) for k in key} == key)
-        return next((dict(record["values"]) for record in found), None)
+        record = find_score(self.records, self.key(name, kind))
+        return None if record is None else dict(record["values"])
 
     def left(self, names: Iterable[str], kind: str) -> list[str]:
         """The metrics that have not been computed for this kind of codes."""
@@ -244,9 +244,8 @@ class Scorer:
 
     def add(self, task: Task, outcome: Outcome) -> None:
         """Keep what came out, in the run's folder too."""
-        self.records += [{**self.key(name, task.kind), "values": found} for name, found in outcome.values.items()]
-        if self.folder is not None:
-            self.folder.write_lines("scores.jsonl", self.records)
+        new = [{**self.key(name, task.kind), "values": found} for name, found in outcome.values.items()]
+        self.records = [*self.records, *new] if self.folder is None else add_scores(self.folder.path, new)
         self.waiting.discard(task.kind)
         if not self.waiting:
             self.tables = {}

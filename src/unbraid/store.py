@@ -8,7 +8,6 @@ pictures come later. No pickle anywhere; a folder can be copied, merged and move
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from unbraid import provenance
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, sweep_temporaries, write_atomic
+from unbraid.files import make_folder, read_lines, sweep_temporaries, write_atomic, write_lines
 from unbraid.spec import RunSpec
 
 FORMAT = 1
@@ -85,7 +84,7 @@ class RunDir:
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
         """Write the log and the weights, then drop the checkpoint; a run is done when its weights are there."""
-        self.write_lines("log.jsonl", log)
+        write_lines(self.path / "log.jsonl", log)
         if diverged:
             write_atomic(self.path / "diverged.json", json.dumps(diverged).encode())
         else:
@@ -102,17 +101,9 @@ class RunDir:
         file = self.path / "diverged.json"
         return read_json(file) if file.exists() else None
 
-    def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The records of a .jsonl file, none if it is not there."""
-        file = self.path / name
-        try:
-            return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        except ValueError as error:
-            raise Refusal(f"{file} is damaged: {error}. Delete it and give the command again.") from error
-
-    def write_lines(self, name: str, records: Iterable[dict[str, Any]]) -> None:
-        """Replace a .jsonl file."""
-        write_atomic(self.path / name, "".join(json.dumps(r) + "\n" for r in records).encode())
+    def read_log(self) -> Log:
+        """The log of a finished run, empty if there is none."""
+        return read_lines(self.path / "log.jsonl")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def write_tensorboard(run: Run | RunDir | str | Path) -> Path:
     if isinstance(folder, Run):
         folder = RunDir(Path(str(folder.path)), folder.spec)
     check_log("tensorboard", folder.path)
-    log = folder.read_checkpoint()[1] if folder.status == "partial" else folder.read_lines("log.jsonl")
+    log = folder.read_checkpoint()[1] if folder.status == "partial" else folder.read_log()
     return update(folder, log)
 
 

@@ -114,10 +114,11 @@ def made_here(names: Iterable[str]) -> Iterator[str]:
 
 def few_points(folder: Path) -> Iterator[str]:
     """Whether metrics saw another number of points than the papers' do, as one run a method and dataset says."""
+    from unbraid.runs.scores import read_scores
     from unbraid.store import find_runs
 
     seen = {(run.spec.data, type(run.spec.method)): run for run in find_runs(folder)}
-    latest = [{one["metric"]: one for one in run.read_lines("scores.jsonl")} for run in seen.values()]
+    latest = [{one["metric"]: one for one in read_scores(run.path)} for run in seen.values()]
     rows = [record.get("rows") or {} for records in latest for record in records.values()]
     counts = {one["train"] for one in rows if "train" in one} - {POINTS}
     if counts:

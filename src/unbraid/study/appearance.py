@@ -25,6 +25,7 @@ from unbraid.perspective import appearance_accuracy, separation, split_of, tells
 from unbraid.progress import progress, silent
 from unbraid.provenance import versions
 from unbraid.run import Run, load_runs
+from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.spec import method_name
 from unbraid.store import RunDir
 from unbraid.study.results import index, read_places
@@ -116,11 +117,10 @@ def kept(run: Run, learn: FactorData, test: FactorData, how: Judging) -> dict[st
     }  # fmt: skip
     assert run.path is not None
     folder = RunDir(run.path, run.spec)
-    records = folder.read_lines("scores.jsonl")
-    old = [record for record in records if {name: record.get(name) for name in key} == key]
+    old = [record for record in read_scores(folder.path) if find_score([record], key)]
     if not old:
         old = [{"metric": name, **key, "values": values} for name, values in judged(run, learn, test, how).items()]
-        folder.write_lines("scores.jsonl", [*records, *old])
+        add_scores(folder.path, old)
     return {record["metric"]: record["values"] for record in old}
 
 

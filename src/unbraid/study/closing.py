@@ -17,16 +17,16 @@ from typing import Any
 from torch import Tensor
 
 from unbraid.data.base import FactorData
-from unbraid.files import make_folder
+from unbraid.files import held, make_folder
 from unbraid.metrics.information import discretise, mutual_information
 from unbraid.metrics.mig import gaps
 from unbraid.metrics.protocol import LIBRARIES, Protocol
 from unbraid.progress import progress
 from unbraid.provenance import versions
 from unbraid.run import open_run
+from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.selection import Compared, compare, drawn
 from unbraid.store import RunDir, find_runs
-from unbraid.study.locks import held
 from unbraid.training import load_data
 
 CLOSING = ("information", "gaps", "active", "udr")
@@ -145,9 +145,8 @@ class Closing:
             factors = data.factors(index).cpu().numpy()
             for i, (run, own) in enumerate(zip(group, keys, strict=True)):
                 values = self.values(found, i, factors, data)
-                kept = [record for record in run.read_lines("scores.jsonl") if record["metric"] not in own]
                 new = [{**key, "values": values[name]} for name, key in own.items()]
-                run.write_lines("scores.jsonl", [*kept, *new])
+                add_scores(run.path, new, replaced=lambda record, own=own: record["metric"] in own)  # type: ignore[misc]
 
     def values(self, found: Compared, i: int, factors: Any, data: FactorData) -> dict[str, dict[str, float]]:
         """What is added to the i-th run of a group, by name."""
@@ -170,4 +169,4 @@ class Closing:
 
 def missing(run: RunDir, key: Record) -> bool:
     """Whether a run has no record that agrees with a key."""
-    return not any({k: record.get(k) for k in key} == key for record in run.read_lines("scores.jsonl"))
+    return find_score(read_scores(run.path), key) is None

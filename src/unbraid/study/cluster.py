@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -22,14 +23,14 @@ import torch
 from unbraid import __version__
 from unbraid.data.base import FactorData
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
+from unbraid.files import held, make_folder
 from unbraid.nets.build import name_net
 from unbraid.progress import progress, silent
+from unbraid.runs.scores import add_scores
 from unbraid.spec import RunSpec
 from unbraid.study import execute
 from unbraid.study.base import Planned
 from unbraid.study.execute import Files, Order, Stackful, Tally, claimed, pack, prepared, unpack
-from unbraid.study.locks import held
 from unbraid.training import load_data
 
 AHEAD = 2  # stacks handed out for every one that the nodes can train at a time
@@ -44,7 +45,8 @@ def place(out: Path, name: str, files: Files) -> None:
     target, arriving = out / name, out / ".arriving" / name
     with held(out / ".arriving.lock"):
         if (target / "weights.safetensors").exists():
-            add_scores(target / "scores.jsonl", files.get("scores.jsonl", b""))
+            lines = files.get("scores.jsonl", b"").splitlines()
+            add_scores(target, [json.loads(line) for line in lines])
             return
         leaving = arriving.with_name(f"{name}.old")
         for leftover in (arriving, leaving):
@@ -56,14 +58,6 @@ def place(out: Path, name: str, files: Files) -> None:
         shutil.rmtree(leaving, ignore_errors=True)
         with suppress(OSError):  # what a killed process left there waits for its run
             arriving.parent.rmdir()
-
-
-def add_scores(file: Path, brought: bytes) -> None:
-    """Append the records that a file of scores does not have."""
-    kept = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-    new = [line for line in brought.splitlines(keepends=True) if line not in kept]
-    if new:
-        write_atomic(file, b"".join([*kept, *new]))
 
 
 @functools.cache

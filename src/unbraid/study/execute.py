@@ -18,19 +18,19 @@ from unbraid.convoys import TOGETHER, together
 from unbraid.data.base import FactorData
 from unbraid.engine.memory import capacity
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
+from unbraid.files import held, make_folder, write_atomic
 from unbraid.methods import Method
 from unbraid.metrics.protocol import Protocol, chosen, identity
 from unbraid.nets.build import name_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.progress import Report, progress, silent
 from unbraid.run import Run
+from unbraid.runs.scores import find_score, read_scores
 from unbraid.scoring import Table, score
 from unbraid.store import RunDir
 from unbraid.study.base import Planned, changed
 from unbraid.study.closing import CLOSING, Closing
 from unbraid.study.cut import stacked
-from unbraid.study.locks import held
 from unbraid.study.results import index, read_places
 from unbraid.training import CHECKPOINT_SECONDS, Choice, check_specs, load_data, train_held
 
@@ -270,16 +270,16 @@ def left(stack: Stackful, order: Order) -> list[Planned]:
 
 def scored(run: RunDir, order: Order, rows: dict[str, int], data: FactorData) -> bool:
     """Whether every score that is asked for is kept; where none is named, whether there are any."""
-    records = run.read_lines("scores.jsonl")
+    records = read_scores(run.path)
     if not order.scored or order.metrics is None:
         return bool(records) or not order.scored
     source = getattr(data, "fingerprint", None)
     keys = [
-        {**identity(name, order.protocol.seed, rows), "codes": kind, "source": source}
+        {**identity(name, order.protocol.seed, rows), "codes": kind, "data": data.name, "source": source}
         for name in chosen(order.metrics)
         for kind in kinds_of(run.spec.method, name)
     ]
-    return all(any({k: record.get(k) for k in key} == key for record in records) for key in keys)
+    return all(find_score(records, key) is not None for key in keys)
 
 
 def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unbraid.errors import Refusal
 from unbraid.files import make_folder
+from unbraid.runs.scores import read_scores
 from unbraid.store import RunDir, find_runs
 from unbraid.study.base import Planned
 
@@ -34,7 +35,7 @@ def row_of(run: RunDir, place: Mapping[str, Any]) -> Row:
     row["strength"] = place.get("strength", method.get(SWEPT.get(name, ""), 0.0))
     row |= {key: place.get(key) for key in ("index", "level")}
     row |= {f"setting.{key}": value for key, value in method.items()}
-    log = run.read_lines("log.jsonl")
+    log = run.read_log()
     terms = {key: value for key, value in log[-1].items() if key != "step"} if log else {}
     row |= {f"train.{key}": value for key, value in terms.items()}
     if {"rec", "kl"} <= set(terms):
@@ -46,7 +47,7 @@ def scores_of(run: RunDir) -> Row:
     """The scores kept in a run's folder, the latest of each name."""
     default = run.spec.method.code_kinds[0]
     found: Row = {}
-    for record in run.read_lines("scores.jsonl"):
+    for record in read_scores(run.path):
         suffix = "" if record["codes"] == default else f".{record['codes']}"
         found |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
     return found
