@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import warnings
@@ -34,7 +35,7 @@ def trained(count: int = 3, steps: int = 2, **options: Any) -> list[ub.Run]:
 def test_identity_is_complete_and_plain() -> None:
     for name in METRICS:
         found = identity(name, 3, {"train": 10, "test": 5, "table": 20})
-        assert set(found) == {"metric", "estimator", "options", "rows", "seed", "versions"}
+        assert set(found) == {"metric", "estimator", "options", "rows", "draws", "seed", "versions"}
         assert found["estimator"]
         assert {"python", "unbraid", "numpy", "scipy", "scikit-learn", "numba"} <= set(found["versions"])
         assert json.loads(json.dumps(found)) == found
@@ -49,6 +50,7 @@ def test_unlike_scores_are_not_compared() -> None:
     for other, field in [
         (identity("dci", 1, sizes), "seed"),
         (identity("dci", 0, {**sizes, "train": 11}), "rows"),
+        (identity("dci", 0, sizes, "reference"), "draws"),
         ({**one, "options": {"trees": "sklearn"}}, "options"),
         ({**one, "versions": {"numpy": "0"}}, "versions"),
     ]:
@@ -70,6 +72,61 @@ def test_the_table_of_a_large_grid_has_whole_lines() -> None:
         assert (counts == size).sum() >= 95  # 100 lines, of which few may coincide
         shares = np.bincount(factors[:, j], minlength=size) / len(factors)
         assert shares == pytest.approx(np.full(size, 1 / size), rel=0.15)
+
+
+TESTED = {  # the accuracies of metrics that learn from some rows and are tested on others
+    "dci": ["informativeness_test"],
+    "downstream_gbt": ["mean_test_accuracy"],
+    "downstream_lr": ["mean_test_accuracy"],
+    "explicitness": ["explicitness_score_test"],
+    "sap": ["SAP_score"],
+}
+
+
+def test_every_metric_with_test_rows_is_in_the_table() -> None:
+    taking = {name for name, metric in METRICS.items() if "test_codes" in inspect.signature(metric).parameters}
+    assert set(TESTED) == taking
+
+
+@pytest.mark.parametrize("name", TESTED)
+@pytest.mark.parametrize("count", [200, 2_000, 20_000])
+def test_codes_that_carry_nothing_score_chance(name: str, count: int) -> None:
+    """With disjoint samples accuracies of pure noise are at chance, however few rows there are."""
+    factors = np.random.default_rng(1).integers((2, 3), size=(count, 2))
+    rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
+    values = rows.score([name], 0).whole()[name]
+    chance = {"explicitness": 0.5, "sap": 0.0}.get(name, (1 / 2 + 1 / 3) / 2)  # explicitness is an area under a curve
+    for key in TESTED[name]:
+        assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
+
+
+def test_samples_are_disjoint_and_shrink_in_proportion() -> None:
+    for count in (3, 200, 14_999, 15_000, 70_000):
+        rows = Protocol().rows(np.zeros((count, 1)), np.zeros((count, 1), dtype=int))
+        train, test = set(rows.train.tolist()), set(rows.test.tolist())
+        assert not train & test
+        assert len(train) + len(test) == min(count, 15_000)
+        assert len(train) == pytest.approx(2 * len(test), abs=2)
+        assert rows.sizes() == Protocol().sizes(count)
+    with pytest.raises(ValueError, match="Unknown way to draw rows 'twice'"):
+        Protocol(draws="twice")
+
+
+def test_reference_draws_are_those_of_the_large_study() -> None:
+    rows = Protocol(draws="reference").rows(np.zeros((50, 1)), np.zeros((50, 1), dtype=int))
+    assert (len(rows.train), len(rows.test)) == (10_000, 5_000)
+    assert rows.train.tolist() == np.random.default_rng(0).integers(50, size=10_000).tolist()
+
+
+def test_a_study_is_scored_by_its_own_protocol(tmp_path: Path) -> None:
+    (run,) = trained(1, out=tmp_path)
+    (row,) = ub.score(run, ["mig"], quiet=True)
+    assert (row["train_rows"], row["test_rows"], row["draws"]) == (640, 320, "disjoint")
+    (tmp_path / "study.json").write_text(json.dumps({"places": {}, "protocol": {"train": 7, "draws": "reference"}}))
+    (row,) = ub.score(run, ["mig"], quiet=True)
+    assert (row["train_rows"], row["test_rows"], row["draws"]) == (7, 5_000, "reference")
+    (tmp_path / "study.json").write_text('{"places": {}}')  # from before protocols were written
+    assert ub.score(run, ["mig"], quiet=True)[0]["draws"] == "reference"
 
 
 def test_a_small_grid_is_its_own_table() -> None:
@@ -182,7 +239,7 @@ def test_scores_are_kept_with_their_identity(tmp_path: Path) -> None:
         ("mig", "sampled"),
         ("irs", "sampled"),
     ]
-    assert records[0]["rows"] == {"train": 300, "test": 200, "table": 960}
+    assert records[0]["rows"] == {"train": 300, "test": 200, "table": 960, "sample": 300}
     assert records[1]["options"] == {"bins": 20, "quantile": 0.99}
     before = file.read_bytes()
     (first,) = ub.score(runs, ["mig"], protocol=SMALL, quiet=True)

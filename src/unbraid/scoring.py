@@ -17,12 +17,12 @@ from unbraid.dists import Gaussian
 from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal
 from unbraid.metrics import METRICS
-from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, silent, stamp
+from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, samples_of, silent, stamp
 from unbraid.noise import Noise
 from unbraid.progress import Report, progress
 from unbraid.progress import silent as no_report
 from unbraid.run import Run
-from unbraid.runs.scores import add_scores, find_score, read_scores
+from unbraid.runs.scores import add_scores, find_score, read_protocol, read_scores
 from unbraid.store import RunDir
 from unbraid.training import load_data
 
@@ -36,7 +36,7 @@ def score(
     *,
     data: str | FactorData | None = None,
     codes: Iterable[str] | None = None,
-    protocol: Protocol = Protocol(),
+    protocol: Protocol | None = None,
     jobs: int | None = None,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
@@ -44,10 +44,12 @@ def score(
 
     Scores are called ``metric.key`` for the codes a method has first, posterior means with most, and
     ``metric.key.sampled`` and the like for others (`Method.code_kinds`); `codes` names some of them.
-    Scores of runs that live in a folder are kept in its `scores.jsonl` with their estimator, sample sizes, seed and
-    library versions, and read from there the next time; ``row["protocol"]`` is a stamp that agrees between rows whose
-    scores were made alike. Metrics that refuse the data are an error if they were named, and left out if not.
-    Metrics run in `jobs` processes, all cores by default, as soon as there is enough to do for them.
+    Scores of runs that live in a folder are kept in its `scores.jsonl` with their estimator, samples, seed and library
+    versions, and read from there the next time. ``row["protocol"]`` is a stamp that agrees between rows whose scores
+    were made alike, and ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics saw. `protocol` defaults
+    to that of the study a run belongs to, else to disjoint samples. Metrics that refuse the data are an error if they
+    were named, and left out if not. Metrics run in `jobs` processes, all cores by default, as soon as there is enough
+    to do for them.
 
     >>> import unbraid as ub
     >>> (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, quiet=True)
@@ -61,8 +63,9 @@ def score(
     sources = load_sources(wanted, data, quiet)
     if metrics is None and not any(source.names for source in sources.values()):
         names = [name for name in names if "factors" not in inspect.signature(METRICS[name]).parameters]
-    tables = {key: Table.of(sources[key[0]].to(key[1]), protocol) for key in {(r.spec.data, r.device) for r in wanted}}
-    scorers = [Scorer(run, tables[run.spec.data, run.device], protocol) for run in wanted]
+    keys = [(run.spec.data, run.device, protocol or protocol_of(run)) for run in wanted]
+    tables = {key: Table.of(sources[key[0]].to(key[1]), key[2]) for key in set(keys)}
+    scorers = [Scorer(run, tables[key], key[2]) for run, key in zip(wanted, keys, strict=True)]
     work = [
         Task(scorer, kind, left)
         for scorer in scorers
@@ -81,6 +84,11 @@ def score(
     for name, reason in refused.items():
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
     return [{**describe(scorer.run), **scorer.flat(names, kinds[scorer.run.id])} for scorer in scorers]
+
+
+def protocol_of(run: Run) -> Protocol:
+    """The protocol of the study that a run belongs to, or the default."""
+    return Protocol() if run.path is None else read_protocol(run.path.parent)
 
 
 def _kinds(run: Run, codes: Iterable[str] | None) -> list[str]:
@@ -220,7 +228,7 @@ class Scorer:
         self.run, self.data, self.index, self.protocol = run, table.data, table.index, protocol
         self.folder = None if run.path is None else RunDir(run.path, run.spec)
         self.records = [] if self.folder is None else read_scores(self.folder.path)
-        self.sizes = {"train": protocol.train, "test": protocol.test, "table": len(self.index)}
+        self.sizes = protocol.sizes(len(self.index))
         self.tables: dict[str, Rows] = {}
         self.waiting: set[str] = set()
         self.together = Together([self])
@@ -228,7 +236,7 @@ class Scorer:
     def key(self, name: str, kind: str) -> dict[str, Any]:
         """What a record must agree with to stand for this score."""
         about = {"codes": kind, "data": self.data.name, "source": getattr(self.data, "fingerprint", None)}
-        return {**identity(name, self.protocol.seed, self.sizes), **about}
+        return {**identity(name, self.protocol.seed, self.sizes, self.protocol.draws), **about}
 
     def kept(self, name: str, kind: str) -> Values | None:
         """The values of a score that has been made."""
@@ -253,6 +261,7 @@ class Scorer:
     def flat(self, names: Iterable[str], kinds: Iterable[str]) -> dict[str, Any]:
         """The stamp of the protocol and all scores under flat names."""
         flat: dict[str, Any] = {"protocol": stamp(self.key(name, "") for name in names)}
+        flat |= samples_of(self.sizes, self.protocol)
         for kind, name in ((kind, name) for kind in kinds for name in names):
             suffix = "" if kind == self.run.spec.method.code_kinds[0] else f".{kind}"
             flat |= {f"{name}.{key}{suffix}": value for key, value in (self.kept(name, kind) or {}).items()}

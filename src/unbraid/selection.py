@@ -13,6 +13,7 @@ from unbraid.data.base import FactorData
 from unbraid.dists import Gaussian
 from unbraid.encoding import encode_tables
 from unbraid.errors import Refusal, unknown
+from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
 from unbraid.noise import Noise
 from unbraid.progress import Report, progress, silent
@@ -95,9 +96,8 @@ def default_code(run: Run, q: Gaussian) -> Tensor:
 
 
 def drawn(data: FactorData, examples: int, seed: int) -> Tensor:
-    """The examples of data that are encoded, drawn one by one."""
-    index = np.random.default_rng(seed).integers(len(data), size=examples)
-    return torch.as_tensor(index, device=data.device)
+    """The examples of data that are encoded, at most so many, none of them twice."""
+    return torch.as_tensor(Protocol(train=examples, seed=seed).examples(len(data)), device=data.device)
 
 
 def grouped(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:

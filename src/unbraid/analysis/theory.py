@@ -201,7 +201,7 @@ def collapse(
 
 def headline_score(metric: str, codes: Array, factors: Any, seed: int) -> float:
     """The headline of one metric of a table of codes, two thirds of it to fit and one third to test."""
-    rows = Rows.split(codes, factors, len(codes), len(codes), seed)
+    rows = Rows.split(codes, factors, 2 * len(codes), len(codes), seed)
     return float(rows.score([metric], seed).whole()[metric][TRAITS[metric].headline])
 
 

@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,8 +23,9 @@ from unbraid.files import write_atomic
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.arrays import as_codes, as_factors
 from unbraid.metrics.bounds import bounds
-from unbraid.metrics.protocol import Array, Protocol, Rows, chosen, identity, stamp
+from unbraid.metrics.protocol import DRAWS, Array, Protocol, Rows, chosen, identity, samples_of, stamp
 from unbraid.progress import progress
+from unbraid.runs.scores import read_protocol
 
 if TYPE_CHECKING:
     from unbraid.data.base import FactorData
@@ -36,10 +38,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--codes", type=Path, help="instead of runs: codes (n, d)")
     parser.add_argument("--factors", type=Path, help="with --codes: factor values (n, k), whole numbers")
     parser.add_argument("--metrics", help=f"comma list of {', '.join(METRICS)} [all]")
-    parser.add_argument("--train", type=int, default=10_000, help="rows to learn from [10000]")
-    parser.add_argument("--test", type=int, default=5_000, help="rows to test on [5000]")
-    parser.add_argument("--table", type=int, default=65_536, help="examples to encode, of a larger grid [65536]")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
+    parser.add_argument("--train", type=int, help="rows to learn from, at most [10000]")
+    parser.add_argument("--test", type=int, help="rows to test on, at most [5000]")
+    parser.add_argument("--table", type=int, help="examples to encode, of a larger grid [65536]")
+    parser.add_argument("--seed", type=int, help="of the sampling [0]")
+    draws = "disjoint: no test row is a training row; reference: with replacement, as the library of the large study"
+    parser.add_argument("--draws", choices=DRAWS, help=f"{draws} [disjoint; in the folder of a study as the study]")
     add_device(parser)
     parser.add_argument("--jobs", type=int, default=None, help="processes to score runs in [all cores]")
     parser.add_argument(
@@ -59,12 +63,20 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     asked = options.metrics.split(",") if options.metrics else None
     names = chosen(asked)
     check(options)
-    rows, sample = score_arrays(options, asked) if options.codes else score_runs(options, asked)
+    protocol = protocol_of(options)
+    rows, sample = score_arrays(options, asked, protocol) if options.codes else score_runs(options, asked, protocol)
     if options.bounds or (options.bounds is None and not options.json):
-        rows += bound_rows(options, names, sample)
+        rows += bound_rows(options, names, sample, protocol)
     if options.csv:
         write_atomic(options.csv, as_csv(rows).encode())
     print(json.dumps(rows, indent=1) if options.json else summary(rows, names))
+
+
+def protocol_of(options: argparse.Namespace) -> Protocol:
+    """The protocol of the study whose folder is scored, or the default, with what the flags say."""
+    base = Protocol() if options.runs is None else read_protocol(options.runs)
+    flags = {name: getattr(options, name) for name in ("train", "test", "table", "seed", "draws")}
+    return replace(base, **{name: value for name, value in flags.items() if value is not None})
 
 
 def check(options: argparse.Namespace) -> None:
@@ -76,7 +88,9 @@ def check(options: argparse.Namespace) -> None:
         raise Refusal("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
 
 
-def score_runs(options: argparse.Namespace, asked: Sequence[str] | None) -> tuple[list[dict[str, Any]], list[Sample]]:
+def score_runs(
+    options: argparse.Namespace, asked: Sequence[str] | None, protocol: Protocol
+) -> tuple[list[dict[str, Any]], list[Sample]]:
     """Rows of all trained runs in the folder, and the factors they were scored on."""
     from unbraid.run import load_runs
     from unbraid.scoring import load_sources, score
@@ -91,7 +105,6 @@ def score_runs(options: argparse.Namespace, asked: Sequence[str] | None) -> tupl
         raise Refusal(f"No run in {options.runs} can be scored: {left}.")
     if len(whole) < len(found):
         print(f"unbraid: left out: {left}.", file=sys.stderr)
-    protocol = Protocol(options.train, options.test, options.table, options.seed)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
         rows = score(whole, asked, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
@@ -130,7 +143,9 @@ class Sample(NamedTuple):
         return " ".join([BOUNDS[kind], *more])
 
 
-def bound_rows(options: argparse.Namespace, names: Sequence[str], samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def bound_rows(
+    options: argparse.Namespace, names: Sequence[str], samples: Sequence[Sample], protocol: Protocol
+) -> list[dict[str, Any]]:
     """A row for the perfect code and one for noise, for each kind of sample."""
     rows: dict[str, dict[str, Any]] = {}
     with progress("ceilings and floors", 2 * len(names) * len(samples)) as report:
@@ -143,13 +158,15 @@ def bound_rows(options: argparse.Namespace, names: Sequence[str], samples: Seque
             done += 1
 
         for sample in samples:
-            for kind, scores in bounds(sample.rows, names, options.seed, tell).items():
+            for kind, scores in bounds(sample.rows, names, protocol.seed, tell, protocol.draws).items():
                 flat = {f"{name}.{key}": value for name, values in scores.items() for key, value in values.items()}
                 rows[sample.label(kind)] = {"label": sample.label(kind), "bound": kind, **flat}
     return sorted(rows.values(), key=lambda row: row["bound"], reverse=True)
 
 
-def score_arrays(options: argparse.Namespace, asked: Sequence[str] | None) -> tuple[list[dict[str, Any]], list[Sample]]:
+def score_arrays(
+    options: argparse.Namespace, asked: Sequence[str] | None, protocol: Protocol
+) -> tuple[list[dict[str, Any]], list[Sample]]:
     """One row of scores for arrays from files."""
     codes, factors = read_array(options.codes, "codes"), read_array(options.factors, "factors")
     if len(codes) != len(factors):
@@ -157,15 +174,16 @@ def score_arrays(options: argparse.Namespace, asked: Sequence[str] | None) -> tu
                       f"{len(factors)} in {options.factors}. Row i of both must be the same example.")  # fmt: skip
     as_codes(codes)
     as_factors(factors)
-    rows, names = Rows.split(codes, factors, options.train, options.test, options.seed), chosen(asked)
+    rows, names = protocol.rows(codes, factors), chosen(asked)
     with progress("scoring", len(names)) as report:
-        outcome = rows.score(names, options.seed, lambda n: None if options.quiet else report(names.index(n), n))
+        outcome = rows.score(names, protocol.seed, lambda n: None if options.quiet else report(names.index(n), n))
     values = outcome.values if outcome.values and asked is None else outcome.whole()
     for name, reason in outcome.refused.items():
         print(f"unbraid: left out: {name}: {reason}", file=sys.stderr)
     flat = {f"{name}.{key}": value for name, found in values.items() for key, value in found.items()}
-    mark = stamp(identity(name, options.seed, rows.sizes()) for name in names)
-    return [{"label": str(options.codes), "rows": len(codes), "protocol": mark, **flat}], [Sample("", None, rows)]
+    mark = stamp(identity(name, protocol.seed, rows.sizes(), protocol.draws) for name in names)
+    about = {"label": str(options.codes), "rows": len(codes), "protocol": mark, **samples_of(rows.sizes(), protocol)}
+    return [{**about, **flat}], [Sample("", None, rows)]
 
 
 def read_array(path: Path, name: str) -> Array:
@@ -217,7 +235,17 @@ def summary(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     told = dict(zip(map(id, scored), labels(scored), strict=True)) if "run" in scored[0] else {}
     first = {"run": [row.get("run", "") for row in rows]} if told else {}
     first |= {"settings" if told else "codes": [told.get(id(row), row["label"]) for row in rows]}
-    return blocks(first, {head: [row.get(key, "-") for row in rows] for head, key in columns.items()})
+    table = blocks(first, {head: [row.get(key, "-") for row in rows] for head, key in columns.items()})
+    return "\n".join([table, *sample_lines(scored)])
+
+
+def sample_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which rows metrics learned from and were tested on, one line for each kind of sample."""
+    kinds = dict.fromkeys((row["train_rows"], row["test_rows"], row["draws"]) for row in rows)
+    how = {"disjoint": "no row in both", "reference": "drawn with replacement, so that a row may be in both"}
+    return [
+        f"Metrics learn from {train:,} rows and are tested on {test:,} ({how[draws]})." for train, test, draws in kinds
+    ]
 
 
 def title(name: str) -> str:

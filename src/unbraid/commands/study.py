@@ -14,6 +14,7 @@ from unbraid.cli import Parser, add_root
 from unbraid.commands.devices import add_device, check_device
 from unbraid.commands.tables import table
 from unbraid.errors import Refusal, unknown
+from unbraid.metrics.protocol import DRAWS
 from unbraid.progress import clock
 from unbraid.sweep import integers
 
@@ -45,6 +46,9 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--metrics", metavar="A,B", help=which)
     parser.add_argument(
         "--samples", type=int, default=10_000, help="training points of the metrics; half to test [10000]"
+    )
+    parser.add_argument(
+        "--draws", choices=DRAWS, help="rows of metrics [reference for published studies, disjoint for your own]"
     )
     parser.add_argument("--jobs", type=int, help="processes that score [all cores; one a stack with --cluster]")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help="[the fastest of the device]")
@@ -122,14 +126,17 @@ def perform(options: Any) -> tuple[int, Path] | None:
         raise Refusal("Say where the runs go: --out FOLDER, or --plan to see what there would be.")
     from unbraid.metrics.protocol import Protocol
     from unbraid.study.execute import Order, available
+    from unbraid.study.studies import STUDIES
 
     metrics, closing = wanted(options.metrics)
     runs, missing = available(chosen(options))
     for name, reason in missing.items():
         print(f"unbraid: left out: {name}: {reason}", file=sys.stderr)
+    draws = options.draws or ("reference" if options.study in STUDIES else "disjoint")
+    protocol = Protocol(train=options.samples, test=max(1, options.samples // 2), draws=draws)
     order = Order(
-        options.out or Path(), options.device, options.precision, metrics, Protocol(train=options.samples,
-        test=max(1, options.samples // 2)), options.jobs, scored=options.metrics != "none", closing=closing,
+        options.out or Path(), options.device, options.precision, metrics, protocol, options.jobs,
+        scored=options.metrics != "none", closing=closing,
     )  # fmt: skip
     if options.plan:
         show_plan(runs, order)

@@ -20,7 +20,11 @@ Kept = dict[str, Values]
 
 
 def bounds(
-    rows: Rows, names: Iterable[str], seed: int = 0, tell: Callable[[str], None] = silent
+    rows: Rows,
+    names: Iterable[str],
+    seed: int = 0,
+    tell: Callable[[str], None] = silent,
+    draws: str = "disjoint",
 ) -> dict[str, dict[str, Values]]:
     """Scores of a perfect code (one code a factor: its values) and of noise (as many normal codes as `rows` has).
 
@@ -41,7 +45,7 @@ def bounds(
     for kind, codes in planted.items():
         file = cache_folder() / "bounds" / f"{kind}-{_digest(rows, d if kind == 'noise' else 0)}.json"
         kept = _read(file)
-        keys = {name: json.dumps(identity(name, seed, rows.sizes()), sort_keys=True) for name in asked}
+        keys = {name: json.dumps(identity(name, seed, rows.sizes(), draws), sort_keys=True) for name in asked}
         if missing := [name for name in asked if keys[name] not in kept]:
             made = rows.of(codes()).score(missing, seed, partial(_told, tell, kind))
             kept |= {keys[name]: made.values.get(name, {}) for name in missing}

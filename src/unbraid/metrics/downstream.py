@@ -68,8 +68,8 @@ def downstream_lr(
     Keys: for each N, `N:mean_test_accuracy` over factors, `N:min_test_accuracy` (the worst factor),
     `N:test_accuracy_factor_j`, and the same on the N training rows; `mean_train_accuracy` and `mean_test_accuracy`
     repeat those of the largest N; `statistical_efficiency` is the mean test accuracy of 100 rows over that of 10,000,
-    where both were fitted (above 1 where fewer rows did better). An N above the number of rows is left out; where none
-    is left, the rows are refused.
+    where both were fitted (above 1 where fewer rows did better). If the largest N is above the number of rows, all rows
+    take its place; if every N is, the rows are refused.
 
     The model is the best by 5 contiguous folds of 10 penalties, codes not standardised, stopped after 100 iterations.
     A single value among the first N rows is predicted always; a test value that was not among them counts as an error.
@@ -115,15 +115,15 @@ def downstream_gbt(
     Keys: for each N, `N:mean_test_accuracy` over factors, `N:min_test_accuracy` (the worst factor),
     `N:test_accuracy_factor_j`, and the same on the N training rows; `mean_train_accuracy` and `mean_test_accuracy`
     repeat those of the largest N; `statistical_efficiency` is the mean test accuracy of 100 rows over that of 10,000,
-    where both were fitted (above 1 where fewer rows did better). An N above the number of rows is left out; where none
-    is left, the rows are refused.
+    where both were fitted (above 1 where fewer rows did better). If the largest N is above the number of rows, all rows
+    take its place; if every N is, the rows are refused.
 
     A single value among the first N rows is predicted always; a test value that was not among them counts as an error.
     Trees see the order of each code only: scale and shift do not matter. `trees` and `seed` as in `boosted_trees`.
 
-    Beware: trees remember. Where the table is small, so that test points are training points too, even codes of noise
-    predict well. Trees cut along single codes, so a rotated code scores a little lower than an aligned one: the score
-    mixes what is told with how it is laid out. Duplicated and constant codes cost nothing.
+    Beware: trees remember: if test points are training points too, even codes of noise predict well. Trees cut along
+    single codes, so a rotated code scores a little lower than an aligned one: the score mixes what is told with how it
+    is laid out. Duplicated and constant codes cost nothing.
 
     Deviations: sizes are nested, the first rows of one sample, where the reference draws new rows for each size.
 
@@ -177,11 +177,11 @@ def _scores(
 
 
 def _used(sizes: Sequence[int], rows: int) -> list[int]:
-    """The sizes that the rows allow, in order."""
+    """The sizes that the rows allow, in order, and all rows in place of a largest size that they do not allow."""
     for size in sizes:
         at_least(2, sizes=size)
-    used = sorted({int(size) for size in sizes if size <= rows})
-    if not used:
+    used = sorted({int(size) for size in sizes if size <= rows} | {min(int(max(sizes, default=rows)), rows)})
+    if not any(size <= rows for size in sizes):
         rule = "At least one of the 'sizes' must not be above the number of training rows."
         raise refusal(rule, f"{list(sizes)} and {rows} rows", "Pass more rows or smaller sizes.")
     return used

@@ -8,7 +8,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,33 +42,45 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Codes and factors of a table, and the row numbers of a training and a test sample of it."""
+    """Codes and factors of a table, and the row numbers of its samples.
+
+    `train` and `test` are for metrics that fit and test a predictor; `sample` is for metrics that do neither, and is
+    the training sample if it is None.
+    """
 
     codes: Array
     factors: Array
     train: Array
     test: Array
+    sample: Array | None = None
 
     @classmethod
     def drawn(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Independent draws with replacement, as the large study samples a factor grid."""
+        """Independent draws with replacement, as the large study samples a factor grid.
+
+        With few rows most test rows are also training rows: accuracies are then those of rows seen before.
+        """
         rng = np.random.default_rng(seed)
         return cls(codes, factors, rng.integers(len(codes), size=train), rng.integers(len(codes), size=test))
 
     @classmethod
     def split(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Disjoint parts of somebody's arrays: two thirds to learn from, one third to test, at most these numbers."""
+        """Disjoint random samples without replacement; both shrink in proportion if there are fewer rows.
+
+        Metrics without a test sample see up to `train` rows, whatever is left to test on.
+        """
         order = np.random.default_rng(seed).permutation(len(codes))
-        cut = max(1, (2 * len(order)) // 3)
-        return cls(codes, factors, order[:cut][:train], order[cut:][:test])
+        cut, rest = disjoint_sizes(len(codes), train, test)
+        return cls(codes, factors, order[:cut], order[cut : cut + rest], order[:train])
 
     def of(self, codes: Array) -> Rows:
         """The same rows of other codes of the same table."""
-        return Rows(codes, self.factors, self.train, self.test)
+        return replace(self, codes=codes)
 
     def sizes(self) -> dict[str, int]:
         """How many rows there are of each kind."""
-        return {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
+        sizes = {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
+        return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
     def score(self, names: Iterable[str], seed: int, tell: Callable[[str], None] = silent) -> Outcome:
         """Every named metric on the arrays its signature asks for; equal fits of trees are made once."""
@@ -86,21 +98,68 @@ class Rows:
 
     def _score(self, name: str, seed: int) -> Values:
         wanted = inspect.signature(METRICS[name]).parameters
-        rows: Any = slice(None) if TRAITS[name].whole_table else self.train
+        sample = self.train if self.sample is None or "test_codes" in wanted else self.sample
+        rows: Any = slice(None) if TRAITS[name].whole_table else sample
         arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
         arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
         given: dict[str, Any] = {key: value for key, value in arrays.items() if key in wanted}
         return METRICS[name](**given, **({"seed": seed} if "seed" in wanted else {}))
 
 
+def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:
+    """How many of `count` rows to learn from and to test on: as many as asked for, or fewer in the same proportion.
+
+    >>> disjoint_sizes(70_000, 10_000, 5_000), disjoint_sizes(9_000, 10_000, 5_000)
+    ((10000, 5000), (6000, 3000))
+    """
+    if train + test <= count:
+        return train, test
+    cut = max(1, count * train // (train + test))
+    return cut, count - cut
+
+
+DRAWS = ("disjoint", "reference")
+
+
 @dataclass(frozen=True)
 class Protocol:
-    """Sample sizes of a score; the table is every example of the grid, or of a large one about `table` of them."""
+    """Which rows metrics see.
+
+    The table is every example of the grid, or about `table` of the examples of a large one. Metrics learn from `train`
+    of its rows and are tested on `test` others. With `draws` "disjoint", the default, no row is in both samples, and
+    both shrink in proportion where the table has fewer rows than they need. With "reference" both samples are drawn
+    independently and with replacement, as the library of Locatello et al. (2019), arXiv:1811.12359, does: use it to
+    compare with published numbers. On small datasets it overstates every accuracy, because most test rows are
+    training rows as well.
+    """
 
     train: int = 10_000
     test: int = 5_000
     table: int = 65_536
     seed: int = 0
+    draws: str = "disjoint"
+
+    def __post_init__(self) -> None:
+        if self.draws not in DRAWS:
+            raise ValueError(unknown("way to draw rows", self.draws, DRAWS))
+
+    def sizes(self, count: int) -> dict[str, int]:
+        """The sizes of the samples of a table of `count` rows, and of the table.
+
+        >>> Protocol().sizes(9_000)
+        {'train': 6000, 'test': 3000, 'table': 9000, 'sample': 9000}
+        """
+        if self.draws == "reference":
+            return {"train": self.train, "test": self.test, "table": count}
+        train, test = disjoint_sizes(count, self.train, self.test)
+        return {"train": train, "test": test, "table": count, "sample": min(self.train, count)}
+
+    def examples(self, count: int) -> Array:
+        """Row numbers, of `count`, of one sample of `train` rows, for what needs no test rows."""
+        rng = np.random.default_rng(self.seed)
+        if self.draws == "reference":
+            return rng.integers(count, size=self.train)
+        return rng.choice(count, size=min(self.train, count), replace=False)
 
     def index(self, sizes: Sequence[int]) -> Array:
         """The examples in the table: all of a small grid; of a large one a random choice, completed along lines.
@@ -130,7 +189,8 @@ class Protocol:
 
     def rows(self, codes: Array, factors: Array) -> Rows:
         """The samples that metrics see of a table."""
-        return Rows.drawn(codes, factors, self.train, self.test, self.seed)
+        draw = Rows.split if self.draws == "disjoint" else Rows.drawn
+        return draw(codes, factors, self.train, self.test, self.seed)
 
     def blank(self, sizes: Sequence[int], d: int) -> Rows:
         """The rows of a grid of these sizes with d codes, all of them zero: where planted codes go.
@@ -142,8 +202,13 @@ class Protocol:
         return self.rows(np.zeros((len(factors), d)), factors)
 
 
-def identity(name: str, seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """What must agree for two scores to be compared: metric, estimator, options, sample sizes, seed and versions.
+def samples_of(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:
+    """What a row of scores says about the rows that its metrics saw."""
+    return {"train_rows": sizes["train"], "test_rows": sizes["test"], "draws": protocol.draws}
+
+
+def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjoint") -> dict[str, Any]:
+    """What must agree for two scores to be compared: metric, estimator, options, samples, seed and versions.
 
     >>> identity("mig", 0, {"train": 10_000})["options"]
     {'bins': 20}
@@ -152,7 +217,7 @@ def identity(name: str, seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
     plain = json.loads(json.dumps(options))  # as it will be read back: tuples become lists
     about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
-    return {**about, "rows": dict(sizes), "seed": seed, "versions": _versions()}
+    return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _versions()}
 
 
 @functools.cache

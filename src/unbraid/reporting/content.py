@@ -17,7 +17,6 @@ from unbraid.errors import Refusal, unknown
 from unbraid.gallery import as_pictures
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.bounds import bounds
-from unbraid.metrics.protocol import Protocol
 from unbraid.progress import Report, progress
 from unbraid.progress import silent as no_report
 from unbraid.reporting.detail import Examples, detail, drawable, drawn
@@ -25,7 +24,7 @@ from unbraid.reporting.pictures import data_url, figure, png
 from unbraid.reporting.program import program
 from unbraid.reporting.truth import truth
 from unbraid.run import Run
-from unbraid.scoring import load_sources, score
+from unbraid.scoring import load_sources, protocol_of, score
 from unbraid.store import RunDir
 from unbraid.study.results import SWEPT, scores_of
 from unbraid.traversal import pixels
@@ -187,7 +186,8 @@ def limits(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> dict[st
     if not data.names or not metrics or not data.gridded:
         return {}
     d = max(run.spec.latents for run in runs)
-    found = bounds(Protocol().blank(data.sizes, d), metrics)
+    protocol = protocol_of(runs[0])
+    found = bounds(protocol.blank(data.sizes, d), metrics, draws=protocol.draws)
     return {
         kind: {headline(name): values[TRAITS[name].headline] for name, values in of.items() if values}
         for kind, of in found.items()

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unbraid.data.base import FactorData
@@ -25,7 +26,7 @@ from unbraid.progress import progress
 from unbraid.provenance import versions
 from unbraid.run import open_run
 from unbraid.runs.scores import add_scores, find_score, read_scores
-from unbraid.selection import Compared, compare, drawn
+from unbraid.selection import Compared, compare
 from unbraid.store import RunDir, find_runs
 from unbraid.training import load_data
 
@@ -117,7 +118,7 @@ class Closing:
             done = 0
             for name, members in groupby(groups, lambda group: group[0].spec.data):
                 data = load_data(name, self.device, quiet=True)
-                index = drawn(data, self.protocol.train, self.protocol.seed)
+                index = torch.as_tensor(self.protocol.examples(len(data)), device=data.device)
                 for group in members:
                     if not quiet:
                         report(done, f"settings, now {name}")
@@ -160,9 +161,15 @@ class Closing:
         """What records of a run must agree with to stand, of all that can be said of it."""
         fits = {"information": bool(data.names), "gaps": bool(data.names), "active": True, "udr": len(group) > 1}
         among = {"udr": {"among": [member.spec.id for member in group]}}
-        about = {"rows": {"examples": self.protocol.train}, "seed": self.protocol.seed,
-                 "versions": versions(LIBRARIES), "codes": run.spec.method.code_kinds[0], "data": data.name,
-                 "source": getattr(data, "fingerprint", None)}  # fmt: skip
+        about = {
+            "rows": {"examples": len(self.protocol.examples(len(data)))},
+            "draws": self.protocol.draws,
+            "seed": self.protocol.seed,
+            "versions": versions(LIBRARIES),
+            "codes": run.spec.method.code_kinds[0],
+            "data": data.name,
+            "source": getattr(data, "fingerprint", None),
+        }
         wanted = [name for name in self.names if fits[name]]
         return {name: {"metric": name, "options": OPTIONS[name], **about, **among.get(name, {})} for name in wanted}
 

@@ -217,7 +217,7 @@ class Fleet:
         elsewhere: list[Stackful] = []
         for stack in self.stacks(planned):
             known += stack.runs
-            execute.keep_places(self.order.out, stack.runs)
+            execute.keep_places(self.order, stack.runs)
             while self.full():
                 self.receive()
             if not self.send(stack):

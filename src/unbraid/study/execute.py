@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> 
         known: list[Planned] = []
         for stack in fleets(prepared(planned, order), order.device):
             known += stack.runs
-            keep_places(order.out, stack.runs)
+            keep_places(order, stack.runs)
             if not attempt(stack, order, tally, scorer):
                 waiting.append(stack)
         while waiting:
@@ -233,13 +233,14 @@ def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: Factor
             score(alike, [COMPARED], data=data, codes=kinds, **options)
 
 
-def keep_places(out: Path, runs: Sequence[Planned]) -> None:
-    """Note the places of runs in the sweep beside them, so that the table can be rebuilt."""
-    with held(out / ".places.lock"):
-        places = read_places(out)
+def keep_places(order: Order, runs: Sequence[Planned]) -> None:
+    """Write the places of runs in the sweep and the protocol of their scores beside them, for whoever reads them."""
+    with held(order.out / ".places.lock"):
+        places = read_places(order.out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
         if new.keys() - places.keys():
-            write_atomic(out / "study.json", json.dumps({"places": {**places, **new}}).encode())
+            content = {"places": {**places, **new}, "protocol": asdict(order.protocol)}
+            write_atomic(order.out / "study.json", json.dumps(content).encode())
 
 
 def pack(folder: Path) -> Files:
@@ -258,9 +259,9 @@ def unpack(folder: Path, files: Files) -> None:
 def left(stack: Stackful, order: Order) -> list[Planned]:
     """The runs of a stack that are not trained, or lack a score."""
     folders = [RunDir(order.out / run.spec.id, run.spec) for run in stack.runs]
-    rows = {"train": order.protocol.train, "test": order.protocol.test}
+    rows = {}
     if order.scored and any(folder.status == "done" for folder in folders):
-        rows["table"] = len(Table.of(stack.data, order.protocol).index)
+        rows = order.protocol.sizes(len(Table.of(stack.data, order.protocol).index))
     finished = [
         folder.status == "diverged" or (folder.status == "done" and scored(folder, order, rows, stack.data))
         for folder in folders
@@ -273,9 +274,9 @@ def scored(run: RunDir, order: Order, rows: dict[str, int], data: FactorData) ->
     records = read_scores(run.path)
     if not order.scored or order.metrics is None:
         return bool(records) or not order.scored
-    source = getattr(data, "fingerprint", None)
+    protocol, about = order.protocol, {"data": data.name, "source": getattr(data, "fingerprint", None)}
     keys = [
-        {**identity(name, order.protocol.seed, rows), "codes": kind, "data": data.name, "source": source}
+        {**identity(name, protocol.seed, rows, protocol.draws), "codes": kind, **about}
         for name in chosen(order.metrics)
         for kind in kinds_of(run.spec.method, name)
     ]

@@ -1,0 +1,50 @@
+"""What metrics score when test rows may be training rows (draws "reference") and when they may not ("disjoint").
+
+The same trained runs are scored both ways, and so is noise, whose accuracies should be at chance.
+
+    python benchmarks/bench_draws.py --data sprites --steps 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import unbraid as ub
+from machine import describe
+from unbraid.metrics import TRAITS
+from unbraid.metrics.bounds import bounds
+from unbraid.metrics.protocol import DRAWS, Protocol
+
+METRICS = ["dci", "sap", "explicitness", "downstream_lr", "downstream_gbt", "mig", "infomec"]
+COLUMNS = [f"{name}.{TRAITS[name].headline}" for name in METRICS] + ["dci.informativeness_test"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default="sprites")
+    parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    data = ub.data.load(options.data)
+    runs = ub.train(ub.methods.BetaVAE(beta=2.0), data, seeds=range(options.seeds), steps=options.steps)
+    content = {"data": options.data, "steps": options.steps, "seeds": options.seeds, **describe()}
+    for draws in DRAWS:
+        rows = ub.score(runs, METRICS, data=data, codes=["mean"], protocol=Protocol(draws=draws))
+        blank = Protocol(draws=draws).blank(data.sizes, runs[0].spec.latents)
+        noise = bounds(blank, METRICS, draws=draws)["noise"]
+        flat = {f"{name}.{key}": value for name, values in noise.items() for key, value in values.items()}
+        means = {column: sum(row[column] for row in rows) / len(rows) for column in COLUMNS}
+        content[draws] = {"runs": means, "noise": {column: flat[column] for column in COLUMNS}}
+    print(f"{'score':42}{'runs: reference':>18}{'disjoint':>10}{'noise: reference':>18}{'disjoint':>10}")
+    for column in COLUMNS:
+        cells = [content[draws][kind][column] for kind in ("runs", "noise") for draws in reversed(DRAWS)]
+        print(f"{column:42}{cells[0]:18.3f}{cells[1]:10.3f}{cells[2]:18.3f}{cells[3]:10.3f}")
+    file = options.results / f"bench_draws_{options.data.partition('?')[0]}.json"
+    file.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
