@@ -5,5 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 collect_ignore_glob = (
-    [] if importlib.util.find_spec("triton") else ["src/unbraid/engine/kernels/*", "src/unbraid/engine/fused/*"]
+    []
+    if importlib.util.find_spec("triton")
+    else ["src/unbraid/accel/kernels/*", "src/unbraid/training/fused/*", "src/unbraid/spaces/cpab_gpu.py"]
 )

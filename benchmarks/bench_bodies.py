@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from machine import describe
-from unbraid.data.bodies import bodies
-from unbraid.data.body_images import POSES, STEP, camera, phenotypes
-from unbraid.data.body_model import BodyModel
-from unbraid.data.zbuffer import draw
+from unbraid.data.rendered.bodies import bodies
+from unbraid.data.rendered.body_images import POSES, STEP, camera, phenotypes
+from unbraid.data.rendered.body_model import BodyModel
+from unbraid.data.rendered.zbuffer import draw
 
 RESULT = Path(__file__).parent / "results" / "bench_bodies.json"
 

@@ -22,10 +22,10 @@ from torch import Tensor
 
 import unbraid as ub
 from machine import describe
-from unbraid.data.bodies import Bodies, bodies
+from unbraid.data.rendered.bodies import Bodies, bodies
 from unbraid.methods.pmp import PMP
-from unbraid.run import Run
-from unbraid.swapping import swap_subspaces
+from unbraid.pictures.subspaces import swap_subspaces
+from unbraid.runs.run import Run
 
 HERE = Path(__file__).parent
 RESULT, PICTURE = HERE / "results" / "bench_bodies_pmp.json", HERE.parent / "docs" / "pictures" / "bodies_swapping.png"

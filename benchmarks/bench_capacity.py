@@ -16,8 +16,8 @@ from PIL import Image
 
 from machine import describe
 from unbraid.analysis import growth
-from unbraid.files import write_atomic
 from unbraid.methods import AnnealedVAE
+from unbraid.runtime.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "bench_capacity.json"

@@ -16,7 +16,7 @@ import torch
 
 from machine import describe
 from unbraid.data import cache, dsprites
-from unbraid.data.dsprites import FILE
+from unbraid.data.rendered.dsprites import FILE
 
 RESULT = Path(__file__).parent / "results" / "bench_dsprites.json"
 

@@ -15,7 +15,7 @@ import torch
 import unbraid as ub
 from machine import describe
 from unbraid.data import load
-from unbraid.encoding import encode_stack, encode_table
+from unbraid.scoring.encoding import encode_stack, encode_table
 
 
 def main() -> None:

@@ -24,15 +24,15 @@ from torch.profiler import ProfilerActivity, profile
 
 import unbraid as ub
 from machine import describe
-from unbraid.convoys import Berth
+from unbraid.accel.precision import Precision
 from unbraid.data import FactorData, load
-from unbraid.engine.precision import Precision
-from unbraid.engine.stack import Stack
-from unbraid.execute import CHECKPOINT_SHARE, save
 from unbraid.methods import METHODS
-from unbraid.nets.build import NETS
-from unbraid.spec import RunSpec
-from unbraid.training import CHECKPOINT_SECONDS
+from unbraid.nets.registry import NETS
+from unbraid.runs.spec import RunSpec
+from unbraid.training.loop import CHECKPOINT_SHARE, save
+from unbraid.training.schedule import Berth
+from unbraid.training.stack import Stack
+from unbraid.training.train import CHECKPOINT_SECONDS
 
 RESULT = Path(__file__).parent / "results" / "bench_gpu.json"
 STUDY = ("beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")

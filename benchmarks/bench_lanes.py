@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 from machine import describe
-from unbraid.convoys import Berth, Convoy, convoys
 from unbraid.data import FactorData, load
-from unbraid.files import write_atomic
 from unbraid.methods import AE, PCL, BetaTCVAE, BetaVAE, FactorVAE, Method, SlowVAE
-from unbraid.training import Choice
+from unbraid.runtime.files import write_atomic
+from unbraid.training.schedule import Berth, Convoy, convoys
+from unbraid.training.train import Choice
 
 METHODS: dict[str, Method] = {
     "beta_vae": BetaVAE(beta=8.0), "beta_tcvae": BetaTCVAE(beta=6.0), "factor_vae": FactorVAE(gamma=35.0),

@@ -22,8 +22,8 @@ import unbraid as ub
 from machine import describe as machine
 from unbraid.data import FactorData, load
 from unbraid.data.manipulated import Modified, describe, modified, perturbed, read, write
-from unbraid.files import make_folder, write_atomic
 from unbraid.manipulation import compare, gap
+from unbraid.runtime.files import make_folder, write_atomic
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -25,15 +25,15 @@ import unbraid as ub
 from machine import describe
 from unbraid import methods
 from unbraid.data import FactorData, load
-from unbraid.files import make_folder, write_atomic
 from unbraid.methods import METHODS, Method
 from unbraid.metrics import TRAITS
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.protocol import Protocol
-from unbraid.progress import progress
-from unbraid.spec import method_name
-from unbraid.traversal import encode_picture, page, sweep
+from unbraid.pictures.traversal import encode_picture, page, sweep
+from unbraid.runs.spec import method_name
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.progress import progress
 
 ROOT = Path(__file__).parents[1]
 SCORES = ("mig", "dci", "factor_vae", "sap", "modularity")

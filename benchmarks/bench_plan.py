@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from machine import describe
-from unbraid.files import write_atomic
-from unbraid.study.base import Planned
-from unbraid.study.cut import Cut
-from unbraid.study.execute import Order, run_study
-from unbraid.study.plan import plan
-from unbraid.study.studies import locatello2019
+from unbraid.runtime.files import write_atomic
+from unbraid.studies.cut import Cut
+from unbraid.studies.plan import plan
+from unbraid.studies.planned import Planned
+from unbraid.studies.published import locatello2019
+from unbraid.studies.runner import Order, run_study
 
 RESULT = Path(__file__).parent / "results" / "bench_plan.json"
 LINE = "{method:14} projected {projected:7.1f} s   measured {measured:7.1f} s   ratio {ratio:.2f}"

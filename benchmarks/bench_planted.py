@@ -13,7 +13,7 @@ from typing import Any
 
 from machine import describe
 from unbraid.metrics import METRICS
-from unbraid.metrics.planted import PLANTED
+from unbraid.metrics.known_codes import PLANTED
 from unbraid.metrics.protocol import Protocol
 
 RESULT = Path(__file__).parent / "results" / "bench_planted.json"

@@ -20,11 +20,11 @@ import pandas as pd
 
 import unbraid as ub
 from machine import describe
-from unbraid.files import write_atomic
 from unbraid.methods import BetaVAE
 from unbraid.reproduction.demystifying import numbers
-from unbraid.run import open_run
-from unbraid.store import find_runs
+from unbraid.runs.folder import find_runs
+from unbraid.runs.run import open_run
+from unbraid.runtime.files import write_atomic
 
 RESULTS = Path(__file__).parent / "results"
 MIG = "mig.discrete_mig"

@@ -19,11 +19,11 @@ from torch import Tensor
 
 import unbraid as ub
 from machine import describe
-from unbraid.data import planted
+from unbraid.data import known_sources as planted
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
 from unbraid.methods.pairs import Paired
 from unbraid.metrics.mcc import correlation, matched
-from unbraid.run import Run
+from unbraid.runs.run import Run
 
 RESULT = Path(__file__).parent / "results" / "bench_recovery.json"
 DIGITS = 4  # of what is written

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from machine import describe
-from unbraid.study.results import load, write
-from unbraid.study.studies import STUDIES
+from unbraid.runs.results import load, write
+from unbraid.studies.published import STUDIES
 
 SCORES, REPEATS = 60, 5
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from machine import describe
-from unbraid.data.base import FactorData
-from unbraid.data.shapes3d_rendered import shapes3d_rendered
+from unbraid.data.dataset import FactorData
+from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.noise import Noise
 
 RESULT = Path(__file__).parent / "results" / "bench_shapes3d.json"

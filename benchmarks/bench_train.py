@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from machine import describe
 from unbraid import data as datasets
-from unbraid.engine.layers import Conv, ConvTranspose
-from unbraid.engine.precision import Precision, fastest
-from unbraid.engine.stack import Stack
+from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.accel.precision import Precision, fastest
 from unbraid.methods import BetaVAE
-from unbraid.nets.build import NETS
-from unbraid.spec import RunSpec
+from unbraid.nets.registry import NETS
+from unbraid.runs.spec import RunSpec
+from unbraid.training.stack import Stack
 
 BETA, BATCH, LATENTS, RATE = 4.0, 64, 10, 1e-4
 SHAPE = (1, 64, 64)

@@ -24,7 +24,7 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.data.moving import MOVES, Moved
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
-from unbraid.perspective import appearance_accuracy, separation, split_of, tells
+from unbraid.scoring.appearance import appearance_accuracy, separation, split_of, tells
 
 Factors = dict[str, np.ndarray[Any, Any]]
 

@@ -24,10 +24,11 @@ import torch
 from bench_warp import RESULTS, captured, milliseconds
 from machine import describe
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
-from unbraid.methods.base import Batch
-from unbraid.nets.build import build_net, name_net
+from unbraid.methods.method import Batch
+from unbraid.nets.registry import name_net
 from unbraid.noise import Noise
-from unbraid.spec import RunSpec
+from unbraid.runs.network import build_net
+from unbraid.runs.spec import RunSpec
 
 LATENTS, POPULATION, STEPS = 4, 60_000, 234_375
 

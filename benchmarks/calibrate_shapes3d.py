@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from unbraid.data.raycast import Room, Scene, blend, layers, room
-from unbraid.data.shapes3d_rendered import FIFTHS, OVERSAMPLE, SCENE, SIZES, angles, fifths, scales, shapes3d_rendered
+from unbraid.data.rendered.raycast import Room, Scene, blend, layers, room
+from unbraid.data.rendered.shapes3d_rendered import (
+    FIFTHS,
+    OVERSAMPLE,
+    SCENE,
+    SIZES,
+    angles,
+    fifths,
+    scales,
+    shapes3d_rendered,
+)
 from unbraid.noise import Noise
 
 INNER = slice(1, 63)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unbraid import provenance
+from unbraid.runtime import provenance
 
 
 def describe() -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from unbraid.study.base import Planned
-from unbraid.study.demystifying import SEEDS, demystifying2021
+from unbraid.studies.demystifying import SEEDS, demystifying2021
+from unbraid.studies.planned import Planned
 
 
 def study() -> Iterator[Planned]:

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbraid.engine.kernels import tuned
-from unbraid.engine.kernels.blocked import blocked
-from unbraid.engine.kernels.down import down
-from unbraid.engine.kernels.two import two, two_back, two_weight
-from unbraid.engine.kernels.up import BERNOULLI, image_nll, up
-from unbraid.engine.kernels.weights import image_weight_gradient, weight_gradient
+from unbraid.accel.kernels import tuned
+from unbraid.accel.kernels.blocked import blocked
+from unbraid.accel.kernels.conv2x2 import two, two_back, two_weight
+from unbraid.accel.kernels.conv4x4 import down
+from unbraid.accel.kernels.conv_transpose4x4 import BERNOULLI, image_nll, up
+from unbraid.accel.kernels.weights import image_weight_gradient, weight_gradient
 
 Key = tuple[str, int, int]
 BATCH, ROW = 64, 64 * 8_192

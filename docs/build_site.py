@@ -18,8 +18,8 @@ from pygments.formatters import HtmlFormatter
 from site_markdown import Page, relative, render
 
 from unbraid import __version__
-from unbraid.files import make_folder, write_atomic
-from unbraid.provenance import commit
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.provenance import commit
 
 ROOT = Path(__file__).parents[1]
 DOCS, LOOK = ROOT / "docs", ROOT / "docs" / "site"

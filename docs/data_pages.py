@@ -7,7 +7,7 @@ from pathlib import Path
 from metric_pages import ROOT, markdown, rows
 
 from unbraid.data import BODIES, BUILT_IN, DATASETS
-from unbraid.data.catalogue import SOURCES, Source
+from unbraid.data.files.catalogue import SOURCES, Source
 
 OVERVIEW = """# Data
 

@@ -13,7 +13,7 @@ from metric_pages import ROOT, result, rows
 from unbraid.analysis.demystifying import VARIANTS, method_name, permutation, stratified, variant
 from unbraid.reproduction import reproduce
 from unbraid.reproduction.demystifying import COLUMNS, numbers
-from unbraid.study.demystifying import SEEDS
+from unbraid.studies.demystifying import SEEDS
 
 PAGE = ROOT / "docs" / "manipulated.md"
 RESULTS = ROOT / "benchmarks" / "results"

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from metric_pages import ROOT, markdown, result, rows
 
-from unbraid.commands.listing import first_line
+from unbraid.cli.list_registries import first_line
 from unbraid.methods import METHODS, Method
 from unbraid.metrics import TRAITS
 

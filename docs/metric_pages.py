@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.metrics import METRICS, TRAITS
-from unbraid.metrics.planted import PLANTED
+from unbraid.metrics.known_codes import PLANTED
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -14,9 +14,9 @@ from PIL import Image, ImageDraw
 from study_figures import ROOT
 
 import unbraid as ub
-from unbraid.files import make_folder
-from unbraid.plane import extremes, traverse_pair
-from unbraid.spec import method_name
+from unbraid.pictures.pair import extremes, traverse_pair
+from unbraid.runs.spec import method_name
+from unbraid.runtime.files import make_folder
 
 PICTURE = ROOT / "docs" / "pictures" / "study_demystifying" / "planes.png"
 SIDE, HEAD, COLOURS = 380, 18, 64

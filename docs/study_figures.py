@@ -18,8 +18,8 @@ from PIL import Image
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
-from unbraid.study.results import load
+from unbraid.runs.results import load
+from unbraid.runtime.files import make_folder, write_atomic
 
 ROOT = Path(__file__).parents[1]
 # The folders of their pictures, and the analyses where not all are shown.

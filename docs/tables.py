@@ -20,7 +20,7 @@ from pair_pages import pair_pages
 from report_pages import report_pages
 from vitae_pages import vitae_pages
 
-from unbraid.commands.listing import first_line, registries
+from unbraid.cli.list_registries import first_line, registries
 
 BEGIN, END = "<!-- tables: begin (make docs) -->", "<!-- tables: end -->"
 

@@ -16,8 +16,8 @@ import torch
 from metric_pages import ROOT, result
 
 import unbraid as ub
-from unbraid.perspective import upright
-from unbraid.store import find_runs
+from unbraid.runs.folder import find_runs
+from unbraid.scoring.appearance import upright
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

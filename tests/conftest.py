@@ -11,10 +11,10 @@ import hypothesis
 import pytest
 import torch
 
-from chromium import chromium, page
+from support.chromium import chromium, page
 from unbraid import data as datasets
-from unbraid.data.base import FactorData
-from unbraid.data.tables import ByteImages
+from unbraid.data.dataset import FactorData
+from unbraid.data.in_memory import ByteImages
 
 __all__ = ["chromium", "page"]  # fixtures of browser tests
 
@@ -70,7 +70,7 @@ def _own_generator() -> None:
 @pytest.fixture
 def poisoned() -> Iterator[None]:
     """Memory that a kernel's launcher asks for holds NaN and lies between guards."""
-    from guarded import guarded, hurried
+    from support.guarded import guarded, hurried
 
     with hurried(), guarded():
         yield
@@ -79,7 +79,7 @@ def poisoned() -> Iterator[None]:
 @pytest.fixture
 def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles that spare the interpreter most of its time."""
-    from fused_stacks import enlarge_tiles
+    from support.fused_stacks import enlarge_tiles
 
     enlarge_tiles(monkeypatch)
 
@@ -87,7 +87,7 @@ def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which tiles float32 takes, in tests that `layers.tiled` parametrises."""
-    from unbraid.engine.kernels import tuned
+    from unbraid.accel.kernels import tuned
 
     if request.param == "bfloat16":
         monkeypatch.setattr(tuned, "WHOLE", tuned.HALF)

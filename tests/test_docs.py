@@ -60,7 +60,8 @@ class Parsed(Exception):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_parse(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command that a page shows exists, with flags that exist and values they take."""
-    from unbraid.cli import Parser, dispatch
+    from unbraid.cli.dispatch import dispatch
+    from unbraid.cli.parser import Parser
 
     parse = Parser.parse_all
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unbraid import analysis, data, methods, metrics, nets
-    from unbraid.comparison import compare
-    from unbraid.exporting import export
-    from unbraid.likelihood import bounds
+    from unbraid.exporting.export import export
     from unbraid.manipulation import modify
+    from unbraid.pictures.traversal import traverse
     from unbraid.reporting.page import report
     from unbraid.reproduction import reproduce
-    from unbraid.run import Run, load_runs
-    from unbraid.scoring import score
-    from unbraid.spec import RunSpec
-    from unbraid.tensorboard_log import write_tensorboard
-    from unbraid.training import train
-    from unbraid.traversal import traverse
+    from unbraid.runs.run import Run, load_runs
+    from unbraid.runs.spec import RunSpec
+    from unbraid.runs.tensorboard import write_tensorboard
+    from unbraid.scoring.comparison import compare
+    from unbraid.scoring.likelihood import bounds
+    from unbraid.scoring.score import score
+    from unbraid.training.train import train
 
 __version__ = "0.1.0"
 
@@ -33,19 +33,19 @@ if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOMES = {
-    "Run": "run",
-    "RunSpec": "spec",
-    "bounds": "likelihood",
-    "compare": "comparison",
-    "export": "exporting",
-    "load_runs": "run",
+    "Run": "runs.run",
+    "RunSpec": "runs.spec",
+    "bounds": "scoring.likelihood",
+    "compare": "scoring.comparison",
+    "export": "exporting.export",
+    "load_runs": "runs.run",
     "modify": "manipulation",
     "report": "reporting.page",
     "reproduce": "reproduction",
-    "score": "scoring",
-    "train": "training",
-    "traverse": "traversal",
-    "write_tensorboard": "tensorboard_log",
+    "score": "scoring.score",
+    "train": "training.train",
+    "traverse": "pictures.traversal",
+    "write_tensorboard": "runs.tensorboard",
 }
 _PACKAGES = ("analysis", "data", "methods", "metrics", "nets")
 

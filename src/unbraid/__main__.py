@@ -2,6 +2,6 @@
 
 import sys
 
-from unbraid.cli import main
+from unbraid.cli.dispatch import main
 
 sys.exit(main())

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from unbraid.engine.capture import kernels_on
+from unbraid.accel.capture import kernels_on
 
 # Constants of splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195), written as signed 64-bit integers.
 GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -24,7 +24,7 @@ def _kernels(device: torch.device) -> Any:
     """The same draws in one launch each, where such kernels run."""
     if not kernels_on(device):
         return None
-    from unbraid.engine.kernels import noise
+    from unbraid.accel.kernels import noise
 
     return noise
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from programs import CASES, CODES, DECODE, job, levels, scripts
+from support.programs import CASES, CODES, DECODE, job, levels, scripts
 from unbraid.reporting.program import program
 
 pytestmark = pytest.mark.browser

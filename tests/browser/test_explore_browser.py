@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from chromium import until
-from training import quick
+from support.chromium import until
+from support.training import quick
 from unbraid.reporting.page import live_page
 from unbraid.reporting.server import new_token, serve
 

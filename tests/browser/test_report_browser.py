@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import unbraid as ub
-from chromium import until
+from support.chromium import until
 from unbraid.reporting.content import Content
 from unbraid.reporting.page import page as html
 from unbraid.reporting.page import report
-from unbraid.run import Run, load_runs
+from unbraid.runs.run import Run, load_runs
 
 pytestmark = pytest.mark.browser
 

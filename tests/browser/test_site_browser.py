@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sites import built
+from support.sites import built
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]

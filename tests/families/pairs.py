@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from families.base import Known
-from unbraid.dists import Gaussian
+from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.pairs import Paired
 from unbraid.methods.slow_vae import SlowVAE

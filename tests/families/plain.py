@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from families.base import Known
-from unbraid.dists import Gaussian
+from unbraid.distributions import Gaussian
 from unbraid.methods import AE, BetaVAE
-from unbraid.methods.base import Batch, Loss
+from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from planted import Array
+from support.planted import Array
 
 UNIT = (0.0, 1.0)
 LENGTH = (0.0, float("inf"))

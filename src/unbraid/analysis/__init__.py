@@ -13,12 +13,12 @@ from unbraid.analysis.alignment import Alignment, alignment
 from unbraid.analysis.capacity import capacity
 from unbraid.analysis.correlation import agreement, downstream, selection
 from unbraid.analysis.demystifying import kept, manipulated
+from unbraid.analysis.example_table import planted
 from unbraid.analysis.linear_vae import optimum
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
 from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised, random_distance
-from unbraid.analysis.planted import planted
+from unbraid.analysis.results_table import Result
 from unbraid.analysis.scores import scores, strengths
-from unbraid.analysis.tables import Result
 from unbraid.analysis.theory import collapse, disentangle, entangle, householder, jacobian, rotation
 from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.trace_bound import trace_bound

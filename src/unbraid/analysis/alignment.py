@@ -14,10 +14,10 @@ from pandas import DataFrame
 
 from unbraid.analysis import plots
 from unbraid.analysis.orthogonality import distances, random_distance
-from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.results_table import Array, refuse
 
 if TYPE_CHECKING:
-    from unbraid.data.base import FactorData
+    from unbraid.data.dataset import FactorData
 
 PLACES = 256
 REACH = 0.3  # about the standard deviation of a used latent's posterior, in units of the prior's

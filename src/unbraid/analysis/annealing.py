@@ -13,20 +13,21 @@ from pandas import DataFrame
 from torch import Tensor
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Result, refuse
-from unbraid.convoys import LANES
-from unbraid.data.base import FactorData
-from unbraid.encoding import encode_table
-from unbraid.engine.stack import Stack
+from unbraid.analysis.results_table import Result, refuse
+from unbraid.data.dataset import FactorData
+from unbraid.data.loading import load_data
 from unbraid.methods import AnnealedVAE
-from unbraid.nets.build import build_net
 from unbraid.nets.vae import PairBuilder
-from unbraid.progress import progress
-from unbraid.run import Run, load_weights
-from unbraid.selection import drawn
-from unbraid.spec import RunSpec
-from unbraid.study.closing import nats_told
-from unbraid.training import Choice, check_specs, load_data
+from unbraid.runs.network import build_net
+from unbraid.runs.run import Run, load_weights
+from unbraid.runs.spec import RunSpec
+from unbraid.runtime.progress import progress
+from unbraid.scoring.encoding import encode_table
+from unbraid.scoring.selection import drawn
+from unbraid.studies.group_scores import nats_told
+from unbraid.training.schedule import LANES
+from unbraid.training.stack import Stack
+from unbraid.training.train import Choice, check_specs
 
 EXAMPLES = 10_000  # drawn to count information
 GAP = 2  # pixels between pictures

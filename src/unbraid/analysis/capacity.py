@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Result, checked, held, quartiles, refuse, score_columns, score_name, sign
+from unbraid.analysis.results_table import Result, checked, held, quartiles, refuse, score_columns, score_name, sign
 
 METHOD, NATS = "annealed_vae", "information."
 PLAIN: dict[str, plots.Look] = {"train.kl": {"color": "#333333", "marker": "o"}}

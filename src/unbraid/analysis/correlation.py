@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Result, checked, enough, held, refuse, score_columns, score_name, spearman
+from unbraid.analysis.results_table import Result, checked, enough, held, refuse, score_columns, score_name, spearman
 
 UNSUPERVISED = {
     "Reconstruction": "train.rec",

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Array, Result, checked, held, present, refuse
+from unbraid.analysis.results_table import Array, Result, checked, held, present, refuse
 
 VARIANTS = ("original", "modified", "noise")
 COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))

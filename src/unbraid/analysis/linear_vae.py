@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.results_table import Array, refuse
 
 if TYPE_CHECKING:
-    from unbraid.data.base import FactorData
-    from unbraid.run import Run
+    from unbraid.data.dataset import FactorData
+    from unbraid.runs.run import Run
 
 
 class Linear(NamedTuple):
@@ -184,7 +184,7 @@ def measured(model: Linear, covariance: Any) -> Measured:
 
 def planted_linear(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
     """Vectors of mean zero whose covariance over the dataset has exactly these eigenvalues, on turned axes."""
-    from unbraid.data.own_arrays import from_arrays
+    from unbraid.data.own.arrays import from_arrays
 
     values = np.asarray(eigenvalues, float)
     rng = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ from unbraid.analysis.demystifying import (
     scores_held,
     summarised,
 )
-from unbraid.analysis.tables import Array, Result, held, refuse
+from unbraid.analysis.results_table import Array, Result, held, refuse
 
 MIG, GAPS = "mig.discrete_mig", "gaps."
 BINS = 20

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.results_table import Array, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unbraid.data.base import FactorData
-    from unbraid.dists import Gaussian
-    from unbraid.run import Run
+    from unbraid.data.dataset import FactorData
+    from unbraid.distributions import Gaussian
+    from unbraid.runs.run import Run
 
 ACTIVE = 0.5  # standard deviation of a latent's mean from which it counts as used
 CHUNK = 64  # examples whose Jacobians are held at once
@@ -133,7 +133,7 @@ def posterior_of(run: Run, data: FactorData, examples: int, seed: int) -> Gaussi
     """Posteriors of examples drawn without repetition; a run without a decoder or a normal posterior is refused."""
     import torch
 
-    from unbraid.dists import Gaussian
+    from unbraid.distributions import Gaussian
 
     nowhere = torch.zeros(1, run.spec.latents, device=run.device)
     if run.net.decoder is None or run.spec.method.information(Gaussian(nowhere, nowhere)) is None:
@@ -165,7 +165,7 @@ def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None)
 
     import torch
 
-    from unbraid.engine.layers import Conv, ConvTranspose
+    from unbraid.accel.layers import Conv, ConvTranspose
 
     net = copy.deepcopy(run.net).requires_grad_(False)
     for layer in net.modules():

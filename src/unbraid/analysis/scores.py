@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Array, Result, checked, enough, quartiles, score_columns, score_name, sign
+from unbraid.analysis.results_table import Array, Result, checked, enough, quartiles, score_columns, score_name, sign
 
 
 def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:

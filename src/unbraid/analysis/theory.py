@@ -11,7 +11,7 @@ from pandas import DataFrame
 from scipy.special import ndtr, ndtri
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Array, Result, refuse, score_name
+from unbraid.analysis.results_table import Array, Result, refuse, score_name
 from unbraid.metrics import TRAITS
 from unbraid.metrics.protocol import Rows, chosen
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import Result, checked, headline, quartiles, refuse
+from unbraid.analysis.results_table import Result, checked, headline, quartiles, refuse
 
 CODES = {"sampled": headline("unsupervised") + ".sampled", "mean": headline("unsupervised")}
 BY = ["data", "method", "level", "strength"]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import expm
 
-from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.results_table import Array, refuse
 from unbraid.analysis.theory import rotation
 
 

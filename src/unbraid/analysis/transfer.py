@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import (
+from unbraid.analysis.results_table import (
     SETTING,
     Array,
     Result,

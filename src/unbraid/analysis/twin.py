@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.analysis.tables import Array, refuse
+from unbraid.analysis.results_table import Array, refuse
 from unbraid.analysis.theory import prepared, rotation
-from unbraid.dists import Gaussian
+from unbraid.distributions import Gaussian
 from unbraid.noise import Noise
-from unbraid.run import Run
+from unbraid.runs.run import Run
 
 
 def entangled(run: Run, matrix: Array | None = None, *, seed: int = 0) -> Twin:

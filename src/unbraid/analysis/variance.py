@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.tables import SETTING, Result, checked, enough, score_columns, score_name
+from unbraid.analysis.results_table import SETTING, Result, checked, enough, score_columns, score_name
 
 SHARES = {"objective": "objective alone", "setting": "objective and strength"}
 

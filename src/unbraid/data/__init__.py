@@ -9,17 +9,17 @@ from pathlib import Path
 import torch
 
 from unbraid.data import readers
-from unbraid.data.base import BinaryImages, FactorData, Progress
-from unbraid.data.bodies import bodies
-from unbraid.data.body_images import body_images
-from unbraid.data.dsprites import dsprites
+from unbraid.data.dataset import BinaryImages, FactorData, Progress
+from unbraid.data.in_memory import ByteImages, Labelled
 from unbraid.data.options import applied, check_options, peeled, split_name
-from unbraid.data.own import from_arrays, from_dataset, from_file, from_folder, load_own
-from unbraid.data.painted import color_dsprites, noisy_dsprites, scream_dsprites
-from unbraid.data.shapes3d_rendered import shapes3d_rendered
-from unbraid.data.sprites import sprites
-from unbraid.data.tables import ByteImages, Labelled
-from unbraid.data.toy import Toy, toy
+from unbraid.data.own.load import from_arrays, from_dataset, from_file, from_folder, load_own
+from unbraid.data.rendered.bodies import bodies
+from unbraid.data.rendered.body_images import body_images
+from unbraid.data.rendered.dsprites import dsprites
+from unbraid.data.rendered.painted import color_dsprites, noisy_dsprites, scream_dsprites
+from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
+from unbraid.data.rendered.sprites import sprites
+from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import unknown
 
 # Made here, without any file.

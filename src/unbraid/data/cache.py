@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbraid.errors import Refusal
-from unbraid.files import cache_folder, make_folder, write_atomic
+from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 
 DIGEST = hashlib.sha256().digest_size
 PIECE, BITE = 1 << 20, 1 << 16  # most bytes out and in at once

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float, Int, Int8, Int16
 from torch import Tensor
 
-from unbraid.data.base import FactorData
-from unbraid.data.files import data_folder
-from unbraid.data.own_arrays import OwnData
-from unbraid.data.painted import ExampleNoise
+from unbraid.data.dataset import FactorData
+from unbraid.data.files.locate import data_folder
+from unbraid.data.own.arrays import OwnData
+from unbraid.data.rendered.painted import ExampleNoise
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
 from unbraid.noise import Noise
+from unbraid.runtime.files import make_folder, write_atomic
 
 FORMAT = 1
 KIND = "manipulation"

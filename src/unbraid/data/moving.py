@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.data.tables import Labelled
+from unbraid.data.in_memory import Labelled
 from unbraid.noise import Noise
 from unbraid.spaces.affine import transform
 from unbraid.spaces.transformers import centred

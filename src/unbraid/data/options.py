@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import joint
 from unbraid.errors import unknown
 from unbraid.noise import Noise

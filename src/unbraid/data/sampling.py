@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.errors import unknown
 from unbraid.noise import Noise
 

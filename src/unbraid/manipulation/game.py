@@ -12,26 +12,18 @@ import torch
 from jaxtyping import Float, Int, Int8, Int16
 from torch import Tensor
 
-from unbraid import provenance
-from unbraid.data.base import FactorData
+from unbraid.accel.capture import repeater
+from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import LEVELS, Changed, describe, read, reflected, write
-from unbraid.engine.capture import repeater
 from unbraid.errors import Refusal
-from unbraid.files import make_folder
-from unbraid.interrupt import Deferred, deferred
 from unbraid.manipulation.networks import Families, Manipulation, adam
-from unbraid.manipulation.recipe import (
-    Recipe,
-    Rotations,
-    Standard,
-    planes,
-    usual_capacity,
-    usual_ensemble,
-    usual_eps,
-)
+from unbraid.manipulation.recipe import Recipe, Rotations, Standard, planes, usual_capacity, usual_ensemble, usual_eps
 from unbraid.noise import Noise
-from unbraid.progress import Report, progress, silent
-from unbraid.store import Log, read_tensors, write_tensors
+from unbraid.runs.folder import Log, read_tensors, write_tensors
+from unbraid.runtime import provenance
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.progress import Report, progress, silent
+from unbraid.runtime.signals import Deferred, deferred
 
 PATTERNS = 1024
 CHUNK = 256  # patterns drawn at once
@@ -199,7 +191,7 @@ def modify(
     Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, and its supplement, section 3.1; what they
     leave open is chosen here, and docs/manipulated.md says why.
     """
-    from unbraid.training import load_data
+    from unbraid.data.loading import load_data
 
     loaded = load_data(data, device, quiet).to(device)
     path, recipe = Path(out).expanduser(), recipe_of(loaded, eps, steps, batch, samples, ensemble, rotations, capacity,

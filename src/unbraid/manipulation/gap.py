@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from unbraid.data.base import FactorData
-from unbraid.engine.capture import repeater
+from unbraid.accel.capture import repeater
+from unbraid.data.dataset import FactorData
 from unbraid.manipulation.networks import Families
 from unbraid.manipulation.recipe import Recipe, Rotations, Standard, planes, usual_capacity
 from unbraid.noise import Noise
@@ -36,7 +36,7 @@ def gap(
     `error` its standard error. Above 0 the data favour the factors' own axes; below 0 the rotated ones. `log_ratio` is
     the same question free of contrast: the logarithm of one error over the other.
     """
-    from unbraid.training import load_data
+    from unbraid.data.loading import load_data
 
     loaded = load_data(data, device, True).to(device)
     standard = Standard(loaded)

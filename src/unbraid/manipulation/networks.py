@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.dists import LIKELIHOODS
+from unbraid.distributions import LIKELIHOODS
 from unbraid.nets.conv import glorot, locatello
 from unbraid.noise import Noise
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from unbraid.data.manipulated import Changed
-from unbraid.files import make_folder, write_atomic
-from unbraid.traversal import encode_picture, page
+from unbraid.pictures.traversal import encode_picture, page
+from unbraid.runtime.files import make_folder, write_atomic
 
 EXAMPLES = 8
 TIMES = 10

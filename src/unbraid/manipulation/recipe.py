@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import Changed, bare
 from unbraid.errors import Refusal, unknown
 from unbraid.noise import Noise

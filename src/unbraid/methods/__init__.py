@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from unbraid.accel.adam import Adam
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
-from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, setting
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.slow_vae import SlowVAE

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
-from unbraid.dists import Gaussian
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.distributions import Gaussian
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.pairs import check_pairs, members
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

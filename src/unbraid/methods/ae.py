@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unbraid.dists import Gaussian
-from unbraid.methods.base import Batch, Loss, Method, Walk
+from unbraid.distributions import Gaussian
 from unbraid.methods.controls import Controls, along
+from unbraid.methods.method import Batch, Loss, Method, Walk
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 

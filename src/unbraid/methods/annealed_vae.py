@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

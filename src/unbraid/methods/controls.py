@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.spaces import FlatTorus, Rotations, Space, Sphere, Torus
-from unbraid.spaces.base import unit
+from unbraid.spaces.manifold import unit
 from unbraid.spaces.rotations import product, rotation
 
 REACH = 3.0  # standard deviations that a knob turns either way, at least

@@ -10,10 +10,10 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.data.base import FactorData
-from unbraid.dists import Gaussian
-from unbraid.methods.base import Batch, Hyper, Loss, Method, Walk, setting
+from unbraid.data.dataset import FactorData
+from unbraid.distributions import Gaussian
 from unbraid.methods.controls import Controls, curved
+from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.nets.vae import Likely, VAENet
 from unbraid.noise import Noise
 from unbraid.spaces import SPACES, Projective, Space

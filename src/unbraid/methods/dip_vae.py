@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.dists import Gaussian
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.distributions import Gaussian
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, setting
+from unbraid.accel.adam import Adam
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.mlp import critic
 from unbraid.nets.vae import VAENet

@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
-from unbraid.dists import Gaussian
+from unbraid.distributions import Gaussian
 from unbraid.errors import Refusal
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
-from unbraid.dists import Gaussian
+from unbraid.distributions import Gaussian
 from unbraid.errors import Refusal
-from unbraid.methods.base import Batch, Loss, Method, setting
+from unbraid.methods.method import Batch, Loss, Method, setting
 from unbraid.methods.pairs import check_series
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

@@ -8,12 +8,13 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.accel.adam import Adam
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import Drawn, Pairs, pairs
-from unbraid.dists import LIKELIHOODS, Gaussian
+from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.methods import pmp_losses as losses
-from unbraid.methods.base import Adam, Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.methods.controls import Controls, along
+from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.data.base import FactorData
+from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
-from unbraid.dists import LOG_2PI, Gaussian
-from unbraid.methods.base import Batch, Hyper, Loss, Method, setting
+from unbraid.distributions import LOG_2PI, Gaussian
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.pairs import check_pairs, members
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unbraid.dists import Gaussian
-from unbraid.methods.base import Batch, Loss, Method
+from unbraid.distributions import Gaussian
+from unbraid.methods.method import Batch, Loss, Method
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.data.base import FactorData
-from unbraid.dists import Gaussian
+from unbraid.data.dataset import FactorData
+from unbraid.distributions import Gaussian
 from unbraid.errors import Refusal
-from unbraid.methods.base import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.methods.controls import Controls
+from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.nets.vitae import VitaeNet, vitae_net
 from unbraid.noise import Noise

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from unbraid.errors import Refusal
-from unbraid.files import cache_folder, make_folder, write_atomic
-from unbraid.metrics.planted import noise, perfect
+from unbraid.metrics.known_codes import noise, perfect
 from unbraid.metrics.protocol import Array, Rows, Values, identity, silent
+from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 
 Kept = dict[str, Values]
 

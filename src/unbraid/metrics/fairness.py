@@ -51,7 +51,7 @@ def fairness(
     varied(values[rows])
     k = values.shape[1]
     changed = [interventions(values, j, test, rng) for j in range(k)]
-    from unbraid.metrics.trees import boosted_trees  # after the checks: it loads a compiler
+    from unbraid.metrics.trees import boosted_trees
 
     means, maxima = np.zeros((k, k)), np.zeros((k, k))
     for i in range(k):

@@ -15,7 +15,7 @@ import numpy as np
 
 from unbraid.errors import unknown
 from unbraid.metrics import METRICS, TRAITS
-from unbraid.provenance import versions
+from unbraid.runtime.provenance import versions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, float]

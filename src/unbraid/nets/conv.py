@@ -6,7 +6,7 @@ import itertools
 
 from torch import nn
 
-from unbraid.engine.layers import Conv, ConvTranspose, Flatten
+from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 
 SIZES = (16, 32, 64, 128, 256)
 FLOOR = 4  # every encoder ends on 4x4 pixels

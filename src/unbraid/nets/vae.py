@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.dists import LIKELIHOODS, Gaussian
+from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.errors import Refusal
 
 Pair = tuple[nn.Module, nn.Module]

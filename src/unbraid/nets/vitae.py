@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.dists import LIKELIHOODS, Gaussian, Likelihood
+from unbraid.distributions import LIKELIHOODS, Gaussian, Likelihood
 from unbraid.nets.conv import glorot
 from unbraid.nets.vae import Pair, VAENet
 from unbraid.spaces.transformers import Transformer

@@ -11,23 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from unbraid import __version__, provenance
-from unbraid.data.base import FactorData
+from unbraid import __version__
+from unbraid.data.dataset import FactorData
 from unbraid.errors import Refusal, unknown
-from unbraid.gallery import as_pictures
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.bounds import bounds
-from unbraid.progress import Report, progress
-from unbraid.progress import silent as no_report
+from unbraid.pictures.dataset import as_pictures
+from unbraid.pictures.traversal import pixels
 from unbraid.reporting.detail import Examples, detail, drawable, drawn
-from unbraid.reporting.pictures import data_url, figure, png
+from unbraid.reporting.images import data_url, figure, png
 from unbraid.reporting.program import program
 from unbraid.reporting.truth import truth
-from unbraid.run import Run
-from unbraid.scoring import load_sources, protocol_of, score
-from unbraid.store import RunDir
-from unbraid.study.results import SWEPT, scores_of
-from unbraid.traversal import pixels
+from unbraid.runs.folder import RunDir
+from unbraid.runs.results import SWEPT, scores_of
+from unbraid.runs.run import Run
+from unbraid.runtime import provenance
+from unbraid.runtime.progress import Report, progress
+from unbraid.runtime.progress import silent as no_report
+from unbraid.scoring.score import load_sources, protocol_of, score
 
 REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
 LISTED = 500  # runs in the table, the best ones
@@ -300,7 +301,7 @@ def seen_shape(data: FactorData) -> list[int]:
 def analyses(folder: Path) -> list[dict[str, Any]]:
     """Every question the results table of a study can answer, with its figure, and why the others are not answered."""
     from unbraid.analysis import ANALYSES
-    from unbraid.study.results import load
+    from unbraid.runs.results import load
 
     table, found = load(folder), []
     for name, analysis in ANALYSES.items():

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbraid.data.base import FactorData
-from unbraid.encoding import encode_table
-from unbraid.gallery import as_pictures, has_meshes, mesh_pictures
+from unbraid.data.dataset import FactorData
 from unbraid.methods.controls import Controls
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.protocol import Array, Protocol
 from unbraid.metrics.trees import boosted_trees, remembered
 from unbraid.noise import Noise
-from unbraid.reporting.pictures import strip
-from unbraid.run import Run
-from unbraid.traversal import sweep
+from unbraid.pictures.dataset import as_pictures, has_meshes, mesh_pictures
+from unbraid.pictures.traversal import sweep
+from unbraid.reporting.images import strip
+from unbraid.runs.run import Run
+from unbraid.scoring.encoding import encode_table
 
 ROWS = 10_000  # examples that heat maps are made from
 COLUMNS = 9  # pictures a latent

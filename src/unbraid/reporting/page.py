@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.errors import Refusal
-from unbraid.files import make_folder, write_atomic
 from unbraid.reporting.content import REPORTED, Content, content
-from unbraid.run import Run, load_runs
-from unbraid.study.results import NAME
+from unbraid.runs.results import NAME
+from unbraid.runs.run import Run, load_runs
+from unbraid.runtime.files import make_folder, write_atomic
 
 SCRIPTS = ("warp.js", "decoder.js", "controls.js", "room.js", "truth.js", "page.js", "explorer.js")
 

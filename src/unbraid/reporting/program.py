@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unbraid.dists import same
-from unbraid.engine.layers import Conv, ConvTranspose, Flatten
+from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.distributions import same
 from unbraid.errors import Refusal
 from unbraid.nets.vae import VAENet
 from unbraid.nets.vitae import Generation

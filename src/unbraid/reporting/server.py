@@ -26,7 +26,7 @@ import numpy as np
 from torch import Tensor
 
 from unbraid.errors import Refusal
-from unbraid.run import Run
+from unbraid.runs.run import Run
 
 HOST = "127.0.0.1"
 BODY = 1 << 16  # bytes of a request that are read, or more where a run has more latents

@@ -11,18 +11,18 @@ from typing import Any, TypeAlias
 
 import torch
 
-from unbraid.data.base import BinaryImages, FactorData
-from unbraid.data.dsprites import NAMES, SHA256, SIZES
-from unbraid.data.dsprites import scene as large_scene
+from unbraid.data.dataset import BinaryImages, FactorData
 from unbraid.data.options import split_name
-from unbraid.data.painted import Coloured, Noisy
-from unbraid.data.raster import Scene
-from unbraid.data.raycast import FLOOR, LAYERS, PIXELS, SKY, SOLID, WALL, camera, layers, room
-from unbraid.data.shapes3d_rendered import FIFTHS, GRAIN, OVERSAMPLE, SCENE, Shapes3D, angles, fifths, scales
-from unbraid.data.shapes3d_rendered import NAMES as ROOM_NAMES
-from unbraid.data.shapes3d_rendered import SIZES as ROOM_SIZES
-from unbraid.data.sprites import scene as small_scene
-from unbraid.data.sprites import sprites
+from unbraid.data.rendered.dsprites import NAMES, SHA256, SIZES
+from unbraid.data.rendered.dsprites import scene as large_scene
+from unbraid.data.rendered.painted import Coloured, Noisy
+from unbraid.data.rendered.raster import Scene
+from unbraid.data.rendered.raycast import FLOOR, LAYERS, PIXELS, SKY, SOLID, WALL, camera, layers, room
+from unbraid.data.rendered.shapes3d_rendered import FIFTHS, GRAIN, OVERSAMPLE, SCENE, Shapes3D, angles, fifths, scales
+from unbraid.data.rendered.shapes3d_rendered import NAMES as ROOM_NAMES
+from unbraid.data.rendered.shapes3d_rendered import SIZES as ROOM_SIZES
+from unbraid.data.rendered.sprites import scene as small_scene
+from unbraid.data.rendered.sprites import sprites
 
 Spec: TypeAlias = dict[str, Any]
 SCRIPTS = ("room.js", "truth.js")  # in assets/, to be loaded in this order

@@ -9,10 +9,10 @@ from pandas import DataFrame
 
 from unbraid.errors import Refusal, unknown
 from unbraid.reproduction import demystifying, locatello, vitae
-from unbraid.reproduction.base import RULE, Cell, Claim, Ours, Published, Reproduction, Target, compared
+from unbraid.reproduction.agreement import RULE, Cell, Claim, Ours, Published, Reproduction, Target, compared
 from unbraid.reproduction.cuts import cuts
-from unbraid.reproduction.picture import picture
-from unbraid.reproduction.planted import planted
+from unbraid.reproduction.example_table import planted
+from unbraid.reproduction.figure import picture
 from unbraid.reproduction.saving import save
 
 TARGETS: dict[str, Target] = {
@@ -70,7 +70,7 @@ def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
     >>> len(found.of("agree")) > 100, len(found.of("differ")), found.status
     (True, 0, 0)
     """
-    from unbraid.study.results import load
+    from unbraid.runs.results import load
 
     target = target_of(name)
     table = runs if isinstance(runs, DataFrame) else load(runs)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from unbraid.reproduction.base import Target
-from unbraid.reproduction.runs import HOME
+from unbraid.reproduction.agreement import Target
+from unbraid.reproduction.rows import HOME
 
 SETTINGS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 MADE_HERE = {
@@ -33,8 +33,8 @@ def cuts(name: str, target: Target, table: DataFrame, folder: Path | None = None
 
 def planned(name: str, target: Target) -> DataFrame:
     """What is compared of the runs that cells need, a row a run."""
-    from unbraid.study import STUDIES
-    from unbraid.study.cut import Cut
+    from unbraid.studies import STUDIES
+    from unbraid.studies.cut import Cut
 
     every = STUDIES[name]()
     specs = [run.spec for run in (Cut(target.only).of(every) if target.only else every)]
@@ -114,8 +114,8 @@ def made_here(names: Iterable[str]) -> Iterator[str]:
 
 def few_points(folder: Path) -> Iterator[str]:
     """Whether metrics saw another number of points than the papers' do, as one run a method and dataset says."""
+    from unbraid.runs.folder import find_runs
     from unbraid.runs.scores import read_scores
-    from unbraid.store import find_runs
 
     seen = {(run.spec.data, type(run.spec.method)): run for run in find_runs(folder)}
     latest = [{one["metric"]: one for one in read_scores(run.path)} for run in seen.values()]

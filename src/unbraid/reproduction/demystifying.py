@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pandas import DataFrame
 
 from unbraid.analysis.demystifying import VARIANTS, kept, variant
-from unbraid.reproduction.base import Claim, Found, Ours, Place, Published, Target, combined
-from unbraid.reproduction.runs import HOME, homed, longest, plain
+from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Published, Target, combined
+from unbraid.reproduction.rows import HOME, homed, longest, plain
 
 REFERENCE = "Zietlow, Rolinek, Martius (2021), arXiv:2102.06822"
 SEEDS = 10

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from pandas import DataFrame
 
-from unbraid.analysis.tables import SETTING, headline, spearman
+from unbraid.analysis.results_table import SETTING, headline, spearman
 from unbraid.analysis.transfer import transfer, win_rates
 from unbraid.analysis.variance import explained
 from unbraid.errors import Refusal
-from unbraid.reproduction.base import Claim, Found, Ours, Place, Published, Target
-from unbraid.reproduction.runs import HOME, homed, longest, plain
+from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Published, Target
+from unbraid.reproduction.rows import HOME, homed, longest, plain
 
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")

@@ -8,10 +8,10 @@ import math
 from pathlib import Path
 from typing import Any, get_args
 
-from unbraid.files import make_folder, write_atomic
-from unbraid.provenance import commit, versions
-from unbraid.reproduction.base import Reproduction, Verdict
-from unbraid.reproduction.picture import picture
+from unbraid.reproduction.agreement import Reproduction, Verdict
+from unbraid.reproduction.figure import picture
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.provenance import commit, versions
 
 
 def save(found: Reproduction, folder: str | Path) -> list[Path]:

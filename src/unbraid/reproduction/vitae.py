@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from unbraid.reproduction.base import Claim, Found, Ours, Place, Target, combined
-from unbraid.reproduction.runs import homed, longest, plain
+from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Target, combined
+from unbraid.reproduction.rows import homed, longest, plain
 
 REFERENCE = "Detlefsen & Hauberg (2019), arXiv:1906.11881"
 VAES = ("vae", "beta_vae", "beta_tcvae", "dip_vae_ii")
@@ -69,7 +69,7 @@ def missing(runs: DataFrame, pair: list[str], column: str) -> str:
 
 def judge(folder: Path, device: str, quiet: bool) -> None:
     """Add the scores of `unbraid appearance` to the runs of a folder."""
-    from unbraid.study.appearance import vitae_table
+    from unbraid.studies.appearance import vitae_table
 
     vitae_table(folder, device=device, quiet=quiet)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unbraid.spaces.base import Space
+from unbraid.spaces.manifold import Space
 from unbraid.spaces.projective import Projective
 from unbraid.spaces.rotations import Rotations
 from unbraid.spaces.sphere import Sphere

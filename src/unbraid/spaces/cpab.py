@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.engine.capture import kernels_on
+from unbraid.accel.capture import kernels_on
 from unbraid.spaces.cpab_steps import advance, at, flat, walk_back
 from unbraid.spaces.expm import SQUARINGS, expm1, launched
 from unbraid.spaces.tessellation import Tessellation, barycentric, basis, columns, find_cells
@@ -70,7 +70,7 @@ def fast(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:
     if table.device.type == "cpu" and table.dtype in (torch.float32, torch.float64):
         return importlib.import_module("unbraid.spaces.cpab_cpu")  # compiling is for those who flow
     if table.dtype == torch.float32 and t.cells <= MOST and kernels_on(table.device):
-        return importlib.import_module("unbraid.engine.kernels.flow")
+        return importlib.import_module("unbraid.spaces.cpab_gpu")
     return None
 
 

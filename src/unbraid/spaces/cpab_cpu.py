@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.compiled import kernel
+from unbraid.runtime.jit import kernel
 from unbraid.spaces.tessellation import Tessellation
 
 Array = np.ndarray[Any, np.dtype[Any]]

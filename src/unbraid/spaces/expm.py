@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.engine.capture import kernels_on
+from unbraid.accel.capture import kernels_on
 
 SQUARINGS = 5
 DEGREE = 12  # of the Taylor polynomial, in three blocks of four powers
@@ -59,7 +59,7 @@ def launched(g: Float[Tensor, "*b 2 3"], squarings: int = SQUARINGS) -> Float[Te
     In tensor operations it is about fifty launches, and some hundred and fifty more for the gradient.
     """
     if g.dtype == torch.float32 and g.numel() and kernels_on(g.device):
-        found: Tensor = importlib.import_module("unbraid.engine.kernels.flow").Expm1.apply(g, squarings)
+        found: Tensor = importlib.import_module("unbraid.spaces.cpab_gpu").Expm1.apply(g, squarings)
         return found
     return expm1(g, squarings)
 

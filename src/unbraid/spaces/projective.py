@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unbraid.spaces.base import Space
+from unbraid.spaces.manifold import Space
 from unbraid.spaces.sphere import Sphere, log_sphere
 
 

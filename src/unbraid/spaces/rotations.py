@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.spaces.base import SHORT, Space, unit
+from unbraid.spaces.manifold import SHORT, Space, unit
 
 SQUARINGS = 14  # of a matrix, so that its greatest eigenvalue outgrows the others
 SOFT = 1e-4  # share of a matrix's size that keeps the gradient finite where its nearest rotation is not unique

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.spaces.base import Space, unit
+from unbraid.spaces.manifold import Space, unit
 
 NEAR = 1e-6  # squared length of an axis's tangent part below which a point lies on that axis
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.spaces.base import Space, unit
+from unbraid.spaces.manifold import Space, unit
 
 
 @dataclass(frozen=True)

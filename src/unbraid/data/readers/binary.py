@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.data.convert import Bytes
+from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import Stream, at_end, exactly, expect, reading, rows_of
 
 IDX_BYTES = 0x08

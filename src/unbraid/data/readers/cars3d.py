@@ -10,14 +10,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import torch
 
-from unbraid.data.archives import safe_tar
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.archives import safe_tar
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import mat, npz
 from unbraid.data.readers.pictures import resized
 from unbraid.data.readers.verify import expect, reading
-from unbraid.data.tables import ByteImages
 
 NAMES = ("elevation", "azimuth", "object")
 ELEVATIONS, AZIMUTHS, OBJECTS = 4, 24, 183

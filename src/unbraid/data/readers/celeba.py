@@ -11,13 +11,13 @@ from typing import TypeAlias, cast
 import numpy as np
 import torch
 
-from unbraid.data.archives import safe_members
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.archives import safe_members
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.pictures import square
 from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, reading
-from unbraid.data.tables import Labelled
 from unbraid.errors import Refusal
 
 ROWS, ATTRIBUTES = 202_599, 40

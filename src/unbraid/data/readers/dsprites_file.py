@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unbraid.data.base import BinaryImages, Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.dsprites import NAMES, SIZES
-from unbraid.data.files import locate
+from unbraid.data.dataset import BinaryImages, Progress
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
 from unbraid.data.readers import hdf5, npz
 from unbraid.data.readers.verify import Array, check_grid, expect_below
+from unbraid.data.rendered.dsprites import NAMES, SIZES
 
 PIXELS = 64
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.data.archives import safe_zip
-from unbraid.data.base import FactorData, Progress
-from unbraid.data.files import locate
+from unbraid.data.dataset import FactorData, Progress
+from unbraid.data.files.archives import safe_zip
+from unbraid.data.files.locate import locate
 from unbraid.data.readers.ply import mesh
 from unbraid.data.readers.verify import REMEDY, Stream, expect, reading
 from unbraid.errors import Refusal

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unbraid.data.convert import Bytes
+from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import PIECE, Array, Stream, expect, expect_numbers, reading
 from unbraid.errors import Refusal
 

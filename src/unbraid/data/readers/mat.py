@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unbraid.data.convert import Bytes
+from unbraid.data.files.convert import Bytes
 from unbraid.data.readers import hdf5
 from unbraid.data.readers.verify import expect, reading
 from unbraid.errors import Refusal

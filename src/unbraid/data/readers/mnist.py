@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import moved
 from unbraid.data.readers.binary import idx
 from unbraid.data.readers.verify import expect_below
-from unbraid.data.tables import Labelled
 from unbraid.errors import unknown
 
 PARTS = {"train": 60_000, "t10k": 10_000}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import npz
 from unbraid.data.readers.verify import REMEDY
-from unbraid.data.tables import ByteImages
 from unbraid.errors import Refusal
 
 NAMES = ("object_color", "object_shape", "object_size", "camera_height", "background_color", "horizontal", "vertical")

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.lib import format as npy
 
-from unbraid.data.convert import Bytes
+from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import Array, Stream, at_end, exactly, expect, expect_numbers, reading, rows_of
 from unbraid.errors import Refusal
 

@@ -7,7 +7,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from unbraid.data.convert import Bytes
+from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import Stream, expect, reading
 
 

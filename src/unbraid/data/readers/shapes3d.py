@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import hdf5
 from unbraid.data.readers.verify import Array, check_grid
-from unbraid.data.tables import ByteImages
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from unbraid.data.base import Progress
-from unbraid.data.convert import Bytes, converted
-from unbraid.data.files import locate
+from unbraid.data.dataset import Progress
+from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.locate import locate
+from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.binary import norb_blocks, norb_integers
 from unbraid.data.readers.pictures import resized
 from unbraid.data.readers.verify import Array, expect, expect_below
-from unbraid.data.tables import Labelled
 
 NAMES = ("category", "elevation", "azimuth", "lighting")
 SIZES = (5, 9, 18, 6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.compiled import kernel
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

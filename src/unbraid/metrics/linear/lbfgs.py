@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.compiled import kernel
 from unbraid.metrics.linear.softmax import loss_gradient
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[float, float, float]  # of a line search: step, value, slope

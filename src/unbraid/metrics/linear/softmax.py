@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.polynomial import Chebyshev, Polynomial
 
-from unbraid.compiled import kernel
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

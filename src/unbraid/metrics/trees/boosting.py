@@ -136,7 +136,7 @@ def grown(
 
     The number of bins changes the time this takes, and nothing else.
     """
-    from unbraid.metrics.trees.stages import boost  # compiling is for those who fit
+    from unbraid.metrics.trees.stages import boost
 
     (n, d), counts = codes.shape, np.bincount(y)
     k, members, first = len(counts), np.argsort(y, kind="stable"), np.cumsum([0, *counts])

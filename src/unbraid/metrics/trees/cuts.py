@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import SAME, Columns
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Number: TypeAlias = Any  # Python's or numpy's: all the same to compiled code

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import Columns
 from unbraid.metrics.trees.cuts import Node, Number, best_cut, neighbours
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 INNER, BOTTOM = 7, 3  # inner nodes; the first of those whose children are leaves

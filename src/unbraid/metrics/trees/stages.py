@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
-from unbraid.compiled import kernel
 from unbraid.metrics.trees.bins import Columns, Trees
 from unbraid.metrics.trees.cuts import Number
 from unbraid.metrics.trees.growth import INNER, Space, grow
+from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 256  # rows whose scores of all classes are in the cache at once

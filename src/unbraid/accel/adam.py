@@ -1,0 +1,48 @@
+"""Adam over a stack of flat parameter rows, with a step size a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Hyper = float | Tensor
+"""A number that may differ from run to run inside a stack; there it is a 0-d tensor."""
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam's constants (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1)."""
+
+    learning_rate: Hyper
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+
+def adam_step(
+    row: Float[Tensor, "r p"],
+    grad: Float[Tensor, "r p"],
+    moment1: Float[Tensor, "r p"],
+    moment2: Float[Tensor, "r p"],
+    learning_rate: Float[Tensor, "r 1"],
+    t: int,
+    constants: Adam,
+) -> None:
+    r"""One update in place, the t-th (from 1). The gradient's memory is used up, so that nothing is allocated.
+
+    .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
+              \theta \leftarrow \theta - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
+
+    Reference: Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
+    """
+    beta1, beta2, epsilon = constants.beta1, constants.beta2, constants.epsilon
+    moment1.lerp_(grad, 1 - beta1)
+    moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    step = (
+        torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
+    )
+    row.addcdiv_(moment1, step, value=-1)  # a learning rate of 0 divides by infinity: nothing moves

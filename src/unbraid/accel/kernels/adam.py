@@ -1,0 +1,60 @@
+"""Adam over a stretch of every run's row, which also writes the copy that kernels read."""
+
+from __future__ import annotations
+
+import math
+
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.adam import Adam
+from unbraid.accel.kernels.jit import blocks, kernel
+from unbraid.accel.kernels.tuned import launch
+
+
+@kernel
+def _adam(
+    ROW: tl.tensor, GRAD: tl.tensor, M1: tl.tensor, M2: tl.tensor, COPY: tl.tensor, RATE: tl.tensor, ALIVE: tl.tensor,
+    STEP: tl.tensor, P: tl.tensor, stride: tl.tensor, rest1: tl.tensor, rest2: tl.tensor, log1: tl.tensor,
+    log2: tl.tensor, epsilon: tl.tensor, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    alive = tl.load(ALIVE + n) != 0
+    ok = (r < P) & alive
+    at = n * stride + r
+    t = tl.load(STEP).to(tl.float64)
+    rate = tl.load(RATE + n)
+    c1 = (1.0 - tl.exp(t * log1)).to(tl.float32)
+    c2 = (1.0 - tl.exp(t * log2)).to(tl.float32)
+    g = tl.load(GRAD + n * P + r, mask=ok, other=0.0)
+    m1 = tl.load(M1 + at, mask=ok, other=0.0)
+    m1 += rest1 * (g - m1)
+    m2 = tl.load(M2 + at, mask=ok, other=0.0)
+    m2 += rest2 * (g * g - m2)
+    p = tl.load(ROW + at, mask=ok, other=0.0) - rate * (m1 / c1) / (tl.sqrt(m2 / c2) + epsilon)
+    tl.store(M1 + at, m1, mask=ok)
+    tl.store(M2 + at, m2, mask=ok)
+    tl.store(ROW + at, p, mask=ok)
+    tl.store(COPY + at, p.to(COPY.dtype.element_ty), mask=ok)
+
+
+def _log(beta: float) -> float:
+    return math.log(beta) if beta > 0 else -math.inf
+
+
+def adam(
+    row: Tensor, moment1: Tensor, moment2: Tensor, copy: Tensor, grad: Tensor, rate: Tensor, alive: Tensor,
+    step: Tensor, constants: Adam,
+) -> None:  # fmt: skip
+    r"""One update in place of rows (r, p) by contiguous gradients, as `engine.adam.adam_step` has it.
+
+    `step` is how many updates there have been with this one, on the device; runs that are not `alive` stay as they are.
+    """
+    runs, p = grad.shape
+    tuned = launch("adam", 0, 0, copy.dtype)
+    _adam[(blocks(p, tuned["BLOCK"]), runs)](
+        row, grad, moment1, moment2, copy, rate, alive, step, p, row.stride(0),
+        1 - constants.beta1, 1 - constants.beta2, _log(constants.beta1), _log(constants.beta2), constants.epsilon,
+        **tuned,
+    )  # fmt: skip

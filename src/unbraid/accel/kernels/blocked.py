@@ -1,0 +1,90 @@
+"""Images as 2x2 blocks of pixels, the layout in which a 4x4 stride-2 layer is a plain matrix product.
+
+With padding 1, output (i, j) of such a layer reads exactly the blocks (i .. i+1, j .. j+1) of its input, if blocks
+begin one pixel before the image. So an h x h image of C channels is *blocked*: (h/2 + 1, h/2 + 1, 2, 2, C), its
+one-pixel border of zeros included. *Plain* is (h, h, C).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.jit import kernel, power
+
+
+def blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
+    """Room for the blocked images of every run and sample that `like` begins with; the border is not set."""
+    return torch.empty(*like.shape[:2], side // 2 + 1, side // 2 + 1, 4 * channels, device=like.device, dtype=dtype)
+
+
+@kernel
+def pixel(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> tl.tensor:
+    """Offset of pixel (y, x), the border being at -1, in a blocked image of g x g blocks."""
+    return (((y + 1) // 2) * g + (x + 1) // 2) * 4 * C + (((y + 1) % 2) * 2 + (x + 1) % 2) * C
+
+
+@kernel
+def offset(
+    b: tl.tensor, y: tl.tensor, x: tl.tensor, h: tl.constexpr, C: tl.constexpr, PLAIN: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Offset of pixel (y, x) of sample b in plain or blocked images of side h."""
+    if PLAIN:
+        return ((b * h + y) * h + x) * C
+    else:  # noqa: RET505 (Triton compiles one branch)
+        q: tl.constexpr = h // 2 + 1
+        return b * (q * q * 4 * C) + pixel(y, x, q, C)
+
+
+@kernel
+def _border(Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, BP: tl.constexpr) -> None:
+    q: tl.constexpr = h // 2 + 1
+    r = tl.arange(0, BP)
+    side = r // (h + 2)
+    t = r % (h + 2) - 1
+    y = tl.where(side == 0, -1, tl.where(side == 1, h, t))
+    x = tl.where(side == 2, -1, tl.where(side == 3, h, t))
+    c = tl.arange(0, C)
+    image = Y + tl.program_id(0).to(tl.int64) * (q * q * 4 * C)
+    zero = tl.zeros((BP, C), Y.dtype.element_ty)
+    tl.store(image + pixel(y, x, q, C)[:, None] + c[None, :], zero, mask=(r < 4 * (h + 2))[:, None])
+
+
+def border(images: Tensor, side: int, channels: int) -> Tensor:
+    """Set the border of blocked images to zero."""
+    count = images.shape[0] * images.shape[1]
+    _border[(count,)](images, side, channels, power(4 * (side + 2)), num_warps=4)
+    return images
+
+
+@kernel
+def _block(X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr) -> None:
+    """Pixel p of an image counts blocks, then their two rows, then two columns; planes are read one after another."""
+    q: tl.constexpr = h // 2 + 1
+    n = tl.program_id(0).to(tl.int64)
+    for s in range((4 * q * q + BP - 1) // BP):
+        p = s * BP + tl.arange(0, BP)
+        y = p // (4 * q) * 2 + p // 2 % 2 - 1
+        x = p // 4 % q * 2 + p % 2 - 1
+        inside = (y >= 0) & (y < h) & (x >= 0) & (x < h)
+        at = X + n * (h * h * CR) + y * h + x
+        value = tl.load(at, mask=inside, other=0.0)
+        if C == 4:
+            g = tl.load(at + h * h, mask=inside, other=0.0)
+            b = tl.load(at + 2 * h * h, mask=inside, other=0.0)
+            value = tl.join(tl.join(value, b), tl.join(g, tl.zeros_like(g)))
+            r = p[:, None, None] * 4 + tl.arange(0, 2)[None, :, None] * 2 + tl.arange(0, 2)[None, None, :]
+            live = (p < 4 * q * q)[:, None, None] & (r >= 0)
+        else:
+            r = p
+            live = p < 4 * q * q
+        tl.store(Y + n * (4 * q * q * C) + r, value.to(Y.dtype.element_ty), mask=live)
+
+
+def block(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
+    """Float images (r, b, c, h, h) as blocked ones of `stored` channels, 1 or for colour 4, the last being zero."""
+    runs, batch, channels, side = images.shape[:4]
+    out = blocked(images, side, stored, dtype)
+    _block[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)
+    return out

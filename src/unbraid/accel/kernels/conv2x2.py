@@ -1,0 +1,114 @@
+"""2x2 stride-2 layers between plain images: a pixel is the product of a block of four with (4C, M) weights."""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.jit import blocks, kernel
+from unbraid.accel.kernels.tuned import launch
+
+
+@kernel
+def place(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
+    """Offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
+    corner = ((m // h) * (4 * h) + (m % h) * 2) * C
+    return corner[:, None] + ((k // (2 * C)) * (2 * h * C) + k % (2 * C))[None, :]
+
+
+@kernel
+def _two(
+    X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, h: tl.constexpr,
+    C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = (m < B * h * h)[:, None]
+    o = tl.arange(0, M)
+    k = tl.arange(0, 4 * C)
+    a = tl.load(X + n * B * (4 * h * h * C) + place(m, k, h, C), mask=live, other=0.0)
+    acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]))
+    acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
+    acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    to = Y + n * B * (h * h * M) + m[:, None] * M + o[None, :]
+    tl.store(to, acc.to(Y.dtype.element_ty), mask=live)
+
+
+def two(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> Tensor:
+    """The layer with its ReLU: plain images of side 2h to plain ones of side h."""
+    runs, batch = x.shape[:2]
+    tuned = launch("two", C, M, x.dtype)
+    y = x.new_empty(runs, batch, h, h, M)
+    grid = (blocks(batch * h * h, tuned["BM"]), runs)
+    _two[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    return y
+
+
+@kernel
+def _two_back(
+    G: tl.tensor, W: tl.tensor, ACT: tl.tensor, Y: tl.tensor, PART: tl.tensor, P: tl.tensor, B: tl.tensor,
+    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = (m < B * h * h)[:, None]
+    o = tl.arange(0, M)
+    k = tl.arange(0, 4 * C)
+    g = tl.load(G + n * B * (h * h * M) + m[:, None] * M + o[None, :], mask=live, other=0.0)
+    at = n * B * (4 * h * h * C) + place(m, k, h, C)
+    act = tl.load(ACT + at, mask=live, other=0.0)
+    acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])))
+    acc = tl.where(act > 0, acc, 0.0)
+    tl.store(Y + at, acc.to(Y.dtype.element_ty), mask=live)
+    tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + k, tl.sum(acc, 0))
+
+
+def two_back(g: Tensor, weight: Tensor, act: Tensor, h: int, C: int, M: int) -> tuple[Tensor, Tensor]:
+    """The gradient of the activations below, masked where they are zero, and its sums, (r, parts, C)."""
+    runs, batch = g.shape[:2]
+    tuned = launch("two back", C, M, g.dtype)
+    tall = blocks(batch * h * h, tuned["BM"])
+    y = torch.empty_like(act)
+    part = torch.empty(runs, tall, 4, C, device=g.device)
+    _two_back[(tall, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    return y, part.flatten(1, 2)
+
+
+@kernel
+def _two_weight(
+    X: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
+    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+    SPLIT: tl.constexpr, ST: tl.constexpr,
+) -> None:  # fmt: skip
+    """dW[4C, M] = sum over blocks p of X[p]^T G[p]; one (TM, TN) tile of one of SPLIT parts."""
+    n = tl.program_id(1).to(tl.int64)
+    nm: tl.constexpr = 4 * C // TM
+    nn: tl.constexpr = M // TN
+    t = tl.program_id(0) % (nm * nn)
+    s = tl.program_id(0) // (nm * nn)
+    k = (t % nm) * TM + tl.arange(0, TM)
+    o = (t // nm) * TN + tl.arange(0, TN)
+    per: tl.constexpr = (B * h * h + BK * SPLIT - 1) // (BK * SPLIT)
+    X += n * B * (4 * h * h * C)
+    G += n * B * (h * h * M)
+    acc = tl.zeros((TM, TN), tl.float32)
+    for u in tl.range(0, per, num_stages=ST):
+        m = (s * per + u) * BK + tl.arange(0, BK)
+        live = (m < B * h * h)[:, None]
+        a = tl.load(X + place(m, k, h, C), mask=live, other=0.0)
+        e = tl.load(G + m[:, None] * M + o[None, :], mask=live, other=0.0)
+        acc = tl.dot(tl.trans(a), e, acc)
+    tl.store(OUT + n * stride_n + s * stride_s + k[:, None] * M + o[None, :], acc)
+
+
+def two_weight(x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int) -> None:
+    """Write the gradient of the weights into `out`, (r, 4 C M) with any stride."""
+    runs, batch = x.shape[:2]
+    tuned = launch("two weight", C, M, x.dtype)
+    tiles, split = (4 * C // tuned["TM"]) * (M // tuned["TN"]), tuned["SPLIT"]
+    part = out if split == 1 else torch.empty(split, runs, 4 * C * M, device=x.device)
+    apart = part.stride(0) if split > 1 else 0
+    _two_weight[(tiles * split, runs)](x, g, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, **tuned)
+    if split > 1:
+        torch.sum(part, 0, out=out)

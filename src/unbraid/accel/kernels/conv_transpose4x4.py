@@ -1,0 +1,212 @@
+"""4x4 stride-2 layers from the small image to the large one: transposed convolutions, and gradients of ordinary ones.
+
+A block (i, j) of the large image is the sum over the four small pixels (i - dy, j - dx) of their product with the
+(M, 4C) weights of (dy, dx). A program walks down the image and keeps the weights and the row above on the chip.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.blocked import blocked, offset
+from unbraid.accel.kernels.jit import blocks, kernel
+from unbraid.accel.kernels.tuned import launch
+
+OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what becomes of the numbers at the image
+
+
+@kernel
+def pixels_at(
+    G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, h: tl.constexpr, M: tl.constexpr,
+    PLAIN: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The small pixels (i, j) and (i, j - 1); those outside the image are zero, in blocked ones by their border."""
+    o = tl.arange(0, M)
+    here = live & (i < h) & (j < h) if PLAIN else live
+    left = live & (i < h) & (j > 0) if PLAIN else live
+    c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=here[:, None], other=0.0)
+    c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=left[:, None], other=0.0)
+    return c0, c1
+
+
+@kernel
+def weights_of(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> tl.tensor:
+    """The (M, columns) matrices of (dy, dx) = 00, 01, 10, 11; columns beyond 4C are zero."""
+    at = W + c[:, None] * M + tl.arange(0, M)[None, :]
+    real = (c < 4 * C)[:, None]
+    w00 = tl.trans(tl.load(at, mask=real, other=0.0))
+    w01 = tl.trans(tl.load(at + 4 * C * M, mask=real, other=0.0))
+    w10 = tl.trans(tl.load(at + 8 * C * M, mask=real, other=0.0))
+    w11 = tl.trans(tl.load(at + 12 * C * M, mask=real, other=0.0))
+    return w00, w01, w10, w11
+
+
+@kernel
+def _up(
+    G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
+    B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    PLAIN: tl.constexpr, BACK: tl.constexpr, ST: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    g: tl.constexpr = h + 1
+    span: tl.constexpr = h * h * M if PLAIN else (h + 2) * (h + 2) * M
+    b = r // g
+    j = r % g
+    live = r < B * g
+    c = tl.program_id(2) * BN + tl.arange(0, BN)
+    G += n * B * span
+    w00, w01, w10, w11 = weights_of(W + n * P, c, C, M)
+    p0 = tl.zeros((BM, M), G.dtype.element_ty)
+    p1 = tl.zeros((BM, M), G.dtype.element_ty)
+    row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
+    py = c // (2 * C)
+    x2 = 2 * j[:, None] + (c // C % 2)[None, :]
+    inside = (x2 > 0) & (x2 <= 2 * h)
+    bias = tl.load(BIAS + n * P + c % C).to(tl.float32)
+    total = tl.zeros((BN,), tl.float32)
+    for i in tl.range(0, g, num_stages=ST):
+        y2 = 2 * i + py
+        ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
+        to = row + i * (g * 4 * C)
+        if BACK:  # asked for before the products, it is there after them
+            ok = ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0)
+        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        acc = tl.dot(p1, w11, tl.dot(p0, w10))
+        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
+        p0 = c0
+        p1 = c1
+        if BACK:
+            acc = tl.where(ok, acc, 0.0)
+            total += tl.sum(acc, 0)
+        else:
+            acc = tl.where(ok, tl.maximum(acc + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL), 0.0)
+        tl.store(Y + to, acc.to(Y.dtype.element_ty), mask=live[:, None])
+    if BACK:
+        tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + c, total)
+
+
+def up(
+    small: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The blocked large images (side 2h, C channels) of small ones (side h, M channels), plain or blocked.
+
+    With a bias it is a layer with its ReLU. Else it is the gradient of the activations `act`, masked where they are
+    zero, and comes with its sums, (r, parts, C), the gradient of the bias of the layer below.
+    """
+    runs, batch = small.shape[:2]
+    tuned = launch("up" if act is None else "up back", C, M, small.dtype)
+    tall = blocks(batch * (h + 1), tuned["BM"])
+    y = blocked(small, 2 * h, C, small.dtype)
+    part = torch.empty(runs, tall, 4, C, device=small.device) if act is not None else y
+    _up[(tall, runs, 4 * C // tuned["BN"])](
+        small, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
+        h=h, C=C, M=M, PLAIN=plain, BACK=act is not None, **tuned,
+    )  # fmt: skip
+    return y, part.flatten(1, 2) if act is not None else part
+
+
+@kernel
+def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
+    """What a number s at the image costs against the target t, and the slope of that."""
+    if KIND == 1:
+        e = tl.exp(-tl.abs(s))
+        return tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e), tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
+    else:  # noqa: RET505 (Triton compiles one branch)
+        return 0.5 * (s - t) * (s - t), s - t
+
+
+@kernel
+def _to_image(
+    G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, T: tl.tensor, D: tl.tensor, LOSS: tl.tensor, SLOPES: tl.tensor,
+    P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+    NP: tl.constexpr, PLAIN: tl.constexpr, KIND: tl.constexpr, BIASED: tl.constexpr, ST: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    g: tl.constexpr = h + 1
+    side: tl.constexpr = 2 * h
+    span: tl.constexpr = h * h * M if PLAIN else (h + 2) * (h + 2) * M
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    b = r // g
+    j = r % g
+    live = r < B * g
+    c = tl.arange(0, 4 * C)
+    G += n * B * span
+    w00, w01, w10, w11 = weights_of(W + n * P, tl.arange(0, NP), C, M)
+    p0 = tl.zeros((BM, M), G.dtype.element_ty)
+    p1 = tl.zeros((BM, M), G.dtype.element_ty)
+    x2 = 2 * j[:, None] + (c // C % 2)[None, :]
+    inside = live[:, None] & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
+    place = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
+    row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
+    total = tl.zeros((BM, 4 * C), tl.float32)
+    slopes = tl.zeros((BM, 4 * C), tl.float32)
+    for i in tl.range(0, g, num_stages=ST):
+        y2 = 2 * i + c // (2 * C)
+        ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
+        at = T + place + ((y2 - 1) * side)[None, :]
+        if KIND != 0:
+            target = tl.load(at, mask=ok, other=0.0)
+        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        acc = tl.dot(p1, w11, tl.dot(p0, w10))
+        acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
+        p0 = c0
+        p1 = c1
+        if NP > 4 * C:  # drop the padding columns, which are zero
+            acc = tl.sum(tl.reshape(acc, (BM, NP // (4 * C), 4 * C)), 1)
+        if BIASED:
+            acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
+        if KIND == 0:
+            tl.store(at, acc, mask=ok)
+        else:
+            cost, slope = _nll(target, acc, KIND)
+            slope = tl.where(ok, slope, 0.0)
+            total += tl.where(ok, cost, 0.0)
+            slopes += slope
+            tl.store(D + row + i * (g * 4 * C), slope.to(D.dtype.element_ty), mask=live[:, None])
+    if KIND != 0:
+        tl.store(LOSS + n * B * g + r, tl.sum(total, 1), mask=live)
+        tl.store(SLOPES + (n * B * g + r[:, None]) * (4 * C) + c[None, :], slopes, mask=live[:, None])
+
+
+def image_nll(
+    small: Tensor, weight: Tensor, bias: Tensor, target: Tensor, stored: int, plain: bool, kind: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The last layer and the likelihood in one: the nll of every sample, (r, b), of target images (r, b, c, 2h, 2h).
+
+    Also its slopes by the layer's output, blocked, and their sums over a sample, (r, b, 4, stored channels).
+    """
+    runs, batch, channels, side = target.shape[:4]
+    slopes = blocked(target, side, stored, small.dtype)
+    columns = side // 2 + 1
+    loss = torch.empty(runs, batch, columns, device=small.device)
+    sums = torch.empty(runs, batch, columns, 4, stored, device=small.device)
+    _launch(small, weight, bias, target.contiguous(), slopes, loss, sums, stored, channels, plain, kind)
+    return loss.sum(-1), slopes, sums.sum(2)
+
+
+def image(
+    small: Tensor, weight: Tensor, bias: Tensor | None, stored: int, channels: int, h: int, plain: bool
+) -> Tensor:
+    """Float images (r, b, c, 2h, 2h): the output of the last layer, or the gradient by the input of the first."""
+    runs, batch = small.shape[:2]
+    out = torch.empty(runs, batch, channels, 2 * h, 2 * h, device=small.device)
+    _launch(small, weight, bias, out, small, small, small, stored, channels, plain, OUTPUT)
+    return out
+
+
+def _launch(
+    small: Tensor, weight: Tensor, bias: Tensor | None, images: Tensor, slopes: Tensor, loss: Tensor, sums: Tensor,
+    stored: int, channels: int, plain: bool, kind: int,
+) -> None:  # fmt: skip
+    runs, batch, side = images.shape[0], images.shape[1], images.shape[3]
+    h = side // 2
+    width = weight.shape[1] // (16 * stored)
+    tuned = launch("to image", stored, width, small.dtype)
+    grid = (blocks(batch * (h + 1), tuned["BM"]), runs)
+    _to_image[grid](
+        small, weight, weight if bias is None else bias, images, slopes, loss, sums, weight.stride(0), batch,
+        h=h, C=stored, CR=channels, M=width, NP=16, PLAIN=plain, KIND=kind, BIASED=bias is not None, **tuned,
+    )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Painted sprites and blended scenes in one launch each: whole numbers from 0 to 255, over 255, as on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.constant import Constant
+from unbraid.accel.kernels.jit import kernel
+
+COLOURED, NOISY = 0, 1
+
+
+@kernel
+def _paint(
+    TABLE: tl.tensor, INDEX: tl.tensor, BACK: tl.tensor, OUT: tl.tensor, size: tl.constexpr, KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    image = tl.program_id(0).to(tl.int64)
+    row = TABLE + tl.load(INDEX + image) * (size // 8)
+    for start in range(0, size, BLOCK):
+        r = start + tl.arange(0, BLOCK)
+        bit = (tl.load(row + r // 8) >> (r % 8).to(tl.uint8)) & 1
+        for c in tl.static_range(3):
+            if KIND == 0:
+                level = bit * tl.load(BACK + image * 3 + c)
+            else:
+                level = tl.load(BACK + (image * 3 + c) * size + r) | (bit * 255)
+            tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
+
+
+class Paint(Constant):
+    """Sprites as bits (n, 512), indices (*k) and what is behind or on them to images (*k, 3, 64, 64).
+
+    COLOURED: `back` is a colour an image, (*k, 3). NOISY: it is an image, (*k, 3, 64, 64), and the sprite white on it.
+    """
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor, back: Tensor, kind: int) -> Tensor:
+        out = torch.empty(*index.shape, 3, 64, 64, device=index.device)
+        _paint[(index.numel(),)](table, index.contiguous(), back.contiguous(), out, 4096, kind, 1024, num_warps=4)
+        return out
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        table, index, back, kind = inputs
+        index, back = _stacked((index, back), in_dims[1:3], info.batch_size)
+        painted: Tensor = Paint.apply(table, index, back, kind)  # type: ignore[no-untyped-call]
+        return painted, 0
+
+
+@kernel
+def _negative(
+    TABLE: tl.tensor, INDEX: tl.tensor, PICTURE: tl.tensor, PLACE: tl.tensor, COLOUR: tl.tensor, OUT: tl.tensor,
+    height: tl.tensor, width: tl.tensor, size: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    image = tl.program_id(0).to(tl.int64)
+    row = TABLE + tl.load(INDEX + image) * (size // 8)
+    corner = PICTURE + tl.load(PLACE + 2 * image) * width + tl.load(PLACE + 2 * image + 1)
+    for start in range(0, size, BLOCK):
+        r = start + tl.arange(0, BLOCK)
+        bit = (tl.load(row + r // 8) >> (r % 8).to(tl.uint8)) & 1
+        for c in tl.static_range(3):
+            crop = tl.load(corner + c * height * width + r // 64 * width + r % 64)
+            level = ((crop >> 1) + (tl.load(COLOUR + image * 3 + c) >> 1)) ^ (bit * 255)
+            tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
+
+
+class Negative(Constant):
+    """Sprites as bits, indices (*k), a picture (3, h, w), corners (*k, 2) and colours (*k, 3) to (*k, 3, 64, 64).
+
+    A sprite inverts what is behind it, (crop + colour) / 2 with the crop from its corner of the picture.
+    """
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor, picture: Tensor, place: Tensor, colour: Tensor) -> Tensor:
+        out = torch.empty(*index.shape, 3, 64, 64, device=index.device)
+        each = (index.contiguous(), picture.contiguous(), place.contiguous(), colour.contiguous(), out)
+        _negative[(index.numel(),)](table, *each, *picture.shape[1:], 4096, 1024, num_warps=4)
+        return out
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        table, index, picture, place, colour = inputs
+        index, place, colour = _stacked((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
+        painted: Tensor = Negative.apply(table, index, picture, place, colour)  # type: ignore[no-untyped-call]
+        return painted, 0
+
+
+def _stacked(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
+    """Tensors with the mapped axis first, repeated where they have none."""
+    pairs = zip(values, dims, strict=True)
+    return tuple(v.expand(count, *v.shape) if dim is None else v.movedim(dim, 0) for v, dim in pairs)
+
+
+@kernel
+def _blend(
+    TABLE: tl.tensor, INDEX: tl.tensor, COLOURS: tl.tensor, OUT: tl.tensor, views: tl.tensor, hues: tl.tensor,
+    size: tl.constexpr, LAYERS: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """`raycast.blend` and the rounding of `Shapes3D`; the order of layers is that of `raycast`."""
+    image = tl.program_id(0).to(tl.int64)
+    index = tl.load(INDEX + image)
+    view = TABLE + (index % views) * (LAYERS * size)
+    hue = index // views
+    solids = COLOURS + (hue % hues) * 3
+    walls = COLOURS + (hue // hues % hues) * 3
+    floors = COLOURS + (hue // hues // hues % hues) * 3
+    for start in range(0, size, BLOCK):
+        r = start + tl.arange(0, BLOCK)
+        floor = tl.load(view + r)
+        floor_share = tl.load(view + size + r)
+        wall = tl.load(view + 2 * size + r)
+        wall_share = tl.load(view + 3 * size + r)
+        solid = tl.load(view + 4 * size + r)
+        solid_share = tl.load(view + 5 * size + r)
+        gloss = tl.load(view + 6 * size + r)
+        for c in tl.static_range(3):
+            total = tl.minimum(tl.load(floors + c) * floor, floor_share)
+            total += tl.minimum(tl.load(walls + c) * wall, wall_share)
+            total += tl.minimum(tl.load(solids + c) * solid + gloss, solid_share)
+            total += tl.load(view + (7 + c) * size + r)
+            level = (total + ((total >> 5) & 1) + 15) >> 5
+            level = tl.minimum(tl.maximum(level, 0), 255)
+            tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
+
+
+class Blend(Constant):
+    """Layers (g, l, h, w), indices (*k) and the colours of hues (hues, 3), int16, to images (*k, 3, h, w)."""
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor, colours: Tensor) -> Tensor:
+        views, layers, h, w = table.shape
+        out = torch.empty(*index.shape, 3, h, w, device=index.device)
+        given = (table, index.contiguous(), colours, out, views, len(colours))
+        _blend[(index.numel(),)](*given, h * w, layers, 1024, num_warps=4)
+        return out
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        table, index, colours = inputs
+        blended: Tensor = Blend.apply(table, index.movedim(in_dims[1], 0), colours)  # type: ignore[no-untyped-call]
+        return blended, 0

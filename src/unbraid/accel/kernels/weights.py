@@ -1,0 +1,133 @@
+"""Gradients of the weights of 4x4 stride-2 layers, in two stages without atomics, so that a step repeats bit by bit."""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.blocked import offset
+from unbraid.accel.kernels.jit import blocks, kernel
+from unbraid.accel.kernels.tuned import launch
+
+
+@kernel
+def _weight(
+    S: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
+    h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+    SPLIT: tl.constexpr, PLAIN: tl.constexpr, ST: tl.constexpr,
+) -> None:  # fmt: skip
+    """dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)]; one (TM, TN) tile of one of SPLIT parts."""
+    n = tl.program_id(1).to(tl.int64)
+    g: tl.constexpr = h + 1
+    nm: tl.constexpr = 4 * C // TM
+    nn: tl.constexpr = 4 * M // TN
+    t = tl.program_id(0) % (nm * nn)
+    s = tl.program_id(0) // (nm * nn)
+    c = (t % nm) * TM + tl.arange(0, TM)
+    col = (t // nm) * TN + tl.arange(0, TN)
+    d = col // M
+    o = col % M
+    span: tl.constexpr = h * h * M if PLAIN else (h + 2) * (h + 2) * M
+    S += n * B * (g * g * 4 * C)
+    G += n * B * span
+    per: tl.constexpr = (B * g * g + BK * SPLIT - 1) // (BK * SPLIT)
+    acc = tl.zeros((TM, TN), tl.float32)
+    for u in tl.range(0, per, num_stages=ST):
+        p = (s * per + u) * BK + tl.arange(0, BK)
+        b = p // (g * g)
+        i = p // g % g
+        j = p % g
+        live = p < B * (g * g)
+        a = tl.load(S + p[:, None] * (4 * C) + c[None, :], mask=live[:, None], other=0.0)
+        y = i[:, None] - (d // 2)[None, :]
+        x = j[:, None] - (d % 2)[None, :]
+        ok = live[:, None]
+        if PLAIN:
+            ok = ok & (y >= 0) & (y < h) & (x >= 0) & (x < h)
+        e = tl.load(G + offset(b[:, None], y, x, h, M, PLAIN) + o[None, :], mask=ok, other=0.0)
+        acc = tl.dot(tl.trans(a), e, acc)
+    tl.store(OUT + n * stride_n + s * stride_s + (d * (4 * C))[None, :] * M + c[:, None] * M + o[None, :], acc)
+
+
+def weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M: int, plain: bool) -> None:
+    """Write the gradient into `out`, (r, 16 C M) with any stride: blocked large images against small ones."""
+    runs, batch = large.shape[:2]
+    tuned = launch("weight", C, M, large.dtype)
+    split = tuned["SPLIT"]
+    tiles = (4 * C // tuned["TM"]) * (4 * M // tuned["TN"])
+    part = out if split == 1 else torch.empty(split, runs, 16 * C * M, device=large.device)
+    apart = part.stride(0) if split > 1 else 0
+    _weight[(tiles * split, runs)](
+        large, small, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
+    )
+    if split > 1:
+        torch.sum(part, 0, out=out)
+
+
+@kernel
+def _image_weight(
+    X: tl.tensor, W: tl.tensor, ACT: tl.tensor, DY: tl.tensor, SCALE: tl.tensor, PARTW: tl.tensor, PARTB: tl.tensor,
+    P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, IT: tl.constexpr,
+    BACK: tl.constexpr, PLAIN: tl.constexpr,
+) -> None:  # fmt: skip
+    n = tl.program_id(1).to(tl.int64)
+    g: tl.constexpr = h + 1
+    q: tl.constexpr = h // 2 + 1
+    span: tl.constexpr = h * h * M if PLAIN else q * q * 4 * M
+    o = tl.arange(0, M)
+    k = tl.arange(0, 16 * C)
+    strip = (k // (8 * C)) * (g * 4 * C) + k % (8 * C)
+    X += n * B * (g * g * 4 * C)
+    ACT += n * B * span
+    DY += n * B * span
+    dw = tl.zeros((16 * C, M), tl.float32)
+    db = tl.zeros((M,), tl.float32)
+    if BACK:
+        w = tl.load(W + n * P + k[:, None] * M + o[None, :])
+    for s in range(IT):
+        m = (tl.program_id(0) * IT + s) * BM + tl.arange(0, BM)
+        live = m < B * h * h
+        b = m // (h * h)
+        i = m // h % h
+        j = m % h
+        a = tl.load(X + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :], mask=live[:, None], other=0.0)
+        at = offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+        act = tl.load(ACT + at, mask=live[:, None], other=0.0)
+        if BACK:
+            scale = tl.load(SCALE + n * B + b, mask=live, other=0.0)
+            a = (a.to(tl.float32) * scale[:, None]).to(act.dtype)
+            dy = tl.where(act > 0, tl.dot(a, w), 0.0)
+            db += tl.sum(dy, 0)
+            tl.store(DY + at, dy.to(DY.dtype.element_ty), mask=live[:, None])
+        dw = tl.dot(tl.trans(a), act, dw)
+    z = n * tl.num_programs(0) + tl.program_id(0)
+    tl.store(PARTW + z * (16 * C * M) + k[:, None] * M + o[None, :], dw)
+    if BACK:
+        tl.store(PARTB + z * M + o, db)
+
+
+def image_weight_gradient(
+    images: Tensor, small: Tensor, out: Tensor, h: int, C: int, plain: bool,
+    weight: Tensor | None = None, scale: Tensor | None = None, into: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Write the weight gradient of the layer at the image into `out`: blocked images of C channels against small ones.
+
+    For a decoder the images are slopes of the nll of each sample, `scale` (r, b) is what that nll is multiplied by,
+    and `small` is the activation below; its masked gradient goes into `into`, and the sums of that, (r, parts, M), are
+    returned.
+    """
+    runs, batch = images.shape[:2]
+    width = out.shape[1] // (16 * C)
+    tuned = launch("image weight" if into is None else "image back", C, width, images.dtype)
+    tall = blocks(batch * h * h, tuned["BM"] * tuned["IT"])
+    part = torch.empty(runs, tall, 16 * C * width, device=images.device)
+    sums = torch.empty(runs, tall, width, device=images.device) if into is not None else part
+    given = (images if weight is None else weight, small, small if into is None else into)
+    stride = 0 if weight is None else weight.stride(0)
+    _image_weight[(tall, runs)](
+        images, *given, images if scale is None else scale, part, sums, stride, batch,
+        h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, **tuned,
+    )  # fmt: skip
+    torch.sum(part, 1, out=out)
+    return sums

@@ -1,0 +1,5 @@
+"""The command line: each module parses the arguments of one command, calls the library and prints."""
+
+from unbraid.cli.dispatch import main
+
+__all__ = ["main"]

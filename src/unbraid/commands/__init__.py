@@ -1,1 +1,0 @@
-"""One module a command; each is imported only when it is called."""

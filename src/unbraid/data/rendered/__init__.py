@@ -1,0 +1,1 @@
+"""Datasets that are rendered here, without any file."""

@@ -1,0 +1,1 @@
+"""Pictures of what models have learned and of datasets."""

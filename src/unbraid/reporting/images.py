@@ -1,0 +1,56 @@
+"""Pictures inside a page: tiles side by side as one PNG in a data URL, with the words that stand for it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from unbraid.pictures.traversal import pixels
+
+GAP = 2  # transparent pixels between tiles
+
+
+def data_url(content: bytes, kind: str = "image/png") -> str:
+    """Bytes as an address that needs no file."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def png(picture: Image.Image) -> bytes:
+    """A picture as PNG."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def strip(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
+    """Images (c, h, w) in [0, 1] in a row, as the page takes them: address, size and words."""
+    h, w = tiles[0].shape[1:]
+    canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
+    for i, tile in enumerate(tiles):
+        canvas.paste(pixels(tile), (i * (w + GAP), 0))
+    return _described(_smaller(canvas), canvas.size, alt)
+
+
+def figure(drawn: Any, alt: str) -> dict[str, Any]:
+    """A matplotlib figure, as the page takes it."""
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="png", dpi=96)
+    picture = Image.open(buffer).convert("RGB")
+    return _described(picture.quantize(128), picture.size, alt)
+
+
+def _described(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
+    return {"src": data_url(png(picture)), "width": size[0], "height": size[1], "alt": alt}
+
+
+def _smaller(canvas: Image.Image) -> Image.Image:
+    """Grey tiles as grey with alpha, which takes half the bytes."""
+    red, green, blue, _ = (np.asarray(band) for band in canvas.split())
+    grey = bool((red == green).all() and (green == blue).all())
+    return canvas.convert("LA") if grey else canvas

@@ -1,7 +1,0 @@
-"""Studies: thousands of runs as one value, cut down, carried out, and read as one table."""
-
-from __future__ import annotations
-
-from unbraid.study.studies import STUDIES
-
-__all__ = ["STUDIES"]

@@ -1,0 +1,39 @@
+"""Encoding the same examples with many trained encoders at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unbraid.accel.kernels.blocked import block
+from unbraid.accel.precision import multiplying
+from unbraid.training.fused import dense
+from unbraid.training.fused.functions import convolve
+from unbraid.training.fused.networks import plan_encoder
+
+
+class StackEncoder:
+    """Encoders of one shape that kernels exist for, packed into rows; in the precision their runs were trained in."""
+
+    def __init__(self, encoders: Sequence[nn.Module], shape: tuple[int, ...], precision: str) -> None:
+        plan = plan_encoder(encoders[0], shape)
+        if plan is None:
+            raise ValueError(f"There are no kernels for this encoder of images {shape}: {encoders[0]}")
+        self.plan, self.precision = plan, precision
+        values = torch.stack([torch.cat([p.detach().flatten() for p in net.parameters()]) for net in encoders])
+        half = precision == "bf16" and values.device.type == "cuda"
+        self.rows = values.new_zeros(len(encoders), plan.packing.size)
+        self.rows[:, plan.packing.where.to(values.device)] = values
+        self.rows = self.rows.bfloat16() if half else self.rows
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Examples (b, c, h, h) to the outputs of every encoder, (r, b, 2d)."""
+        with multiplying(self.precision):
+            image = block(x[None], self.plan.convs[0].C, self.rows.dtype)
+            image = image.expand(len(self.rows), *image.shape[1:])
+            for layer in self.plan.convs:
+                image = convolve(self.rows, layer, image)
+            values = dense.forward(self.rows, list(self.plan.dense), image.flatten(2))
+        return values[-1][..., : self.plan.outputs].float()

@@ -1,0 +1,144 @@
+"""A run's parameters as one flat row: where each lies, in files and in kernels, and which share Adam's constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unbraid.accel.adam import Adam
+from unbraid.methods.method import Method
+from unbraid.nets.vae import VAENet
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named parameter lies in a flat row."""
+
+    shapes: dict[str, torch.Size]
+
+    @classmethod
+    def of(cls, net: nn.Module) -> Layout:
+        return cls({name: p.shape for name, p in net.named_parameters()})
+
+    @property
+    def size(self) -> int:
+        """The length of a row."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    def flatten(self, net: nn.Module) -> Float[Tensor, " p"]:
+        """The parameters of a module as one row."""
+        values = dict(net.named_parameters())
+        return torch.cat([values[name].detach().reshape(-1) for name in self.shapes])
+
+    def unflatten(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
+        """Named views of a row; their gradient is one concatenation."""
+        parts = row.split([shape.numel() for shape in self.shapes.values()])
+        return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
+
+    def columns(self, rows: Float[Tensor, "r p"]) -> dict[str, Tensor]:
+        """Named views of all rows, each (r, *shape)."""
+        parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
+        named = zip(parts, self.shapes.items(), strict=True)
+        return {name: part.unflatten(1, shape) if shape else part[:, 0] for part, (name, shape) in named}
+
+    def spans(self) -> dict[str, slice]:
+        """The stretch of the row that is each parameter's."""
+        found, start = {}, 0
+        for name, shape in self.shapes.items():
+            found[name] = slice(start, start + shape.numel())
+            start += shape.numel()
+        return found
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of the row that shares optimiser constants."""
+
+    start: int
+    stop: int
+    adam: Adam
+
+
+Constants = tuple[tuple[float, ...], float, float, float]
+
+
+def constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
+    """What tells the optimisers of two parameters apart."""
+
+    def of(name: str) -> Constants:
+        adam = method.adam(name, learning_rate)
+        rates = torch.as_tensor(adam.learning_rate).flatten().tolist()
+        return tuple(rates), adam.beta1, adam.beta2, adam.epsilon
+
+    return of
+
+
+def segments(layout: Layout, method: Method, learning_rate: Tensor) -> list[Segment]:
+    """Consecutive parameters with equal constants, merged."""
+    found, start = [], 0
+    for _, group in groupby(layout.shapes, constants(method, learning_rate)):
+        names = list(group)
+        stop = start + sum(layout.shapes[name].numel() for name in names)
+        found.append(Segment(start, stop, method.adam(names[0], learning_rate)))
+        start = stop
+    return found
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a stack keeps its rows: as files have them, or with whole modules rearranged for kernels.
+
+    Element i of a row in files is element `where[i]` here; the rest is padding and stays zero.
+    """
+
+    layout: Layout
+    where: Tensor | None
+    adams: dict[str, Adam]
+    copied: tuple[str, ...] = ()
+
+    @classmethod
+    def plain(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
+        """As files have them."""
+        return cls(layout, None, {name: method.adam(name, learning_rate) for name in layout.shapes})
+
+    @classmethod
+    def fused(
+        cls, net: VAENet, method: Method, learning_rate: Tensor, shape: tuple[int, ...], likelihood: str
+    ) -> Storage:
+        """For kernels; the children of `net` that have them are replaced."""
+        from unbraid.training.fused.modules import Fused, fuse
+
+        files, tell = Layout.of(net), constants(method, learning_rate)
+        children = {name: [p for p in files.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
+        alike = [name for name, inside in children.items() if len({tell(p) for p in inside}) == 1]
+        able = [name for name in alike if method.adam(children[name][0], learning_rate).epsilon > 0]
+        fuse(net, shape, likelihood, able)
+        layout = Layout.of(net)
+        spans, where, adams = layout.spans(), [], {}
+        for name in layout.shapes:
+            owner = net.get_submodule(name.rpartition(".")[0])
+            fused = isinstance(owner, Fused)
+            inside = owner.plan.packing.where if isinstance(owner, Fused) else torch.arange(layout.shapes[name].numel())
+            where.append(spans[name].start + inside)
+            adams[name] = method.adam(children[name.partition(".")[0]][0] if fused else name, learning_rate)
+        copied = tuple(name for name in layout.shapes if name.endswith(".row"))
+        return cls(layout, torch.cat(where), adams, copied)
+
+    def store(self, rows: Sequence[Tensor]) -> Tensor:
+        """Rows as files have them, in this order."""
+        stacked = torch.stack(list(rows))
+        if self.where is None:
+            return stacked
+        stored = torch.zeros(len(stacked), self.layout.size, dtype=stacked.dtype)
+        stored[:, self.where] = stacked
+        return stored
+
+    def restore(self, rows: Tensor) -> Tensor:
+        """The inverse of `store`, on the CPU."""
+        held = rows.detach().cpu()
+        return held.clone() if self.where is None else held[..., self.where]

@@ -1,0 +1,233 @@
+"""Adam, noise, packed bits and launches of the kernels against their tensor versions, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from support.guarded import DEVICE
+from unbraid import noise as noises
+from unbraid.accel.adam import Adam, adam_step
+from unbraid.noise import GAMMA, Noise
+
+pytest.importorskip("triton", reason="Triton is not installed here")
+
+from unbraid.accel.kernels import noise as drawn
+from unbraid.accel.kernels import tuned
+from unbraid.accel.kernels.adam import adam
+from unbraid.accel.kernels.bits import Unpack
+from unbraid.accel.kernels.blocked import blocked
+from unbraid.accel.kernels.jit import blocks, interpreted, power
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+# Adam
+
+
+@pytest.mark.parametrize("begun", [0, 1, 4_999, 299_997])
+@pytest.mark.parametrize("constants", [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-8), (0.0, 0.99, 1e-3)], ids=str)
+def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], begun: int) -> None:
+    """Three steps from any on; rates of 0 move no weight, a dead run keeps every bit, so do the neighbours in a row."""
+    settings, runs, size, wide = Adam(0.1, *constants), 4, 2500, 2600
+    rows, moment1 = torch.randn(2, runs, wide, device=DEVICE).unbind()
+    moment2 = torch.rand(runs, wide, device=DEVICE)
+    if begun == 0:
+        moment1.zero_()
+        moment2.zero_()
+    copy = torch.randn(runs, wide, device=DEVICE)
+    before = [t.clone() for t in (rows, moment1, moment2, copy)]
+    after = [t.clone().cpu() for t in before[:3]]
+    rate = torch.tensor([0.1, 0.0, 0.3, 0.5], device=DEVICE)
+    alive = torch.tensor([True, True, False, True], device=DEVICE)
+    part = slice(40, 40 + size)
+    for t in range(begun + 1, begun + 4):
+        grad = torch.randn(runs, size, device=DEVICE)
+        grad[:, :7] = 0
+        views = [tensor[:, part] for tensor in (rows, moment1, moment2, copy)]
+        adam(*views, grad, rate, alive, torch.tensor(t, device=DEVICE), settings)
+        row, first, second = (tensor[:, part] for tensor in after)
+        adam_step(row, grad.cpu(), first, second, rate.cpu()[:, None], t, settings)
+    live = alive.cpu()
+    for ours, wanted, start in zip((rows, moment1, moment2), after, before, strict=False):
+        # Steps are up to 1.5 long, and the few float32 roundings of each are 1e-7 of that.
+        torch.testing.assert_close(ours.cpu()[live], wanted[live], rtol=3e-6, atol=2e-6)
+        assert torch.equal(ours[2], start[2])
+        assert torch.equal(ours[:, :40], start[:, :40])
+        assert torch.equal(ours[:, 40 + size :], start[:, 40 + size :])
+    assert torch.equal(rows[1], before[0][1])
+    assert not torch.equal(moment1[1], before[1][1])
+    assert torch.equal(copy[:, part][alive], rows[:, part][alive])
+    assert torch.equal(copy[2], before[3][2])
+    assert torch.equal(copy[:, 40 + size :], before[3][:, 40 + size :])
+
+
+def test_adam_rounds_the_copy_that_kernels_read() -> None:
+    """The copy is the new row in its own precision; the row keeps float32."""
+    rows, moment1, moment2 = torch.zeros(3, 2, 100, device=DEVICE).unbind()
+    rows += torch.randn(2, 100, device=DEVICE)
+    copy, start = rows.bfloat16(), rows.clone()
+    grad, rate = torch.randn(2, 100, device=DEVICE), torch.tensor([0.1, 0.2], device=DEVICE)
+    alive, step = torch.ones(2, dtype=torch.bool, device=DEVICE), torch.tensor(1, device=DEVICE)
+    adam(rows, moment1, moment2, copy, grad, rate, alive, step, Adam(0.1))
+    torch.testing.assert_close(rows, start - rate[:, None] * grad.sign(), rtol=0, atol=1e-5)  # but for epsilon
+    # Rounding to nearest or, in the interpreter, towards zero: within one unit in the last of 8 bits.
+    torch.testing.assert_close(copy.float(), rows, rtol=2**-7, atol=0)
+    assert not torch.equal(copy.float(), rows)
+
+
+# Noise
+
+KEYS = [0, 1, -1, 2**63 - 1, -(2**63), 0x1234567890ABCDEF]
+SHAPES = [(1,), (7, 3), (1024,), (3, 700)]
+
+
+def starts(draw: int) -> int:
+    return noises._signed(draw * GAMMA)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_draws_are_those_of_the_tensor_version(shape: tuple[int, ...]) -> None:
+    """Words and uniform numbers bit by bit, normal ones to rounding, for every key and draw."""
+    keys = torch.tensor(KEYS)
+    for draw in (1, 2, 1000):
+        wanted = [Noise(key, draw - 1) for key in keys]
+        words = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.WORDS)
+        assert torch.equal(words.cpu(), torch.stack([noise._words(shape) for noise in wanted]))
+        uniform = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.UNIFORM)
+        assert torch.equal(uniform.cpu(), torch.stack([Noise(key, draw - 1).uniform(*shape) for key in keys]))
+        normal = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.NORMAL)
+        reference = torch.stack([Noise(key, draw - 1).normal(*shape) for key in keys])
+        torch.testing.assert_close(normal.cpu(), reference, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 16), (2, 5, 1024)], ids=str)
+def test_bytes_are_those_of_the_tensor_version(shape: tuple[int, ...]) -> None:
+    """Eight to a word, bit by bit."""
+    keys = torch.tensor(KEYS)
+    found = drawn.Draw.apply(keys.to(DEVICE), starts(2), shape, drawn.BYTES)
+    assert torch.equal(found.cpu(), torch.stack([Noise(key, 1).bytes(*shape) for key in keys]))
+
+
+def test_draws_under_vmap_are_those_of_each_key() -> None:
+    """One level and two, whichever dimension holds the keys."""
+    keys = torch.tensor(KEYS).view(2, 3).to(DEVICE)
+
+    def draw(key: Tensor) -> Tensor:
+        return drawn.Draw.apply(key, starts(3), (4, 5), drawn.WORDS)
+
+    wanted = torch.stack([torch.stack([Noise(k, 2)._words((4, 5)) for k in row]) for row in keys.cpu()])
+    assert torch.equal(vmap(draw)(keys[0]).cpu(), wanted[0])
+    assert torch.equal(vmap(vmap(draw))(keys).cpu(), wanted)
+    assert torch.equal(vmap(vmap(draw), in_dims=1)(keys).cpu(), wanted.transpose(0, 1))
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_keys_are_those_of_the_tensor_version(stream: int) -> None:
+    """For one run, for many with one step, for many with a step each."""
+    seeds, steps = torch.tensor(KEYS), torch.tensor([0, 1, 5, 2**40, 300_000, 7])
+    start = noises._signed(stream * GAMMA)
+    for seed, step in ((seeds[5], steps[4]), (seeds, steps[4]), (seeds, steps)):
+        found = drawn.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
+        assert torch.equal(found.cpu(), Noise.of(seed, step, stream).key)
+
+
+def test_keys_under_vmap_are_those_of_each_pair() -> None:
+    """Seeds, steps or both mapped; nested in either order, with as many seeds as steps or not."""
+    start = noises._signed(GAMMA)
+
+    def key(seed: Tensor, step: Tensor) -> Tensor:
+        return drawn.Key.apply(seed, step, start)
+
+    seeds, steps = torch.tensor(KEYS, device=DEVICE), torch.arange(6, device=DEVICE) ** 9
+    table = Noise.of(seeds.cpu()[:, None], steps.cpu(), 1).key
+    assert torch.equal(vmap(key, (0, None))(seeds, steps[3]).cpu(), table[:, 3])
+    assert torch.equal(vmap(key, (None, 0))(seeds[2], steps).cpu(), table[2])
+    assert torch.equal(vmap(key)(seeds, steps).cpu(), table.diagonal())
+    for n in (6, 4):
+        assert torch.equal(vmap(vmap(key, (None, 0)), (0, None))(seeds, steps[:n]).cpu(), table[:, :n])
+        assert torch.equal(vmap(vmap(key, (0, None)), (None, 0))(seeds, steps[:n]).cpu(), table[:, :n].T)
+
+
+def test_noise_goes_through_kernels_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose draws are mixed gives the same numbers with kernels, and has drawn as often."""
+
+    def sequence(seed: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        noise = Noise.of(seed, step, 1)
+        z = noise.normal(5, 2)
+        found = (noise.uniform(3), noise.integers(7, 9), noise.bytes(2, 8), noise.shuffle(torch.arange(8.0).view(4, 2)))
+        assert noise.draws == 6
+        return noise.key, *found, z
+
+    seeds, step = torch.tensor([3, 1, 4]), torch.tensor(20)
+    wanted = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
+    calls = []
+    monkeypatch.setattr(noises, "_kernels", lambda device: calls.append(device) or drawn)
+    if DEVICE == "cuda":
+        pytest.skip("Noise on a GPU takes these kernels anyway, on the CPU they cannot run")
+    found = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
+    assert len(calls) == 12
+    for ours, theirs in zip(found, wanted, strict=True):
+        for a, b in zip(ours[:-1], theirs[:-1], strict=True):
+            assert torch.equal(a, b)
+        torch.testing.assert_close(ours[-1], theirs[-1], rtol=1e-5, atol=1e-5)
+
+
+# Images of bits
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 64, 64), (3, 8, 24)], ids=str)
+def test_bits_are_unpacked(shape: tuple[int, ...]) -> None:
+    """Pixel j of an image is bit j % 8 of its byte j // 8; indices of any shape, mapped or not."""
+    table = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8)
+    pixels = ((table[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1).float().view(5, *shape)
+    index = torch.tensor([[4, 0, 0], [2, 3, 4]])
+
+    def unpack(chosen: Tensor) -> Tensor:
+        return Unpack.apply(table.to(DEVICE), chosen, shape)
+
+    assert torch.equal(unpack(index.to(DEVICE)).cpu(), pixels[index])
+    assert torch.equal(vmap(unpack)(index.to(DEVICE)).cpu(), pixels[index])
+    assert torch.equal(vmap(vmap(unpack), in_dims=1)(index.to(DEVICE)).cpu(), pixels[index.T])
+
+
+# Launches
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 64), (64, 64), (65, 64), (0, 8)])
+def test_blocks_cover(n: int, size: int) -> None:
+    """As many blocks as needed and no more."""
+    count = blocks(n, size)
+    assert count * size >= n > (count - 1) * size
+
+
+def test_power_is_the_next_power_of_two() -> None:
+    assert [power(n) for n in (1, 2, 3, 4, 5, 72, 1024, 1025)] == [1, 2, 4, 4, 8, 128, 1024, 2048]
+
+
+def test_kernels_are_interpreted_only_without_a_gpu() -> None:
+    assert interpreted() == (DEVICE == "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_launch_divides_its_layer(dtype: torch.dtype) -> None:
+    """Tiles of channels cover every width of a layer exactly: kernels have no masks there."""
+    for C in (32, 64):
+        for M in (32, 64):
+            for name in ("down", "down back"):
+                assert M % tuned.launch(name, C, M, dtype)["BO"] == 0
+            for name in ("up", "up back"):
+                assert 4 * C % tuned.launch(name, C, M, dtype)["BN"] == 0
+            for name, columns in (("weight", 4 * M), ("two weight", M)):
+                tile = tuned.launch(name, C, M, dtype)
+                assert 4 * C % tile["TM"] == 0
+                assert columns % tile["TN"] == 0, (name, C, M)
+
+
+def test_room_for_blocked_images() -> None:
+    """Blocks of 2x2 pixels with a border of one."""
+    assert blocked(torch.zeros(2, 3), 8, 4, torch.float32).shape == (2, 3, 5, 5, 16)

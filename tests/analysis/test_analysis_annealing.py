@@ -1,0 +1,67 @@
+"""An AnnealedVAE followed over its training."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+import unbraid as ub
+from unbraid.analysis import growth
+from unbraid.analysis.annealing import followed, measured, wide
+from unbraid.errors import Refusal
+from unbraid.methods import AnnealedVAE
+from unbraid.scoring.selection import drawn
+from unbraid.training.train import Choice
+
+METHOD = AnnealedVAE(gamma=10.0, c_max=6.0, iteration_threshold=8.0)
+SETTINGS = {"latents": 3, "batch": 8}
+
+
+def test_moments_are_those_of_training() -> None:
+    """What is followed for 4 steps of 8, and for all 8, is what training gives."""
+    data = ub.data.load("toy")
+    choice = Choice.of(data)
+    specs = [choice.spec(METHOD, seed=seed, steps=8, **SETTINGS) for seed in (0, 1)]
+    half, end = followed(specs, data, choice.builder, [4, 8], quiet=True)
+    assert (half.step, end.step) == (4, 8)
+    trained = ub.train(METHOD, data, seeds=(0, 1), steps=8, quiet=True, **SETTINGS)  # type: ignore[arg-type]
+    for run, whole, early in zip(end.runs, trained, half.runs, strict=True):
+        pairs = zip(run.net.parameters(), whole.net.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+        assert not torch.equal(next(early.net.parameters()), next(run.net.parameters()))
+
+
+def test_capacity_and_kl_are_those_of_the_run() -> None:
+    data = ub.data.load("toy")
+    (run,) = ub.train(METHOD, data, steps=4, quiet=True, **SETTINGS)  # type: ignore[arg-type]
+    index = drawn(data, 300, 0)
+    found = {line["quantity"]: line["value"] for line in measured(run, 4, data, index)}
+    assert found["capacity"] == 3.0
+    assert {line["value"] for line in measured(run, 20, data, index) if line["quantity"] == "capacity"} == {6.0}
+    q = run.posterior(data.batch(index))
+    kl = 0.5 * (q.mean**2 + q.logvar.exp() - q.logvar - 1).sum(1).mean()
+    assert found["kl"] == pytest.approx(float(kl), rel=1e-5)
+    assert set(found) == {"capacity", "kl", *(f"information.{name}" for name in "abcd")}
+
+
+def test_growth_has_a_table_a_figure_and_a_sentence() -> None:
+    found = growth(METHOD, "sprites", steps=6, seeds=(0, 1), moments=3, shown=2, net="mlp", quiet=True, **SETTINGS)
+    table = wide(found.table)
+    assert table["capacity"].tolist() == [1.5, 3.0, 4.5] * 2
+    assert table["step"].tolist() == [2, 4, 6] * 2
+    assert "orientation" in found.text
+    assert "nan" not in found.text
+    rows = [text.get_text() for text in found.figure.subfigs[0].axes[0].get_yticklabels()]
+    assert rows == ["example", "1.5", "3.0", "4.5"]
+    file = io.BytesIO()
+    found.figure.savefig(file, format="png", dpi=50)
+    assert len(file.getvalue()) > 5_000
+
+
+def test_growth_refuses() -> None:
+    with pytest.raises(Refusal, match=r"images with known factors\. Got toy"):
+        growth(METHOD, "toy", steps=5, moments=2, quiet=True)
+    with pytest.raises(Refusal, match="Got 9 of 5 steps"):
+        growth(METHOD, "sprites", steps=5, moments=9, quiet=True)

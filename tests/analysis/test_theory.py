@@ -1,0 +1,282 @@
+"""The theory of linear VAEs and of orthogonal decoders, against numbers found by other means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+import unbraid as ub
+from unbraid import analysis
+from unbraid.analysis import distance_to_orthogonality, linear_vae, optimum, polarised, random_distance, rotation
+from unbraid.analysis.linear_vae import Linear, expected_loss, measured
+from unbraid.analysis.orthogonality import decoder_jacobians
+from unbraid.analysis.trace_bound import best_noise, best_scale, descend, fixed_noise_minimum, stochastic_loss
+from unbraid.data.dataset import FactorData
+from unbraid.errors import Refusal
+from unbraid.runs.run import Run
+
+EIGENVALUES = np.array([9, 6, 4, 2.5])
+WEAK = np.array([0.5, 0.3])  # directions that no latent is worth at beta s^2 = 1
+
+
+def covariance(values: np.ndarray, seed: int = 1) -> np.ndarray:
+    axes = rotation(len(values), seed)
+    return axes * values @ axes.T
+
+
+def turn(angle: float) -> np.ndarray:
+    return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+
+
+def pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    return nn.Linear(shape[0], 2 * latents), nn.Linear(latents, shape[0])
+
+
+def test_the_optimum_is_the_known_one() -> None:
+    found = optimum(EIGENVALUES, 1.0)
+    np.testing.assert_allclose(found.norms, [8, 5, 3, 1.5])
+    np.testing.assert_allclose(found.posterior, [0.1111, 0.1667, 0.25, 0.4], atol=5e-5)
+    np.testing.assert_allclose(found.means, 1 - found.posterior)
+    assert found.active == 4
+
+
+def test_latents_collapse_at_the_threshold() -> None:
+    """A latent is unused from lambda = beta s^2 on, and so is one more than there are axes."""
+    assert [optimum(EIGENVALUES, b).active for b in (2.49, 2.5, 4.0, 9.0)] == [4, 3, 2, 0]
+    more = optimum([3.0, 0.0], 1.0, latents=4)
+    assert more.collapsed.tolist() == [False, True, True, True]
+    np.testing.assert_array_equal(more.posterior[1:], 1.0)
+    assert optimum(EIGENVALUES, 1.0, latents=2).norms.tolist() == [8.0, 5.0]
+
+
+@pytest.mark.parametrize("beta_s2", [0.1, 1.0, 3.0])
+def test_a_minimum_found_by_descent_is_the_optimum(beta_s2: float) -> None:
+    """From random starts, knowing the loss only; 1e-5 of the closed form, in the loss's value 1e-9."""
+    c = covariance(np.concatenate([EIGENVALUES, WEAK]))
+    best, closed = optimum(EIGENVALUES, beta_s2), linear_vae.best_model(c, beta_s2, 4)
+    for seed in range(2):
+        model = linear_vae.minimise(c, beta_s2, 4, seed)
+        found = measured(model, c)
+        np.testing.assert_allclose(found.norms, best.norms, atol=1e-5)
+        np.testing.assert_allclose(found.posterior, best.posterior, atol=1e-5)
+        np.testing.assert_allclose(found.means, best.means, atol=1e-5)
+        assert np.nanmax(found.angle) < 1e-2
+        assert found.crossing < 1e-4
+        assert abs(expected_loss(model, c, beta_s2) - expected_loss(closed, c, beta_s2)) < 1e-9
+        assert distance_to_orthogonality(model.decoder[None])[0] < 2e-2
+
+
+def test_the_loss_is_that_of_training() -> None:
+    """The exact expectation agrees with what the objective gives on average over much noise, and so do its slopes."""
+    c = covariance(EIGENVALUES)
+    model = Linear(*(np.random.default_rng(0).normal(size=shape) * 0.4 for shape in ((3, 4), (4, 3), (3,))))
+    model = model._replace(variances=np.exp(model.variances))
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200_000, 4)) @ np.linalg.cholesky(c).T
+    mean = x @ model.encoder.T
+    z = mean + np.sqrt(model.variances) * rng.normal(size=mean.shape)
+    kl = 0.5 * (mean**2 + model.variances - np.log(model.variances) - 1).sum(1)
+    values = 0.5 * np.square(x - z @ model.decoder.T).sum(1) + 2.0 * kl
+    assert abs(values.mean() - expected_loss(model, c, 2.0)) < 4 * values.std() / math.sqrt(len(values))
+    slopes, step = linear_vae.gradient(model, c, 2.0), 1e-6
+    for part, slope in (("encoder", slopes.encoder), ("decoder", slopes.decoder), ("variances", slopes.variances)):
+        value = getattr(model, part)
+        for place in np.ndindex(*value.shape):
+            moved = []
+            for way in (step, -step):
+                changed = value.copy()
+                changed[place] = value[place] * math.exp(way) if part == "variances" else value[place] + way
+                moved.append(expected_loss(model._replace(**{part: changed}), c, 2.0))
+            assert abs((moved[0] - moved[1]) / (2 * step) - slope[place]) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_trained_linear_vae_reaches_the_optimum() -> None:
+    """To 1e-2 at beta s^2 = 1, by our own training: Adam at falling learning rates, as rotations converge slowly."""
+    data = linear_vae.planted_linear([*EIGENVALUES, *WEAK])
+    net: object = pair
+    for steps, batch, rate in ((2000, 256, 3e-2), (1000, 512, 5e-3), (1500, 1024, 4e-4)):
+        settings = {"steps": steps, "batch": batch, "learning_rate": rate, "latents": 4}
+        (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), data, net=net, quiet=True, **settings)
+        net = tuple(part.requires_grad_(True) for part in (run.net.encoder, run.net.decoder))
+    found = measured(*linear_vae.linear_of(run, data))
+    best = optimum(EIGENVALUES, 1.0)
+    np.testing.assert_allclose(found.norms, best.norms, rtol=1e-2)
+    np.testing.assert_allclose(found.posterior, best.posterior, atol=1e-2)
+    np.testing.assert_allclose(found.means, best.means, atol=1e-2)
+    assert found.crossing < 3e-2
+    told = analysis.orthogonality(run, data, 64)
+    assert told["active"] == [0, 1, 2, 3]
+    assert told["distance"] < 2e-2
+
+
+def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
+    (curved,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=30, quiet=True)
+    with pytest.raises(Refusal, match="encoder must be linear"):
+        linear_vae.linear_of(curved, toy)
+    with pytest.raises(Refusal, match="finite and > 0"):
+        optimum([1.0], 0.0)
+    with pytest.raises(Refusal, match="numbers >= 0"):
+        optimum([-1.0], 1.0)
+    with pytest.raises(Refusal, match="at least one latent"):
+        optimum([1.0], 1.0, 0)
+
+
+def test_a_linear_run_gives_its_own_matrices() -> None:
+    data = linear_vae.planted_linear([3.0, 2.0, 1.0], n=300)
+    (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), data, steps=5, latents=2, net=pair, quiet=True)
+    model, c = linear_vae.linear_of(run, data)
+    np.testing.assert_allclose(np.linalg.eigvalsh(c), [1, 2, 3], rtol=1e-5)
+    np.testing.assert_allclose(model.encoder, run.net.encoder.weight[:2].numpy(), atol=1e-5)
+    np.testing.assert_allclose(model.decoder, run.net.decoder.weight.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_is_reached_at_the_principal_axes(seed: int) -> None:
+    """With noise of the known case's strength, n = 4, starts of about 3 end at 2.23771, off-diagonals below 2e-2."""
+    c = covariance(np.array([5.8, 2.2, 0.9, 0.22]), seed=3)
+    log_noise = 4 * math.log(2.237708 / 4) - np.linalg.slogdet(c)[1]
+    found = descend(c, log_noise, seed)
+    assert found.start > 2.5
+    assert analysis.trace_bound(c, log_noise) == pytest.approx(2.237708, abs=1e-9)
+    assert 2.237708 - 1e-9 < found.loss < 2.23776
+    turned = found.rotation @ c @ found.rotation.T
+    assert np.abs(turned - np.diag(np.diag(turned))).max() < 2e-2
+    assert np.log(found.noise).sum() == pytest.approx(log_noise)
+    np.testing.assert_allclose(found.noise * np.diag(turned), found.loss / 4)
+
+
+def test_nothing_is_below_the_bound() -> None:
+    c, rng = covariance(EIGENVALUES), np.random.default_rng(0)
+    for seed in range(50):
+        u, logs = rotation(4, seed), rng.normal(size=4)
+        bound = analysis.trace_bound(c, float(logs.sum()))
+        shared = stochastic_loss(u, c, best_noise(u, c, float(logs.sum())))
+        assert bound - 1e-9 <= shared <= stochastic_loss(u, c, np.exp(logs)) + 1e-9
+
+
+def test_fixed_noise_pairs_the_largest_with_the_weakest() -> None:
+    """Erratum of eq. (8): with E fixed the bound is not reached, and the minimum is another."""
+    noise = np.array([0.1, 0.2, 0.3, 0.7])
+    least = fixed_noise_minimum(np.diag(EIGENVALUES), noise)
+    assert least == pytest.approx(0.1 * 9 + 0.2 * 6 + 0.3 * 4 + 0.7 * 2.5)
+    assert least > analysis.trace_bound(np.diag(EIGENVALUES), float(np.log(noise).sum())) + 0.01
+    c = covariance(EIGENVALUES)
+    axes = np.linalg.eigh(c)[1][:, ::-1].T
+    assert stochastic_loss(axes, c, noise) == pytest.approx(least)
+    assert min(stochastic_loss(rotation(4, seed), c, noise) for seed in range(200)) > least
+
+
+def test_lemma_one_has_another_minimum() -> None:
+    """Erratum: c = sqrt(n / sum x^2). With n = 50 and |x| = 14.437 that is .48980, not 14.44."""
+    x = np.random.default_rng(0).normal(size=50)
+    x *= math.sqrt(50) / 0.48980 / np.linalg.norm(x)
+    found = minimize_scalar(lambda c: float((c**2 * x**2 - np.log(c**2)).sum()), bounds=(0.01, 20), method="bounded")
+    assert found.x == pytest.approx(0.48980, abs=2e-5)
+    assert best_scale(x) == pytest.approx(0.48980)
+    assert np.linalg.norm(x) == pytest.approx(14.44, abs=5e-3)
+    assert np.square(best_scale(x) * x).mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_the_traces_agree_only_for_unit_columns(unit: bool) -> None:
+    """Erratum of eq. (4): I - Z^T Z has an empty diagonal, and eq. (7) holds, if columns of Z have unit length."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(30, 3))
+    z /= np.linalg.norm(z, axis=0) if unit else 4.0
+    u, scale, noise = rotation(3), np.diag([3.0, 2.0, 1.0]), np.diag([0.1, 0.4, 0.9])
+    x = z @ scale @ u
+    left, right = np.trace(noise @ scale @ scale @ noise), np.trace(noise @ u @ x.T @ x @ u.T @ noise)
+    assert (abs(left - right) < 1e-12) == unit
+
+
+def test_what_has_no_bound_is_refused() -> None:
+    with pytest.raises(Refusal, match="symmetric"):
+        analysis.trace_bound([[1.0, 2.0], [0.0, 1.0]], 0.0)
+    with pytest.raises(Refusal, match="positive eigenvalues"):
+        analysis.trace_bound(np.diag([1.0, 0.0]), 0.0)
+    with pytest.raises(Refusal, match="not all be zero"):
+        best_scale([0.0, 0.0])
+
+
+@pytest.mark.parametrize(("d", "recorded"), [(2, 0.585), (4, 1.300), (5, 1.608), (6, 1.903)])
+def test_random_axes_have_the_recorded_distance(d: int, recorded: float) -> None:
+    """Recorded values fit a sample of some 100 draws: within two and a half of its standard errors."""
+    found = random_distance(d, draws=4000)
+    spread = found.error * math.sqrt(4000)
+    assert abs(found.mean - recorded) < 2.5 * spread / math.sqrt(100)
+    if d == 2:
+        assert abs(found.mean - 16 * math.sqrt(2) / math.pi * (1 - math.cos(math.pi / 8))) < 4 * found.error
+
+
+def test_the_distance_of_a_known_turn() -> None:
+    """Axes turned by t: 2 sqrt(2) sin(t / 2), up to 45 degrees and back; orders and signs of columns are nothing."""
+    u = rotation(6)[:, :2]
+    for degrees, nearest in ((0, 0), (10, 10), (40, 40), (50, 40), (90, 0), (-20, 20)):
+        j = u @ np.diag([3.0, 1.0]) @ turn(math.radians(degrees)).T
+        expected = 2 * math.sqrt(2) * math.sin(math.radians(nearest) / 2)
+        np.testing.assert_allclose(distance_to_orthogonality([j, -j[:, ::-1]]), expected, atol=1e-7)
+    with pytest.raises(Refusal, match=r"\(n, pixels, d\)"):
+        distance_to_orthogonality(u)
+
+
+def test_the_polarised_regime_by_hand() -> None:
+    """Two active latents of variance e^-6 and one of none: only e^-6 a latent is left out."""
+    mean = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]])
+    logvar = np.array([[-6.0, -6.0, 0.0]] * 2)
+    found = polarised(mean, logvar)
+    assert found.active == [0, 1]
+    assert found.kl == pytest.approx(6 + math.exp(-6))
+    assert found.approximation == pytest.approx(6.0)
+    assert found.delta == pytest.approx(math.exp(-6) / (6 + math.exp(-6)))
+    half = polarised(mean, np.array([[-6.0, math.log(0.5), math.log(0.5)]] * 2))
+    assert half.delta > 0.03
+    with pytest.raises(Refusal, match="two rows"):
+        polarised(mean[:1], logvar[:1])
+
+
+@pytest.fixture(scope="module")
+def trained(toy: FactorData) -> Run:
+    (run,) = ub.train(ub.methods.BetaVAE(beta=0.1), toy, steps=200, learning_rate=3e-3, latents=6, quiet=True)
+    return run
+
+
+def test_a_run_is_told_its_distance(trained: Run, toy: FactorData) -> None:
+    told = analysis.orthogonality(trained, toy, 100)
+    assert 2 <= len(told["active"]) <= 6
+    assert 0 < told["distance"] < told["random"] + 5 * told["error"]
+    assert told["random"] == random_distance(len(told["active"])).mean
+    assert told["kl"] > told["kl_approx"] > 0
+    assert told["examples"] == 100
+    assert told == analysis.orthogonality(trained, toy, 100)
+    whole = analysis.orthogonality(trained, toy, len(toy))
+    codes = trained.posterior(toy.batch(torch.arange(len(toy)))).mean
+    j = decoder_jacobians(trained, codes, whole["active"])
+    assert whole["distance"] == pytest.approx(distance_to_orthogonality(j.double().numpy()).mean(), rel=1e-4)
+
+
+def test_jacobians_are_those_of_reverse_differentiation(trained: Run, toy: FactorData, sprites: FactorData) -> None:
+    (images,) = ub.train(ub.methods.BetaVAE(beta=1.0), sprites, steps=1, batch=4, precision="fp32", quiet=True)
+    for run, data in ((trained, toy), (images, sprites)):
+        z = run.posterior(data.batch(torch.arange(3))).mean
+        found = decoder_jacobians(run, z)[:, :50]
+        for row, code in zip(found, z, strict=True):
+            back = torch.autograd.functional.jacobian(lambda a: run.net.decode(a[None])[0].flatten()[:50], code)  # noqa: B023
+            torch.testing.assert_close(row, back, rtol=1e-4, atol=1e-6)
+
+
+def test_an_unused_code_has_no_distance(toy: FactorData) -> None:
+    (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=1, quiet=True)
+    told = analysis.orthogonality(run, toy, 50)
+    assert told["active"] == []
+    assert math.isnan(told["distance"])
+    (walker,) = ub.train(ub.methods.METHODS["diffusion_vae"](), toy, steps=1, quiet=True)
+    with pytest.raises(Refusal, match="normal posterior"):
+        analysis.orthogonality(walker, toy)
+    with pytest.raises(Refusal, match="2 examples"):
+        analysis.orthogonality(run, toy, 1)

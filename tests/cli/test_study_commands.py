@@ -1,0 +1,60 @@
+"""Studies on the command line: run, index, analyse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unbraid.cli.dispatch import main
+from unbraid.runs.results import NAME, load
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--data",
+        "toy",
+        "--only",
+        "level=0",
+        "--only",
+        "method=vae",
+        "--only",
+        "method=beta_vae",
+        "--seeds",
+        "0-1",
+        "--steps",
+        "5",
+    ]
+    out = tmp_path / "s"
+    assert main(["study", "locatello2019", "--out", str(out), "--metrics", "mig", "--samples", "100", *flags]) == 0
+    assert "2 runs in" in capsys.readouterr().out
+    (out / NAME).unlink()
+    assert main(["index", str(out)]) == 0
+    assert len(load(out)) == 2
+    assert main(["study", "locatello2019", *flags]) == 2
+    assert "--out FOLDER" in capsys.readouterr().err
+    assert main(["study", "locatello2019", "--plan", "--only", "x"]) == 2
+    assert "FACT=VALUE" in capsys.readouterr().err
+    assert main(["study", "locatello2019", "--plan", "--shard", "x", *flags]) == 2
+    assert "I/N" in capsys.readouterr().err
+
+
+def test_analyse_writes_what_can_be_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from unbraid.analysis import ANALYSES
+    from unbraid.analysis import example_table as planted
+    from unbraid.runs.results import write
+
+    write(tmp_path / NAME, planted(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
+    assert main(["analyse", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    made = {path.stem for path in (tmp_path / "analyses").glob("*.png")}
+    assert made == {path.stem for path in (tmp_path / "analyses").glob("*.csv")}
+    assert len(made) >= 6
+    refused = [line for line in told.splitlines() if ": not answered: " in line]
+    named = [name for line in refused for name in line.partition(":")[0].split(", ")]
+    assert sorted(named) == sorted(set(ANALYSES) - made)
+    assert len({line.partition(": not answered: ")[2] for line in refused}) == len(refused)  # a reason is told once
+    assert main(["analyse", str(tmp_path), "varianc"]) == 2
+    assert "Did you mean 'variance'" in capsys.readouterr().err
+    assert main(["analyse", "--list"]) == 0
+    assert "transfer" in capsys.readouterr().out

@@ -1,0 +1,298 @@
+"""Bodies that look and stand as their names say, and images of them; what needs the extra `bodies` is slow."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import itertools
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from unbraid.data import cache
+from unbraid.data.dataset import FactorData
+from unbraid.data.rendered.bodies import POSES, SUBJECTS, bodies
+from unbraid.data.rendered.body_images import body_images, drawn, phenotypes
+from unbraid.data.rendered.body_model import FULL, GRAIN, TOPOLOGIES, BodyModel, between, rotation
+from unbraid.errors import Refusal
+from unbraid.noise import Noise
+
+meshes, pictures = (importlib.import_module(f"unbraid.data.rendered.{name}") for name in ("bodies", "body_images"))
+COARSE = min(TOPOLOGIES)
+
+
+def test_turns_are_rotations() -> None:
+    assert torch.allclose(
+        rotation((0, 0, 90)) @ torch.eye(3).double(), torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]).double()
+    )
+    turn = rotation((10, -40, 25))
+    assert torch.allclose(turn @ turn.T, torch.eye(3).double())
+    assert torch.allclose(torch.linalg.matrix_power(rotation((10, -40, 25), 5), 5), turn)
+    a, b = torch.tensor([1.0, 2, 3]).double(), torch.tensor([-2.0, 1, 0.5]).double()
+    assert torch.allclose(between(a, b) @ a / a.norm(), b / b.norm())
+    assert torch.linalg.det(between(a, b)) == pytest.approx(1)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("make", [bodies, body_images])
+def test_without_anny_the_refusal_names_the_extra(make: object, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anny", None)
+    with pytest.raises(Refusal, match=r'pip install "unbraid\[bodies\]"') as caught:
+        make()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be one of 13718, 1229\. Got 7"):
+        bodies(vertices=7)
+    with pytest.raises(ValueError, match=r"half as many columns as rows.*Got \(64, 20\)"):
+        body_images(size=(64, 20))
+
+
+def kept(name: str) -> FactorData:
+    """A dataset read from files that stand in for what anny makes: random coordinates, random pixels."""
+    noise = Noise(torch.tensor(8))
+    if name == "bodies":
+        table, faces = meshes._files(COARSE)
+        cache.write(table, noise.normal(meshes.ROWS, 3 * COARSE).view(torch.uint8))
+        cache.write(faces, noise.integers(COARSE, TOPOLOGIES[COARSE].faces, 3).int().view(torch.uint8))
+        return bodies(vertices=COARSE)
+    cache.write(pictures._file((8, 4)), noise.bytes(10_000, 32))
+    return body_images(size=(8, 4))
+
+
+@pytest.mark.parametrize("name", ["bodies", "body_images"])
+def test_kept_data_needs_no_anny_and_obeys_the_laws(name: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anny", None)
+    data = kept(name)
+    assert data.name == name
+    assert len(data) == math.prod(data.sizes) == len(data.table)
+    everything = torch.arange(len(data))
+    assert np.array_equal(data.factors(everything), np.stack(np.unravel_index(everything.numpy(), data.sizes), 1))
+    assert torch.equal(data.index(data.factors(everything)), everything)
+    index = data.draw(Noise(torch.tensor(5)), 12).view(3, 4)
+    images = data.images(index[0])
+    assert images.shape == (4, *data.shape)
+    assert torch.equal(data.batch(index[0]), images / 255 if images.dtype == torch.uint8 else images)
+    assert torch.equal(vmap(data.batch)(index), torch.stack([data.batch(i) for i in index]))
+    elsewhere = data.to("meta")
+    assert elsewhere.batch(elsewhere.draw(Noise(torch.tensor(0, device="meta")), 6)).shape == (6, *data.shape)
+    assert data.device.type == "cpu"
+
+
+def test_bodies_tell_their_topology_and_units(store: Path) -> None:
+    data = kept("bodies")
+    assert isinstance(data, meshes.Bodies)
+    assert data.vertices == COARSE
+    assert data.units == "metres"
+    assert data.faces.shape == (TOPOLOGIES[COARSE].faces, 3)
+    assert data.faces.dtype == torch.int64
+    assert set(data.categorical) == set(data.names)
+
+
+def test_progress_tells_of_kept_data_once(store: Path) -> None:
+    seen: list[float] = []
+    kept("bodies")
+    bodies(vertices=COARSE, progress=seen.append)
+    kept("body_images")
+    body_images(size=(8, 4), progress=seen.append)
+    assert seen == [1, 1]
+
+
+@pytest.fixture(scope="module")
+def model() -> BodyModel:
+    pytest.importorskip("anny")
+    return BodyModel()
+
+
+@pytest.fixture(scope="module")
+def everyone(model: BodyModel) -> Tensor:
+    """Coordinates (subject, pose, vertex, axis), made afresh."""
+    return torch.stack(list(meshes._everyone(model))).unflatten(-1, (-1, 3))
+
+
+def extent(everyone: Tensor, pose: str, axis: str) -> Tensor:
+    part = everyone[:, list(POSES).index(pose), :, "xyz".index(axis)]
+    return part.amax(1) - part.amin(1)
+
+
+def volumes(vertices: Tensor, faces: Tensor) -> Tensor:
+    a, b, c = (vertices[:, corner].double() for corner in faces.T)
+    return (a * torch.linalg.cross(b, c)).sum((-1, -2)) / 6
+
+
+def assert_closed(faces: Tensor, vertices: int) -> None:
+    """Every edge has one face on either side, and every vertex is used."""
+    edges = torch.cat([faces[:, [i, j]] for i, j in ((0, 1), (1, 2), (2, 0))])
+    there, back = (set(map(tuple, part.tolist())) for part in (edges, edges.flip(1)))
+    assert len(there) == len(edges)
+    assert there == back
+    assert len(faces.unique()) == vertices
+
+
+@pytest.mark.slow
+def test_bodies_are_the_known_ones(everyone: Tensor) -> None:
+    assert hashlib.sha256(everyone.numpy().data).hexdigest() == meshes.SHA256
+
+
+@pytest.mark.slow
+def test_no_coordinate_lies_near_a_rounding_tie(model: BodyModel) -> None:
+    """Errors are below 1e-14 m, 1e-9 grains; the nearest tie among four million coordinates is farther."""
+    for phenotype in SUBJECTS.values():
+        rest = model.rest(torch.tensor([phenotype]).double())
+        for pose in POSES.values():
+            grains = model.unrounded(rest, pose) / GRAIN
+            assert (grains - grains.floor() - 0.5).abs().min() > 1e-9
+
+
+@pytest.mark.slow
+def test_bodies_are_closed_and_of_human_size(model: BodyModel, everyone: Tensor) -> None:
+    assert_closed(model.faces, FULL)
+    heights, litres = extent(everyone, "stand", "y"), 1000 * volumes(everyone[:, 0], model.faces)
+    people = list(SUBJECTS)
+    assert heights.argmin() == people.index("child")
+    adults = [i for i, name in enumerate(people) if name != "child"]
+    assert heights[adults].min() > 1.45
+    assert heights.max() < 2.1
+    assert litres.min() > 20
+    assert litres.max() < 140
+    assert litres[people.index("heavy woman")] > 1.5 * litres[people.index("tall slim woman")]
+
+
+@pytest.mark.slow
+def test_bodies_stand_upright_face_forward_and_are_alike_left_and_right(model: BodyModel, everyone: Tensor) -> None:
+    stand = everyone[:, 0]
+    for body in stand:
+        above = body[:, 1] - body[:, 1].min()
+        foot, ankle = body[above < 0.05, 2], body[(above > 0.06) & (above < 0.1), 2].mean()
+        assert foot.max() - ankle > 1.2 * (ankle - foot.min())
+        mirrored = body[::13] * torch.tensor([-1.0, 1, 1])
+        assert torch.cdist(mirrored, body).amin(1).max() < 0.002
+    left = model.model.bone_labels.index("wrist.L")
+    assert model.model()["bone_poses"][0, left, 0, 3] > 0.2
+
+
+@pytest.mark.slow
+def test_poses_are_what_they_are_called(everyone: Tensor) -> None:
+    tall, wide, deep = (extent(everyone, "stand", axis) for axis in "yxz")
+    assert (extent(everyone, "arms up", "y") > 1.15 * tall).all()  # hands well above the head, if not straight up
+    assert (extent(everyone, "arms out", "x") > 0.85 * tall).all()
+    assert (extent(everyone, "arms forward", "z") > 2 * deep).all()
+    assert (extent(everyone, "stride", "z") > 2 * deep).all()
+    assert (extent(everyone, "sit", "y") < 0.85 * tall).all()
+    assert (extent(everyone, "bow", "y") < 0.85 * tall).all()
+    assert (extent(everyone, "twist", "z") > 1.8 * deep).all()
+    assert (extent(everyone, "lean and wave", "y") > 1.05 * tall).all()
+    thigh = everyone[:, list(POSES).index("knee raised")]
+    assert (thigh[..., 2].amax(1) > everyone[:, 0, :, 2].amax(1) + 0.1).all()
+    assert (wide < 0.6 * tall).all()
+
+
+@pytest.mark.slow
+def test_every_body_differs_from_every_other(everyone: Tensor) -> None:
+    flat = everyone.flatten(0, 1)
+    farthest = torch.stack([(flat - body).norm(dim=-1).amax(-1) for body in flat])
+    assert (farthest + torch.eye(len(flat))).min() > 0.02
+
+
+@pytest.mark.slow
+def test_coarse_bodies_are_one_closed_surface_close_to_the_full_ones(everyone: Tensor, store: Path) -> None:
+    data = bodies(vertices=COARSE)
+    assert_closed(data.faces, COARSE)
+    assert COARSE - 3 * len(data.faces) // 2 + len(data.faces) == 2
+    coarse, full = data.table.view(100, COARSE, 3), everyone.flatten(0, 1)
+    for i in range(0, 100, 9):
+        assert torch.cdist(coarse[i], full[i]).amin(1).max() < 0.05
+    ratio = volumes(coarse, data.faces) / volumes(full, BodyModel().faces)
+    assert 0.9 < ratio.min() <= ratio.max() < 1.02
+
+
+@pytest.mark.slow
+def test_arms_are_held_at_the_angles_of_the_reference(model: BodyModel) -> None:
+    """Below or above the horizontal by the sum of collar and arm; a body's own skeleton bends it by a few degrees."""
+    rest = model.rest(phenotypes()[::97])
+    ends = [model.bones[name] for name in ("upperarm01.L", "lowerarm01.L", "upperarm01.R", "lowerarm01.R")]
+    for (collar, arm), pose in zip(pictures.ARMS, pictures.POSES, strict=True):
+        _, frames = model.model.get_bone_transforms(model.turns(pose)[None], rest["rest_bone_poses"])
+        heads = frames[:, ends, :3, 3] @ model.ours.T
+        for side, (shoulder, elbow) in ((1, (0, 1)), (-1, (2, 3))):
+            along = heads[:, elbow] - heads[:, shoulder]
+            angle = torch.rad2deg(torch.atan2(along[:, 1], side * along[:, 0]))
+            assert (angle - (collar + arm)).abs().max() < 6
+
+
+def few(model: BodyModel, shapes: Tensor, size: tuple[int, int] = (64, 64)) -> Tensor:
+    """Images (pose, body, 1, h, w) of some shapes."""
+    parts = [images for _, images in drawn(model, shapes, pictures.camera(size), torch.device("cpu"))]
+    return torch.cat(parts, 1).contiguous()
+
+
+@pytest.mark.slow
+def test_images_are_the_known_ones(model: BodyModel) -> None:
+    assert hashlib.sha256(few(model, phenotypes()[::97]).numpy().data).hexdigest() == pictures.SHA256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(64, 64), (400, 200)])
+def test_no_body_touches_the_frame(model: BodyModel, size: tuple[int, int]) -> None:
+    corners = phenotypes().view(5, 5, 10, 10, 6)[::4, ::4, ::9, ::9].reshape(-1, 6)
+    images = few(model, corners, size)
+    assert torch.stack([images[..., 0, :], images[..., -1, :]]).max() == 0
+    assert torch.stack([images[..., 0], images[..., -1]]).max() == 0
+    assert (images > 0).float().mean((2, 3, 4)).min() > 0.03
+
+
+@pytest.mark.slow
+def test_images_follow_their_factors(model: BodyModel) -> None:
+    grid = phenotypes().view(5, 5, 10, 10, 6)
+    lines = {
+        "gender": grid[:, 2, 5, 5],
+        "proportions": grid[2, :, 5, 5],
+        "weight": grid[2, 2, :, 5],
+        "height": grid[2, 2, 5],
+    }
+    for name, line in lines.items():
+        images = few(model, line).int()
+        assert (images.diff(dim=1).abs().sum((2, 3, 4)) > 255).all(), name
+    for name in ("weight", "height"):
+        assert (few(model, lines[name]).int().sum((2, 3, 4)).diff(dim=1) > 0).all()
+
+
+@pytest.mark.slow
+def test_pose_moves_the_arms_alone(model: BodyModel) -> None:
+    images = few(model, phenotypes()[::500]).int()
+    assert torch.equal(images[..., 46:, :].amax(0), images[..., 46:, :].amin(0))
+    for one, other in itertools.combinations(images, 2):
+        assert ((one - other).abs().sum((1, 2, 3)) > 5 * 255).all()
+
+
+@pytest.mark.slow
+def test_refusals_for_another_anny_and_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    anny = pytest.importorskip("anny")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(anny.paths, "_ANNY_CACHE_DIR", [tmp_path / "file"])
+    with pytest.raises(Refusal, match=r"keep 1 GB in .*file\. Got: .*set ANNY_CACHE_DIR"):
+        BodyModel()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.7.0")
+    with pytest.raises(Refusal, match=r"anny 0\.6\.2, .*Got 0\.7\.0\."):
+        BodyModel()
+
+
+@pytest.mark.slow
+def test_example_of_the_page_runs(model: BodyModel, store: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bodies.md").read_text()
+    (block,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(compile(block, "docs/bodies.md", "exec"), {})

@@ -1,0 +1,151 @@
+"""The z-buffer against a literal one, and pictures whose pixels are known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from unbraid.data.rendered.zbuffer import AMBIENT, FAR, LIGHT, UNIT, View, draw
+from unbraid.noise import Noise
+
+SMALL = View(5, 6, 5.0, samples=1)  # a pixel is a metre
+
+
+def square(left: float, right: float, bottom: float, top: float, z: float = 0.0) -> Tensor:
+    """Two triangles that face the viewer."""
+    return torch.tensor([[left, bottom, z], [right, bottom, z], [right, top, z], [left, top, z]])
+
+
+QUAD = torch.tensor([[0, 1, 2], [0, 2, 3]])
+
+
+def soup(key: int, faces: int = 7) -> tuple[Tensor, Tensor]:
+    """Three meshes of random triangles that share vertices and stick out of the frame."""
+    noise = Noise(torch.tensor(key))
+    return 7 * noise.uniform(3, 9, 3) - 3.5, noise.integers(9, faces, 3)
+
+
+def ball(radius: float, rings: int = 40) -> tuple[Tensor, Tensor]:
+    """A sphere of two rows of triangles between neighbouring circles of latitude, fronts outside."""
+    up, around = torch.meshgrid(
+        torch.linspace(0, math.pi, rings), 2 * math.pi / rings * torch.arange(rings), indexing="ij"
+    )
+    points = radius * torch.stack([up.sin() * around.sin(), up.cos(), up.sin() * around.cos()], -1).flatten(0, 1)
+    faces = []
+    for i, j in itertools.product(range(rings - 1), range(rings)):
+        a, b, c, d = (row * rings + column % rings for row in (i, i + 1) for column in (j, j + 1))
+        faces += [[a, c, d], [a, d, b]]
+    return points[None], torch.tensor(faces)
+
+
+def literal(vertices: Tensor, faces: Tensor, view: View) -> list[list[int]]:
+    """One mesh by loops over subpixels and faces, in fractions."""
+    points = list(zip(*view.fixed(vertices[None])[:, 0].tolist(), strict=True))
+    normals: list[list[int]] = [[0, 0, 0] for _ in points]
+    for corners in faces.tolist():
+        a, b, c = (np.array([points[i][0], -points[i][1], points[i][2]], dtype=object) for i in corners)
+        for i in corners:
+            normals[i] = [n + m for n, m in zip(normals[i], np.cross(b - a, c - a), strict=True)]
+    shades = []
+    for normal in normals:
+        cosine = sum(n * light for n, light in zip(normal, LIGHT, strict=True)) / (math.hypot(*normal) or 1)
+        shades.append(math.floor(255 * (AMBIENT + (1 - AMBIENT) * max(0, cosine)) + 0.5))
+    tall, wide = view.rows * view.samples, view.columns * view.samples
+    fine = [[nearest(points, shades, faces, column, row) for column in range(wide)] for row in range(tall)]
+    image = np.array(fine).reshape(view.rows, view.samples, view.columns, view.samples)
+    return [[math.floor(Fraction(int(v), view.samples**2) + Fraction(1, 2)) for v in row] for row in image.sum((1, 3))]
+
+
+def nearest(points: list[tuple[int, ...]], shades: list[int], faces: Tensor, column: int, row: int) -> int:
+    """The shade of the front face nearest to the viewer at a subpixel centre, 0 where there is none."""
+    x, y = column * UNIT + UNIT // 2, row * UNIT + UNIT // 2
+    found = []
+    for corners in faces.tolist():
+        (ax, ay, az), (bx, by, bz), (cx, cy, cz) = (points[i] for i in corners)
+        area = (cx - ax) * (by - ay) - (cy - ay) * (bx - ax)
+        if area <= 0:
+            continue
+        v = Fraction((cx - ax) * (y - ay) - (cy - ay) * (x - ax), area)
+        w = Fraction((x - ax) * (by - ay) - (y - ay) * (bx - ax), area)
+        if min(1 - v - w, v, w) >= 0:
+            depth = -math.floor((1 - v - w) * az + v * bz + w * cz)
+            tones = [shades[i] for i in corners]
+            found.append((depth, math.floor((1 - v - w) * tones[0] + v * tones[1] + w * tones[2])))
+    return min(found)[1] if found else 0
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("key", range(4))
+def test_drawing_equals_the_literal_one(key: int, samples: int) -> None:
+    vertices, faces = soup(key)
+    view = View(5, 6, 5.0, (0.2, -0.1), samples)
+    images = draw(vertices, faces, view)
+    assert images.shape == (3, 1, 5, 6)
+    assert images.dtype == torch.uint8
+    assert images.max() > 0
+    for mesh, image in zip(vertices, images, strict=True):
+        assert literal(mesh, faces, view) == image[0].tolist()
+
+
+def test_order_of_faces_and_company_of_meshes_do_not_matter() -> None:
+    vertices, faces = soup(11, 30)
+    view = View(16, 20, 6.0)
+    images = draw(vertices, faces, view)
+    assert torch.equal(draw(vertices, faces.flip(0).roll(1, 1), view), images)
+    assert torch.equal(torch.cat([draw(mesh[None], faces, view) for mesh in vertices]), images)
+
+
+def test_square_to_the_viewer_lights_its_pixels_alone() -> None:
+    image = draw(square(-2, 1, -0.5, 1.5)[None], QUAD, SMALL)[0, 0]
+    expected = torch.zeros(5, 6, dtype=torch.uint8)
+    expected[1:3, 1:4] = math.floor(255 * (AMBIENT + (1 - AMBIENT) * LIGHT[2]) + 0.5)
+    assert torch.equal(image, expected)
+    assert draw(square(-2, 1, -0.5, 1.5)[None], QUAD.flip(1), SMALL).max() == 0
+
+
+def test_pixel_half_covered_is_half_as_bright() -> None:
+    view = View(5, 6, 5.0, samples=4)
+    image = draw(square(-2, 0.5, -0.5, 1.5)[None], QUAD, view)[0, 0].int()
+    assert image[1, 3] == (image[1, 1] + 1) // 2
+    assert image[1, 4] == 0
+
+
+def test_nearer_surface_hides_the_farther() -> None:
+    near = torch.tensor([[-2.0, -2, 1], [2, -2, 1], [2, 2, 1.5], [-2, 2, 1.5]])
+    both = torch.cat([square(-3, 3, -2.5, 2.5), near])[None]
+    image = draw(both, torch.cat([QUAD, QUAD + 4]), SMALL)[0, 0]
+    alone = draw(near[None], QUAD, SMALL)[0, 0]
+    assert torch.equal(image[alone > 0], alone[alone > 0])
+    assert (image[alone == 0] == draw(both[:, :4], QUAD, SMALL)[0, 0][alone == 0]).all()
+    assert image.min() > 0
+
+
+def test_what_lies_beyond_the_frame_is_cut_off() -> None:
+    assert draw(square(-99, 99, -99, 99)[None], QUAD, SMALL).unique().numel() == 1
+    assert draw(square(3.1, 9, -1, 1)[None], QUAD, SMALL).max() == 0
+    assert draw(square(-1, 1, -9, -2.6)[None], QUAD, SMALL).max() == 0
+    assert FAR & 255 == 0
+
+
+def test_ball_is_round_and_brightest_towards_the_lamp() -> None:
+    points, faces = ball(1.0)
+    view = View(100, 100, 2.5, samples=1)
+    image = draw(points, faces, view)[0, 0]
+    assert (image > 0).sum().item() == pytest.approx(math.pi * 40**2, rel=0.01)
+    row, column = np.unravel_index(int(image.argmax()), image.shape)
+    seen = ((column + 0.5) / 40 - 1.25, 1.25 - (row + 0.5) / 40)
+    assert seen == pytest.approx(LIGHT[:2], abs=0.12)
+    assert image.max() >= 254
+    assert math.hypot(*LIGHT) == pytest.approx(1)
+
+
+@pytest.mark.gpu
+def test_every_device_draws_the_same() -> None:
+    for vertices, faces, view in ((*soup(3, 200), View(64, 50, 6.0, samples=3)), (*ball(1.0), View(200, 100, 2.2))):
+        assert torch.equal(draw(vertices.cuda(), faces.cuda(), view).cpu(), draw(vertices, faces, view))

@@ -1,0 +1,89 @@
+"""The plain autoencoder: its loss by hand, a linear one against principal components, and how it is walked through."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import unbraid as ub
+from unbraid.data.dataset import FactorData
+from unbraid.data.in_memory import Labelled
+from unbraid.distributions import Gaussian
+from unbraid.errors import Refusal
+from unbraid.methods import AE
+from unbraid.methods.method import Batch
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+
+class Halved(nn.Module):
+    """Codes are half of the first two numbers; log variances are absurd."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, :2] / 2, torch.full_like(x[:, :2], 50.0)], 1)
+
+
+class Doubled(nn.Module):
+    """Twice the codes, and nothing in the third place."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.cat([2 * z, 0 * z[:, :1]], 1)
+
+
+def net() -> VAENet:
+    return VAENet(Halved(), Doubled(), "gaussian")
+
+
+def test_loss_by_hand() -> None:
+    """Only the third number is lost: half its square, averaged over the batch, whatever the log variances."""
+    x = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.0, 1.0]])
+    loss, terms = AE().objective(net(), Batch(x, 2), Noise(torch.tensor(0)), torch.tensor(0.0))
+    assert float(loss) == float(terms["rec"]) == pytest.approx((9 / 2 + 1 / 2) / 2)
+
+
+def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """A pair without a bend."""
+    return nn.Linear(shape[0], 2 * latents, bias=False), nn.Linear(latents, shape[0], bias=False)
+
+
+def test_a_linear_one_reaches_principal_components() -> None:
+    """The least error of two linear codes is half the sum of the other eigenvalues (Baldi & Hornik 1989)."""
+    torch.manual_seed(0)
+    spread = torch.tensor([3.0, 2.0, 0.5, 0.3])
+    turned, _ = torch.linalg.qr(torch.randn(4, 4))
+    x = torch.linalg.qr(torch.randn(500, 4))[0] * 500**0.5 * spread @ turned.T
+    data = Labelled("lines", (), (), x, torch.zeros(500, 0, dtype=torch.int64))
+    (run,) = ub.train(AE(), data, steps=500, batch=500, learning_rate=1e-2, latents=2, net=linear,
+                      likelihood="gaussian", quiet=True)  # fmt: skip
+    error = 0.5 * (run.decode(run.encode(x)) - x).square().sum(1).mean()
+    assert float(error) == pytest.approx((0.5**2 + 0.3**2) / 2, rel=0.03)
+
+
+def test_walks_by_the_spread_of_codes_about_their_mean() -> None:
+    """The wide latent comes first; positions are its standard deviations, and the other latent stays as it is."""
+    population = Gaussian(torch.tensor([[0.0, 1.0], [0.0, 5.0], [2.0, 1.0], [2.0, 5.0]]), torch.zeros(4, 2))
+    own = Gaussian(torch.tensor([[0.5, 4.0]]), torch.zeros(1, 2))
+    walk = AE().walk(net(), own, population, torch.tensor([-1.0, 0.0, 2.0]))
+    assert [label.split("\n") for label in walk.labels] == [["latent 1", "std 2"], ["latent 0", "std 1"]]
+    assert walk.z[0].tolist() == [[0.5, 1.0], [0.5, 3.0], [0.5, 7.0]]
+    assert walk.z[1].tolist() == [[0.0, 4.0], [1.0, 4.0], [3.0, 4.0]]
+    controls = AE().controls(net(), own, population)
+    assert controls.start.tolist() == [[-0.5, 0.5]]
+    assert controls.place(torch.tensor([[0.0, 0.0]]), 0).tolist() == [[1.0, 3.0]]
+
+
+def test_a_latent_that_does_not_vary_has_a_knob_that_does_nothing() -> None:
+    population = Gaussian(torch.tensor([[1.0, 1.0], [1.0, 5.0]]), torch.zeros(2, 2))
+    own = Gaussian(torch.tensor([[7.0, 3.0]]), torch.zeros(1, 2))
+    controls = AE().controls(net(), own, population)
+    assert controls.place(torch.tensor([[2.0, 0.0]]), 0).tolist() == [[7.0, 3.0]]
+
+
+def test_codes_are_points(sprites: FactorData) -> None:
+    (run,) = ub.train(AE(), sprites, steps=2, latents=3, quiet=True)
+    assert run.spec.method.code_kinds == ("mean",)
+    row = ub.score(run, ["mig"], data=sprites, quiet=True)[0]
+    assert {key for key in row if key.startswith("mig.")} == {"mig.discrete_mig"}
+    with pytest.raises(Refusal, match="normal posterior"):
+        ub.bounds(run, sprites, index=[0], quiet=True)

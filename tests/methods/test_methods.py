@@ -1,0 +1,284 @@
+"""Laws that every method obeys, and the values each must reproduce."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from families import FAMILY
+from oracles import methods as oracle
+from support.engine_laws import (
+    assert_divergence_stays_home,
+    assert_every_parameter_learns,
+    assert_resume_equals_uninterrupted,
+    assert_stack_equals_solo,
+    assert_vmap_equals_turns,
+    assert_vmap_equals_turns_on_images,
+    before_and_after,
+    stack,
+    varied,
+)
+from support.training import flat
+from unbraid.data.dataset import FactorData
+from unbraid.distributions import Gaussian
+from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
+from unbraid.methods.beta_tcvae import stratified, total_correlation, weighted
+from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
+from unbraid.methods.method import Batch
+from unbraid.nets.registry import name_net
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+from unbraid.runs.network import build_net
+from unbraid.runs.spec import RunSpec
+from unbraid.training.stack import Stack
+
+NAMES = list(METHODS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
+    assert_stack_equals_solo(varied(METHODS[name]()), sprites)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_equals_turns(name: str, ground: FactorData) -> None:
+    assert_vmap_equals_turns(varied(METHODS[name]()), ground)
+
+
+@pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl"])
+def test_vmap_equals_turns_on_images(name: str, sprites: FactorData) -> None:
+    assert_vmap_equals_turns_on_images(varied(METHODS[name](), 2), sprites)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_learns(name: str, ground: FactorData) -> None:
+    assert_every_parameter_learns(METHODS[name](), ground)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls(name: str, ground: FactorData) -> None:
+    known = FAMILY[name]
+    before, after = before_and_after(known.gentle, ground)
+    assert after[known.falls] < 0.8 * before[known.falls]
+
+
+@pytest.mark.parametrize("vmapped", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_divergence_stays_home(name: str, vmapped: bool, ground: FactorData) -> None:
+    assert_divergence_stays_home(METHODS[name](), ground, vmapped)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resume_equals_uninterrupted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: FactorData
+) -> None:
+    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch, data=ground, net="mlp")
+
+
+def test_threads_equal_turns(sprites: FactorData) -> None:
+    """Members on threads of their own end where they end one after another."""
+    specs = [RunSpec(BetaVAE(beta=b), "sprites", s, 100, 16, 1e-3, 4) for s, b in enumerate((1.0, 2.0, 4.0))]
+    turns, threads = (Stack(specs, sprites, name_net("locatello")[1], threads=n) for n in (1, 2))
+    for _ in range(3):
+        turns.advance()
+        threads.advance()
+    torch.testing.assert_close(turns.last, threads.last, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("vmapped", [False, True])
+def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> None:
+    """Convolutions alone are rounded: every parameter's gradient keeps its direction, posteriors stay float32."""
+    found = []
+    for precision in ("fp32", "bf16"):
+        s = Stack([RunSpec(BetaVAE(), "sprites", 0, 9, 64, 1e-3, 4, precision=precision)], sprites,
+                  name_net("locatello")[1], vmapped=vmapped)  # fmt: skip
+        for _ in range(3):
+            s.advance()
+        step = torch.tensor(3)
+        if vmapped:
+            values, grads = s._gradients(step)
+            grad = flat(grads)
+        else:
+            values, grad = s._gradients_in_turn(step)
+        assert values.dtype == grad.dtype == torch.float32
+        assert s.trainees[0].net.encode(sprites.batch(torch.arange(2))).mean.dtype == torch.float32
+        found.append((values.clone(), s.layout.unflatten(grad[0].clone())))
+    (full, wanted), (half, got) = found
+    assert not torch.equal(full, half)
+    torch.testing.assert_close(full, half, rtol=0.02, atol=0.02)
+    for name, g in wanted.items():
+        assert torch.cosine_similarity(g.flatten(), got[name].flatten(), dim=0) > 0.95, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_result(name: str, ground: FactorData) -> None:
+    a, b, c = (stack([METHODS[name]()], ground, [seed], [1e-3]) for seed in (5, 5, 6))
+    for s in (a, b, c):
+        s.advance()
+    assert torch.equal(a.rows, b.rows)
+    assert not torch.equal(a.rows, c.rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring_has_equation_and_reference(name: str) -> None:
+    text = inspect.getdoc(METHODS[name]) or ""
+    assert ".. math::" in text
+    assert "Reference:" in text
+    assert all("help" in field.metadata for field in dataclasses.fields(METHODS[name]))
+
+
+def test_families_cover_the_registry() -> None:
+    assert set(FAMILY) == set(METHODS)
+
+
+@pytest.mark.parametrize(("method", "limit"), [pair for known in FAMILY.values() for pair in known.limits], ids=str)
+def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
+    """Same loss (but for a critic's own) and same update of encoder and decoder."""
+    a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])
+    for _ in range(2):
+        a.advance()
+        b.advance()
+    a_terms, b_terms = (dict(zip(s.terms, s.last[0].tolist(), strict=True)) for s in (a, b))
+    assert a_terms["loss"] - a_terms.get("critic", 0.0) == pytest.approx(b_terms["loss"], rel=1e-5)
+    torch.testing.assert_close(a.rows[0, : b.rows.shape[1]], b.rows[0], rtol=0, atol=1e-5)
+
+
+def posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    q = Gaussian(torch.randn(n, d, generator=g, dtype=torch.float64), torch.randn(n, d, generator=g).double() - 1)
+    return q, q.mean + (0.5 * q.logvar).exp() * torch.randn(n, d, generator=g)
+
+
+@pytest.mark.parametrize("population", [6, 50, 737_280])
+def test_total_correlation_equals_its_loops(population: int) -> None:
+    q, z = posterior(6, 3)
+    for estimator, loops in ((weighted, oracle.weighted_tc), (stratified, oracle.stratified_tc)):
+        found = total_correlation(q, z, estimator(6, population).double())
+        assert float(found) == pytest.approx(loops(q.mean, q.logvar, z, population), rel=1e-5)
+
+
+def test_stratified_weights() -> None:
+    """Every row sums to one, with 1 / N on the diagonal: the trap that published implementations fall into."""
+    w = stratified(4, 100).exp()
+    assert w.sum(1).tolist() == pytest.approx([1.0] * 4)
+    assert w.diagonal().tolist() == pytest.approx([0.01] * 4)
+    assert sorted(w[2].tolist()) == pytest.approx(sorted([0.01, 1 / 3, 1 / 3, 97 / 300]))
+
+
+def test_weighted_estimate_carries_its_constant() -> None:
+    """The weighted estimate exceeds the one without constants by (d - 1) log(B N): 11.07 for B 64, N 1000, d 2."""
+    q, z = posterior(64, 2)
+    bare = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
+    full = total_correlation(q, z, weighted(64, 1000).double())
+    assert float(full - bare) == pytest.approx(math.log(64 * 1000), abs=1e-5)
+    assert round(math.log(64 * 1000), 2) == 11.07
+
+
+def test_stratified_estimate_is_near_the_truth() -> None:
+    """A planted mixture of N posteriors: the stratified estimate is near the exact TC, the weighted one far above."""
+    g = torch.Generator().manual_seed(3)
+    n, b = 1000, 64
+    mean = torch.randn(n, 1, generator=g, dtype=torch.float64) @ torch.ones(1, 2, dtype=torch.float64)
+    q = Gaussian(
+        mean + 0.6 * torch.randn(n, 2, generator=g, dtype=torch.float64), torch.full((n, 2), math.log(0.3)).double()
+    )
+    z = q.mean + math.sqrt(0.3) * torch.randn(n, 2, generator=g, dtype=torch.float64)
+    exact = total_correlation(q, z, torch.full((n, n), -math.log(n), dtype=torch.float64))
+    estimates = {stratified: 0.0, weighted: 0.0}
+    for _ in range(60):
+        rows = torch.randperm(n, generator=g)[:b]
+        part = Gaussian(q.mean[rows], q.logvar[rows])
+        for estimator in estimates:
+            estimates[estimator] += float(total_correlation(part, z[rows], estimator(b, n).double())) / 60
+    assert estimates[stratified] == pytest.approx(float(exact), abs=0.06)
+    assert estimates[weighted] > float(exact) + 5
+
+
+def test_stratified_refuses_more_examples_than_the_data() -> None:
+    with pytest.raises(ValueError, match="population"):
+        stratified(64, 10)
+
+
+def test_dip_covariances_equal_their_loops() -> None:
+    q, _ = posterior(7, 3)
+    torch.testing.assert_close(covariance_of_means(q), oracle.covariance(q.mean))
+    samples = covariance_of_samples(q)
+    assert samples.diagonal().tolist() == pytest.approx((q.logvar.exp().mean(0) + q.mean.var(0, correction=0)).tolist())
+    off = ~torch.eye(3, dtype=torch.bool)
+    torch.testing.assert_close(samples[off], oracle.covariance(q.mean)[off])
+
+
+def test_dip_penalty_by_hand() -> None:
+    cov = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
+    assert float(identity_gap(cov, 10.0, 100.0)) == pytest.approx(10 * 2 * 0.25 + 100 * 1.0)
+    assert float(identity_gap(torch.eye(3), 10.0, 100.0)) == 0
+
+
+@pytest.mark.parametrize(("step", "capacity"), [(0, 0.0), (25_000, 6.25), (100_000, 25.0), (250_000, 25.0)])
+def test_capacity_schedule(step: int, capacity: float, toy: FactorData) -> None:
+    s = stack([AnnealedVAE()], toy, [0], [1e-3])
+    _, values = s.objective(
+        s.layout.unflatten(s.rows[0]), {}, {k: v[0] for k, v in s.hypers.items()}, s.seeds[0], torch.tensor(step)
+    )
+    terms = dict(zip(s.terms, values.tolist(), strict=True))
+    assert terms["capacity"] == pytest.approx(capacity)
+    assert terms["loss"] == pytest.approx(terms["rec"] + 1000 * abs(terms["kl"] - capacity), rel=1e-5)
+
+
+class Scripted(torch.nn.Module):
+    """A critic that answers with given logits whatever it sees."""
+
+    def __init__(self, logits: list[list[float]]) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(logits))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.logits.expand(len(z), 2) + 0 * z.sum()
+
+
+def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
+    """TC is the mean log-odds of the joint; the critic's loss is half the cross-entropy of each class."""
+    method = FactorVAE(gamma=7.0)
+    spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
+    net: VAENet = build_net(spec, toy.shape, name_net("mlp")[1])
+    net.critic = Scripted([[0.3, -0.2]])
+    noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
+    loss, terms = method.objective(net, Batch(toy.batch(torch.arange(8)), len(toy)), noise, torch.tensor(0.0))
+    loss, terms = loss.detach(), {name: value.detach() for name, value in terms.items()}
+    odds = math.log(1 + math.exp(-0.5)), math.log(1 + math.exp(0.5))
+    assert float(terms["tc"]) == pytest.approx(0.5, rel=1e-6)
+    assert float(terms["critic"]) == pytest.approx(0.5 * (odds[0] + odds[1]), rel=1e-6)
+    assert float(loss) == pytest.approx(float(terms["rec"] + terms["kl"]) + 7 * 0.5 + float(terms["critic"]), rel=1e-6)
+
+
+def test_factor_vae_gradients_stay_apart(toy: FactorData) -> None:
+    """The encoder learns nothing from the critic's loss and the critic nothing from gamma."""
+    grads = []
+    for gamma in (0.0, 10.0):
+        s = stack([FactorVAE(gamma=gamma)], toy, [0], [1e-3])
+        _, grad = s._gradients_in_turn(torch.tensor(0))
+        grads.append(s.layout.unflatten(grad[0]))
+    plain = stack([VAE()], toy, [0], [1e-3])
+    _, grad = plain._gradients_in_turn(torch.tensor(0))
+    for name, value in plain.layout.unflatten(grad[0]).items():
+        torch.testing.assert_close(grads[0][name], value)
+    critic = [name for name in grads[0] if name.startswith("critic.")]
+    assert critic
+    for name in critic:
+        torch.testing.assert_close(grads[0][name], grads[1][name])
+
+
+def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
+    s = stack([FactorVAE(critic_learning_rate=5e-4)], toy, [0], [1e-3])
+    main, critic = s.segments
+    assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
+    assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))
+    assert critic.stop - critic.start == sum(
+        p.numel() for n, p in s.trainees[0].net.named_parameters() if "critic" in n
+    )

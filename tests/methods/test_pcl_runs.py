@@ -1,0 +1,187 @@
+"""Runs without a decoder: what they can do, what they refuse, and sources that PCL recovers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import unbraid as ub
+from support.training import assert_same, quick
+from unbraid.data import known_sources as planted
+from unbraid.data.dataset import FactorData
+from unbraid.data.in_memory import Labelled
+from unbraid.errors import Refusal
+from unbraid.methods.method import Method
+from unbraid.methods.pcl import PCL
+from unbraid.methods.slow_vae import SlowVAE
+from unbraid.metrics.mcc import correlation, matched
+from unbraid.runs.run import Run
+from unbraid.scoring.selection import rank
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    out = tmp_path_factory.mktemp("pcl")
+    return ub.train(PCL(), "sprites", steps=5, batch=16, latents=4, seeds=[0, 1], out=out, quiet=True)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def folder_of(run: Run) -> Path:
+    assert run.path is not None
+    return run.path.parent
+
+
+def test_a_run_has_no_decoder(trained: list[Run], sprites: FactorData) -> None:
+    run = trained[0]
+    assert run.net.decoder is None
+    assert {name.split(".")[0] for name in run.net.state_dict()} == {"encoder", "regression"}
+    assert {"loss", "accuracy", "step"} == set(run.log[-1])
+    assert run.encode(sprites.images([0, 5])).shape == (2, 4)
+    with pytest.raises(Refusal, match="encoder only"):
+        run.decode(torch.zeros(1, 4))
+
+
+def test_runs_load_again(trained: list[Run], sprites: FactorData) -> None:
+    loaded = ub.load_runs(folder_of(trained[0]))
+    for a, b in zip(sorted(trained, key=lambda r: r.spec.seed), loaded, strict=True):
+        assert a.spec == b.spec
+        assert torch.equal(a.encode(sprites.images([3, 4])), b.encode(sprites.images([3, 4])))
+    again = ub.train(PCL(), "sprites", steps=5, batch=16, latents=4, seeds=[0], out=folder_of(trained[0]), add=True,
+                     quiet=True)  # fmt: skip
+    assert_same(again[0], trained[0])
+
+
+def test_scores_have_means_only(trained: list[Run]) -> None:
+    rows = ub.score(trained, ["mig", "mcc", "unsupervised"], jobs=1, quiet=True)
+    assert {"mig.discrete_mig", "mcc.mcc_pearson", "unsupervised.gaussian_total_correlation"} <= set(rows[0])
+    assert not any(key.endswith(".sampled") for row in rows for key in row)
+    assert all(0 <= row["mcc.mcc_pearson"] <= 1 for row in rows)
+    with pytest.raises(ValueError, match="must be among mean"):
+        ub.score(trained, ["mig"], codes=["sampled"], quiet=True)
+
+
+def test_ranking_compares_seeds(trained: list[Run]) -> None:
+    rows = rank(trained, examples=500, quiet=True)
+    assert len(rows) == 2
+    assert all(0 <= row["udr"] <= 1 for row in rows)
+
+
+def test_traversal_is_refused_before_anything_is_written(trained: list[Run], tmp_path: Path) -> None:
+    kept = contents(folder_of(trained[0]))
+    with pytest.raises(Refusal, match=r"needs a decoder.*encoder only.*score"):
+        ub.traverse(trained[0])
+    with pytest.raises(Refusal, match="needs a decoder"):
+        ub.traverse(trained[0], "no such data", out=tmp_path / "pictures")
+    assert contents(folder_of(trained[0])) == kept
+    assert not (tmp_path / "pictures").exists()
+
+
+class Unmoving(Labelled):
+    """Stands in for data of one value."""
+
+    gridded = True
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"batch": 7}, "even batch of at least 4.*Got 7"), ({"batch": 2}, "even batch of at least 4.*Got 2")],
+)
+def test_odd_batches_are_refused(change: dict[str, int], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick(tmp_path / "r", PCL(), **change)
+    assert not (tmp_path / "r").exists()
+
+
+def test_data_without_moves_is_refused() -> None:
+    points, none = torch.randn(20, 3), torch.zeros(20, 0, dtype=torch.int64)
+    with pytest.raises(Refusal, match=r"full grid of factors.*Got points.*pairs='consecutive'"):
+        ub.train(PCL(), Labelled("points", (), (), points, none), steps=1, quiet=True)
+    still = Unmoving("still", ("a",), (1,), points[:1], none[:1, :0].new_zeros(1, 1))
+    kinds = Unmoving("kinds", ("a",), (3,), points[:1], none[:1, :0].new_zeros(1, 1))
+    kinds.categorical = ("a",)
+    for method, data in ((PCL(), still), (PCL(pairs="walk"), kinds), (PCL(), kinds)):
+        with pytest.raises(Refusal, match="a factor that can move"):
+            method.check(data, 8, 2)
+    PCL(pairs="uniform").check(kinds, 8, 2)
+
+
+@pytest.mark.parametrize(
+    "method", [PCL(pairs="consecutive"), SlowVAE(pairs="consecutive")], ids=lambda m: type(m).__name__
+)
+def test_series_are_refused_that_are_none(method: Method) -> None:
+    """Too few rows for three pairs, and rows that are drawn from a subset; four rows without labels will do."""
+    name = type(method).__name__
+    with pytest.raises(Refusal, match=f"{name} with consecutive pairs needs at least 4 rows. Got arrays with 3"):
+        ub.train(method, ub.data.from_arrays(torch.randn(3, 2)), steps=1, batch=8, quiet=True)
+    with pytest.raises(Refusal, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Leave"):
+        ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
+    ub.train(method, ub.data.from_arrays(torch.randn(4, 2)), steps=1, batch=8, latents=2, quiet=True)
+
+
+@pytest.mark.parametrize("batch", [7, 2])
+def test_odd_batches_of_a_series_are_refused(batch: int) -> None:
+    with pytest.raises(ValueError, match=f"even batch of at least 4.*Got {batch}"):
+        ub.train(PCL(pairs="consecutive"), planted.series(20)[0], steps=1, batch=batch, quiet=True)
+
+
+def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    return nn.Linear(shape[0], 2 * latents), nn.Linear(latents, shape[0])
+
+
+def recovered(
+    method: PCL, net: str | Callable[..., Any], points: int, steps: int, rate: float
+) -> tuple[float, float, float]:
+    """Mean correlation of sources and codes before and after training, and the last loss."""
+    data, s = planted.series(points)
+    settings: dict[str, Any] = {"batch": 512, "learning_rate": rate, "latents": 5, "net": net, "quiet": True}
+    found = []
+    for length in (0, steps):
+        (run,) = ub.train(method, data, steps=length, **settings)
+        found.append(matched(correlation(run.encode(data.table).double().numpy(), s.numpy())))
+    return found[0], found[1], run.log[-1]["loss"]
+
+
+def test_recovers_most_of_linear_sources() -> None:
+    before, after, loss = recovered(PCL(pairs="consecutive"), linear, 2**12, 700, 1e-2)
+    assert loss < 0.69
+    assert after > max(0.9, before + 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "net", "steps", "rate"),
+    [
+        (PCL(pairs="consecutive"), linear, 6_000, 3e-3),
+        (PCL(pairs="consecutive", a="fixed"), linear, 6_000, 3e-3),
+        (PCL(pairs="consecutive"), "mlp", 4_000, 1e-3),
+        (PCL(pairs="consecutive", regression="mlp", width=16), "mlp", 4_000, 1e-3),
+    ],
+    ids=["linear", "linear, a fixed", "mlp", "mlp, component networks"],
+)
+def test_recovers_sources(method: PCL, net: str | Callable[..., Any], steps: int, rate: float) -> None:
+    """Five sources, 2^15 points, linear mixing: each code is one source (MCC above .95), far below the chance loss."""
+    before, after, loss = recovered(method, net, 2**15, steps, rate)
+    print(f"MCC {before:.4f} untrained, {after:.4f} trained, loss {loss:.4f}")
+    assert after > 0.95 > before
+    assert loss < 0.5
+
+
+@pytest.mark.slow
+def test_factors_of_images_come_apart() -> None:
+    """Sprites from pairs alone: factors lie on latents of their own far more than under the untrained encoder."""
+    settings: dict[str, Any] = {"learning_rate": 1e-3, "latents": 6, "precision": "fp32", "quiet": True}
+    runs = [ub.train(PCL(), "sprites", steps=steps, **settings)[0] for steps in (0, 1_500)]
+    chance, learned = (row["mig.discrete_mig"] for row in ub.score(runs, ["mig"], jobs=1, quiet=True))
+    print(f"MIG {chance:.3f} untrained, {learned:.3f} trained")
+    assert learned > 0.1 > 2 * chance

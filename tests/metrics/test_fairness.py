@@ -1,0 +1,230 @@
+"""Fairness: the reference's aggregates, interventions that change one factor only, and predictors that are known."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oracles import fairness as oracle
+from support.planted import GRID, NOISY, Array, noise, table
+from unbraid.metrics.fairness import aggregates, fairness, interventions, total_variation
+
+HEADLINE = "mean_fairness:mean_pred:mean_sens"
+
+
+class Lookup:
+    """Predicts the label most often seen with exactly this code, the smallest of equals, and -1 for a new code."""
+
+    def __init__(self, codes: Array, labels: Array) -> None:
+        seen: dict[bytes, Counter[int]] = {}
+        for code, label in zip(codes, labels.tolist(), strict=True):
+            seen.setdefault(code.tobytes(), Counter())[label] += 1
+        self.best = {code: min(c, key=lambda y: (-c[y], y)) for code, c in seen.items()}
+
+    def predict(self, codes: Array) -> Array:
+        return np.array([self.best.get(code.tobytes(), -1) for code in codes])
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Array, Array, int, str]]:
+    """Trees replaced by a lookup; what they were fitted to is recorded."""
+    calls: list[tuple[Array, Array, int, str]] = []
+
+    def lookup(codes: Array, labels: Array, *, seed: int, trees: str) -> Lookup:
+        calls.append((codes, labels, seed, trees))
+        return Lookup(codes, labels)
+
+    monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lookup, raising=False)
+    return calls
+
+
+def test_golden_aggregates(shared: Path) -> None:
+    want = json.loads((shared / "golden" / "golden.json").read_text())["extra"]
+    with np.load(shared / "golden" / "extra.npz") as arrays:
+        counts, matrix = arrays["fairness_counts"], arrays["fairness_matrix"]
+    assert aggregates(matrix, "mean_fairness") == pytest.approx(want["fairness_scores_dict"], abs=1e-9)
+    mean, largest = total_variation(counts)
+    # The reference divides in single precision; in double precision its formula differs in the eighth digit.
+    assert {"mean": mean, "max": largest} == pytest.approx(want["fairness_inter_group"], abs=2e-8)
+
+
+def test_golden_distances_in_single_precision(shared: Path) -> None:
+    """The eighth digit is indeed the precision: the same sums with rounded distributions agree to 1e-9."""
+    want = json.loads((shared / "golden" / "golden.json").read_text())["extra"]["fairness_inter_group"]
+    with np.load(shared / "golden" / "extra.npz") as arrays:
+        counts = arrays["fairness_counts"]
+    totals = counts.sum(axis=0)
+    shares = counts.astype(np.float32) / totals.astype(np.float32)
+    overall = counts.sum(axis=1).astype(np.float32) / np.float32(counts.sum())
+    gaps = np.abs(shares - overall[:, None]).sum(axis=0) / 2
+    assert gaps @ totals / totals.sum() == pytest.approx(want["mean"], abs=1e-9)
+    assert gaps.max() == pytest.approx(want["max"], abs=1e-9)
+
+
+def test_interventions_change_one_factor_only() -> None:
+    rng = np.random.default_rng(0)
+    for j in range(3):
+        rows = interventions(GRID, j, 50, rng)
+        assert rows.shape == (50, len(np.unique(GRID[:, j])))
+        changed = GRID[rows]
+        assert np.all(changed[:, :, j] == np.unique(GRID[:, j]))
+        others = np.delete(changed, j, axis=2)
+        assert np.all(others == others[:, :1])
+
+
+def test_interventions_reach_every_setting() -> None:
+    rows = interventions(GRID, 0, 2000, np.random.default_rng(0))
+    assert np.array_equal(np.unique(rows), np.arange(len(GRID)))
+    assert np.bincount(rows[:, 0], minlength=24).max() < 4 * 2000 / 24
+
+
+def test_interventions_draw_among_rows_of_equal_factors() -> None:
+    factors = np.r_[GRID, GRID]
+    rows = interventions(factors, 1, 400, np.random.default_rng(0))
+    assert np.any(rows < 120)
+    assert np.any(rows >= 120)
+    mixed = (rows < 120).any(axis=1) & (rows >= 120).any(axis=1)
+    assert mixed.mean() > 0.7  # 7 in 8 draws of four
+
+
+def test_incomplete_settings_are_never_drawn() -> None:
+    hole = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing: so is every setting through it
+    rows = interventions(hole, 2, 500, np.random.default_rng(0))
+    assert not np.any((hole[rows][:, :, :2] == 0).all(axis=2))
+    assert len(np.unique(rows)) == 114  # 19 of 20 settings
+
+
+def test_labels_are_names() -> None:
+    names = np.array([-(2**62), 7, 2**62, 2**40, 5, 6])
+    order = np.argsort(np.argsort(names))
+    for j in range(3):
+        got = interventions(names[GRID], j, 30, np.random.default_rng(1))
+        assert np.array_equal(got, interventions(order[GRID], j, 30, np.random.default_rng(1)))
+
+
+def test_many_settings_do_not_overflow() -> None:
+    wide = np.random.default_rng(0).integers(0, 1000, size=(500, 12))
+    factors = np.r_[np.c_[np.zeros(500, int), wide], np.c_[np.ones(500, int), wide]]
+    rows = interventions(factors, 0, 300, np.random.default_rng(0))
+    assert np.all(rows[:, 1] - rows[:, 0] == 500)
+
+
+@pytest.mark.parametrize(("test", "wanted"), [(100, 50), (7, 4), (3, 2)])
+def test_refuses_a_table_without_counterparts(fits: list[object], test: int, wanted: int) -> None:
+    factors = np.random.default_rng(0).integers(0, 50, size=(300, 3))
+    message = rf"factor column 0 .* at least {wanted} such settings.* Got 0 among \d+ settings instead. Pass the whole"
+    with pytest.raises(ValueError, match=message):
+        fairness(noise(300, 2), factors, train=100, test=test)
+    assert not fits
+
+
+def test_a_small_full_grid_is_enough(fits: list[object]) -> None:
+    assert fairness(table(2, 2), table(2, 2), train=50, test=1000)[HEADLINE] == 0
+
+
+def test_train_rows_are_those_of_the_seed(fits: list[tuple[Array, Array, int, str]]) -> None:
+    fairness(NOISY, GRID, train=77, test=5, seed=3, trees="sklearn")
+    rows = np.random.default_rng(3).integers(120, size=77)
+    assert len(fits) == 3
+    for i, (codes, labels, seed, trees) in enumerate(fits):
+        assert np.array_equal(codes, NOISY[rows])
+        assert np.array_equal(labels, GRID[rows, i])
+        assert (seed, trees) == (3, "sklearn")
+
+
+def test_known_predictors(fits: list[object]) -> None:
+    bits = table(2, 2)
+    shown = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # the first bit, where the second is 0
+    scores = fairness(shown, bits, train=1000, test=4000)
+    assert scores["mean_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
+    assert scores["max_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
+    assert scores["mean_fairness:pred1:sens0"] == 0
+    assert scores[HEADLINE] == pytest.approx(0.125, abs=0.005)
+    assert scores["mean_fairness:max_sens:mean_pred"] == scores["mean_fairness:pred0:sens1"]
+    second = fairness(bits[:, 1:], bits, train=1000, test=50)  # the first bit is guessed from the second alone
+    assert second["mean_fairness:pred0:sens1"] in (0.0, 0.5)
+    assert fairness(np.zeros((4, 1)), bits, train=100, test=50)[HEADLINE] == 0
+
+
+def test_a_prediction_that_is_the_sensitive_factor(fits: list[object]) -> None:
+    """Three sensitive values, each with a prediction of its own: every distance to the average is 2/3."""
+    grid = table(3, 3)
+    tilted = grid[(grid[:, 0] == grid[:, 1]) | (np.arange(9) == 1)]
+    heavy = np.r_[np.repeat(tilted, 50, axis=0), grid]  # the target nearly always equals the sensitive factor
+    scores = fairness(heavy[:, 1:], heavy, train=5000, test=30)
+    assert scores["mean_fairness:pred0:sens1"] >= 0.4
+
+
+class Rounded:
+    """Predicts the sum of the code, rounded, whatever it was fitted to."""
+
+    def predict(self, codes: Array) -> Array:
+        return np.rint(codes.sum(axis=1)).astype(int)
+
+
+def test_equals_the_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many draws of rows, 30 of each setting, approach the average over all rows of the table."""
+    monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lambda *_, **__: Rounded(), raising=False)
+    factors = np.repeat(table(2, 3), 30, axis=0)
+    codes = factors * [0.4, 1.0] + 0.3 * noise(len(factors), 2)
+    got = fairness(codes, factors, test=100_000)
+    guesses = Rounded().predict(codes).tolist()
+    for pred, sens in ((0, 1), (1, 0)):
+        found = oracle.distances(oracle.groups(guesses, factors.tolist(), sens))
+        assert min(found) > 0.02
+        # Shares of 100,000 draws are off by .0016 each; a distance is half the sum of about six of them.
+        assert got[f"mean_fairness:pred{pred}:sens{sens}"] == pytest.approx(np.mean(found), abs=0.01)
+        assert got[f"max_fairness:pred{pred}:sens{sens}"] == pytest.approx(max(found), abs=0.01)
+
+
+@pytest.mark.parametrize(("option", "low"), [("train", 2), ("test", 1)])
+def test_refuses_a_parameter_too_small(option: str, low: int) -> None:
+    with pytest.raises(ValueError, match=f"The '{option}' parameter must be >= {low}. Got {low - 1} instead."):
+        fairness(NOISY, GRID, **{option: low - 1})
+
+
+REFUSED: dict[str, tuple[Callable[[], tuple[Array, Array]], str]] = {
+    "one factor": (lambda: (NOISY, GRID[:, :1]), r"Factors must have at least 2 columns. Got 1"),
+    "constant factor": (
+        lambda: (NOISY, GRID * [1, 0, 1]),
+        r"at least 2 values. Got only the value 0 in factor column 1",
+    ),
+    "other length": (lambda: (NOISY, GRID[:90]), r"same number of rows. Got 120 and 90"),
+    "continuous": (lambda: (NOISY, GRID + 0.5), r"Factors must be integers"),
+    "infinite": (lambda: (NOISY * np.inf, GRID), r"Codes must be finite"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in multiply")
+def test_refuses(what: str) -> None:
+    arrays, message = REFUSED[what]
+    with pytest.raises(ValueError, match=message):
+        fairness(*arrays())
+
+
+def test_refuses_a_sample_of_one_value(fits: list[object]) -> None:
+    rare = np.c_[np.arange(400) % 2, (np.arange(400) >= 398).astype(int)]
+    with pytest.raises(ValueError, match=r"at least 2 values. Got only the value 0 in factor column 1"):
+        fairness(noise(400, 2), rare, train=5, test=2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+def test_any_dtype_will_do(fits: list[object], dtype: type) -> None:
+    factors, codes = table(2, 2, 2), noise(8, 2).astype(np.float32)
+    got = fairness(codes, factors.astype(dtype), train=20, test=10)
+    assert got == fairness(codes.astype(float).tolist(), factors.tolist(), train=20, test=10)
+    json.dumps(got, allow_nan=False)
+
+
+def test_depends_on_its_seed_only(fits: list[object]) -> None:
+    np.random.seed(0)
+    first = fairness(NOISY, GRID, train=60, test=20)
+    np.random.seed(1)
+    assert fairness(NOISY, GRID, train=60, test=20) == first
+    assert fairness(NOISY, GRID, train=60, test=20, seed=1) != first

@@ -1,0 +1,191 @@
+"""Linear estimators equal scikit-learn's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from oracles import linear as oracle
+from support.planted import Array, drawn, noise
+from unbraid.metrics.explicitness import areas_under_curve
+from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regression_cv, svm_accuracies
+from unbraid.metrics.linear.svm import lines
+
+
+def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
+    """Codes that tell a little of k values."""
+    labels = np.random.default_rng(seed).integers(k, size=n)
+    centres = noise(k, d, seed + 1)
+    return scale * (centres[labels] + noise(n, d, seed + 2)), labels
+
+
+PROBLEMS: dict[str, tuple[Array, Array]] = {
+    "three classes": problem(300, 4, 3),
+    "two classes": problem(300, 4, 2),
+    "forty classes": problem(2000, 10, 40),
+    "one code": problem(200, 1, 5),
+    "a block exactly": problem(128, 3, 4),
+    "one row more than a block": problem(129, 3, 4),
+    "five rows": problem(5, 2, 3),
+    "labels far apart": (problem(90, 2, 3)[0], np.array([-(2**60), 7, 2**62])[problem(90, 2, 3)[1]]),
+    "a constant code": (problem(200, 3, 4)[0] * [1, 1, 0] + [0, 0, 0.3], problem(200, 3, 4)[1]),
+    "a code twice": (problem(200, 3, 4)[0][:, [0, 0, 1]], problem(200, 3, 4)[1]),
+    "small codes": problem(200, 3, 4, scale=1e-3),
+}
+
+
+def weights(model: Logistic) -> Array:
+    """As scikit-learn returns them: with two classes those of the second only."""
+    rows = np.c_[model.weights, model.intercepts]
+    return rows[1:] if len(rows) == 2 else rows
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_logistic_regression_equals_scikit_learn(name: str) -> None:
+    codes, labels = PROBLEMS[name]
+    ours, theirs = logistic_regression(codes, labels), oracle.logistic(codes, labels)
+    expected = np.c_[theirs.coef_, theirs.intercept_]
+    assert weights(ours) == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+    assert ours.classes.tolist() == theirs.classes_.tolist()
+    assert ours.probabilities(codes) == pytest.approx(theirs.predict_proba(codes), abs=1e-6)
+    assert np.array_equal(ours.predict(codes), theirs.predict(codes))
+
+
+@pytest.mark.parametrize("scale", [100.0, 1e4])
+def test_large_codes_stop_where_scikit_learn_stops(scale: float) -> None:
+    codes, labels = problem(500, 5, 6, scale)
+    ours, theirs = logistic_regression(codes, labels), oracle.logistic(codes, labels)
+    assert theirs.n_iter_[0] > 20  # so that an unlike line search would show
+    assert weights(ours)[:, :-1] == pytest.approx(theirs.coef_, rel=0.05, abs=0.01 * np.abs(theirs.coef_).max())
+    assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.98
+
+
+def test_iterates_are_those_of_scipy() -> None:
+    from scipy.optimize import minimize
+
+    from unbraid.metrics.linear.lbfgs import minimise
+    from unbraid.metrics.linear.softmax import blocks, loss_gradient
+
+    codes, labels = problem(100, 5, 6, scale=30.0)
+    sums = np.stack([np.c_[codes, np.ones(100)][labels == c].sum(axis=0) for c in range(6)])
+    data = (blocks(codes), 100, sums, 1e-4, False)
+
+    def function(w: Array) -> tuple[float, Array]:
+        gradient = np.empty_like(w)
+        return loss_gradient(w, gradient, *data), gradient
+
+    options = {"maxiter": 100, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(float).eps}
+    expected = minimize(function, np.zeros(36), jac=True, method="L-BFGS-B", options=options)
+    w = np.zeros(36)
+    assert minimise(w, data, 100) == expected.nit > 30
+    assert expected.nfev > expected.nit + 3  # some line searches took more than one step
+    assert function(w)[0] == pytest.approx(expected.fun, rel=1e-4)
+
+
+@given(
+    hnp.arrays(np.float64, (7, 3), elements=st.floats(-300, 300)),
+    hnp.arrays(np.float64, (4, 4), elements=st.floats(-3, 3)),
+    st.booleans(),
+)
+def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: bool) -> None:
+    from scipy.special import logsumexp, softmax
+
+    from unbraid.metrics.linear.softmax import blocks, loss_gradient
+
+    x, y = np.c_[codes, np.ones(7)], np.arange(7) % 4
+    scores = np.c_[x @ w.T, np.zeros((7, int(zero)))]
+    picked = scores[np.arange(7), y]
+    loss = np.mean(logsumexp(scores, axis=1) - picked) + 0.25 * np.sum(w[:, :-1] ** 2)
+    gradient = (softmax(scores, axis=1)[:, :4] - np.eye(4)[y]).T @ x / 7 + 0.5 * w * [1, 1, 1, 0]
+    got = np.empty(16)
+    assert loss_gradient(w.ravel(), got, blocks(codes), 7, np.eye(4)[y].T @ x, 0.5, zero) == pytest.approx(
+        loss, rel=1e-10, abs=1e-9
+    )
+    assert got.reshape(4, 4) == pytest.approx(gradient, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "forty classes"])
+def test_cross_validation_equals_scikit_learn(name: str) -> None:
+    codes, labels = PROBLEMS[name]
+    ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
+    assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
+    expected = np.c_[theirs.coef_, theirs.intercept_]
+    assert weights(ours) == pytest.approx(expected, abs=0.01 * np.abs(expected).max())
+    assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.99
+
+
+def test_cross_validation_of_many_classes_comes_near_scikit_learn() -> None:
+    """Many values do not converge in 100 iterations; rounding alone then moves the result."""
+    codes, labels = problem(800, 6, 20)
+    ours, theirs = logistic_regression_cv(codes[:400], labels[:400]), oracle.logistic_cv(codes[:400], labels[:400])
+    for part in (slice(400), slice(400, 800)):
+        accuracy = np.mean(ours.predict(codes[part]) == labels[part])
+        assert accuracy == pytest.approx(theirs.score(codes[part], labels[part]), abs=0.011)
+
+
+def test_classes_missing_from_folds_are_no_trouble() -> None:
+    codes, labels = noise(12, 2), np.repeat([0, 1, 2, 3], 3)  # in order: every fold lacks some value
+    ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
+    assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
+    assert np.array_equal(ours.predict(codes), theirs.predict(codes))
+
+
+def test_fewer_rows_than_folds_and_one_class() -> None:
+    codes = np.array([[-1.0], [1.0], [-2.0], [2.0]])
+    assert logistic_regression_cv(codes, np.array([0, 1, 0, 1])).predict(codes).tolist() == [0, 1, 0, 1]
+    for fit in (logistic_regression, logistic_regression_cv):
+        assert fit(noise(6, 2), np.full(6, 4)).predict(noise(3, 2)).tolist() == [4, 4, 4]
+
+
+SVM = {name: data for name, data in PROBLEMS.items() if name not in ("five rows", "small codes")}
+
+
+@pytest.mark.parametrize("name", SVM)
+def test_lines_equal_scikit_learn(name: str) -> None:
+    codes, labels = SVM[name]
+    code = np.sort(codes[:, 0] + 0.5)
+    classes, y = np.unique(labels[np.argsort(codes[:, 0])], return_inverse=True)
+    slopes, intercepts = lines(code, y, len(classes))
+    svm = oracle.svm(code[:, None], y, tol=1e-10)
+    first = 1 if len(classes) == 2 else 0
+    assert slopes[first:] == pytest.approx(svm.coef_[:, 0], abs=1e-5)
+    assert intercepts[first:] == pytest.approx(svm.intercept_, abs=1e-5)
+
+
+def test_svm_accuracies_come_near_scikit_learn() -> None:
+    factors = drawn((3, 2, 40), 3000, 1)
+    codes = factors @ noise(3, 4) + noise(3000, 4, 5)
+    train, test = slice(2000), slice(2000, 3000)
+    got = svm_accuracies(codes[train], factors[train], codes[test], factors[test])
+    for i in range(4):
+        for j in range(3):
+            svm = oracle.svm(codes[train, i : i + 1], factors[train, j])
+            expected = np.mean(svm.predict(codes[test, i : i + 1]) == factors[test, j])
+            assert got[i, j] == pytest.approx(expected, abs=0.002)
+
+
+def test_svm_misses_values_it_never_saw() -> None:
+    codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
+    factors = (codes > 0).astype(int)
+    assert svm_accuracies(codes, factors, codes, factors * 5).tolist() == [[0.5]]
+
+
+@given(
+    hnp.arrays(np.float64, (30, 3), elements=st.integers(0, 5).map(float)),
+    hnp.arrays(np.int64, 30, elements=st.integers(0, 2)),
+)
+def test_areas_equal_scikit_learn(scores: Array, labels: Array) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    got = areas_under_curve(scores, labels, np.arange(3))
+    for c in range(3):
+        own = labels == c
+        if own.any() and not own.all():
+            assert got[c] == pytest.approx(roc_auc_score(own, scores[:, c]), abs=1e-12)
+        else:
+            assert math.isnan(got[c])

@@ -1,0 +1,203 @@
+"""Metrics that read factors from codes: values of the reference, and what each must get right beyond the laws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from oracles import linear as oracle
+from support.planted import GRID, NOISY, Array, drawn, noise, table
+from unbraid.metrics.beta_vae import beta_vae, differences
+from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
+from unbraid.metrics.explicitness import areas_by_factor, explicitness
+from unbraid.metrics.factor_vae import factor_vae
+from unbraid.metrics.linear import logistic_regression
+
+
+class Golden(NamedTuple):
+    """One case of the reference implementation: the values wanted and the arrays they came from."""
+
+    want: dict[str, Any]
+    arrays: dict[str, Array]
+
+    @property
+    def points(self) -> tuple[Array, Array, Array, Array]:
+        """Codes, factors, test codes, test factors."""
+        a = self.arrays
+        return a["codes_train"], a["factors_train"].astype(int), a["codes_test"], a["factors_test"].astype(int)
+
+
+@pytest.fixture(params=["perfect", "permuted_scaled", "householder", "noisy"])
+def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
+    """Values computed by google-research/disentanglement_lib at 86a644d."""
+    want = json.loads((shared / "golden" / "golden.json").read_text())["cases"][request.param]
+    with np.load(shared / "golden" / want["file"]) as arrays:
+        return Golden(want, dict(arrays))
+
+
+def test_golden_explicitness(golden: Golden) -> None:
+    want = dict(golden.want["explicitness"])
+    areas = areas_by_factor(*golden.points)
+    assert areas[0] == pytest.approx(np.array(want.pop("per_factor_train")), abs=1e-5)
+    assert areas[1] == pytest.approx(np.array(want.pop("per_factor_test")), abs=1e-5)
+    assert explicitness(*golden.points) == pytest.approx(want, abs=1e-5)
+
+
+def test_golden_beta_vae(golden: Golden) -> None:
+    want, arrays = golden.want["beta_vae"], golden.arrays
+    parts = {part: (arrays[f"betavae_{part}_points"], arrays[f"betavae_{part}_labels"]) for part in ("train", "eval")}
+    model = logistic_regression(*(array.astype(kind) for array, kind in zip(parts["train"], (float, int), strict=True)))
+    for part, (points, labels) in parts.items():
+        assert np.mean(model.predict(points) == labels) == pytest.approx(want[f"{part}_accuracy"], abs=0.01)
+
+
+def test_golden_beta_vae_end_to_end(golden: Golden) -> None:
+    grid = table(*golden.arrays["factor_sizes"].tolist())
+    got = beta_vae(golden.arrays["code_table"], grid, train=1000, test=500)["eval_accuracy"]
+    assert got == pytest.approx(np.mean(golden.want["beta_vae_end_to_end_eval_accuracy_3_seeds"]), abs=0.05)
+
+
+def check_downstream(got: dict[str, float], want: dict[str, Any], tolerance: float) -> None:
+    for part in ("train", "test"):
+        assert got[f"mean_{part}_accuracy"] == pytest.approx(want[f"mean_{part}_accuracy"], abs=tolerance)
+        single = [got[f"2000:{part}_accuracy_factor_{j}"] for j in range(4)]
+        assert single == pytest.approx(want[f"{part}_accuracy"], abs=2 * tolerance)
+
+
+def test_golden_downstream_lr(golden: Golden) -> None:
+    got = downstream_lr(*golden.points, sizes=(2000,))
+    check_downstream(got, golden.want["downstream_lr"], 0.05)
+
+
+@pytest.mark.slow
+def test_golden_downstream_gbt(golden: Golden) -> None:
+    got = downstream_gbt(*golden.points, sizes=(2000,))
+    check_downstream(got, golden.want["downstream_gbt"], 0.01)
+
+
+def test_explicitness_leaves_out_what_it_cannot_score() -> None:
+    codes, factors = NOISY, GRID
+    whole = areas_by_factor(codes, factors, codes, factors)
+    few = factors[:, 0] != 2  # a value missing from the test points
+    kept = areas_by_factor(codes, factors, codes[few], factors[few])
+    probabilities = logistic_regression((codes - codes.mean(0)) / codes.std(0), factors[:, 0]).probabilities(
+        (codes[few] - codes.mean(0)) / codes.std(0)
+    )
+    expected = [oracle.area(probabilities[:, v].tolist(), (factors[few, 0] == v).tolist()) for v in (0, 1, 3, 4)]
+    assert kept[1, 0] == pytest.approx(np.mean(expected))
+    unseen = areas_by_factor(codes[few], factors[few], codes, factors)  # a value of the test points only
+    assert np.all((unseen >= 0) & (unseen <= 1))
+    assert np.all(kept[0] == whole[0])
+
+
+def test_explicitness_of_unusual_codes() -> None:
+    dead = np.c_[NOISY, np.full(120, 0.3)]
+    assert explicitness(dead, GRID, dead, GRID) == pytest.approx(explicitness(NOISY, GRID, NOISY, GRID), abs=1e-6)
+    one = explicitness(NOISY[:, :1], GRID[:, :1], NOISY[:, :1], GRID[:, :1])
+    assert one["explicitness_score_test"] > 0.8
+    with pytest.raises(ValueError, match=r"Some value of every factor .* Got none in factor column 0"):
+        explicitness(NOISY, GRID, NOISY[:24], GRID[:24])
+    with pytest.raises(ValueError, match="as many columns in train as in test"):
+        explicitness(NOISY, GRID, NOISY[:, :2], GRID)
+
+
+def test_pairs_share_the_fixed_factor() -> None:
+    fixed, features = differences(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
+    assert np.all(features[np.arange(3000), fixed] == 0)
+    assert np.all(np.bincount(fixed) > 900)
+    for j, size in enumerate((5, 4, 6)):  # two independent values of a factor differ by (s^2 - 1) / 3s on average
+        assert features[fixed != j, j].mean() == pytest.approx((size**2 - 1) / (3 * size), rel=0.02)
+
+
+def test_beta_vae_depends_on_its_seed_only() -> None:
+    codes = noise(len(GRID), 3)
+    first = beta_vae(codes, GRID, train=300, test=200)
+    np.random.seed(1)
+    assert beta_vae(codes, GRID, train=300, test=200) == first
+    assert beta_vae(codes, GRID, train=300, test=200, seed=1) != first
+    assert beta_vae(np.asfortranarray(codes), GRID, train=300, test=200) == first
+
+
+def test_beta_vae_needs_two_factors_and_one_draw() -> None:
+    with pytest.raises(ValueError, match="Factors must have at least 2 columns"):
+        beta_vae(NOISY, GRID[:, :1])
+    with pytest.raises(ValueError, match="The 'train' parameter must be >= 1"):
+        beta_vae(NOISY, GRID, train=0)
+    assert beta_vae(NOISY, GRID, train=1, test=600)["eval_accuracy"] == pytest.approx(1 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize("metric", [beta_vae, factor_vae])
+def test_rows_alone_with_their_value_are_left_out(metric: Any) -> None:
+    alone = np.r_[GRID, [[5, 0, 0], [6, 1, 1]]]
+    codes = np.r_[GRID, [[1e9, -1e9, 1e9]] * 2]
+    fixed, _ = differences(codes, alone, 500, 8, np.random.default_rng(0))
+    assert len(np.unique(fixed)) == 3
+    assert metric(codes[:, :1] * 0 + codes, alone, train=300, test=200)["eval_accuracy"] > 0.5
+
+
+def test_values_drawn_are_those_of_two_rows_at_least() -> None:
+    factors = np.c_[np.r_[np.zeros(50, int), np.ones(50, int), [2]], np.r_[table(2, 50)[:, 1] % 2, [0]]]
+    codes = np.r_[np.zeros(100), [1e6]][:, None]
+    fixed, features = differences(codes, factors, 2000, 4, np.random.default_rng(0))
+    assert np.all(features[fixed == 0] == 0)  # the only large code is alone with its value
+    assert features[fixed == 1].max() > 0
+
+
+@pytest.mark.parametrize("metric", [beta_vae, factor_vae])
+def test_interventions_say_what_could_be_drawn(metric: Any) -> None:
+    factors = np.c_[np.arange(12) // 2, np.r_[0, 0, 0, np.arange(1, 10)]]
+    with pytest.raises(ValueError, match=r"Got 3 of 12 rows, with 1 of 10 values, in factor column 1 instead"):
+        metric(noise(12, 2), factors)
+
+
+SMALL = {"sizes": (10, 40, 5000)}
+
+
+def test_downstream_takes_the_first_rows() -> None:
+    got = downstream_lr(NOISY, GRID, NOISY, GRID, **SMALL)
+    assert {key.split(":")[0] for key in got if ":" in key} == {"10", "40", str(len(NOISY))}
+    alone = downstream_lr(NOISY[:40], GRID[:40], NOISY, GRID, sizes=[40])
+    assert {key: got[key] for key in alone if ":" in key} == {key: alone[key] for key in alone if ":" in key}
+    assert got["mean_test_accuracy"] == got[f"{len(NOISY)}:mean_test_accuracy"]  # all rows in place of 5,000
+    single = [got[f"40:test_accuracy_factor_{j}"] for j in range(3)]
+    assert got["40:mean_test_accuracy"] == pytest.approx(np.mean(single))
+    assert got["40:min_test_accuracy"] == min(single)
+    assert got["10:train_accuracy_factor_0"] == 1  # one value among the first ten rows: predicted always
+    assert got["10:test_accuracy_factor_0"] == pytest.approx(1 / 5)
+
+
+def test_downstream_refuses() -> None:
+    with pytest.raises(ValueError, match=r"At least one of the 'sizes' .* Got \[500, 900\] and 120 rows instead"):
+        downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[500, 900])
+    with pytest.raises(ValueError, match="The 'sizes' parameter must be >= 2"):
+        downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[1])
+    with pytest.raises(ValueError, match=r"The 'model' parameter must be 'gbt' or 'lr'. Got 'svm' instead"):
+        downstream(NOISY, GRID, NOISY, GRID, model="svm")
+
+
+def test_statistical_efficiency_is_a_ratio() -> None:
+    factors = drawn((2, 3), 10_000, 0)
+    codes = factors + noise(10_000, 2, 3)
+    got = downstream(codes, factors, codes, factors, model="lr")
+    assert got["statistical_efficiency"] == got["100:mean_test_accuracy"] / got["10000:mean_test_accuracy"]
+    assert {key.split(":")[0] for key in got if ":" in key} == {"10", "100", "1000", "10000"}
+
+
+@pytest.mark.parametrize("model", ["lr", "gbt"])
+def test_downstream_of_all_rows_does_not_depend_on_the_order_of_factors(model: Any) -> None:
+    before = downstream(NOISY, GRID, NOISY, GRID, model=model, sizes=[120])
+    after = downstream(NOISY, GRID[:, ::-1], NOISY, GRID[:, ::-1], model=model, sizes=[120])
+    for j in range(3):
+        assert after[f"120:test_accuracy_factor_{2 - j}"] == before[f"120:test_accuracy_factor_{j}"]
+    assert after["mean_test_accuracy"] == pytest.approx(before["mean_test_accuracy"])
+
+
+def test_trees_do_not_see_the_order_of_all_rows() -> None:
+    order = np.random.default_rng(1).permutation(len(GRID))
+    before = downstream_gbt(NOISY, GRID, NOISY, GRID, sizes=(120,))
+    after = downstream_gbt(NOISY[order], GRID[order], NOISY, GRID, sizes=(120,))
+    assert after == pytest.approx(before, abs=1e-12)

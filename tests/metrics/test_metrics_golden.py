@@ -1,0 +1,97 @@
+"""Values of the reference implementation, to the tolerances it states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from support.planted import (
+    Array,
+    score,
+    table,
+)
+from unbraid.metrics import METRICS
+from unbraid.metrics.factor_vae import accuracy, votes
+from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.linear import svm_accuracies
+from unbraid.metrics.sap import squared_correlation
+
+
+class Golden(NamedTuple):
+    """One case of the reference implementation: the values wanted and the arrays they came from."""
+
+    want: dict[str, Any]
+    arrays: dict[str, Array]
+
+    @property
+    def points(self) -> tuple[Array, Array, Array, Array]:
+        """Codes, factors, test codes, test factors."""
+        a = self.arrays
+        return a["codes_train"], a["factors_train"], a["codes_test"], a["factors_test"]
+
+
+@pytest.fixture(params=["perfect", "permuted_scaled", "householder", "noisy"])
+def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
+    """Values computed by google-research/disentanglement_lib at 86a644d, with the tolerances it states."""
+    want = json.loads((shared / "golden" / "golden.json").read_text())["cases"][request.param]
+    with np.load(shared / "golden" / want["file"]) as arrays:
+        return Golden(want, dict(arrays))
+
+
+def test_golden_information(golden: Golden) -> None:
+    codes, factors, _, _ = golden.points
+    assert mutual_information(discretise(codes), factors) == pytest.approx(np.array(golden.want["mi_matrix"]), abs=1e-9)
+    assert entropy(factors) == pytest.approx(np.array(golden.want["factor_entropy"]), abs=1e-9)
+    assert score("mig", codes, factors)["discrete_mig"] == pytest.approx(golden.want["discrete_mig"], abs=1e-9)
+    assert score("modularity", codes, factors) == {
+        "modularity_score": pytest.approx(golden.want["modularity_score"], abs=1e-9)
+    }
+
+
+def test_golden_sap(golden: Golden) -> None:
+    codes, factors, test_codes, test_factors = golden.points
+    integers = factors.astype(int), test_factors.astype(int)
+    matrix = svm_accuracies(codes, integers[0], test_codes, integers[1])
+    assert matrix == pytest.approx(np.array(golden.want["sap_matrix"]), abs=0.01)
+    correlations = squared_correlation(codes, integers[0])
+    assert correlations == pytest.approx(np.array(golden.want["sap_continuous_matrix"]), abs=1e-9)
+    got = METRICS["sap"](*golden.points) | METRICS["sap"](*golden.points, continuous=True)
+    assert got["SAP_score"] == pytest.approx(golden.want["SAP_score"], abs=0.01)
+    assert got["SAP_score_continuous"] == pytest.approx(golden.want["SAP_score_continuous"], abs=1e-9)
+
+
+def test_golden_factor_vae(golden: Golden) -> None:
+    want, arrays = golden.want["factor_vae"], golden.arrays
+    spread = arrays["factorvae_global_variances"]
+    active = np.sqrt(spread) >= want["prune_threshold"]
+    assert active.tolist() == want["active_dims"]
+    learnt, held = (
+        votes(
+            arrays[f"factorvae_{part}_local_variances"],
+            spread,
+            arrays[f"factorvae_{part}_factor"].astype(int),
+            active,
+            4,
+        )
+        for part in ("train", "eval")
+    )
+    assert learnt.tolist() == want["train_votes"]
+    assert held.tolist() == want["eval_votes"]
+    assert accuracy(learnt, learnt) == pytest.approx(want["train_accuracy"], abs=1e-9)
+    assert accuracy(learnt, held) == pytest.approx(want["eval_accuracy"], abs=1e-9)
+
+
+def test_golden_factor_vae_end_to_end(golden: Golden) -> None:
+    grid = table(*golden.arrays["factor_sizes"].tolist())
+    got = score("factor_vae", golden.arrays["code_table"], grid)["eval_accuracy"]
+    assert got == pytest.approx(np.mean(golden.want["factor_vae_end_to_end_eval_accuracy_3_seeds"]), abs=0.05)
+
+
+def test_golden_unsupervised(golden: Golden) -> None:
+    want = dict(golden.want["unsupervised"])
+    assert want.pop("cov_condition_number") < 1e8
+    assert score("unsupervised", golden.points[0], None) == pytest.approx(want, abs=1e-9)

@@ -1,0 +1,303 @@
+"""Boosted trees: against scikit-learn, against a literal replay, and DCI against the reference's values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import GradientBoostingClassifier
+
+from oracles.trees import replay
+from support.planted import GRID, NOISY, Array, noise
+from unbraid.metrics.dci import dci
+from unbraid.metrics.trees import boosted_trees, boosting, remembered
+from unbraid.metrics.trees.boosting import grown
+
+
+def problem(n: int, d: int, k: int, seed: int = 0) -> tuple[Array, Array]:
+    """A noisy linear code and k classes of it, all of them present."""
+    rng = np.random.default_rng(seed)
+    codes = rng.normal(size=(n, d))
+    place = codes @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
+    return codes, np.argsort(np.argsort(place)) * k // n
+
+
+def discrete(n: int, d: int, k: int) -> tuple[Array, Array]:
+    codes, labels = problem(n, d, k)
+    return np.round(codes * 2), labels
+
+
+def doubled(n: int, d: int, k: int) -> tuple[Array, Array]:
+    codes, labels = problem(n, d, k)
+    return np.c_[codes, codes[:, :1], np.ones(n)], labels
+
+
+@pytest.mark.parametrize(
+    ("make", "n", "d", "k", "seeds", "near"),
+    [
+        # Equally good cuts are chosen between at random, by scikit-learn too: with few rows or with copied columns its
+        # importances differ by up to .026 from seed to seed, so some seeds are averaged.
+        (problem, 300, 4, 2, 4, 0.015),
+        (problem, 300, 4, 6, 4, 0.015),
+        (doubled, 500, 3, 3, 4, 0.015),
+        (problem, 1000, 6, 4, 1, 0.005),
+        (problem, 1500, 3, 5, 1, 0.005),
+        (discrete, 1000, 4, 4, 1, 0.005),
+    ],
+)
+def test_agrees_with_scikit_learn(
+    make: Callable[[int, int, int], tuple[Array, Array]], n: int, d: int, k: int, seeds: int, near: float
+) -> None:
+    codes, labels = make(n, d, k)
+    ours = [boosted_trees(codes, labels, seed=seed) for seed in range(seeds)]
+    theirs = [boosted_trees(codes, labels, seed=seed, trees="sklearn") for seed in range(seeds)]
+    for kind in ("mean", "per_tree"):
+        got, expected = (np.mean([forest.importances(kind) for forest in part], axis=0) for part in (ours, theirs))
+        assert got == pytest.approx(expected, abs=near), kind
+    points = codes + 0.01 * noise(n, codes.shape[1], seed=1)
+    assert np.mean(ours[0].predict(points) == theirs[0].predict(points)) > 0.95
+    assert np.mean(ours[0].train_predictions == theirs[0].train_predictions) > 0.98
+
+
+@pytest.mark.parametrize(("n", "k"), [(500, 2), (700, 3)])
+def test_same_trees_without_ties(n: int, k: int) -> None:
+    codes, labels = problem(n, 1, k, seed=5)
+    ours, theirs = boosted_trees(codes, labels), boosted_trees(codes, labels, trees="sklearn")
+    assert ours.gains / n == pytest.approx(theirs.gains, rel=1e-6, abs=1e-12)
+    points = np.linspace(-3, 3, 2001)[:, None]
+    assert np.array_equal(ours.predict(points), theirs.predict(points))
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[Array, Array]:
+    """Few rows with everything that makes ties: repeated values, near ones, copies and constants among the columns."""
+    n, d, k = draw(st.integers(2, 24)), draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    codes = rng.normal(size=(n, d))
+    kind = draw(st.sampled_from(["continuous", "rounded", "near", "copies", "constant"]))
+    if kind == "rounded":
+        codes = np.round(codes)
+    elif kind == "near":
+        codes = rng.integers(0, 6, size=(n, d)) * 0.6e-7
+    elif kind == "copies":
+        codes[:] = codes[:, :1]
+    elif kind == "constant":
+        codes[:, 0] = 0.3
+    labels = np.append(np.arange(k), rng.integers(k, size=n))[:n]
+    return codes.astype(np.float32), np.unique(labels, return_inverse=True)[1]
+
+
+@given(small_problems(), st.sampled_from([2, 8, 64]))
+def test_every_cut_is_the_best_of_all(case: tuple[Array, Array], bins: int) -> None:
+    codes, y = case
+    trees, _, raw = grown(codes, y, 0, 3, bins)
+    done = replay(codes.tolist(), y.tolist(), trees.feature, trees.threshold, trees.value)
+    grow = slice(1, None) if len(raw) == 2 else slice(None)
+    for found, best in done.cuts:
+        assert found == pytest.approx(best, rel=1e-9, abs=1e-12)
+    assert trees.importance[:, grow].reshape(len(done.gains), -1) == pytest.approx(np.array(done.gains), abs=1e-9)
+    assert trees.value[:, grow].reshape(-1, 8) == pytest.approx(np.array(done.values), rel=1e-9, abs=1e-12)
+    assert pytest.approx(np.array(done.scores), rel=1e-9, abs=1e-12) == raw.T
+
+
+@pytest.mark.parametrize("n", [30, 500, 1500])
+def test_bins_change_nothing(n: int) -> None:
+    codes, labels = doubled(n, 4, 5)
+    fits = [grown(codes.astype(np.float32), labels, 3, 20, bins) for bins in (2, 8, 32, 256, 2000)]
+    for trees, _, raw in fits[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(trees, fits[0][0], strict=True))
+        assert np.array_equal(raw, fits[0][2])
+
+
+def test_threads_change_nothing() -> None:
+    codes, labels = problem(600, 4, 7)
+    most, fits = numba.config.NUMBA_NUM_THREADS, []
+    try:
+        for threads in range(1, most + 1):
+            numba.set_num_threads(threads)
+            fits.append(grown(codes.astype(np.float32), labels, 0, 20, 32))
+    finally:
+        numba.set_num_threads(most)
+    assert len(fits) == most
+    assert all(np.array_equal(a, b) for fit in fits for a, b in zip(fit[0], fits[0][0], strict=True))
+
+
+def test_more_than_65536_bins_in_all() -> None:
+    codes = np.random.default_rng(0).normal(size=(300, 260)).astype(np.float32)
+    labels = (codes[:, 7] > 0.2).astype(np.int64)
+    narrow, wide = (grown(codes, labels, 0, 2, bins) for bins in (16, 300))
+    assert all(np.array_equal(a, b) for a, b in zip(narrow[0], wide[0], strict=True))
+
+
+def test_seed_decides_between_copies() -> None:
+    codes, labels = problem(200, 1, 3)
+    copies = codes[:, [0, 0]]
+    one, again, other = (boosted_trees(copies, labels, seed=seed).importances() for seed in (0, 0, 1))
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert one == pytest.approx([0.5, 0.5], abs=0.15)
+    assert boosted_trees(copies, labels, seed=-1).importances().sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("trees", ["fast", "sklearn"])
+def test_one_label(trees: str) -> None:
+    forest = boosted_trees(NOISY, np.full(120, -5), trees=trees)
+    assert np.all(forest.train_predictions == -5)
+    assert np.all(forest.predict(NOISY[:7]) == -5)
+    assert forest.importances("mean").tolist() == forest.importances("per_tree").tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("trees", ["fast", "sklearn"])
+def test_labels_are_names(trees: str) -> None:
+    plain = boosted_trees(NOISY, GRID[:, 1], stages=5, trees=trees)
+    names = np.array([-(2**62), -1, 7, 2**62])
+    named = boosted_trees(NOISY, names[GRID[:, 1]], stages=5, trees=trees)
+    assert np.array_equal(named.predict(NOISY), names[plain.predict(NOISY)])
+    assert np.array_equal(named.train_predictions, names[plain.train_predictions])
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 2, 2], [0, 1, 1, 1]])
+def test_constant_codes_answer_as_scikit_learn_does(labels: list[int]) -> None:
+    codes, y = np.full((4, 2), 0.3), np.array(labels)
+    ours, theirs = boosted_trees(codes, y), boosted_trees(codes, y, trees="sklearn")
+    assert np.array_equal(ours.train_predictions, theirs.train_predictions)
+    assert np.array_equal(ours.predict(codes), theirs.predict(codes))
+    assert ours.importances("per_tree").tolist() == theirs.importances("mean").tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_two_rows_and_one_column(k: int) -> None:
+    codes, labels = np.arange(float(k))[:, None], np.arange(k)
+    forest = boosted_trees(codes, labels)
+    assert forest.train_predictions.tolist() == forest.predict(codes).tolist() == labels.tolist()
+    assert forest.importances("mean").tolist() == [1.0]
+    assert len(forest.gains) == (100 if k == 2 else 300)
+
+
+def test_float32_is_what_trees_see() -> None:
+    labels = GRID[:, 0]
+    assert np.array_equal(boosted_trees(NOISY, labels).gains, boosted_trees(NOISY.astype(np.float32), labels).gains)
+    with pytest.raises(ValueError, match=r"must fit into float32.* Got a largest size of 1e\+300 .*Scale"):
+        boosted_trees(np.where(NOISY > 4, 1e300, NOISY), labels)
+    assert boosted_trees(NOISY * 1e-9, labels).importances().tolist() == [0, 0, 0]  # closer than 1e-7
+
+
+def test_predict_answers_one_point_and_training_points_alike() -> None:
+    codes, labels = problem(400, 3, 6)
+    forest = boosted_trees(codes, labels)
+    assert np.array_equal(forest.predict(codes), forest.train_predictions)
+    assert forest.predict(codes[:1]).tolist() == forest.train_predictions[:1].tolist()
+
+
+def test_neighbouring_float32_values_are_told_apart() -> None:
+    """Half way between them is no float32 and would round up to the right one."""
+    step = np.float32(2**-21)  # between float32 values from 4 to 8
+    codes = np.array([[4 + step], [4 + 2 * step]], np.float32)
+    assert boosted_trees(codes, np.array([0, 1])).predict(codes).tolist() == [0, 1]
+
+
+def test_per_tree_is_the_old_convention() -> None:
+    codes, labels = problem(200, 3, 3)
+    model = GradientBoostingClassifier(random_state=0).fit(codes.astype(np.float32), labels)
+    total = sum(sum(tree.feature_importances_ for tree in stage) / len(stage) for stage in model.estimators_)
+    forest = boosted_trees(codes, labels, trees="sklearn")
+    assert forest.importances("per_tree") == pytest.approx(total / len(model.estimators_), abs=1e-12)
+    assert forest.importances("mean") == pytest.approx(model.feature_importances_, abs=1e-12)
+
+
+def test_unknown_options() -> None:
+    with pytest.raises(ValueError, match=r"Unknown trees 'fats'. Did you mean 'fast'\? Choose from: fast, sklearn."):
+        boosted_trees(NOISY, GRID[:, 0], trees="fats")
+    with pytest.raises(ValueError, match=r"Unknown trees 'slow'.* Choose from: fast, sklearn."):
+        dci(NOISY, GRID, NOISY, GRID, trees="slow")
+    with pytest.raises(ValueError, match=r"Unknown kind of importances 'median'.* Choose from: mean, per_tree."):
+        dci(NOISY, GRID, NOISY, GRID, importances="median")
+    with pytest.raises(ValueError, match="Unknown kind of importances 'gain'"):
+        boosted_trees(NOISY, GRID[:, 0], stages=1).importances("gain")
+    with pytest.raises(ValueError, match=r"The 'stages' parameter must be >= 1. Got 0 instead."):
+        boosted_trees(NOISY, GRID[:, 0], stages=0)
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry a real fit."""
+    done: list[str] = []
+    for name, fit in dict(boosting.FITS).items():
+
+        def counted(*args: Any, name: str = name, fit: Callable[..., Any] = fit) -> Any:
+            done.append(name)
+            return fit(*args)
+
+        monkeypatch.setitem(boosting.FITS, name, counted)
+    return done
+
+
+def test_remembered_fits_once(fits: list[str]) -> None:
+    labels = GRID[:, 0]
+    outside = boosted_trees(NOISY, labels, stages=5)
+    with remembered():
+        first = boosted_trees(NOISY, labels, stages=5)
+        with remembered():
+            assert boosted_trees(NOISY.astype(np.float32), labels.copy(), stages=5) is first
+        assert boosted_trees(NOISY.copy(), labels, stages=5) is first
+        assert len(fits) == 2
+        for change in ({"seed": 1}, {"stages": 6}, {"trees": "sklearn"}):
+            boosted_trees(NOISY, labels, **{"stages": 5, **change})
+        boosted_trees(NOISY[:, ::-1], labels, stages=5)
+        boosted_trees(NOISY, labels[::-1], stages=5)
+        assert len(fits) == 7
+    assert np.array_equal(first.gains, outside.gains)
+    boosted_trees(NOISY, labels, stages=5)
+    assert len(fits) == 8
+
+
+def test_dci_shares_fits(fits: list[str]) -> None:
+    alone = dci(NOISY, GRID, NOISY, GRID)
+    with remembered():
+        mean, per_tree = (dci(NOISY, GRID, NOISY, GRID, importances=kind) for kind in ("mean", "per_tree"))
+        boosted_trees(NOISY, GRID[:, 2])
+    assert len(fits) == 6
+    assert alone == mean
+    assert per_tree["disentanglement"] == per_tree["disentanglement_per_tree"] == mean["disentanglement_per_tree"]
+    assert mean["completeness"] == mean["completeness_mean"] == per_tree["completeness_mean"]
+
+
+def test_remembered_forgets_after_an_error(fits: list[str]) -> None:
+    with pytest.raises(KeyError), remembered():
+        boosted_trees(NOISY, GRID[:, 0], stages=1)
+        raise KeyError
+    boosted_trees(NOISY, GRID[:, 0], stages=1)
+    assert len(fits) == 2
+
+
+def test_importing_needs_no_numba() -> None:
+    heavy = "{'numba', 'sklearn', 'scipy', 'torch'}"
+    program = f"import sys, unbraid.metrics.dci, unbraid.metrics.trees; print(*{heavy} & set(sys.modules))"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
+    assert done.stdout.split() == []
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    """In a process of its own: numba starts its threads, and says how many in OpenMP's name, only once."""
+    program = """
+import numpy as np, torch
+torch.set_num_threads(1)
+torch.get_num_threads()  # from here on torch asks OpenMP
+from unbraid.metrics.trees import boosted_trees
+forest = boosted_trees(np.arange(6.0)[:, None], np.arange(6) // 2, stages=1)
+fitted = torch.get_num_threads()
+forest.predict(np.zeros((2, 1)))
+print(fitted, torch.get_num_threads())
+"""
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)
+    assert done.stdout.split() == ["1", "1"]

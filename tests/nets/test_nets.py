@@ -1,0 +1,159 @@
+"""Networks: known parameter counts, shapes, and layers that agree with PyTorch's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.data.dataset import FactorData
+from unbraid.methods import VAE
+from unbraid.nets.conv import burgess, locatello
+from unbraid.nets.mlp import critic, mlp
+from unbraid.nets.registry import NETS, check_net, name_net
+from unbraid.nets.vae import VAENet
+from unbraid.runs.network import build_net
+from unbraid.runs.spec import RunSpec
+from unbraid.training.stack import Stack
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_study_parameter_counts() -> None:
+    """Counts of the reference implementation for 64x64x1 and 10 latents (disentanglement_lib, 86a644d)."""
+    encoder, decoder = locatello((1, 64, 64), 10)
+    assert (count(encoder), count(decoder), count(critic(10))) == (309_204, 381_313, 5_018_002)
+
+
+@pytest.mark.parametrize("shape", [(c, n, n) for c in (1, 3) for n in (32, 64, 128)])
+@pytest.mark.parametrize("name", NETS)
+def test_shapes(name: str, shape: tuple[int, int, int]) -> None:
+    encoder, decoder = NETS[name](shape, 7)
+    net = VAENet(encoder, decoder)
+    x = torch.rand(2, *shape)
+    q = net.encode(x)
+    assert q.mean.shape == q.logvar.shape == (2, 7)
+    assert net.decode(q.mean).shape == x.shape
+    assert net.nll(x, q.mean).shape == (2,)
+
+
+def test_kernels() -> None:
+    def kernels(net: nn.Module) -> list[int]:
+        return [m.kernel_size[0] for m in net.modules() if isinstance(m, nn.Conv2d | nn.ConvTranspose2d)]
+
+    assert [kernels(part) for part in locatello((1, 64, 64), 10)] == [[4, 4, 2, 2], [4, 4, 4, 4]]
+    assert [kernels(part) for part in burgess((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+@pytest.mark.parametrize("kernel", [2, 4])
+def test_layers_equal_pytorch(channels: int, kernel: int) -> None:
+    """Values, first and second derivatives in double precision, for narrow and wide, both kernels."""
+    down, up = Conv(channels, 5, kernel).double(), ConvTranspose(5, channels, kernel).double()
+    x = torch.randn(3, channels, 8, 12, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(3, 5, 8, 6, dtype=torch.float64, requires_grad=True)
+    for layer, plain, value in ((down, nn.Conv2d.forward, x), (up, nn.ConvTranspose2d.forward, y)):
+        ours, theirs = layer(value), plain(layer, value)
+        torch.testing.assert_close(ours, theirs)
+        wanted = (value, layer.weight, layer.bias)
+        firsts = [torch.autograd.grad((out**3).sum(), wanted, create_graph=True) for out in (ours, theirs)]
+        for a, b in zip(*firsts, strict=True):
+            torch.testing.assert_close(a, b)
+        seconds = [torch.autograd.grad(sum((g**2).sum() for g in f), wanted) for f in firsts]
+        for a, b in zip(*seconds, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+def test_layers_under_vmap_equal_a_loop(channels: int) -> None:
+    from torch.func import functional_call, stack_module_state, vmap
+
+    nets = [nn.Sequential(Conv(channels, 4, 4), ConvTranspose(4, channels, 4)).double() for _ in range(3)]
+    parameters, buffers = stack_module_state(nets)
+    x = torch.randn(3, 2, channels, 8, 8, dtype=torch.float64)
+    together = vmap(lambda p, b, v: functional_call(nets[0], (p, b), (v,)))(parameters, buffers, x)
+    torch.testing.assert_close(together, torch.stack([net(v) for net, v in zip(nets, x, strict=True)]))
+
+
+def test_odd_images_take_pytorchs_route() -> None:
+    layer = Conv(1, 4, 4)
+    x = torch.rand(2, 1, 7, 9)
+    torch.testing.assert_close(layer(x), nn.Conv2d.forward(layer, x))
+
+
+@pytest.mark.parametrize("shape", [(1, 48, 48), (2, 64, 64), (1, 64, 32), (16,)])
+def test_unfit_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="Got shape"):
+        locatello(shape, 10)
+
+
+def spec(**settings: Any) -> RunSpec:
+    return RunSpec(VAE(), "toy", **{"latents": 3, "net": "mlp", "likelihood": "gaussian", **settings})
+
+
+def own_pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    encoder = nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2 * latents))
+    return encoder, nn.Linear(latents, shape[0])
+
+
+def test_own_function_trains_with_its_buffers(toy: FactorData) -> None:
+    """A user's pair, batch norm included, trains in a stack as alone, and running statistics move."""
+    name, builder = name_net(own_pair)
+    assert name.endswith(":own_pair")
+    specs = [spec(seed=s, net=name) for s in (0, 1)]
+    together = Stack(specs, toy, builder)
+    alone = Stack(specs[1:], toy, builder)
+    for _ in range(3):
+        together.advance()
+        alone.advance()
+    torch.testing.assert_close(together.rows[1], alone.rows[0], rtol=0, atol=0)
+    assert together.weights(0)["encoder.1.num_batches_tracked"] == 3
+    torch.testing.assert_close(
+        together.weights(1)["encoder.1.running_mean"], alone.weights(0)["encoder.1.running_mean"]
+    )
+    assert together.weights(0)["encoder.1.running_mean"].abs().sum() > 0
+
+
+def test_own_modules_are_copied_as_they_are(toy: FactorData) -> None:
+    pair = own_pair(toy.shape, 3)
+    name, builder = name_net(pair)
+    nets = [build_net(spec(seed=s, net=name), toy.shape, builder) for s in (0, 1)]
+    for net in nets:
+        torch.testing.assert_close(net.state_dict()["decoder.weight"], pair[1].state_dict()["weight"])
+    assert name_net(pair)[0] == name
+    pair[1].weight.data += 1
+    assert name_net(pair)[0] != name
+
+
+def test_initialisation_is_the_seeds(toy: FactorData) -> None:
+    a, b, c = (build_net(spec(seed=s), toy.shape, mlp).state_dict() for s in (1, 1, 2))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    assert not torch.equal(a["encoder.1.weight"], c["encoder.1.weight"])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "message"),
+    [
+        (nn.Linear(16, 5), nn.Linear(3, 16), "must give 2 x 3 numbers"),
+        (nn.Linear(16, 6), nn.Linear(3, 15), r"must give the shape of an example, \(16,\)"),
+        (nn.Sequential(nn.Linear(16, 6), nn.Dropout(0.1)), nn.Linear(3, 16), "Leave dropout out"),
+    ],
+)
+def test_unfit_pairs_are_refused(encoder: nn.Module, decoder: nn.Module, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_net(VAENet(encoder, decoder, "gaussian"), (16,), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("locatelo", "Did you mean 'locatello'"), ("nowhere:pair", "importable as module:attribute"),
+     ("modules:abc", "Pass the pair again")],
+)  # fmt: skip
+def test_unknown_nets_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        name_net(name)

@@ -1,0 +1,52 @@
+"""The picture of a factor on a circle."""
+
+from __future__ import annotations
+
+import colorsys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unbraid.pictures.circle import draw_circle, hues
+
+TURN = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+WHEEL = np.stack([np.cos(TURN), np.sin(TURN)], 1)
+
+
+def hue(pixel: Any) -> float:
+    return colorsys.rgb_to_hsv(*(channel / 255 for channel in pixel))[0]
+
+
+def test_colours_go_round_the_circle() -> None:
+    """The pixel at each point has the hue of its value: anticlockwise, as angles are counted, from the right."""
+    picture = np.asarray(draw_circle(WHEEL, np.arange(24), size=300))
+    for k, (x, y) in enumerate(WHEEL):
+        row, column = round(150 - 0.42 * 300 * y), round(150 + 0.42 * 300 * x)
+        apart = abs(hue(picture[row, column]) - k / 24)
+        assert min(apart, 1 - apart) < 0.02, k
+
+
+def test_points_outside_the_circle_are_in_the_picture() -> None:
+    picture = np.asarray(draw_circle([[3.0, 0.0], [0.0, -3.0]], [0, 1], size=200))
+    assert hue(picture[100, 184]) == pytest.approx(0, abs=0.02)
+    assert hue(picture[184, 100]) == pytest.approx(0.5, abs=0.02)
+    assert (picture[0] == 255).all()
+    assert picture.shape == (200, 200, 3)
+
+
+def test_hues_follow_order_not_size() -> None:
+    assert hues([0, 1, 2]) == hues([-5.0, 0.1, 100.0])
+    assert len(set(hues(np.arange(24)))) == 24
+    assert len(set(hues([7, 7, 7]))) == 1
+
+
+@pytest.mark.parametrize("code", [np.zeros((3, 3)), np.zeros(3), np.zeros((0, 2)), [[np.nan, 0.0]]])
+def test_codes_that_are_no_points_are_refused(code: Any) -> None:
+    with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
+        draw_circle(code, [0])
+
+
+def test_a_value_for_each_point() -> None:
+    with pytest.raises(ValueError, match=r"shape \(24,\)"):
+        draw_circle(WHEEL, np.arange(23))

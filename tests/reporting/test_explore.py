@@ -1,0 +1,324 @@
+"""The explore server over real sockets: right answers, and nothing for those who should not ask."""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_pmp_meshes import spheres, untrained
+
+import unbraid as ub
+from support.training import quick
+from unbraid.errors import Refusal
+from unbraid.pictures.dataset import mesh_pictures
+from unbraid.reporting.content import seen_shape
+from unbraid.reporting.detail import drawn
+from unbraid.reporting.server import BODY, Server, serve
+
+PAGE = "<!doctype html><title>a page</title>ä".encode()
+TOKEN = "a token"
+Z = np.array([0.5, -1.25, 2.0], "<f4")
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[ub.Run]:
+    return quick(seeds=[0, 1])
+
+
+@pytest.fixture(scope="module")
+def server(runs: list[ub.Run]) -> Iterator[Server]:
+    with serve(runs, PAGE, token=TOKEN) as running:
+        yield running
+
+
+def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, bytes]:
+    """Status, headers and body of one request; an underscore in a header's name stands for a dash."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        connection.request(method, path, body, {key.replace("_", "-"): value for key, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def say(server: Server, text: bytes) -> bytes:
+    """All that comes back for bytes as they are."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+        line.sendall(text)
+        line.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: line.recv(1 << 16), b""))
+
+
+def target(run: str, token: str = "a%20token") -> str:
+    return f"/decode?run={run}&token={token}"
+
+
+def decoded(run: ub.Run, z: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.asarray(run.decode(torch.from_numpy(np.asarray(z, np.float32))[None])[0])
+
+
+def test_the_page_comes_as_it_is(server: Server) -> None:
+    status, headers, body = ask(server, "GET", "/")
+    assert (status, body) == (200, PAGE)
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    status, headers, body = ask(server, "HEAD", "/?anything")
+    assert (status, body, headers["Content-Length"]) == (200, b"", str(len(PAGE)))
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/nothing"), ("PUT", "/"), ("POST", "/decode")])
+def test_every_answer_is_guarded_by_headers(method: str, path: str, server: Server) -> None:
+    _, headers, _ = ask(server, method, path)
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "connect-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Python" not in headers["Server"]
+
+
+def test_each_run_decodes(server: Server, runs: list[ub.Run]) -> None:
+    assert len(runs) == 2
+    for run in runs:
+        status, headers, body = ask(server, "POST", target(run.id), Z.tobytes())
+        assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+        assert np.allclose(np.frombuffer(body, "<f4"), decoded(run, Z), atol=1e-6)
+
+
+def test_one_connection_serves_many_requests(server: Server, runs: list[ub.Run]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    for k in range(5):
+        connection.request("POST", target(runs[0].id), (k * Z).tobytes())
+        line = connection.sock
+        assert np.allclose(np.frombuffer(connection.getresponse().read(), "<f4"), decoded(runs[0], k * Z), atol=1e-6)
+        assert connection.sock is line
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", b"12 bytes"),
+        (Z.tobytes()[:-1], b"12 bytes"),
+        (2 * Z.tobytes(), b"12 bytes"),
+        (struct.pack("<3f", 0, float("nan"), 0), b"finite"),
+        (struct.pack("<3f", 0, 0, float("-inf")), b"finite"),
+    ],
+    ids=["nothing", "short", "long", "nan", "infinite"],
+)
+def test_latents_must_be_those_of_the_run(body: bytes, reason: bytes, server: Server, runs: list[ub.Run]) -> None:
+    status, _, answer = ask(server, "POST", target(runs[0].id), body)
+    assert status == 400
+    assert reason in answer
+
+
+def test_a_run_must_be_on_the_page(server: Server) -> None:
+    assert ask(server, "POST", target("../../etc/passwd"), Z.tobytes())[0] == 404
+    assert ask(server, "POST", "/decode?token=a%20token", Z.tobytes())[0] == 404
+
+
+@pytest.mark.parametrize("query", ["", "&token=", "&token=other", "&token=a%20token%00", "&token=%ff"])
+def test_nobody_decodes_without_the_token(query: str, server: Server, runs: list[ub.Run]) -> None:
+    status, _, body = ask(server, "POST", f"/decode?run={runs[0].id}{query}", Z.tobytes())
+    assert status == 403
+    assert TOKEN.encode() not in body
+
+
+def test_a_token_is_made_where_none_is_given(runs: list[ub.Run]) -> None:
+    with serve(runs, PAGE) as one, serve(runs, PAGE) as other:
+        assert len(one.token) >= 32
+        assert one.token != other.token
+        assert ask(one, "POST", target(runs[0].id, ""), Z.tobytes())[0] == 403
+        assert ask(one, "POST", target(runs[0].id, one.token.decode()), Z.tobytes())[0] == 200
+
+
+def test_too_many_parameters_are_refused(server: Server) -> None:
+    assert ask(server, "POST", "/decode?" + "&a=1" * 50, Z.tobytes())[0] == 400
+
+
+@pytest.mark.parametrize("size", [BODY + 1, 1_000_000])
+def test_large_bodies_are_refused(size: int, server: Server, runs: list[ub.Run]) -> None:
+    status, headers, _ = ask(server, "POST", target(runs[0].id), bytes(size))
+    assert (status, headers["Connection"]) == (413, "close")
+
+
+def test_a_body_must_say_its_length(server: Server, runs: list[ub.Run]) -> None:
+    head = f"POST {target(runs[0].id)} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
+    twice, chunked = b"Content-Length: 12\r\n" * 2, b"Transfer-Encoding: chunked\r\nContent-Length: 12\r\n"
+    odd = [b"Content-Length: -1\r\n", b"Content-Length: x\r\n", "Content-Length: ١٢\r\n".encode()]
+    for length in (b"", *odd, twice, chunked):
+        assert say(server, head + length + b"\r\n" + Z.tobytes()).startswith(b"HTTP/1.1 411 "), length
+    assert say(server, head + b"Content-Length: 999999999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+    assert say(server, head + b"Content-Length: 12\r\n\r\n" + Z.tobytes()[:5]).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_nobody_reads_is_no_second_request(server: Server) -> None:
+    head = f"Host: 127.0.0.1:{server.port}\r\n".encode()
+    hidden = b"GET / HTTP/1.1\r\n" + head + b"\r\n"
+    length = f"Content-Length: {len(hidden)}\r\n\r\n".encode()
+    for first in (b"GET / HTTP/1.1\r\n", b"POST /nothing HTTP/1.1\r\n"):
+        assert say(server, first + head + length + hidden).count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/favicon.ico", "/decode/", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/..", "/index.html",
+     "*", "/\\..\\secret", "/%00"],
+)  # fmt: skip
+def test_there_is_nothing_else(path: str, server: Server) -> None:
+    for method in ("GET", "POST"):
+        assert ask(server, method, path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "NONSENSE"])
+def test_the_page_can_only_be_got(method: str, server: Server) -> None:
+    status, headers, _ = ask(server, method, "/")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
+def test_decoding_is_only_posted(method: str, server: Server, runs: list[ub.Run]) -> None:
+    status, headers, _ = ask(server, method, target(runs[0].id))
+    assert (status, headers["Allow"]) == (405, "POST")
+
+
+def test_a_host_of_another_name_is_refused(server: Server, runs: list[ub.Run]) -> None:
+    own = [f"127.0.0.1:{server.port}", f"localhost:{server.port}", f"LocalHost:{server.port}"]
+    other = ["evil.example", f"evil.example:{server.port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil:{server.port}",
+             f"[::1]:{server.port}", ""]  # fmt: skip
+    for host in own:
+        assert ask(server, "GET", "/", Host=host)[0] == 200, host
+    for host in other:
+        assert ask(server, "GET", "/", Host=host)[0] == 403, host
+        assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Host=host)[0] == 403, host
+    named = f"Host: {own[0]}\r\n".encode()
+    assert say(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
+    absolute = f"GET http://evil.example/ HTTP/1.1\r\nHost: {own[0]}\r\n\r\n".encode()
+    assert say(server, absolute).startswith(b"HTTP/1.1 404 ")
+    assert say(server, b"GET / HTTP/1.1\r\n" + 2 * named + b"\r\n").startswith(b"HTTP/1.1 403 ")
+
+
+def test_pages_of_other_origins_may_not_ask(server: Server, runs: list[ub.Run]) -> None:
+    own = f"http://127.0.0.1:{server.port}"
+    assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Origin=own)[0] == 200
+    for origin in (
+        "null",
+        "http://evil.example",
+        f"https://127.0.0.1:{server.port}",
+        "http://127.0.0.1:1",
+        own + ".evil",
+    ):
+        assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Origin=origin)[0] == 403, origin
+    assert ask(server, "GET", "/", Origin="http://evil.example")[0] == 403
+
+
+def test_only_this_machine_can_connect(server: Server) -> None:
+    assert server.http.socket.getsockname()[0] == "127.0.0.1"
+    assert server.url == f"http://127.0.0.1:{server.port}/"
+
+
+def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[ub.Run]) -> None:
+    start, failed = threading.Barrier(50), []
+
+    def client(k: int) -> None:
+        latents = np.random.default_rng(k).normal(size=(8, 3)).astype("<f4")
+        run = runs[k % 2]
+        start.wait()
+        for z in latents:
+            status, _, body = ask(server, "POST", target(run.id), z.tobytes())
+            if status != 200 or not np.allclose(np.frombuffer(body, "<f4"), decoded(run, z), atol=1e-6):
+                failed.append((k, status))
+
+    threads = [threading.Thread(target=client, args=(k,)) for k in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failed == []
+
+
+def test_meshes_are_served_as_pictures() -> None:
+    data = spheres()
+    run = untrained(data)
+    with serve([run], PAGE, token=TOKEN, draw=lambda _, example: drawn(example, data)[0]) as server:
+        status, _, body = ask(server, "POST", target(run.id), np.zeros(4, "<f4").tobytes())
+    (picture,) = mesh_pictures(run.decode(torch.zeros(1, 4)), data)
+    assert status == 200
+    assert list(picture.shape) == seen_shape(data)
+    assert np.array_equal(np.frombuffer(body, "<f4"), picture.numpy().ravel())
+
+
+def test_a_decoder_that_fails_is_an_answer(runs: list[ub.Run]) -> None:
+    headless = copy.deepcopy(runs[0])
+    headless.net.decoder = None
+    with serve([headless, runs[1]], PAGE, token=TOKEN) as server:
+        status, _, body = ask(server, "POST", target(headless.id), Z.tobytes())
+        assert status == 500
+        assert b"no decoder" in body
+        assert ask(server, "POST", target(runs[1].id), Z.tobytes())[0] == 200
+
+
+def test_nothing_goes_to_the_terminal(runs: list[ub.Run], capfd: pytest.CaptureFixture[str]) -> None:
+    with serve(runs, PAGE, token=TOKEN) as server:
+        ask(server, "GET", "/")
+        ask(server, "GET", "/nothing")
+        for text in (
+            b"",
+            b"nonsense\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"\x16\x03\x01\x02\x00",
+            b"GET /" + b"a" * 70_000,
+        ):
+            say(server, text)
+        for text in (b"GET /", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"):
+            line = socket.create_connection(("127.0.0.1", server.port))
+            line.sendall(text)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without goodbye
+            line.close()
+        assert ask(server, "GET", "/")[0] == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_closing_frees_the_port_and_ends_connections(runs: list[ub.Run]) -> None:
+    server = serve(runs, PAGE, token=TOKEN)
+    line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    line.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    assert line.recv(20).startswith(b"HTTP/1.1 200 ")
+    server.close()
+    server.close()
+    server.wait()
+    while line.recv(1 << 16):
+        pass
+    line.close()
+    with pytest.raises(ConnectionRefusedError):
+        ask(server, "GET", "/")
+    with serve(runs, PAGE, server.port) as again:
+        assert ask(again, "GET", "/")[0] == 200
+
+
+def test_a_port_that_is_taken_is_said_before_the_page_is_made(server: Server, runs: list[ub.Run]) -> None:
+    with pytest.raises(Refusal, match=f"Port {server.port} of 127.0.0.1 is taken by another program. Choose another"):
+        serve(runs, lambda: pytest.fail("made in vain"), server.port)
+    for port in (-1, 65_536):
+        with pytest.raises(ValueError, match=r"between 0 \(any free one\) and 65535"):
+            serve(runs, PAGE, port)
+
+
+def test_a_page_that_fails_leaves_the_port_free(runs: list[ub.Run]) -> None:
+    def fails() -> bytes:
+        raise Refusal("no page")
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Refusal, match="no page"):
+        serve(runs, fails, port)
+    serve(runs, PAGE, port).close()

@@ -1,0 +1,209 @@
+"""Decoders as data: every method and net can be written down, and what cannot is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.programs import CASES, DECODE, WITH_DECODER, Case, extents, job, levels, node
+from unbraid.distributions import Likelihood
+from unbraid.errors import Refusal
+from unbraid.methods import METHODS, PCL, UVITAE, VAE
+from unbraid.nets.registry import NETS
+from unbraid.nets.vae import VAENet
+from unbraid.nets.vitae import Generation, vitae_net
+from unbraid.reporting.program import program
+from unbraid.spaces.transformers import Cpab
+
+KNOWN = {"linear", "reshape", "relu", "leaky_relu", "conv_transpose", "sigmoid", "identity", "even", "warp"}
+
+
+def names(ops: list[dict[str, Any]]) -> set[str]:
+    inner = [op[key] for op in ops for key in ("ops", "image", "map") if key in op]
+    return {op["op"] for op in ops}.union(*map(names, inner))
+
+
+def wrapped(*layers: nn.Module, likelihood: str = "gaussian") -> VAENet:
+    return VAENet(nn.Identity(), nn.Sequential(*layers), likelihood)
+
+
+def test_every_method_is_covered() -> None:
+    assert set(WITH_DECODER) == set(METHODS) - {"pcl"}
+    assert set(METHODS) - {"pcl"} <= set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_weights_are_what_the_ops_point_to(name: str) -> None:
+    case = CASES[name]
+    net = case.build()
+    made = program(net, case.shape, case.latents)
+    json.dumps(made.spec, allow_nan=False)
+    assert names(made.spec["ops"]) <= KNOWN
+    assert (made.spec["latents"], made.spec["shape"]) == (case.latents, list(case.shape))
+    mean = case.likelihood == "bernoulli" and not isinstance(net.decoder, Generation)
+    assert made.spec["output"] == ("sigmoid" if mean else "identity")
+    spans = extents(made.spec["ops"])
+    assert [start for start, _ in spans] == [0, *[end for _, end in spans[:-1]]]
+    assert len(made.weights) == 2 * spans[-1][1]
+
+
+def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [op for op in ops if "weight" in op]
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_weights_are_the_decoders_own(net: str) -> None:
+    """Rounded to half precision, and small layers to twice that."""
+    decoder = NETS[net]((1, 32, 32), 5)[1]
+    made = program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
+    weights = np.frombuffer(made.weights, "<f2").astype(np.float64)
+    own = [layer for layer in decoder.modules() if isinstance(layer, nn.Linear | nn.ConvTranspose2d)]
+    for op, layer in zip(layers(made.spec["ops"]), own, strict=True):
+        small = layer.weight.numel() <= 2**14
+        assert op["parts"] == 1 + small
+        for name, tensor in (("weight", layer.weight), ("bias", layer.bias)):
+            found = weights[op[name] :][: op["parts"] * tensor.numel()].reshape(op["parts"], -1).sum(0)
+            want = tensor.detach().double().numpy().ravel()
+            np.testing.assert_allclose(found, want, rtol=2**-21 if small else 2**-11, atol=2**-24)
+
+
+def test_maps_are_exact() -> None:
+    """Their weights have two parts, however many there are."""
+    case = Case(UVITAE(transform="cpab", nx=8, ny=8), "mlp")
+    (warp,) = program(case.build(), case.shape, case.latents).spec["ops"]
+    assert any(op["in"] * op["out"] > 2**14 for op in layers(warp["map"]))
+    assert {op["parts"] for op in layers(warp["map"])} == {2}
+    assert {op["parts"] for op in layers(warp["image"])} == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["full size", "net vitae_conv", "CVITAE cpab", "even gaussian", "pmp"])
+def test_node_draws_what_torch_draws(name: str) -> None:
+    case = CASES[name]
+    net, codes = case.build(), case.codes()
+    assert levels(net, codes, node(DECODE, job(program(net, case.shape, case.latents), codes))) < 1
+
+
+ODD: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
+    "activations": ((7,), [nn.Linear(5, 7), nn.ELU(0.7), nn.Linear(7, 7), nn.SiLU(), nn.Linear(7, 7), nn.Softplus(2, 3),
+                           nn.Linear(7, 7, bias=False), nn.Tanh(), nn.Identity(), nn.Linear(7, 7), nn.Sigmoid()]),
+    "a reshape after a convolution": ((9,), [nn.Linear(5, 24), nn.Unflatten(1, (2, 3, 4)), nn.ConvTranspose2d(2, 3, 2),
+                                             nn.Flatten(), nn.LeakyReLU(0.3), nn.Linear(60, 9)]),
+    "convolutions": ((5, 5, 7), [nn.Linear(5, 84), nn.Unflatten(1, (2, 6, 7)), nn.Conv2d(2, 6, 3, 1, 1), nn.ReLU(),
+                                 nn.Conv2d(6, 5, (3, 1), (1, 1), (0, 0)), nn.Conv2d(5, 5, (2, 3), 1, (1, 1))]),
+    "a coarse convolution": ((4, 2, 3), [nn.Linear(5, 84), nn.Unflatten(1, (2, 6, 7)), nn.Conv2d(2, 4, 3, (4, 3), 1)]),
+    "thirds": ((5, 13, 19), [nn.Linear(5, 24), nn.Unflatten(1, (1, 4, 6)),
+                             nn.ConvTranspose2d(1, 5, (4, 5), 3, (0, 1), (0, 1))]),
+    "holes": ((2, 8, 12), [nn.Linear(5, 24), nn.Unflatten(1, (1, 4, 6)), nn.ConvTranspose2d(1, 2, 1, 2, 0, 1)]),
+    "cropped": ((1, 2, 6), [nn.Linear(5, 24), nn.Unflatten(1, (1, 4, 6)), nn.ConvTranspose2d(1, 1, 1, 1, (1, 0))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_node_runs_modules_of_users(name: str) -> None:
+    """Half precision is the only error: with weights that it holds exactly, float32's rounding is all."""
+    shape, layers = ODD[name]
+    net = wrapped(*layers).requires_grad_(False)
+    for parameter in net.parameters():
+        parameter.copy_(parameter.half())
+    codes = torch.randn(4, 5)
+    made = torch.tensor(node(DECODE, job(program(net, shape, 5), codes)))
+    torch.testing.assert_close(made.view(4, *shape), net.decode(codes), rtol=1e-5, atol=1e-6)
+
+
+def test_node_reads_every_half() -> None:
+    bits = np.arange(2**16, dtype="<u2")
+    numbers = bits.view("<f2").astype(np.float32)
+    finite = np.isfinite(numbers)
+    body = "return Array.from(unbraid.half(Uint8Array.from(job)));"
+    read = np.array(node(body, list(bits[finite].tobytes())), dtype=np.float32)
+    np.testing.assert_array_equal(read, numbers[finite])
+
+
+def test_a_code_of_another_size_is_refused() -> None:
+    case = Case(VAE(), "mlp", latents=3)
+    made = program(case.build(), case.shape, case.latents)
+    body = DECODE.replace("return", "try {") + "} catch (error) { return error.message; }"
+    assert node(body, job(made, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
+
+
+class Twice(nn.Linear):
+    """A layer that does not do what its kind does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Own(nn.Module):
+    """A layer of a user's own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+IMAGE = [nn.Linear(5, 64), nn.Unflatten(1, (4, 4, 4))]
+REFUSED: dict[str, tuple[list[nn.Module], str]] = {
+    "own": ([nn.Linear(5, 4), Own()], "the module Own"),
+    "subclass": ([Twice(5, 4)], "the module Twice"),
+    "groups": ([*IMAGE, nn.Conv2d(4, 4, 1, groups=2)], "one group"),
+    "dilation": ([*IMAGE, nn.ConvTranspose2d(4, 4, 2, dilation=2)], "without dilation"),
+    "circular": ([*IMAGE, nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")], "zeros"),
+    "same": ([*IMAGE, nn.Conv2d(4, 4, 3, padding="same")], "of a given width"),
+    "matrix": ([*IMAGE, nn.Linear(4, 4)], "on vectors only"),
+    "mixed": ([nn.Linear(5, 4), nn.Flatten(0)], "one example at a time"),
+    "shape": ([nn.Linear(5, 3)], r"shape \(4,\). Got \(3,\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_page_cannot_run_is_refused(name: str) -> None:
+    layers, message = REFUSED[name]
+    with pytest.raises(Refusal, match=message) as refusal:
+        program(wrapped(*layers), (4,), 5)
+    assert "unbraid explore" in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [7e4, float("inf"), float("nan")])
+def test_weights_beyond_half_precision_are_refused(value: float) -> None:
+    layer = nn.Linear(5, 4)
+    with torch.no_grad():
+        layer.bias[1] = value
+    with pytest.raises(Refusal, match=f"at most 65504. Got {value:g} in the bias of a linear"):
+        program(wrapped(layer), (4,), 5)
+
+
+def test_hooks_are_refused() -> None:
+    layer = nn.Linear(5, 4)
+    layer.register_forward_hook(lambda module, given, made: made + 1)
+    with pytest.raises(Refusal, match="cannot run hooks"):
+        program(wrapped(layer), (4,), 5)
+
+
+def test_an_encoder_alone_is_refused() -> None:
+    with pytest.raises(Refusal, match="no decoder"):
+        program(PCL().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli"), (1, 8, 8), 4)
+
+
+def test_other_flows_are_refused() -> None:
+    net = vitae_net(NETS["mlp"], (1, 8, 8), (2, 2), Cpab(method="squaring"), "bernoulli", False)
+    with pytest.raises(Refusal, match=r"cannot warp images with Cpab.*squaring"):
+        program(net, (1, 8, 8), 4)
+
+
+def test_a_warped_image_in_other_modules_is_refused() -> None:
+    """What it gives is a likelihood's output, not a mean, to whoever stands around it."""
+    net = UVITAE().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli")
+    net.decoder = nn.Sequential(net.decoder)  # type: ignore[assignment, arg-type]
+    with pytest.raises(Refusal, match="the module Generation"):
+        program(net, (1, 8, 8), 4)
+
+
+def test_other_likelihoods_are_refused() -> None:
+    net = wrapped(nn.Linear(5, 4))
+    net.likelihood = Likelihood(net.likelihood.nll, torch.exp, torch.log)
+    with pytest.raises(Refusal, match="means of Bernoulli and normal pixels"):
+        program(net, (4,), 5)

@@ -1,0 +1,182 @@
+"""A report as a file: whole, within its size, refusing what it cannot show, and made from what is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unbraid as ub
+from unbraid.cli.dispatch import main
+from unbraid.errors import Refusal
+from unbraid.reporting import content
+from unbraid.reporting.content import in_turn, ranking, scored, short_labels
+from unbraid.reporting.page import embedded, report
+from unbraid.runs.run import load_runs
+
+SETTINGS: dict[str, Any] = {"data": "sprites", "latents": 4, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("report") / "runs"
+    ub.train([ub.methods.BetaVAE(beta=b) for b in (1.0, 2.0)], seeds=range(2), steps=3, out=where, **SETTINGS)
+    ub.train(ub.methods.PCL(), steps=2, out=where, add=True, **SETTINGS)
+    return where
+
+
+def facts(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def weights(path: Path) -> list[str]:
+    """The runs whose decoders are in a page."""
+    return re.findall(r'<script type="text/plain" data-weights="(\w+)">', path.read_text())
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Path:
+    return report(folder, metrics=["mig", "unsupervised"], best=2, quiet=True)
+
+
+def test_the_table_has_every_run_with_its_scores(page: Path, folder: Path) -> None:
+    found = facts(page)
+    assert {run["id"] for run in found["runs"]} == {run.id for run in load_runs(folder)}
+    expected = {row["run"]: row["mig.discrete_mig"] for row in ub.score(load_runs(folder), ["mig"], quiet=True)}
+    assert {run["id"]: run["scores"]["mig.discrete_mig"] for run in found["runs"]} == expected
+    assert [run["id"] for run in found["runs"]] == sorted(expected, key=expected.__getitem__, reverse=True)
+
+
+def test_only_the_best_are_shown_in_detail(page: Path) -> None:
+    runs = facts(page)["runs"]
+    assert [("detail" in run) for run in runs] == [True] * 2 + [False] * 3
+    assert page.read_text().count('<script type="text/plain" data-weights=') == sum(
+        bool(run.get("decoder")) for run in runs
+    )
+
+
+def test_ceiling_and_floor_are_those_of_the_data(page: Path) -> None:
+    limits = facts(page)["bounds"]["sprites"]
+    assert limits["perfect"]["mig.discrete_mig"] > 0.9
+    assert limits["noise"]["mig.discrete_mig"] < 0.02
+
+
+def test_information_is_a_share_and_the_carried_factor_its_largest(page: Path) -> None:
+    detail = facts(page)["runs"][0]["detail"]
+    assert all(0 <= share <= 1 for row in detail["information"] for share in row)
+    for row in detail["traversals"]:
+        if row["factor"]:
+            shares = detail["information"][int(row["name"].rpartition(" ")[2])]
+            assert row["factor"]["share"] == max(shares)
+            assert detail["factors"][shares.index(max(shares))] == row["factor"]["name"]
+
+
+def test_the_page_keeps_to_its_size(page: Path) -> None:
+    assert page.stat().st_size <= 2e6 + 1.2e6 * len(weights(page))
+
+
+def test_a_run_without_a_decoder_says_so(folder: Path, tmp_path: Path) -> None:
+    encoder = [run for run in load_runs(folder) if run.net.decoder is None]
+    found = facts(report(encoder, tmp_path / "pcl.html", metrics=["mig"], quiet=True))["runs"][0]
+    assert found["decoder"] is None
+    assert "encoder only" in found["why"]
+    assert found["detail"]["information"]
+
+
+def test_vectors_have_no_pictures_but_a_decoder(tmp_path: Path) -> None:
+    runs = ub.train(ub.methods.VAE(), data="toy", steps=3, quiet=True)
+    found = facts(report(runs, tmp_path / "toy.html", metrics=["mig"], quiet=True))["runs"][0]
+    assert found["decoder"]["shape"] == [16]
+    assert "traversals" not in found["detail"]
+
+
+def test_a_decoder_too_large_for_a_page_is_left_to_explore(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "ROOM", 1000)
+    runs = [run for run in load_runs(folder) if run.net.decoder is not None][:1]
+    path = report(runs, tmp_path / "large.html", metrics=[], scoring=False, quiet=True)
+    found = facts(path)["runs"][0]
+    assert found["decoder"] is None
+    assert "unbraid explore" in found["why"]
+    assert weights(path) == []
+
+
+def test_labels_name_what_differs(page: Path) -> None:
+    labels = {run["label"] for run in facts(page)["runs"]}
+    assert labels == {"pcl", *(f"beta_vae beta={b} seed={s}" for b in (1, 2) for s in range(2))}
+
+
+def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
+    """DCI needs two factors; the others are scored all the same."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "one.npz",
+        images=rng.integers(256, size=(60, 1, 16, 16), dtype=np.uint8),
+        factors=np.arange(60)[:, None] % 3,
+    )
+    name = str(tmp_path / "one.npz")
+    runs = ub.train(ub.methods.VAE(), data=name, steps=1, latents=3, quiet=True)
+    scores, notes = scored(runs, {name: ub.data.load(name)}, ["mig", "dci"], True, True)
+    assert "mig.discrete_mig" in scores[runs[0].id]
+    assert "dci.disentanglement" not in scores[runs[0].id]
+    (note,) = notes
+    assert note.startswith(f"dci has no score on {name}:")
+
+
+def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:
+    runs = load_runs(folder)[:3]
+    scores = {runs[0].id: {}, runs[1].id: {"mig.discrete_mig": 0.1}, runs[2].id: {"mig.discrete_mig": 0.2}}
+    assert ranking(runs, scores, "mig") == [runs[2], runs[1], runs[0]]
+    total = {runs[i].id: {"unsupervised.gaussian_total_correlation": float(i)} for i in range(3)}
+    assert ranking(runs, total, "unsupervised") == runs
+
+
+def test_every_dataset_is_looked_at() -> None:
+    runs = [
+        run for data in ("toy", "sprites") for run in ub.train(ub.methods.VAE(), seeds=range(2), data=data, steps=0)
+    ]
+    assert [run.spec.data for run in in_turn(runs)] == ["toy", "sprites", "toy", "sprites"]
+
+
+def test_settings_that_follow_from_others_are_not_in_labels() -> None:
+    methods = [ub.methods.AnnealedVAE(c_max=w, gamma=10 * w) for w in (1.0, 2.0)]
+    runs = ub.train(methods, data="toy", seeds=range(2), steps=1, quiet=True)
+    assert set(short_labels(runs).values()) == {f"annealed_vae c_max={w} seed={s}" for w in (1, 2) for s in range(2)}
+
+
+def test_json_cannot_end_its_element() -> None:
+    text = embedded({"label": "</script><!--&"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {"label": "</script><!--&"}
+
+
+def test_the_command_writes_beside_the_runs_and_says_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder), "--metrics", "mig", "--best", "1", "--quiet"]) == 0
+    assert str(folder / "report.html") in capsys.readouterr().out
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--metrics", "migg"], "mig"), (["--rank", "dcii"], "dci"), (["--best", "0"], "'best' must be >= 1")],
+)
+def test_bad_flags_are_refused(
+    folder: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "report.html").read_bytes() if (folder / "report.html").exists() else None
+    assert main(["report", str(folder), "--quiet", "--no-score", *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert before is None or (folder / "report.html").read_bytes() == before
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="No runs in"):
+        report(tmp_path)

@@ -1,0 +1,160 @@
+"""True images drawn by JavaScript are those of the data, and no other data is taken for it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unbraid import data as datasets
+from unbraid import reporting
+from unbraid.data import from_arrays
+from unbraid.data.dataset import BinaryImages, FactorData
+from unbraid.data.rendered.dsprites import scene as large_scene
+from unbraid.data.rendered.painted import Noisy
+from unbraid.data.rendered.raster import Scene
+from unbraid.data.rendered.sprites import scene as small_scene
+from unbraid.noise import Noise
+from unbraid.reporting.truth import SCRIPTS, truth
+
+ASSETS = Path(reporting.__file__).parent / "assets"
+DRAW = """
+const fs = require("node:fs");
+const vm = require("node:vm");
+const { scripts, spec, rows } = JSON.parse(fs.readFileSync(0, "utf8"));
+scripts.forEach((path) => vm.runInThisContext(fs.readFileSync(path, "utf8"), path));
+const render = unbraid.truth(spec);
+rows.forEach((row) => fs.writeSync(1, new Uint8Array(render(row).buffer)));
+"""
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@pytest.fixture(scope="module", params=["dsprites", "color_dsprites", "noisy_dsprites"])
+def painted(request: pytest.FixtureRequest) -> FactorData:
+    return datasets.load(request.param)
+
+
+@pytest.fixture(scope="module")
+def rooms() -> FactorData:
+    return datasets.load("shapes3d_rendered")
+
+
+def node(spec: dict[str, Any], rows: Any) -> subprocess.CompletedProcess[bytes]:
+    """Draw outside a browser."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed; tests/browser draws the same in Chromium")
+    given = json.dumps({"scripts": [str(ASSETS / name) for name in SCRIPTS], "spec": spec, "rows": rows})
+    return subprocess.run([program, "-e", DRAW], input=given.encode(), capture_output=True, check=False)
+
+
+def drawn(data: FactorData, index: torch.Tensor) -> Array:
+    """The images at `index` as JavaScript draws them from their factors."""
+    spec = truth(data)
+    assert spec is not None
+    done = node(spec, data.factors(index).tolist())
+    assert done.returncode == 0, done.stderr.decode()
+    return np.frombuffer(done.stdout, "<f4").reshape(len(index), *data.shape)
+
+
+def true(data: FactorData, index: torch.Tensor) -> Array:
+    return data.images(index).numpy().astype(np.float32) / np.float32(255)
+
+
+def test_every_small_sprite_is_drawn_to_the_bit(sprites: FactorData) -> None:
+    every = torch.arange(len(sprites))
+    assert np.array_equal(drawn(sprites, every), true(sprites, every))
+
+
+def test_sprites_colours_and_noise_are_drawn_to_the_bit(painted: FactorData) -> None:
+    ends = torch.tensor([0, len(painted) - 1])
+    index = torch.cat([ends, painted.draw(Noise(torch.tensor(3)), 300)])
+    assert np.array_equal(drawn(painted, index), true(painted, index))
+
+
+def test_rooms_are_drawn_to_a_level_of_brightness(rooms: FactorData) -> None:
+    index = rooms.draw(Noise(torch.tensor(4)), 300)
+    index = index[rooms.factors(index)[:, 5].argsort()]  # each orientation's empty room is then made once
+    off = 255 * np.abs(drawn(rooms, index) - true(rooms, index))
+    assert off.max() < 1.01
+    assert (off > 0.5).mean() < 1e-4
+
+
+@pytest.mark.parametrize("scene", [small_scene(), large_scene()], ids=["sprites", "dsprites"])
+def test_no_vertex_lies_where_a_last_bit_decides(scene: Scene) -> None:
+    """Sines and products may differ in their last bit between machines; rounding to 1/256 px must not see it."""
+    nearest = 1.0
+    for polygons in scene.polygons(torch.device("cpu")):
+        for centres, axis in ((scene.x, 0), (scene.y, 1)):
+            place = 256 * (polygons[..., axis, None] + centres)
+            nearest = min(nearest, float((place - place.floor() - 0.5).abs().min()))
+    assert nearest > 1e-9
+
+
+@pytest.mark.parametrize("options", ["subset=50", "subset=9&seed=3", "correlate=x:y:0.2"])
+def test_how_examples_are_drawn_does_not_matter(options: str, sprites: FactorData) -> None:
+    spec = truth(datasets.load(f"sprites?{options}"))
+    assert spec is not None
+    assert spec == truth(sprites)
+
+
+def test_a_page_stays_small(sprites: FactorData, painted: FactorData, rooms: FactorData) -> None:
+    for data in (sprites, painted, rooms):
+        assert len(json.dumps(truth(data), allow_nan=False)) < 8_000
+
+
+def test_other_data_is_not_drawn(toy: FactorData, glyphs: FactorData, sprites: FactorData) -> None:
+    assert truth(toy) is None
+    assert truth(glyphs) is None
+    assert truth(from_arrays(sprites.images(slice(0, 48)), sprites.factors(slice(0, 48)), name="sprites")) is None
+    assert truth(datasets.load("scream_dsprites")) is None
+
+
+def test_sprites_of_another_content_are_not_mistaken(sprites: FactorData) -> None:
+    table = sprites.table.clone()
+    table[5000, 64] ^= 1
+    grid = (sprites.names, sprites.sizes, sprites.shape)
+    assert truth(BinaryImages("sprites", *grid, sprites.table)) == truth(sprites)
+    assert truth(BinaryImages("sprites", *grid, table)) is None
+    assert truth(BinaryImages("sprites_of_mine", *grid, sprites.table)) is None
+    assert truth(BinaryImages("dsprites", *grid, sprites.table)) is None
+    assert truth(BinaryImages("sprites", ("a", *sprites.names[1:]), *grid[1:], sprites.table)) is None
+
+
+def test_large_sprites_of_another_content_are_not_mistaken(painted: FactorData) -> None:
+    changed = copy.copy(painted)
+    changed.table = painted.table.clone()
+    assert truth(changed) == truth(painted)
+    changed.table[-1, -1] ^= 1
+    assert truth(changed) is None
+
+
+def test_a_class_of_ones_own_may_draw_anything(painted: FactorData) -> None:
+    class Mine(Noisy):
+        pass
+
+    own = Mine(BinaryImages("dsprites", painted.names, painted.sizes, (1, 64, 64), painted.table), "noisy_dsprites")
+    assert truth(own) is None
+
+
+def test_rooms_of_another_scene_are_not_mistaken(rooms: FactorData) -> None:
+    changed = copy.copy(rooms)
+    for table in (rooms.table[:, :, :, ::2], rooms.table.roll(1, 0), (rooms.table * 1.01).short()):
+        changed.table = table
+        assert truth(changed) is None
+
+
+@pytest.mark.parametrize("bad", [3, -1, 0.5, None])
+def test_factors_beyond_the_grid_are_refused(bad: float | None, sprites: FactorData) -> None:
+    spec = truth(sprites)
+    assert spec is not None
+    done = node(spec, [[bad, 0, 0, 0, 0]])
+    assert done.returncode != 0
+    assert b"RangeError: Factor 0 must be a whole number from 0 to 2." in done.stderr

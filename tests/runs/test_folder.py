@@ -1,0 +1,110 @@
+"""Run folders: damage is named, a full disk loses nothing, and no part of a file is ever a run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import unbraid as ub
+from support.training import Killed, assert_same, die_at, quick
+from unbraid.errors import Refusal
+from unbraid.runs.folder import find_runs
+
+
+def test_an_old_divergence_does_not_outlive_a_good_end(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    (run.path / "weights.safetensors").unlink()
+    (run.path / "diverged.json").write_text('{"step": 1, "term": "kl"}')
+    quick(tmp_path)
+    (found,) = find_runs(tmp_path)
+    assert found.status == "done"
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import load_file
+
+    from unbraid.runs.folder import write_tensors
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        quick(tmp_path, checkpoint_seconds=0)
+    (file,) = tmp_path.glob("*/checkpoint.safetensors")
+    state = load_file(file)
+    write_tensors(file, {**state, "row": state["row"][:-1].clone()}, {"step": 7, "log": []})
+    with pytest.raises(Refusal, match=r"does not fit the network.*delete that file"):
+        quick(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
+def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        quick(tmp_path, checkpoint_seconds=0)
+    (file,) = tmp_path.glob("*/checkpoint.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:keep])
+    with pytest.raises(Refusal, match=r"is damaged or incomplete.*Delete that file"):
+        quick(tmp_path)
+    assert file.read_bytes() == content[:keep]
+    file.unlink()
+    (run,) = quick(tmp_path)
+    assert_same(run, quick(None)[0])
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "log.jsonl", "weights.safetensors", "run.json"])
+def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENOSPC while any file is written: a one-line refusal, no partial file, and the same command goes on."""
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if name in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(Refusal, match=r"No space left on device.*same command again"):
+            quick(tmp_path, checkpoint_seconds=0)
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob(name))
+    assert_same(quick(tmp_path)[0], quick(None)[0])
+
+
+def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
+    """What a killed writer leaves is invisible to readers and swept by the next writer."""
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    stray = tmp_path / "abc"
+    stray.mkdir()
+    (stray / ".run.json.1.tmp").write_text("{")
+    (run.path / ".weights.safetensors.1.tmp").write_text("x")
+    assert [found.path for found in find_runs(tmp_path)] == [run.path]
+    quick(tmp_path)
+    assert not (run.path / ".weights.safetensors.1.tmp").exists()
+
+
+def test_damaged_run_files_are_named(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    content = json.loads((run.path / "run.json").read_text())
+    for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
+                         (json.dumps({**content, "format": 99}), "reads 1"),
+                         (json.dumps({**content, "spec": {}}), "does not hold a run")):  # fmt: skip
+        (run.path / "run.json").write_text(bad)
+        with pytest.raises(Refusal, match=message):
+            ub.load_runs(tmp_path)
+
+
+def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    facts = json.loads((run.path / "run.json").read_text())
+    assert facts["id"] == run.id == run.path.name
+    assert facts["versions"]["torch"] == torch.__version__
+    assert set(facts) == {"format", "id", "spec", "versions", "commit", "machine"}

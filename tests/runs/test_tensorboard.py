@@ -1,0 +1,145 @@
+"""Event files: what TensorBoard reads back is the run's log and settings, and training does not notice."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+import unbraid as ub
+from support.training import Killed, assert_same, die_at, quick
+from unbraid.training import loop as execute
+from unbraid.runs import tensorboard as tensorboard_log
+from unbraid.cli.dispatch import main
+from unbraid.errors import Refusal
+from unbraid.methods import BetaVAE
+from unbraid.runs.folder import RunDir
+from unbraid.runs.tensorboard import FILE, FOLDER, write_tensorboard
+
+
+def read(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = read(folder)
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def hyperparameters(folder: Path) -> dict[str, Any]:
+    content = read(folder).summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    found = HParamsPluginData.FromString(content).session_start_info.hparams
+    return {name: getattr(value, value.WhichOneof("kind")) for name, value in found.items()}
+
+
+def of_log(log: list[dict[str, float]]) -> dict[str, Any]:
+    terms = [name for name in log[0] if name != "step"]
+    return {f"train/{t}": [(line["step"], pytest.approx(line[t])) for line in log] for t in terms}
+
+
+def test_events_are_the_log_and_the_settings(tmp_path: Path) -> None:
+    plain = quick(method=BetaVAE(beta=3.0), seeds=[0, 1])
+    runs = quick(tmp_path, BetaVAE(beta=3.0), seeds=[0, 1], log="tensorboard")
+    for run, other in zip(runs, plain, strict=True):
+        assert_same(run, other)
+        assert run.path is not None
+        found = scalars(run.path / FOLDER)
+        assert {"train/loss", "train/rec", "train/kl"} <= set(found)
+        assert found == of_log(run.log)
+        told = hyperparameters(run.path / FOLDER)
+        assert told["beta"] == 3.0
+        assert told["seed"] == run.spec.seed
+        assert (told["method"], told["data"]) == ("beta_vae", "toy")
+
+
+def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path / "a", log="tensorboard")
+    (other,) = quick(tmp_path / "b")
+    assert run.path is not None
+    assert other.path is not None
+    live = (run.path / FOLDER / FILE).read_bytes()
+    (run.path / FOLDER / FILE).unlink()
+    for given in (run, run.path, str(run.path), RunDir.open(run.path)):
+        assert (write_tensorboard(given) / FILE).read_bytes() == live
+    assert scalars(write_tensorboard(other)) == scalars(run.path / FOLDER)
+    assert not list(run.path.glob(".*.tmp"))
+
+
+def test_trained_runs_get_theirs_when_the_command_is_given_again(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path)
+    assert run.path is not None
+    assert not (run.path / FOLDER).exists()
+    (again,) = quick(tmp_path, log="tensorboard")
+    assert again.id == run.id
+    assert scalars(run.path / FOLDER) == of_log(run.log)
+
+
+def test_it_is_live_at_checkpoints_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = quick(tmp_path / "whole", log="tensorboard")[0]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        die_at(patch, 7)
+        patch.setattr(execute, "CHECKPOINT_SHARE", 1e9)  # a checkpoint after every step, however slow the disk
+        quick(tmp_path / "cut", log="tensorboard", checkpoint_seconds=0)
+    file = tmp_path / "cut" / whole.id / FOLDER / FILE
+    half, place = file.read_bytes(), file.stat().st_ino
+    assert scalars(file.parent) == of_log(whole.log[:7])
+    assert write_tensorboard(file.parents[1]) == file.parent
+    file.write_bytes(half[:-5])  # as a writer killed in the middle leaves it
+    quick(tmp_path / "cut", log="tensorboard")
+    assert file.stat().st_ino == place, "TensorBoard holds the file open: it must grow, not be replaced"
+    assert scalars(file.parent) == of_log(whole.log)
+
+
+def test_a_file_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
+    (run,) = quick(tmp_path, log="tensorboard")
+    assert run.path is not None
+    right = (run.path / FOLDER / FILE).read_bytes()
+    (run.path / FOLDER / FILE).write_bytes(b"something else" + right)
+    write_tensorboard(run)
+    assert (run.path / FOLDER / FILE).read_bytes() == right
+
+
+def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain,) = quick(tmp_path / "a")
+
+    def full(*_: Any) -> bytes:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(tensorboard_log, "events", full)
+    with pytest.warns(RuntimeWarning, match="no log for TensorBoard of .*: no space left"):
+        (run,) = quick(tmp_path / "b", log="tensorboard")
+    assert_same(run, plain)
+
+
+def test_what_is_missing_is_said_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Refusal, match="give a folder"):
+        quick(log="tensorboard")
+    with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
+        quick(tmp_path / "r", log="tensorboards")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setattr(execute, "train_convoy", None)
+    with pytest.raises(Refusal, match=r"unbraid\[tensorboard\]"):
+        quick(tmp_path / "r", log="tensorboard")
+    out = str(tmp_path / "r")
+    assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard"]) == 2
+    assert 'pip install "unbraid[tensorboard]"' in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(Refusal, match="without a folder"):
+        write_tensorboard(ub.Run(ub.RunSpec(BetaVAE(), "toy"), None))  # type: ignore[arg-type]
+
+
+def test_the_command_writes_them(tmp_path: Path) -> None:
+    out = str(tmp_path / "r")
+    assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard", "--quiet"]) == 0
+    (file,) = (tmp_path / "r").glob(f"*/{FOLDER}/{FILE}")
+    lines = [json.loads(line) for line in (file.parents[1] / "log.jsonl").read_text().splitlines()]
+    assert scalars(file.parent) == of_log(lines)

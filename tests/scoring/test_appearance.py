@@ -1,0 +1,133 @@
+"""The separation score on planted codes, and images that were moved by known amounts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import unbraid as ub
+from unbraid.data.dataset import FactorData
+from unbraid.data.in_memory import Labelled
+from unbraid.data.moving import BINS, Moved, binned, moved, turned
+from unbraid.methods import CVITAE, VAE
+from unbraid.scoring.appearance import appearance_accuracy, separation, split_of, tells, upright
+
+RNG = np.random.default_rng(0)
+N = 1000
+DIGIT = RNG.integers(0, 4, N)
+TURN, SHIFT = RNG.uniform(-1, 1, (2, N))
+FACTORS = {"digit": DIGIT}, {"turn": TURN, "shift": SHIFT}
+JITTER = 0.01 * RNG.normal(size=(N, 4))
+PLANTED = np.stack([np.cos(DIGIT * 1.6), np.sin(DIGIT * 1.6), TURN, SHIFT], 1) + JITTER
+
+
+def test_planted_code_scores_one() -> None:
+    found = separation(PLANTED, *FACTORS, split=(0, 1))
+    assert found.score > 0.95
+    assert found.told["digit"][0] == pytest.approx(1, abs=0.01)
+    assert found.told["turn"][0] < 0.05
+    assert found.told["turn"][1] > 0.95
+
+
+def test_swapped_split_scores_minus_one_and_noise_zero() -> None:
+    assert separation(PLANTED, *FACTORS, split=(2, 3)).score < -0.95
+    assert abs(separation(RNG.normal(size=(N, 4)), *FACTORS, split=(0, 1)).score) < 0.1
+
+
+def test_best_split_is_found() -> None:
+    shuffled = PLANTED[:, [2, 0, 3, 1]]
+    found = separation(shuffled, *FACTORS)
+    assert found.appearance == (1, 3)
+    assert found.score > 0.95
+
+
+def test_mixed_code_scores_low() -> None:
+    rotation = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
+    assert separation(PLANTED @ rotation, *FACTORS, split=(0, 1)).score < 0.5
+
+
+def test_tells_does_not_depend_on_the_order_of_rows() -> None:
+    """Rows of a grid, in which every other one has another class."""
+    kinds = np.arange(400) % 4
+    assert tells(np.eye(4)[kinds][:, :3] + 0.0, kinds) == pytest.approx(1)
+
+
+def test_tells_does_not_depend_on_scale() -> None:
+    codes = PLANTED * np.array([1e-3, 1e3, 1.0, 1.0])
+    assert tells(codes[:, :2], DIGIT) == pytest.approx(tells(PLANTED[:, :2], DIGIT), abs=0.01)
+    assert tells(np.zeros((N, 1)), DIGIT) == pytest.approx(0, abs=0.05)
+
+
+# Moving.
+
+
+def spots() -> Labelled:
+    """Two images of 9 x 9: a spot right of the centre, and one above it."""
+    table = torch.zeros(2, 1, 9, 9, dtype=torch.uint8)
+    table[0, 0, 4, 7] = table[1, 0, 1, 4] = 255
+    return Labelled("spots", ["kind"], [2], table, torch.tensor([[0], [1]]))
+
+
+def where(images: Tensor) -> list[tuple[int, int]]:
+    return [divmod(int(image.flatten().argmax()), 9) for image in images]
+
+
+def test_turns_are_anticlockwise_and_shifts_right_and_down() -> None:
+    quarter = torch.tensor([[90.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
+    assert where(turned(spots().table, quarter)) == [(1, 4), (4, 1)]
+    shift = torch.tensor([[0.0, -2 / 9, 1 / 9], [0.0, 1 / 9, 2 / 9]])
+    assert where(turned(spots().table, shift)) == [(5, 5), (3, 5)]
+    still = torch.zeros(2, 3)
+    assert torch.equal(turned(spots().table, still), spots().table)
+
+
+def test_turned_first_and_then_shifted() -> None:
+    both = torch.tensor([[90.0, 2 / 9, 0.0]])
+    assert where(turned(spots().table[:1], both)) == [(1, 6)]
+
+
+def test_movements_are_fixed_known_and_labelled() -> None:
+    a, b, c = (moved(spots(), 20, 0.1, seed) for seed in (0, 0, 1))
+    assert isinstance(a, Moved)
+    assert torch.equal(a.table, b.table)
+    assert not torch.equal(a.moves, c.moves)
+    assert a.names == ("kind", "turn", "right", "down")
+    assert a.sizes == (2, BINS, BINS, BINS)
+    assert bool((a.moves.abs() <= torch.tensor([20, 0.1, 0.1])).all())
+    part = a.rows(slice(1, 2))
+    assert len(part) == 1
+    assert torch.equal(part.moves, a.moves[1:])  # type: ignore[attr-defined]
+    assert torch.equal(part.labels, a.labels[1:])
+
+
+def test_bins_are_equal() -> None:
+    moves = torch.stack([torch.linspace(-20, 20, 2001)] * 3, 1)
+    counts = binned(moves, torch.tensor([20.0, 20.0, 20.0]))[:, 0].bincount()
+    assert len(counts) == BINS
+    assert int(counts.max() - counts.min()) <= 2
+    assert binned(torch.zeros(1, 3), torch.zeros(3)).tolist() == [[5, 5, 5]]
+
+
+@pytest.mark.parametrize(("degrees", "share"), [(-1, 0.1), (181, 0.1), (20, 1.0), (20, -0.1)])
+def test_movements_out_of_range_are_refused(degrees: float, share: float) -> None:
+    with pytest.raises(ValueError, match="0 to 180 degrees and shifted by 0 to 99 %"):
+        moved(spots(), degrees, share)
+
+
+# Runs.
+
+
+def test_upright_images_of_runs(glyphs: FactorData) -> None:
+    """Of VITAE before the warp, of a VAE its reconstruction; classes are told from them."""
+    settings = {"steps": 5, "latents": 4, "net": "mlp", "quiet": True}
+    (warp,), (plain,) = ub.train(CVITAE(), glyphs, **settings), ub.train(VAE(), glyphs, **settings)
+    x = glyphs.images(range(len(glyphs)))
+    codes = warp.encode(x)
+    torch.testing.assert_close(upright(warp, x), warp.net.decoder.upright(codes[:, :2]))  # type: ignore[union-attr]
+    torch.testing.assert_close(upright(plain, x), plain.decode(plain.encode(x)))
+    assert split_of(warp) == (0, 1)
+    assert split_of(plain) is None
+    kinds = glyphs.factors(range(len(glyphs)))[:, 0].numpy()
+    assert 0 <= appearance_accuracy(warp, (x, kinds), (x, kinds)) <= 1

@@ -1,0 +1,253 @@
+"""Folders of runs side by side: what differs, by how much, and whether that may be chance."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import unbraid as ub
+from support.training import quick
+from unbraid.cli.dispatch import main
+from unbraid.errors import Refusal
+from unbraid.methods import PCL, BetaVAE
+from unbraid.runs.folder import RunDir
+from unbraid.runs.scores import read_scores
+from unbraid.runtime.files import write_lines
+from unbraid.scoring.comparison import WAYS, compare, deals, permutation_test
+
+METRICS = ["mig", "modularity", "unsupervised"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Four seeds of two strengths, the one scored, the other not."""
+    root = tmp_path_factory.mktemp("compared")
+    first = quick(root / "gentle", BetaVAE(beta=1.0), seeds=range(4))
+    quick(root / "strong", BetaVAE(beta=50.0), seeds=range(4), latents=4)
+    ub.score(first, METRICS, quiet=True)
+    return root / "gentle", root / "strong"
+
+
+def plant(folder: Path, scores: dict[str, list[float]], **made: Any) -> None:
+    """Give the runs of a folder these headlines, all made alike unless said."""
+    from unbraid.metrics import TRAITS
+    from unbraid.runs.folder import find_runs
+
+    for i, run in enumerate(find_runs(folder)):
+        made_alike = {"codes": "mean", "data": "toy", "seed": 0, **made}
+        write_lines(run.path / "scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
+                                         for m, values in scores.items()])  # fmt: skip
+
+
+def copied(folders: tuple[Path, Path], root: Path) -> tuple[Path, Path]:
+    import shutil
+
+    made = [root / folder.name for folder in folders]
+    for old, new in zip(folders, made, strict=True):
+        shutil.copytree(old, new)
+    return made[0], made[1]
+
+
+def literal(first: Any, second: Any) -> tuple[list[float], list[float]]:
+    """Both p by going through every order of the runs."""
+    values, n = np.concatenate([first, second]), len(first)
+    every = [abs(values[list(o[n:])].mean(0) - values[list(o[:n])].mean(0)) for o in permutations(range(len(values)))]
+    scale = np.sqrt(np.mean(np.square(every), 0))
+    seen = abs(second.mean(0) - first.mean(0)) / scale
+    alone = [float(np.mean([d[j] / scale[j] >= seen[j] - 1e-9 for d in every])) for j in range(len(seen))]
+    among = [float(np.mean([max(d / scale) >= seen[j] - 1e-9 for d in every])) for j in range(len(seen))]
+    return alone, among
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 4), (4, 3)])
+def test_the_permutation_test_goes_through_every_way(sizes: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(size=(sizes[0], 3)), rng.normal([0, 1, 4], size=(sizes[1], 3))
+    difference, alone, among = permutation_test(first, second)
+    np.testing.assert_allclose(difference, second.mean(0) - first.mean(0))
+    np.testing.assert_allclose([alone, among], literal(first, second))
+    assert (alone <= among).all()
+
+
+def test_sides_that_do_not_overlap_have_the_least_p_there_is() -> None:
+    low, high = np.arange(5.0)[:, None], 10 + np.arange(5.0)[:, None]
+    _, alone, among = permutation_test(low, high)
+    assert alone[0] == among[0] == pytest.approx(2 / math.comb(10, 5))
+    _, same, _ = permutation_test(low, low)
+    assert same[0] == 1
+    constant = np.ones((4, 1))
+    assert permutation_test(constant, constant)[1][0] == 1
+
+
+def test_chance_alone_is_called_a_finding_no_more_often_than_it_says() -> None:
+    """Of one score, and of any of six that depend on each other, over 300 comparisons of equals."""
+    rng = np.random.default_rng(0)
+    any_of_six = one = 0
+    for _ in range(300):
+        drawn = rng.normal(size=(10, 6)) + rng.normal(size=(10, 1))
+        _, alone, among = permutation_test(drawn[:5], drawn[5:])
+        one += alone[0] < 0.05
+        any_of_six += (among < 0.05).any()
+    assert one / 300 < 0.09  # three deviations of a share of 5 %
+    assert any_of_six / 300 < 0.09
+
+
+def test_many_runs_are_dealt_at_random() -> None:
+    weights = deals(12, 12, np.random.default_rng(0))
+    assert len(weights) == WAYS
+    np.testing.assert_allclose(weights[0], [-1 / 12] * 12 + [1 / 12] * 12)
+    np.testing.assert_allclose(weights.sum(1), 0, atol=1e-12)
+    assert len(deals(4, 4, np.random.default_rng(0))) == len(list(combinations(range(8), 4)))
+
+
+def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare(*folders)
+    assert found.metrics == METRICS
+    assert found.settings() == {"beta": ["1", "50"], "latents": ["3", "4"], "seed": ["0, 1, 2, 3"] * 2,
+                                "runs": ["4", "4"]}  # fmt: skip
+    rows = {(row["side"], row["metric"]): row for row in found.rows()}
+    stored = [read_scores(path.parent) for path in sorted(folders[0].glob("*/run.json"))]
+    totals = [r["values"]["gaussian_total_correlation"] for lines in stored for r in lines
+              if r["metric"] == "unsupervised" and r["codes"] == "mean"]  # fmt: skip
+    row = rows["gentle", "unsupervised"]
+    assert row["mean"] == pytest.approx(np.mean(totals))
+    assert row["std"] == pytest.approx(np.std(totals, ddof=1))
+    assert row["median"] == pytest.approx(np.median(totals))
+    assert row["best"] == min(totals), "low is good"
+    assert rows["strong", "mig"] == {"side": "strong", "folder": str(folders[1]), "metric": "mig",
+                                     "score": "discrete_mig", "runs": 0, "unscored": 4}  # fmt: skip
+    assert found.tests == []
+    assert main(["compare", *map(str, folders)]) == 0
+    told = capsys.readouterr().out
+    assert f"Unscored in strong: 4 of 4 run(s). Score: unbraid score {folders[1]}" in told
+    assert "a test needs scores of 3 seeds a side; strong has 0" in told
+
+
+def test_it_scores_what_is_missing_when_asked(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    made = copied(folders, tmp_path)
+    found = compare(*made, metrics=["mig"], score=True, quiet=True)
+    assert [test.metric for test in found.tests] == ["mig"]
+    assert not any("Unscored" in remark for remark in found.remarks)
+    again = compare(*made)
+    assert [row["unscored"] for row in again.rows() if row["metric"] == "mig"] == [0, 0]
+
+
+def test_what_differs_beyond_chance_is_said(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = copied(folders, tmp_path)
+    plant(a, {"mig": [0.1, 0.2, 0.11, 0.15], "sap": [0.1, 0.2, 0.3, 0.4]})
+    plant(b, {"mig": [0.6, 0.7, 0.61, 0.65], "sap": [0.2, 0.1, 0.3, 0.4]})
+    found = compare(a, b)
+    mig, sap = found.tests
+    assert (mig.first, mig.second) == ("gentle", "strong")
+    assert mig.difference == pytest.approx(0.5)
+    assert mig.p == pytest.approx(2 / 70)
+    assert sap.p == 1
+    sentence = found.sentences()[0]
+    assert "beyond chance among 2 metrics: mig +0.500 (p 0.029)" in sentence
+    assert "sap" not in sentence
+    assert main(["compare", str(a), str(b), "--json", "--csv", str(tmp_path / "c.csv")]) == 0
+    everything = json.loads(capsys.readouterr().out)
+    assert everything["tests"][0]["p"] == pytest.approx(2 / 70)
+    rows = list(csv.DictReader((tmp_path / "c.csv").read_text().splitlines()))
+    assert [(row["side"], row["metric"]) for row in rows] == [
+        (s, m) for s in ("gentle", "strong") for m in ("mig", "sap")
+    ]
+    assert float(rows[0]["p.strong"]) == pytest.approx(2 / 70)
+    third = tmp_path / "third"
+    quick(third, BetaVAE(beta=9.0), seeds=range(3))
+    plant(third, {"mig": [0.1, 0.2, 0.3], "sap": [0.1, 0.2, 0.3]})
+    assert len(compare(a, b, third).tests) == 6
+
+
+def test_too_few_runs_to_show_anything_are_told_so(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    quick(tmp_path / "a", seeds=range(3))
+    quick(tmp_path / "b", BetaVAE(beta=9.0), seeds=range(3))
+    plant(tmp_path / "a", {"mig": [0.1, 0.2, 0.3]})
+    plant(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.tests[0].p == pytest.approx(0.1)
+    assert "can show nothing at the 5% level" in found.sentences()[0]
+
+
+def test_scores_made_in_other_ways_are_not_tested(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = copied(folders, tmp_path)
+    plant(a, {"mig": [0.1, 0.2, 0.3, 0.4]})
+    plant(b, {"mig": [0.6, 0.7, 0.8, 0.9]}, seed=1)
+    found = compare(a, b)
+    assert found.tests == []
+    assert found.remarks == ["Not scored alike, so not tested: mig (they differ in seed)."]
+
+
+def test_mixed_settings_data_and_unfinished_runs_are_told(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed"
+    quick(mixed, [BetaVAE(beta=1.0), BetaVAE(beta=2.0)])
+    ub.train(BetaVAE(), data="sprites", steps=0, quiet=True, out=tmp_path / "sprites")
+    RunDir.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
+    told = " ".join(compare(mixed, tmp_path / "sprites").sentences())
+    assert "mixed mixes settings" in told
+    assert "Left out of mixed: 0 diverged, 1 unfinished." in told
+    assert "The data differ (toy, sprites)" in told
+
+
+def test_single_runs_can_be_compared(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (one, two, *_) = sorted(path.parent for path in folders[0].glob("*/run.json"))
+    assert main(["compare", str(one), str(two), "--metrics", "mig"]) == 0
+    told = capsys.readouterr().out
+    assert "±" in told.splitlines()[5]
+    assert compare(one, two).rows()[0]["std"] is None
+
+
+def test_nonsense_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least two folders"):
+        compare(folders[0])
+    with pytest.raises(ValueError, match="one of them twice"):
+        compare(folders[0], folders[0] / ".." / folders[0].name)
+    with pytest.raises(ValueError, match="Did you mean 'mig'"):
+        compare(*folders, metrics=["mgi"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Refusal, match="No runs in"):
+        compare(folders[0], tmp_path / "empty")
+
+
+def test_the_best_runs_are_drawn_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, beta in (("a", 1.0), ("b", 2.0)):
+        settings = {"steps": 1, "batch": 8, "latents": 3, "quiet": True}
+        ub.train(BetaVAE(beta=beta), data="sprites", seeds=range(2), out=tmp_path / name, **settings)
+        plant(tmp_path / name, {"mig": [0.1, 0.9], "sap": [0.9, 0.1]})
+    out = tmp_path / "pictures" / "compare.png"
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
+    assert f"The best run of each: {out}" in capsys.readouterr().out
+    with Image.open(out) as picture:
+        width, height = picture.size
+        assert len(np.unique(np.asarray(picture))) > 10
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.by() == "mig"
+    tall = 2 + 5 * 66  # examples, decoded and three latents
+    assert height == tall + 2 * 14 + 6
+    assert width > 2 * (84 + 8 * 66)
+    best = [side.best("sap") for side in found.sides]
+    assert [entry.settings["seed"] for entry in best if entry] == [0, 0]
+
+
+def test_a_side_without_a_decoder_is_said_so(tmp_path: Path) -> None:
+    from unbraid.pictures.comparison import draw_comparison
+
+    for name, method in (("vae", BetaVAE()), ("pcl", PCL()), ("other", PCL(normalise="none"))):
+        ub.train(method, data="sprites", steps=0, quiet=True, latents=3, out=tmp_path / name)
+    found = compare(tmp_path / "vae", tmp_path / "pcl")
+    assert found.by() is None
+    assert draw_comparison(found, tmp_path / "c.png").stat().st_size > 1000
+    with pytest.raises(Refusal, match="A picture needs a decoder"):
+        draw_comparison(compare(tmp_path / "pcl", tmp_path / "other"), tmp_path / "d.png")
+    with pytest.raises(Refusal, match="has a score of sap"):
+        draw_comparison(found, tmp_path / "d.png", by="sap")

@@ -1,0 +1,293 @@
+"""Protocol, identity, ceilings and floors, ranking, and scoring in several processes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unbraid as ub
+from support.planted import GRID, NOISY, noise, table
+from unbraid.errors import Refusal
+from unbraid.metrics import METRICS, bounds
+from unbraid.metrics import known_codes as planted
+from unbraid.metrics.protocol import Protocol, Rows, check_alike, differences, identity, stamp
+from unbraid.scoring import score as scoring
+from unbraid.scoring.selection import grouped, rank
+
+SMALL = Protocol(train=300, test=200)
+QUICK = ["mig", "sap", "dci"]
+
+
+def everything(codes: Any, factors: Any = GRID) -> Rows:
+    return Rows(codes, factors, np.arange(len(codes)), np.arange(len(codes)))
+
+
+def trained(count: int = 3, steps: int = 2, **options: Any) -> list[ub.Run]:
+    return ub.train(ub.methods.VAE(), data="toy", seeds=range(count), steps=steps, quiet=True, **options)
+
+
+def test_identity_is_complete_and_plain() -> None:
+    for name in METRICS:
+        found = identity(name, 3, {"train": 10, "test": 5, "table": 20})
+        assert set(found) == {"metric", "estimator", "options", "rows", "draws", "seed", "versions"}
+        assert found["estimator"]
+        assert {"python", "unbraid", "numpy", "scipy", "scikit-learn", "numba"} <= set(found["versions"])
+        assert json.loads(json.dumps(found)) == found
+    assert identity("dci", 0, {})["options"] == {"trees": "fast", "importances": "mean"}
+
+
+def test_unlike_scores_are_not_compared() -> None:
+    sizes = {"train": 10, "test": 5}
+    one, same = identity("dci", 0, sizes), identity("dci", 0, dict(sizes))
+    check_alike([one, same])
+    assert stamp([one]) == stamp([same])
+    for other, field in [
+        (identity("dci", 1, sizes), "seed"),
+        (identity("dci", 0, {**sizes, "train": 11}), "rows"),
+        (identity("dci", 0, sizes, "reference"), "draws"),
+        ({**one, "options": {"trees": "sklearn"}}, "options"),
+        ({**one, "versions": {"numpy": "0"}}, "versions"),
+    ]:
+        assert set(differences(one, other)) == {field}
+        assert stamp([one]) != stamp([other])
+        with pytest.raises(ValueError, match=f"These differ in {field}: "):
+            check_alike([one, other])
+
+
+def test_the_table_of_a_large_grid_has_whole_lines() -> None:
+    sizes = (3, 6, 40, 32, 32)
+    index = Protocol().index(sizes)
+    assert len(index) == len(np.unique(index))
+    assert 65_536 + 9_000 < len(index) < 65_536 + 100 * sum(sizes)
+    factors = np.stack(np.unravel_index(index, sizes), axis=1)
+    for j, size in enumerate(sizes):
+        others = np.delete(factors, j, axis=1)
+        _, counts = np.unique(others, axis=0, return_counts=True)
+        assert (counts == size).sum() >= 95  # 100 lines, of which few may coincide
+        shares = np.bincount(factors[:, j], minlength=size) / len(factors)
+        assert shares == pytest.approx(np.full(size, 1 / size), rel=0.15)
+
+
+TESTED = {  # the accuracies of metrics that learn from some rows and are tested on others
+    "dci": ["informativeness_test"],
+    "downstream_gbt": ["mean_test_accuracy"],
+    "downstream_lr": ["mean_test_accuracy"],
+    "explicitness": ["explicitness_score_test"],
+    "sap": ["SAP_score"],
+}
+
+
+def test_every_metric_with_test_rows_is_in_the_table() -> None:
+    taking = {name for name, metric in METRICS.items() if "test_codes" in inspect.signature(metric).parameters}
+    assert set(TESTED) == taking
+
+
+@pytest.mark.parametrize("name", TESTED)
+@pytest.mark.parametrize("count", [200, 2_000, 20_000])
+def test_codes_that_carry_nothing_score_chance(name: str, count: int) -> None:
+    """With disjoint samples accuracies of pure noise are at chance, however few rows there are."""
+    factors = np.random.default_rng(1).integers((2, 3), size=(count, 2))
+    rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
+    values = rows.score([name], 0).whole()[name]
+    chance = {"explicitness": 0.5, "sap": 0.0}.get(name, (1 / 2 + 1 / 3) / 2)  # explicitness is an area under a curve
+    for key in TESTED[name]:
+        assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
+
+
+def test_samples_are_disjoint_and_shrink_in_proportion() -> None:
+    for count in (3, 200, 14_999, 15_000, 70_000):
+        rows = Protocol().rows(np.zeros((count, 1)), np.zeros((count, 1), dtype=int))
+        train, test = set(rows.train.tolist()), set(rows.test.tolist())
+        assert not train & test
+        assert len(train) + len(test) == min(count, 15_000)
+        assert len(train) == pytest.approx(2 * len(test), abs=2)
+        assert rows.sizes() == Protocol().sizes(count)
+    with pytest.raises(ValueError, match="Unknown way to draw rows 'twice'"):
+        Protocol(draws="twice")
+
+
+def test_reference_draws_are_those_of_the_large_study() -> None:
+    rows = Protocol(draws="reference").rows(np.zeros((50, 1)), np.zeros((50, 1), dtype=int))
+    assert (len(rows.train), len(rows.test)) == (10_000, 5_000)
+    assert rows.train.tolist() == np.random.default_rng(0).integers(50, size=10_000).tolist()
+
+
+def test_a_study_is_scored_by_its_own_protocol(tmp_path: Path) -> None:
+    (run,) = trained(1, out=tmp_path)
+    (row,) = ub.score(run, ["mig"], quiet=True)
+    assert (row["train_rows"], row["test_rows"], row["draws"]) == (640, 320, "disjoint")
+    (tmp_path / "study.json").write_text(json.dumps({"places": {}, "protocol": {"train": 7, "draws": "reference"}}))
+    (row,) = ub.score(run, ["mig"], quiet=True)
+    assert (row["train_rows"], row["test_rows"], row["draws"]) == (7, 5_000, "reference")
+    (tmp_path / "study.json").write_text('{"places": {}}')  # from before protocols were written
+    assert ub.score(run, ["mig"], quiet=True)[0]["draws"] == "reference"
+
+
+def test_a_small_grid_is_its_own_table() -> None:
+    assert Protocol().index((3, 4)).tolist() == list(range(12))
+
+
+def test_fits_are_shared_within_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DCI, the downstream task and fairness see one sample of a table: the trees are grown once for each factor."""
+    from unbraid.metrics.trees import boosting
+
+    grown = []
+    fit = boosting.FITS["fast"]
+
+    def counted(codes: Any, *rest: Any) -> Any:
+        grown.append(len(codes))
+        return fit(codes, *rest)
+
+    monkeypatch.setitem(boosting.FITS, "fast", counted)
+    factors = table(2, 3)
+    rows = Rows.drawn(factors + 0.3 * noise(6, 2), factors, 10_000, 500, 0)
+    together = rows.score(["dci", "downstream_gbt", "fairness"], 0).whole()
+    assert sorted(grown) == [10] * 2 + [100] * 2 + [1000] * 2 + [10_000] * 2
+    alone = {name: rows.score([name], 0).whole()[name] for name in together}
+    assert alone == together
+
+
+def test_refusals_are_reported_or_raised() -> None:
+    outcome = everything(NOISY[:, :1]).score(["mig", "modularity"], 0)
+    assert set(outcome.values) == {"modularity"}
+    assert "at least 2 columns" in outcome.refused["mig"]
+    with pytest.raises(ValueError, match=r"mig: Codes must have at least 2 columns. Got 1"):
+        outcome.whole()
+
+
+def test_bounds_are_what_metrics_say_of_planted_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
+    rows = SMALL.blank((3, 4, 5), 6)
+    found = bounds.bounds(rows, QUICK)
+    assert found["perfect"] == rows.of(planted.perfect(rows.factors)).score(QUICK, 0).whole()
+    assert found["noise"] == rows.of(planted.noise(rows.factors, 0, d=6)).score(QUICK, 0).whole()
+    files = {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
+    assert len(files) == 2
+    monkeypatch.setattr(Rows, "score", lambda *a, **k: pytest.fail("computed twice"))
+    assert bounds.bounds(rows, QUICK) == found
+    assert files == {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
+
+
+def test_bounds_survive_damage_and_leave_out_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
+    one_factor = SMALL.blank((7,), 3)
+    found = bounds.bounds(one_factor, ["mig"])
+    assert found["perfect"]["mig"] == {}  # a perfect code of one factor has no second best
+    assert found["noise"]["mig"]["discrete_mig"] < 0.1
+    for file in tmp_path.glob("bounds/*.json"):
+        file.write_text("{")
+    assert bounds.bounds(one_factor, ["mig"]) == found
+
+
+def test_bounds_need_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path / "file"))
+    with pytest.warns(RuntimeWarning, match="could not be kept"):
+        assert bounds.bounds(SMALL.blank((3, 4), 2), ["mig"])["perfect"]["mig"]["discrete_mig"] > 0.9
+
+
+def test_published_ceilings() -> None:
+    """MIG .896 and SAP .245 of a perfect dSprites code, modularity .677 of noise: disentanglement_lib at 86a644d."""
+    rows = Protocol().blank((3, 6, 40, 32, 32), 10)
+    best = rows.of(planted.perfect(rows.factors)).score(["mig", "sap"], 0).whole()
+    assert best["mig"]["discrete_mig"] == pytest.approx(0.896, abs=0.002)
+    assert best["sap"]["SAP_score"] == pytest.approx(0.245, abs=0.01)
+    floor = rows.of(planted.noise(rows.factors)).score(["modularity"], 0).whole()
+    assert floor["modularity"]["modularity_score"] == pytest.approx(0.677, abs=0.04)
+
+
+def test_planted_codes_are_what_they_say() -> None:
+    perfect, rotated = planted.perfect(GRID), planted.rotated(GRID)
+    assert perfect.mean(axis=0) == pytest.approx(np.zeros(3))
+    assert np.cov(rotated.T) == pytest.approx(np.eye(3) * 120 / 119)
+    assert math.isclose(np.abs(np.corrcoef(rotated.T, perfect.T)[:3, 3:]).max(), 1 - 2 / 14, rel_tol=0.2)
+    assert np.array_equal(planted.duplicated(GRID)[:, ::2], perfect)
+    assert len(np.unique(planted.merged(GRID)[:, 0])) == 20
+    assert np.ptp(planted.collapsed(GRID)[:, 2]) == 0
+    for code, factor in zip(planted.scrambled(GRID).T, GRID.T, strict=True):
+        assert len(np.unique(np.c_[code, factor], axis=0)) == len(np.unique(factor)) == len(np.unique(code))
+    assert not np.array_equal(planted.scrambled(GRID), perfect)
+    assert planted.squeezed(GRID)[0].min() > 1000
+
+
+def test_scores_of_many_runs_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = trained(4)
+    alone = ub.score(runs, QUICK, protocol=SMALL, jobs=1, quiet=True)
+    monkeypatch.setattr(scoring, "WORTH", 0.0)  # whatever is left is worth other processes
+    monkeypatch.setattr(scoring, "AHEAD", 1)
+    calls = []
+    elsewhere = scoring.elsewhere
+    monkeypatch.setattr(scoring, "elsewhere", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest))
+    assert ub.score(runs, QUICK, protocol=SMALL, jobs=2, quiet=True) == alone
+    assert calls == [7]  # four runs, two kinds of codes, one of them done here
+
+
+def test_scores_are_kept_with_their_identity(tmp_path: Path) -> None:
+    runs = trained(1, out=tmp_path)
+    ub.score(runs, ["mig", "irs"], protocol=SMALL, quiet=True)
+    (file,) = tmp_path.glob("*/scores.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(r["metric"], r["codes"]) for r in records] == [
+        ("mig", "mean"),
+        ("irs", "mean"),
+        ("mig", "sampled"),
+        ("irs", "sampled"),
+    ]
+    assert records[0]["rows"] == {"train": 300, "test": 200, "table": 960, "sample": 300}
+    assert records[1]["options"] == {"bins": 20, "quantile": 0.99}
+    before = file.read_bytes()
+    (first,) = ub.score(runs, ["mig"], protocol=SMALL, quiet=True)
+    assert file.read_bytes() == before
+    (other,) = ub.score(runs, ["mig"], protocol=Protocol(train=301, test=200), quiet=True)
+    assert first["protocol"] != other["protocol"]
+    assert len(file.read_text().splitlines()) == 6
+
+
+def test_metrics_that_refuse_the_data_are_left_out_or_an_error() -> None:
+    runs = ub.train(ub.methods.VAE(), data="toy", latents=1, steps=0, quiet=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        (row,) = ub.score(runs, protocol=SMALL, codes=["mean"], quiet=True)
+    left = [str(warning.message) for warning in told]
+    assert any(text.startswith("left out: mig: Codes must have at least 2 columns. Got 1") for text in left)
+    assert len(left) == 5  # mig, dci, sap, jemmig and unsupervised compare codes
+    assert "mig.discrete_mig" not in row
+    assert "modularity.modularity_score" in row
+    with pytest.raises(ValueError, match=r"mig: Codes must have at least 2 columns"):
+        ub.score(runs, ["mig"], protocol=SMALL, quiet=True)
+
+
+def test_ranking_finds_the_odd_one_out() -> None:
+    """Three equal models and one of another seed, trained not at all: the three agree with each other."""
+    runs = trained(2, steps=0)
+    rows = rank([runs[0], runs[0], runs[0], runs[1]], within="data", examples=500, quiet=True)
+    assert rows[-1]["seed"] == 1
+    assert rows[0]["udr"] > rows[-1]["udr"] + 0.1
+    assert [row["udr"] for row in rows] == sorted((row["udr"] for row in rows), reverse=True)
+
+
+def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
+    runs = trained(2, steps=0) + ub.train(ub.methods.BetaVAE(beta=2.0), data="toy", seeds=range(2), steps=0, quiet=True)
+    assert [len(group) for group in grouped(runs)] == [2, 2]
+    assert [len(group) for group in grouped(runs[:3])] == [3]
+    assert [len(group) for group in grouped(runs, "data")] == [4]
+    with pytest.raises(Refusal, match="differ in the seed only"):
+        grouped(runs[:3], "settings")
+    with pytest.raises(Refusal, match="at least 2 runs on the same data"):
+        grouped(runs[:1])
+    with pytest.raises(ValueError, match=r"Unknown method of ranking 'lassso'\. Did you mean 'lasso'\?"):
+        rank(runs, method="lassso")
+
+
+def test_whole_tables_are_for_interventions() -> None:
+    rows = Rows(noise(60, 3), table(3, 4, 5), np.arange(5), np.arange(5, 9))
+    with pytest.raises(ValueError, match="at least 2 values"):
+        rows.of(rows.codes).score(["mig"], 0).whole()  # five rows hold one value of the first factor
+    assert rows.score(["beta_vae"], 0).whole()["beta_vae"]["eval_accuracy"] > 0

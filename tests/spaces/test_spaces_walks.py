@@ -1,0 +1,175 @@
+"""Random walks on spaces, curves through their points, and coordinates of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from test_spaces import ANGLED, EVERY, distance, named, noise, points
+
+from oracles import heat
+from unbraid.spaces import SPACES, FlatTorus, Projective, Rotations, Space, Sphere, Torus
+from unbraid.spaces.projective import Even
+from unbraid.spaces.rotations import nearest
+
+
+def mean_cosine(space: Space, t: float, steps: int, n: int, step: str = "sqrt") -> float:
+    start = points(space, n)
+    return float((space.diffuse(start, torch.full((n,), t), noise(1), steps, step) * start).sum(1).double().mean())
+
+
+@pytest.mark.parametrize(("steps", "value"), [(1, 0.8999), (5, 0.9039), (10, 0.9044)])
+def test_walk_on_the_sphere(steps: int, value: float) -> None:
+    """E<z, mu> is exp(-d t / 2) = .90484 in the limit of many steps."""
+    assert mean_cosine(Sphere(3), 0.1, steps, 300_000) == pytest.approx(value, abs=6e-4)
+    assert math.exp(-0.1) == pytest.approx(0.90484, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("t", "steps", "value"), [(0.1, 5, 0.627), (0.1, 10, 0.617), (0.1, 50, 0.608), (0.3, 5, 0.292)]
+)
+def test_walk_on_the_ten_sphere(t: float, steps: int, value: float) -> None:
+    """Few steps leave the walk short of its time where d t is large: exact are .6065 and .223."""
+    assert mean_cosine(Sphere(11), t, steps, 40_000) == pytest.approx(value, abs=4e-3)
+    assert math.exp(-5 * t) == pytest.approx({0.1: 0.6065, 0.3: 0.223}[t], abs=5e-4)
+
+
+def test_literal_step() -> None:
+    """Noise times t makes the time L t^2: .05 for t = .1 and L = 5."""
+    found = mean_cosine(Sphere(3), 0.1, 5, 300_000, "literal")
+    assert found == pytest.approx(0.9509, abs=6e-4)
+    assert found == pytest.approx(math.exp(-5 * 0.1**2), abs=6e-4)
+
+
+def test_walk_on_tori() -> None:
+    """Each unit circle forgets its start by exp(-t / 2); the tube, of radius .6, by exp(-t / .72)."""
+    assert mean_cosine(FlatTorus(6), 0.1, 20, 100_000) == pytest.approx(3 * math.exp(-0.05), abs=3e-3)
+    start = torch.tensor([[3.6, 0.0, 0.0]]).repeat(100_000, 1)
+    end = Torus(3).diffuse(start, torch.full((100_000,), 0.02), noise(), 50)
+    tube = Torus(3).angles(end)[:, 1]
+    assert float(tube.cos().mean()) == pytest.approx(math.exp(-0.02 / 0.72), abs=3e-3)
+
+
+@pytest.mark.parametrize("t", [0.1, 0.4])
+def test_walk_on_rotations(t: float) -> None:
+    """With the metric of R^9 the mean of R is exp(-t / 2) times its start, as the lowest character says."""
+    assert mean_cosine(Rotations(9), t, 20, 10_000) / 3 == pytest.approx(math.exp(-t / 2), abs=5e-3)
+
+
+def test_walk_ends_where_the_heat_kernel_says() -> None:
+    """The divergence of the walk's angles on the circle, from a histogram, is the exact one."""
+    start = torch.tensor([[1.0, 0.0]]).repeat(400_000, 1)
+    angle = Sphere(2).angles(Sphere(2).diffuse(start, torch.full((400_000,), 0.3), noise(), 20))[:, 0]
+    share = torch.histc(angle.double(), 100, -math.pi, math.pi) / 400_000
+    found = (share * (100 * share).clamp(min=1e-12).log()).sum()
+    assert float(found) == pytest.approx(heat.circle_kl(0.3), abs=0.01)
+
+
+def test_nearest_rotation_is_that_of_singular_values() -> None:
+    m = noise().normal(1000, 3, 3)
+    u, _, v = torch.linalg.svd(m)
+    last = torch.linalg.det(u @ v)
+    flip = torch.diag_embed(torch.stack([torch.ones_like(last), torch.ones_like(last), last], -1))
+    assert int((last < 0).sum()) > 300
+    torch.testing.assert_close(nearest(m), u @ flip @ v, rtol=0, atol=1e-4)
+    torch.testing.assert_close(nearest(torch.zeros(3, 3)), torch.eye(3))
+
+
+def test_length_of_a_full_turn() -> None:
+    """A closed geodesic of a projective space of radius r is pi r long, which fixes the metric of SO(3)."""
+    s = torch.linspace(0, 2 * math.pi, 20_001, dtype=torch.float64)
+    path = Rotations(9).paths(torch.eye(3, dtype=torch.float64).flatten(), s)[0][2]
+    length = float(path.diff(dim=0).norm(dim=1).sum())
+    radius = length / math.pi
+    assert radius == pytest.approx(2 * math.sqrt(2), rel=1e-6)
+    assert math.exp(Rotations(9).log_volume) == pytest.approx(math.pi**2 * radius**3, rel=1e-5)
+    assert Rotations(9).curvatures[0] == pytest.approx(6 / radius**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("space", EVERY, ids=named)
+def test_paths(space: Space) -> None:
+    """Closed curves on the manifold, through the point at 0, a row a name, none of them standing still."""
+    s = torch.tensor([-2.0, 0.0, 1.0, 2 * math.pi])
+    for z in points(space, 20):
+        rows, names = space.paths(z, s)
+        assert rows.shape == (len(names), 4, space.latents)
+        assert len(names) >= space.dimension
+        assert float(distance(space, rows).max()) < 2e-5
+        torch.testing.assert_close(rows[:, 1], z.expand_as(rows[:, 1]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(rows[:, 3], z.expand_as(rows[:, 3]), rtol=0, atol=1e-5)
+        assert float((rows[:, 2] - z).norm(dim=1).min()) > 0.1
+
+
+@pytest.mark.parametrize("space", [Sphere(2), Sphere(5), FlatTorus(4), Projective(3), Rotations(9)], ids=named)
+def test_paths_are_geodesics(space: Space) -> None:
+    """Their acceleration is normal to the manifold: a step along it and back onto the manifold goes nowhere."""
+    h = 1e-3
+    s = torch.tensor([-h, 0.0, h], dtype=torch.float64)
+    for z in points(space, 5).double():
+        z = space.project(z)
+        before, at, after = space.paths(z, s)[0].unbind(1)
+        pull = (before + after - 2 * at) / h**2
+        assert float((space.project(z + 1e-3 * pull) - z).abs().max()) < 1e-6
+
+
+def test_point_on_an_axis_has_paths() -> None:
+    rows, names = Sphere(3).paths(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([0.5]))
+    assert names == ["towards 0", "towards 2"]
+    torch.testing.assert_close(rows[0, 0], torch.tensor([math.sin(0.5), math.cos(0.5), 0.0]))
+
+
+@pytest.mark.parametrize("space", ANGLED, ids=named)
+def test_angles_are_as_many_as_dimensions(space: Space) -> None:
+    z = points(space, 100)
+    angles = space.angles(z)
+    assert angles.shape == (100, space.dimension)
+    assert bool((angles.abs() <= math.pi + 1e-6).all())
+    assert len(torch.unique(angles, dim=0)) == 100
+
+
+def test_angles_of_a_sphere_lead_back() -> None:
+    z = points(Sphere(4), 50).double()
+    a, b, c = Sphere(4).angles(z).unbind(1)
+    back = [a.cos(), a.sin() * b.cos(), a.sin() * b.sin() * c.cos(), a.sin() * b.sin() * c.sin()]
+    torch.testing.assert_close(torch.stack(back, 1), z, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("space", [Projective(3), Rotations(9)], ids=named)
+def test_spaces_without_angles_say_so(space: Space) -> None:
+    with pytest.raises(ValueError, match="ambient"):
+        space.angles(points(space, 2))
+
+
+def test_opposite_points_are_one() -> None:
+    """Coordinates and decoders of a projective space do not see the sign; other points they tell apart."""
+    space, z = Projective(3), points(Projective(3), 20)
+    assert torch.equal(space.embed(z), space.embed(-z))
+    assert space.embed(z).shape == (20, 6)
+    assert len(torch.unique(space.embed(z), dim=0)) == 20
+    decoder = Even(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 5)))
+    torch.testing.assert_close(decoder(z), decoder(-z))
+    torch.testing.assert_close(decoder(z), 0.5 * (decoder.inner(z) + decoder.inner(-z)))
+    assert float((decoder(z[:1]) - decoder(z[1:2])).detach().abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "latents", "said"),
+    [
+        ("sphere", 1, "at least 2"),
+        ("projective", 1, "at least 2"),
+        ("flat_torus", 3, "even"),
+        ("flat_torus", 0, "even"),
+        ("torus", 4, "exactly 3"),
+        ("rotations", 10, "exactly 9"),
+    ],
+)
+def test_wrong_number_of_latents_is_refused(name: str, latents: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SPACES[name](latents)
+
+
+def test_registry_has_the_names_of_its_spaces() -> None:
+    assert all(cls.name == name for name, cls in SPACES.items())
+    assert Sphere(3) == Sphere(3) != Sphere(4)
+    assert len({Sphere(3), Sphere(3), Projective(3)}) == 2

@@ -1,0 +1,55 @@
+"""Studies of one's own: grids in TOML and JSON, and functions in Python files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unbraid.errors import Refusal
+from unbraid.studies.own import find
+
+
+def test_grids_from_toml_and_json(tmp_path: Path) -> None:
+    runs_a = 'data = ["toy", "sprites"]\nseeds = 3\nsteps = 50\n'
+    toml = runs_a + '[[method]]\nname = "beta_vae"\nbeta = [1, 4]\n[[method]]\nname = "vae"\n'
+    (tmp_path / "grid.toml").write_text(toml)
+    grid = {"data": "toy", "method": {"name": "beta_vae", "beta": [1, 4]}, "seeds": 2}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    runs = list(find(str(tmp_path / "grid.toml"))())
+    assert len(runs) == 2 * 3 * 3
+    assert [(run.spec.data, run.strength, run.level, run.spec.seed) for run in runs[3:6]] == [
+        ("toy", 4.0, 1, seed) for seed in range(3)
+    ]
+    assert {run.spec.steps for run in runs} == {50}
+    assert len(list(find(str(tmp_path / "grid.json"))())) == 4
+
+
+def test_studies_from_python(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import unbraid as ub\n"
+        "def study():\n"
+        "    for seed in range(3):\n"
+        "        yield ub.RunSpec(ub.methods.BetaVAE(beta=2.0), 'toy', seed, steps=5)\n"
+    )
+    runs = list(find(str(tmp_path / "mine.py"))())
+    assert [(run.index, run.spec.seed, run.strength) for run in runs] == [(0, 0, 2.0), (1, 1, 2.0), (2, 2, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "data = [", "cannot be read"),
+        ("a.toml", 'data = ["toy"]', r"must say data .* \[\[method\]\]"),
+        ("a.toml", 'data = ["toy"]\nstep = 3\n[[method]]\nname = "vae"', "Unknown entry.*steps"),
+        ("a.py", "x = 1", r"must have a function study\(\)"),
+        ("a.txt", "", "Unknown study"),
+    ],
+)
+def test_bad_studies_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Refusal, match=message):
+        list(find(str(tmp_path / name))())
+    with pytest.raises(Refusal, match="There is no file"):
+        find(str(tmp_path / "nothing.toml"))

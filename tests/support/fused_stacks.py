@@ -1,0 +1,203 @@
+"""Plain and fused stacks of the same runs, and what must agree between them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.guarded import DEVICE
+from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.data.in_memory import ByteImages
+from unbraid.methods import VAE, FactorVAE, Method
+from unbraid.nets.conv import burgess, glorot, locatello
+from unbraid.nets.mlp import critic
+from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.runs.spec import RunSpec
+from unbraid.training.stack import Stack
+
+pytest.importorskip("triton", reason="Triton is not installed here")
+
+from unbraid.accel.kernels import tuned
+
+# Both ways in float32, in different orders, through some ten layers: 1e-6 of a gradient's norm, 1e-5 where terms
+# cancel. A wrong element in a million is 1e-3. On a GPU the fused way multiplies in TensorFloat-32, of 10 bits.
+CLOSE = 5e-5 if DEVICE == "cpu" else 3e-2
+# Adam's first steps are rate times g / |g|: an element whose gradient is rounding alone takes either sign. Such
+# elements are few, and the step as a whole is near.
+STEPS = 1e-3 if DEVICE == "cpu" else 0.3
+
+ALL = ("encoder.row", "decoder.row")
+
+
+def coarse(name: str, c: int, o: int, launch: dict[str, Any]) -> dict[str, Any]:
+    """The launch with one tile for all channels."""
+    size = {"BLOCK": 1 << 16, "SPLIT": 1, "BO": o, "BN": 4 * c}
+    if name == "weight":
+        size |= {"TM": 4 * c, "TN": 4 * o, "BK": 512}
+    return {key: size.get(key, value) for key, value in launch.items()}
+
+
+def enlarge_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the interpreter tiles as large as a layer."""
+    if DEVICE == "cpu":
+        names = [name for name, launch in tuned.OTHERWISE.items() if {"BO", "BN", "TM"} & set(launch)]
+        keys = itertools.product(names, (32, 64), (32, 64))
+        table = {key: coarse(*key, tuned.launch(*key, torch.float32)) for key in keys}
+        rest = {name: coarse(name, 32, 32, launch) for name, launch in tuned.OTHERWISE.items() if "BLOCK" in launch}
+        monkeypatch.setattr(tuned, "WHOLE", table)
+        monkeypatch.setattr(tuned, "OTHERWISE", tuned.OTHERWISE | rest)
+
+
+def images(channels: int = 1, side: int = 32) -> ByteImages:
+    generator = torch.Generator().manual_seed(side)
+    table = torch.randint(0, 256, (20, channels, side, side), generator=generator, dtype=torch.uint8)
+    return ByteImages("noise", ("a", "b"), (4, 5), (channels, side, side), table).to(DEVICE)
+
+
+def stack(
+    builder: PairBuilder,
+    fused: bool,
+    methods: list[Method],
+    data: ByteImages | None = None,
+    likelihood: str = "bernoulli",
+    batch: int = 2,
+    rate: float = 1e-3,
+) -> Stack:
+    """Runs of different seeds, rates and methods."""
+    precision = "tf32" if fused else "fp32"
+    specs = [
+        RunSpec(method, "noise", seed, 9, batch, rate * (seed + 1), 3, "own:net", likelihood, precision)
+        for seed, method in enumerate(methods)
+    ]
+    return Stack(specs, data or images(), builder, vmapped=True, fused=fused)
+
+
+def both(builder: PairBuilder, methods: list[Method], *arguments: Any, **options: Any) -> tuple[Stack, Stack]:
+    """A plain and a fused stack of the same runs, all parameters moved off their initial values, biases too."""
+    plain, fused = (stack(builder, kind, methods, *arguments, **options) for kind in (False, True))
+    extra = 0.05 * torch.randn(plain.rows.shape)
+    plain.rows += plain.storage.store(list(extra)).to(DEVICE)
+    fused.rows += fused.storage.store(list(extra)).to(DEVICE)
+    return plain, fused
+
+
+def gradients(s: Stack, step: int = 2) -> tuple[Tensor, Tensor]:
+    """The values and the gradients as files have them; what lies between parameters must be zero."""
+    values, found = s._gradients(torch.tensor(step, device=DEVICE))
+    rows = torch.cat([grad.flatten(1) for grad in found.values()], 1)
+    assert not padding(s, rows).any()
+    return values.cpu(), s.storage.restore(rows)
+
+
+def padding(s: Stack, rows: Tensor) -> Tensor:
+    """The elements of rows that are no parameter's."""
+    if s.storage.where is None:
+        return rows[:, :0]
+    free = torch.ones(rows.shape[1], dtype=torch.bool)
+    free[s.storage.where] = False
+    assert int(free.sum()) == rows.shape[1] - s.layout.size
+    return rows.cpu()[:, free]
+
+
+def same_gradients(plain: Stack, fused: Stack) -> None:
+    """Losses, terms and the gradient of every parameter of every run agree; runs differ."""
+    (values, wanted), (ours, found) = gradients(plain), gradients(fused)
+    assert plain.terms == fused.terms
+    torch.testing.assert_close(ours, values, rtol=CLOSE, atol=CLOSE * float(values.abs().max()))
+    for i in range(len(plain)):
+        parts = fused.layout.unflatten(found[i])
+        for name, part in plain.layout.unflatten(wanted[i]).items():
+            norm = float(part.norm())
+            assert norm > 0, name
+            assert float((parts[name] - part).norm()) <= CLOSE * norm, (i, name)
+    if len(plain) > 1:
+        assert not torch.isclose(found[0], found[1], rtol=0.01, atol=0).all()
+
+
+def same_steps(plain: Stack, fused: Stack, steps: int = 2) -> None:
+    """After some steps the weights have moved alike, and padding is still zero in rows and moments."""
+    start = plain.storage.restore(plain.rows)
+    torch.testing.assert_close(fused.storage.restore(fused.rows), start, rtol=0, atol=0)
+    for _ in range(steps):
+        plain.advance()
+        fused.advance()
+    wanted = plain.storage.restore(plain.rows) - start
+    found = fused.storage.restore(fused.rows) - start
+    for i in range(len(plain)):
+        parts = fused.layout.unflatten(found[i])
+        for name, part in plain.layout.unflatten(wanted[i]).items():
+            assert float((parts[name] - part).norm()) <= STEPS * float(part.norm()), (i, name)
+    for rows in (fused.rows, fused.moment1, fused.moment2):
+        assert not padding(fused, rows).any()
+    torch.testing.assert_close(fused.last, plain.last, rtol=1e-4 if DEVICE == "cpu" else 0.05, atol=1e-4)
+    assert not fused.divergences()
+
+
+def hidden(width: int) -> int:
+    return width * 8 * 8
+
+
+def tiny(shape: tuple[int, ...], latents: int) -> Pair:
+    """Two layers each way and no hidden units, for tests that need a fused pair and not a particular one."""
+    c = shape[0]
+    encoder = [Conv(c, 32, 4), nn.ReLU(), Conv(32, 32, 4), nn.ReLU(), Flatten(), nn.Linear(hidden(32), 2 * latents)]
+    decoder = [nn.Linear(latents, hidden(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 4)]
+    return glorot(nn.Sequential(*encoder)), glorot(
+        nn.Sequential(*decoder, nn.ReLU(), ConvTranspose(32, c, 4))
+    )  # fmt: skip
+
+
+def single(shape: tuple[int, ...], latents: int) -> Pair:
+    """One layer each way, which is the first and the last."""
+    c = shape[0]
+    encoder = nn.Sequential(Conv(c, 32, 4), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 16**2, 2 * latents))
+    decoder = [nn.Linear(latents, 32 * 16**2), nn.ReLU(), nn.Unflatten(1, (32, 16, 16)), ConvTranspose(32, c, 4)]
+    return encoder, nn.Sequential(*decoder)
+
+
+def narrow(shape: tuple[int, ...], latents: int) -> Pair:
+    """2x2 layers of 32 channels, leaky units and a ReLU at the end of the encoder."""
+    c = shape[0]
+    layers = [Conv(c, 64, 4), nn.ReLU(), Conv(64, 32, 2), nn.ReLU(), Conv(32, 32, 2), nn.ReLU(), nn.Flatten()]
+    encoder = nn.Sequential(*layers, nn.Linear(512, 9), nn.LeakyReLU(0.1), nn.Linear(9, 2 * latents), nn.ReLU())
+    return encoder, tiny(shape, latents)[1]
+
+
+def deep(shape: tuple[int, ...], latents: int) -> Pair:
+    """Down to a single pixel."""
+    c, encoder, decoder = shape[0], [], []
+    for i in range(5):
+        encoder += [Conv(32 if i else c, 32, 4), nn.ReLU()]
+        decoder += [ConvTranspose(32, 32 if i < 4 else c, 4), nn.ReLU()]
+    head = [nn.Linear(latents, 32), nn.ReLU(), nn.Unflatten(1, (32, 1, 1))]
+    return nn.Sequential(*encoder, nn.Flatten(), nn.Linear(32, 2 * latents)), nn.Sequential(*head, *decoder[:-1])
+
+
+def shared(shape: tuple[int, ...], latents: int) -> Pair:
+    """One module for all activations, which have no state."""
+    c, relu = shape[0], nn.ReLU()
+    encoder = [Conv(c, 32, 4), relu, nn.Flatten(), nn.Linear(32 * 16**2, 8), relu, nn.Linear(8, 2 * latents)]
+    decoder = [nn.Linear(latents, 8), relu, nn.Linear(8, hidden(32)), relu, nn.Unflatten(1, (32, 8, 8))]
+    return nn.Sequential(*encoder), nn.Sequential(*decoder, ConvTranspose(32, 32, 4), relu, ConvTranspose(32, c, 4))
+
+
+@dataclass(frozen=True)
+class SmallFactorVAE(FactorVAE):
+    """FactorVAE with a critic whose widths no tile divides."""
+
+    def extend(self, net: VAENet, latents: int) -> VAENet:
+        net.critic = critic(latents, 20, 2)
+        return net
+
+
+NETWORKS = {
+    "locatello": (locatello, (1, 32, 32), VAE()),
+    "locatello 64": (locatello, (3, 64, 64), VAE()),
+    "burgess": (burgess, (3, 32, 32), VAE()),
+    "with a critic": (burgess, (1, 32, 32), SmallFactorVAE()),
+}

@@ -1,0 +1,143 @@
+"""Decoders with lively images, and JavaScript run by node on what Python hands it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
+from unbraid.nets.registry import NETS
+from unbraid.nets.vae import VAENet
+from unbraid.nets.vitae import Generation
+from unbraid.reporting.program import SCRIPTS, Program
+from unbraid.spaces.projective import Even
+
+CODES = 24
+CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of what a decoder gives
+LATENTS = {"sphere": 5, "flat_torus": 6, "torus": 3, "projective": 5, "rotations": 9}
+WITH_DECODER = [name for name in METHODS if name != "pcl"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network to build: a method with its number of latents, a net, an image's shape and a likelihood."""
+
+    method: Method
+    net: str = "locatello"
+    shape: tuple[int, ...] = (1, 32, 32)
+    latents: int = 6
+    likelihood: str = "bernoulli"
+
+    def build(self) -> VAENet:
+        """The network with random weights that make images of high contrast."""
+        torch.manual_seed(1)
+        net = self.method.build(NETS[self.net], self.shape, self.latents, self.likelihood)
+        return lively(net, self.latents, CONTRAST[self.likelihood])
+
+    def codes(self, n: int = CODES) -> Tensor:
+        """Random latents, on the latent space where there is one."""
+        z = torch.randn(n, self.latents, generator=torch.Generator().manual_seed(2))
+        return self.method.manifold(self.latents).project(z) if isinstance(self.method, DiffusionVAE) else z
+
+
+def _cases() -> dict[str, Case]:
+    found = {name: Case(METHODS[name]()) for name in WITH_DECODER}
+    found |= {f"net {name}": Case(VAE(), name, (3, 32, 32)) for name in NETS}
+    found |= {f"{s} {n}": Case(DiffusionVAE(space=s), latents=n) for s, n in LATENTS.items()}  # type: ignore[arg-type]
+    found["circle"] = Case(DiffusionVAE(space="sphere"), latents=2)
+    for likelihood in ("gaussian", "normal"):
+        found[f"even {likelihood}"] = Case(DiffusionVAE(space="projective"), "burgess", likelihood=likelihood)
+        found[likelihood] = Case(VAE(), "burgess", (3, 32, 32), likelihood=likelihood)
+        found[f"warped {likelihood}"] = Case(UVITAE(), "vitae_mlp_half", (3, 20, 28), likelihood=likelihood)
+    for kind in (UVITAE, CVITAE):
+        for transform in ("affine", "affine_decomposed", "affine_diffeomorphic", "cpab"):
+            case = Case(kind(transform=transform), "vitae_mlp_half", (1, 24, 28))  # type: ignore[arg-type]
+            found[f"{kind.__name__} {transform}"] = case
+    for nx, ny, steps in ((1, 1, 20), (3, 5, 20), (8, 2, 1), (2, 2, 70)):
+        method = UVITAE(transform="cpab", nx=nx, ny=ny, flow_steps=steps)
+        found[f"cpab {nx}x{ny} {steps}"] = Case(method, "vitae_conv_half", (3, 32, 48))
+    found["full size"] = Case(VAE(), "locatello", (1, 64, 64), 10)
+    return found
+
+
+def lively(net: VAENet, latents: int, contrast: float) -> VAENet:
+    """Weights with which images and maps depend strongly on their codes."""
+    decoder: Any = net.decoder
+    with torch.no_grad():
+        if isinstance(decoder, Generation):
+            _stir(decoder.appearance, torch.randn(64, decoder.split), contrast)
+            _stir(decoder.perspective, torch.randn(64, latents - decoder.split), 0.4)
+        else:
+            _stir(decoder.inner if isinstance(decoder, Even) else decoder, torch.randn(64, latents), contrast)
+    return net.eval().requires_grad_(False)
+
+
+def _stir(layers: Any, x: Tensor, contrast: float) -> None:
+    """Scale and shift layer by layer: outputs vary from code to code by 1, the last ones by `contrast`, around 0."""
+    last = [layer for layer in layers if isinstance(layer, nn.Linear | nn.ConvTranspose2d)][-1]
+    for layer in layers:
+        if isinstance(layer, nn.Linear | nn.ConvTranspose2d):
+            layer.weight.mul_((contrast if layer is last else 1.0) / layer(x).std(0).mean())
+            layer.bias.sub_(layer(x).transpose(0, 1).flatten(1).mean(1))
+        x = layer(x)
+
+
+CASES = _cases()
+
+
+def scripts() -> str:
+    """The JavaScript of decoders and controls."""
+    folder = resources.files("unbraid.reporting").joinpath("assets")
+    return "\n".join(folder.joinpath(name).read_text() for name in SCRIPTS)
+
+
+def node(body: str, job: Any) -> Any:
+    """What a function body in JavaScript returns for a `job`, with our scripts loaded; skips where node is absent."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed: JavaScript is tested in Chromium only (make test-browser)")
+    read = 'JSON.parse(require("fs").readFileSync(0, "utf8"))'
+    code = f"{scripts()}\nconsole.log(JSON.stringify(((job) => {{ {body} }})({read})));"
+    done = subprocess.run(["node", "-e", code], input=json.dumps(job), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+DECODE = """
+    const bytes = Uint8Array.from(atob(job.weights), (c) => c.charCodeAt(0));
+    const decode = unbraid.decoder(job.spec, bytes);
+    return job.codes.map((z) => Array.from(decode(new Float32Array(z))));
+"""
+
+
+def job(program: Program, codes: Tensor) -> dict[str, Any]:
+    """What `DECODE` takes."""
+    return {"spec": program.spec, "weights": base64.b64encode(program.weights).decode(), "codes": codes.tolist()}
+
+
+def levels(net: VAENet, codes: Tensor, made: list[list[float]]) -> float:
+    """The largest difference between pixels as JavaScript made them and as torch does, in grey levels of 255."""
+    want = net.decode(codes)
+    assert want.std(0).mean() > 0.08, "images that hardly depend on their codes test nothing"
+    return 255 * float((torch.tensor(made).view_as(want) - want).abs().max())
+
+
+def extents(ops: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Where in the weights each tensor of these ops begins and ends, in elements, all its parts together, sorted."""
+    found: list[tuple[int, int]] = []
+    for op in ops:
+        for inner in ("ops", "image", "map"):
+            found += extents(op.get(inner, []))
+        if "weight" in op:
+            sizes = {"weight": op["in"] * op["out"] * math.prod(op.get("kernel", [1])), "bias": op["out"]}
+            found += [(op[k], op[k] + n * op["parts"]) for k, n in sizes.items() if op[k] is not None]
+    return sorted(found)

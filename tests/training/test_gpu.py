@@ -1,0 +1,264 @@
+"""The same numbers on a GPU: fused stacks in one CUDA graph against one run after another on the CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import unbraid as ub
+from families import FAMILY
+from unbraid.accel.capture import EAGER
+from unbraid.data import BUILT_IN, load
+from unbraid.data.dataset import FactorData
+from unbraid.manipulation import gap
+from unbraid.manipulation.game import TERMS, Game, recipe_of
+from unbraid.methods import METHODS, BetaTCVAE, BetaVAE, FactorVAE, Method
+from unbraid.methods.method import Batch, Loss
+from unbraid.nets.conv import locatello
+from unbraid.nets.registry import NETS
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+from unbraid.runs.spec import RunSpec
+from unbraid.scoring.encoding import encode_stack, encode_table
+from unbraid.training import loop as execute
+from unbraid.training import schedule as convoys
+from unbraid.training.stack import Stack
+
+pytestmark = pytest.mark.gpu
+
+# What a step's terms may differ by from float32 on the CPU, relative: the rounding of each format through four layers.
+CLOSE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
+
+
+def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, batch: int = 16) -> list[RunSpec]:
+    spec = RunSpec(method, "sprites", 0, steps, batch, 1e-4, 4)
+    return [dataclasses.replace(spec, seed=seed, precision=precision) for seed in range(seeds)]
+
+
+@pytest.mark.parametrize("precision", CLOSE)
+@pytest.mark.parametrize("name", METHODS)
+def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
+    """Eager steps and replayed ones alike; the critic's small logits carry more than the rounding of large sums.
+
+    Networks of methods that warp are not fused. PCL divides by the spread of an untrained code, which enlarges
+    rounding, and its accuracy counts 16 pairs, of which that may move some across 0.
+    """
+    cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
+    gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
+    for _ in range(5):
+        cpu.advance()
+        gpu.advance()
+    assert gpu.captured is not None
+    assert gpu.captured.graph is not None
+    assert bool(gpu.storage.copied) == (precision != "fp32" and not FAMILY[name].images)
+    close = (2.01 / 16 if name == "pcl" else 0.05) + CLOSE[precision] * cpu.last.abs()
+    assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
+
+
+@pytest.mark.parametrize("name", [*(name for name in BUILT_IN if name != "toy"), "dsprites?noise=0.1"])
+@pytest.mark.parametrize("net", ["locatello", "burgess"])
+def test_every_set_trains_in_one_graph(name: str, net: str) -> None:
+    data = load(name, device="cuda")
+    spec = RunSpec(BetaVAE(), name, 0, 10, 64, 1e-3, 10, net, precision="bf16")
+    stack = Stack([spec, dataclasses.replace(spec, seed=1)], data, NETS[net])
+    first = None
+    for _ in range(30):
+        stack.advance()
+        first = stack.last.clone() if first is None else first
+    assert stack.captured is not None
+    assert stack.captured.graph is not None
+    assert first is not None
+    assert bool((stack.last[:, 0] < first[:, 0]).all())
+    assert int(stack.clock) == stack.step == 30
+
+
+def test_a_run_alone_and_in_company(sprites: FactorData) -> None:
+    """A hundred steps in a stack of 128 and alone: the same data and noise, and the same arithmetic."""
+    data = sprites.to("cuda")
+    every = specs(BetaVAE(), 128, steps=100, batch=64)
+    many, one = Stack(every, data, locatello), Stack(every[37:38], data, locatello)
+    for _ in range(100):
+        many.advance()
+        one.advance()
+    torch.testing.assert_close(many.last[37], one.last[0], rtol=1e-2, atol=0.05)
+    many_row, one_row = many.rows[37], one.rows[0]
+    assert float((many_row - one_row).norm() / one_row.norm()) < 1e-2
+
+
+def test_divergence_on_cuda_stays_home(sprites: FactorData) -> None:
+    stack = Stack(specs(METHODS["beta_vae"](), 2), sprites.to("cuda"), locatello)
+    for _ in range(4):
+        stack.advance()
+    stack.rows[0, 0] = stack.copy[0, 0] = float("nan")
+    kept = stack.rows[0].clone()
+    for _ in range(2):
+        stack.advance()
+    (found,) = stack.divergences()
+    assert (found.member, found.step) == (0, 4)
+    assert bool(stack.rows[1].isfinite().all())
+    torch.testing.assert_close(stack.rows[0], kept, rtol=0, atol=0, equal_nan=True)
+
+
+def test_killed_and_resumed(tmp_path: Path, sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was interrupted goes on from its checkpoint and ends where an uninterrupted one does."""
+    settings = {"seeds": [0, 1], "steps": 40, "latents": 4, "device": "cuda", "quiet": True}
+    whole = ub.train(BetaVAE(), sprites, **settings)
+    real, taken = Stack.advance, []
+
+    def advance(stack: Stack) -> None:
+        if len(taken) == 25:
+            raise KeyboardInterrupt
+        taken.append(stack.step)
+        real(stack)
+
+    monkeypatch.setattr(Stack, "advance", advance)
+    monkeypatch.setattr(execute, "CHECKPOINT_SHARE", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        ub.train(BetaVAE(), sprites, out=tmp_path, checkpoint_seconds=0, **settings)
+    monkeypatch.setattr(Stack, "advance", real)
+    seen: list[int] = []
+    resume = Stack.resume
+    monkeypatch.setattr(Stack, "resume", lambda stack, step: (seen.append(step), resume(stack, step)))
+    again = ub.train(BetaVAE(), sprites, out=tmp_path, **settings)
+    assert seen == [25]
+    for a, b in zip(whole, again, strict=True):
+        assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
+
+
+def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real lack of memory: the stack goes on in parts, and every run ends as it would have."""
+    settings = {"seeds": range(12), "steps": 8, "batch": 1024, "latents": 4, "device": "cuda", "quiet": True}
+    torch.cuda.empty_cache()
+    base, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.reset_peak_memory_stats()
+    wanted = ub.train(BetaVAE(), sprites, **settings)
+    needed = torch.cuda.max_memory_reserved() - base
+    monkeypatch.setattr(convoys, "capacity", lambda spec, data, builder, wanted: wanted)
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 0.6 * needed) / total)
+    try:
+        with pytest.warns(RuntimeWarning, match="do not fit into the memory"):
+            runs = ub.train(BetaVAE(), sprites, **settings)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.cuda.empty_cache()
+    assert [run.spec.seed for run in runs] == list(range(12))
+    for a, b in zip(wanted, runs, strict=True):
+        assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
+
+
+def test_small_stacks_train_at_the_same_time(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three methods in three lanes end, to the bit, where each ends alone."""
+    settings = {"seeds": range(3), "steps": 60, "latents": 4, "device": "cuda", "quiet": True}
+    methods = [BetaVAE(), BetaTCVAE(), FactorVAE()]
+    alone = [run for method in methods for run in ub.train(method, sprites, **settings)]
+    lanes: list[int] = []
+    real = execute.train_convoy
+    monkeypatch.setattr(
+        execute, "train_convoy", lambda c, w: (lanes.append(len({v.lane for v in c.voyages})), real(c, w))
+    )
+    together = ub.train(methods, sprites, **settings)
+    assert lanes == [3]
+    for a, b in zip(alone, together, strict=True):
+        assert a.spec == b.spec
+        assert a.log == b.log
+        assert all(torch.equal(x, y) for x, y in zip(a.net.parameters(), b.net.parameters(), strict=True))
+
+
+def test_stacks_that_do_not_fit_at_the_same_time_take_turns(
+    sprites: FactorData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"seeds": range(3), "steps": 20, "latents": 4, "device": "cuda", "quiet": True}
+    methods = [BetaVAE(), BetaTCVAE()]
+    wanted = [run for method in methods for run in ub.train(method, sprites, **settings)]
+    real, taken = Stack.advance, []
+
+    def advance(stack: Stack) -> None:
+        taken.append(stack.step)
+        if len(taken) == 16:
+            raise torch.cuda.OutOfMemoryError("planted")
+        real(stack)
+
+    monkeypatch.setattr(Stack, "advance", advance)
+    for a, b in zip(wanted, ub.train(methods, sprites, **settings), strict=True):
+        assert a.log == b.log
+
+
+@dataclass(frozen=True)
+class Peeking(Method):
+    """An objective that reads a value back, which no graph can hold."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        q = net.encode(batch.x)
+        scale = float(torch.zeros(1, device=batch.x.device).cpu()) + 1
+        loss = scale * net.nll(batch.x, q.mean).mean()
+        return loss, {"rec": loss}
+
+
+def test_a_step_that_cannot_be_recorded_still_trains(sprites: FactorData) -> None:
+    stack = Stack(specs(Peeking(), 2), sprites.to("cuda"), locatello)
+    for _ in range(EAGER):
+        stack.advance()
+    with pytest.warns(RuntimeWarning, match="cannot be recorded"):
+        stack.advance()
+    first = stack.last.clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(20):
+            stack.advance()
+    assert bool((stack.last[:, 0] < first[:, 0]).all())
+
+
+def test_train_score_and_traverse_on_cuda(tmp_path: Path) -> None:
+    runs = ub.train(METHODS["vae"](), "sprites", steps=5, latents=4, device="cuda", seeds=[0, 1], quiet=True)
+    assert runs[0].device.type == "cuda"
+    assert {"mig.discrete_mig"} <= set(ub.score(runs, ["mig"], quiet=True)[0])
+    png, gif = ub.traverse(runs[0], out=str(tmp_path))
+    assert png.exists()
+    assert gif.exists()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_a_stack_encodes_as_its_runs_do(precision: str, sprites: FactorData) -> None:
+    """All encoders at once against each alone in PyTorch's own layers, within the format's rounding."""
+    runs = ub.train(
+        BetaVAE(), "sprites", steps=50, latents=4, device="cuda", seeds=range(5), precision=precision, quiet=True
+    )
+    data = sprites.to("cuda")
+    index = torch.arange(0, len(data), 7, device="cuda")
+    for run, q in zip(runs, encode_stack(runs, data, index), strict=True):
+        wanted = encode_table(run, data, index)
+        assert float((q.mean - wanted.mean).norm() / wanted.mean.norm()) < CLOSE[precision]
+
+
+def test_a_manipulation_is_learned_in_two_graphs(sprites: FactorData) -> None:
+    """Before and after the manipulation begins to learn; the same batches and, nearly, the same errors as on a CPU."""
+    games = [Game(sprites.to(device), recipe_of(sprites, 0.1, 40, 16, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
+             for device in ("cpu", "cuda")]  # fmt: skip
+    for step in range(10):
+        found = [game.step(step).tolist() for game in games]
+        assert found[1] == pytest.approx(found[0], rel=0.02, abs=0.05), step
+    assert all(repeat.__self__.graph is not None for repeat in games[1].repeat.values())  # type: ignore[attr-defined]
+    saved = games[1].state()
+    other = Game(games[1].data, games[1].recipe)
+    other.restore(saved)
+    for game in (games[1], other):
+        for step in range(10, 13):
+            game.step(step)
+    tolerance = 1e-3 * games[1].terms.abs()
+    tolerance[TERMS.index("gap")] = 1e-3  # .03 between errors of 123, whose last digits it is made of
+    assert bool(((games[1].terms - other.terms).abs() <= tolerance).all())
+
+
+def test_the_gap_of_rotated_factors_is_that_of_a_cpu() -> None:
+    settings: dict[str, Any] = {"steps": 12, "batch": 16, "samples": 2, "rotations": "x:y"}
+    here, there = (gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
+    assert there["disentangling"] == pytest.approx(here["disentangling"], rel=0.02)
+    assert there["entangling"] == pytest.approx(here["entangling"], rel=0.02)
