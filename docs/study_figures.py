@@ -17,7 +17,7 @@ from PIL import Image
 
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import MANIPULATED
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.results import load
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -64,7 +64,7 @@ def main() -> None:
     for name in ONLY.get(options.name, ANALYSES):
         try:
             found = ANALYSES[name].run(table)
-        except Refusal as refusal:
+        except UserError as refusal:
             print(f"{name}: not answered: {refusal}")
             continue
         write_atomic(pictures / f"{name}.png", encoded(found.figure))

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from unbraid.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from unbraid import analysis, data, methods, metrics, nets
     from unbraid.exporting.export import export
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from unbraid.scoring.score import score
     from unbraid.training.train import train
 
-__version__ = "0.1.0"
 
 # OpenMP's threads spin while they wait; with anything else running on the machine that makes training up to 50 times
 # slower. It reads this when torch is loaded, so it is set first, unless the user has decided otherwise.

@@ -14,5 +14,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"Unknown {kind} {name!r}.{hint} Choose from: {', '.join(names)}."
 
 
-class Refusal(Exception):
-    """Something a user can put right: shown as one line by the command line, without a traceback."""
+class UserError(ValueError):
+    """An error that the user can correct.
+
+    The message says what must hold, what was given and what to do. The command line prints it as one line, without a
+    traceback; any other exception is a bug.
+    """

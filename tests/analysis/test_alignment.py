@@ -17,7 +17,7 @@ from unbraid.analysis import Alignment, alignment, distance_to_orthogonality, ra
 from unbraid.analysis.alignment import design
 from unbraid.data.dataset import FactorData
 from unbraid.data.own.arrays import from_arrays
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 LEVELS = 8
@@ -189,7 +189,7 @@ def test_what_cannot_be_aligned_is_refused(sprites: FactorData, straight: Alignm
         (lambda: alignment(sprites, reach=-1), "finite and >= 0"),
         (lambda: straight.against(alignment(sprites, places=4)), "same factors"),
     ):
-        with pytest.raises(Refusal, match=match):
+        with pytest.raises(UserError, match=match):
             wrong()
 
 

@@ -19,7 +19,7 @@ from unbraid.analysis import ANALYSES, Result, plots
 from unbraid.analysis.correlation import TASKS, UNSUPERVISED
 from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.analysis.results_table import PAPER, checked, headline, quartiles, score_columns, spearman
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 
 MIG, DCI = headline("mig"), headline("dci")
@@ -119,24 +119,24 @@ def test_some_columns_may_be_missing(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_missing_columns_are_refused(name: str) -> None:
-    with pytest.raises(Refusal, match="no level"):
+    with pytest.raises(UserError, match="no level"):
         ANALYSES[name].run(whole().drop(columns="level"))
     keys = list(whole().columns[:7])
-    with pytest.raises(Refusal, match=r"must h.*Got no"):
+    with pytest.raises(UserError, match=r"must h.*Got no"):
         ANALYSES[name].run(whole()[keys])
-    with pytest.raises(Refusal, match="no rows"):
+    with pytest.raises(UserError, match="no rows"):
         checked(whole()[:0])
 
 
 @pytest.mark.parametrize("name", OVER_SEEDS)
 def test_one_seed_is_refused(name: str) -> None:
-    with pytest.raises(Refusal, match="seed"):
+    with pytest.raises(UserError, match="seed"):
         ANALYSES[name].run(whole()[whole()["seed"] == 0])
 
 
 @pytest.mark.parametrize("name", OVER_RUNS)
 def test_few_runs_are_refused(name: str) -> None:
-    with pytest.raises(Refusal, match="at least 10 runs"):
+    with pytest.raises(UserError, match="at least 10 runs"):
         ANALYSES[name].run(analysis.planted(seeds=1, data=["one", "two"], methods=["beta_vae"]))
 
 
@@ -146,12 +146,12 @@ def test_constant_scores_are_refused(name: str) -> None:
     table[[headline(metric) for metric in PAPER]] = 0.5
     for column in (*UNSUPERVISED.values(), *TASKS.values()):
         table[column] = 1.0
-    with pytest.raises(Refusal, match="must differ"):
+    with pytest.raises(UserError, match="must differ"):
         ANALYSES[name].run(table)
 
 
 def test_one_dataset_does_not_transfer() -> None:
-    with pytest.raises(Refusal, match="2 different values of 'data'"):
+    with pytest.raises(UserError, match="2 different values of 'data'"):
         analysis.transfer(whole()[whole()["data"] == "cars3d"])
     assert len(analysis.agreement(whole()[whole()["data"] == "cars3d"]).table) == 36
 
@@ -159,20 +159,20 @@ def test_one_dataset_does_not_transfer() -> None:
 def test_runs_that_come_twice_and_mixed_strengths_are_refused() -> None:
     table = analysis.planted(seeds=2, data=["one"], methods=["beta_vae"])
     again = table[:1].assign(run="again", steps=5)
-    with pytest.raises(Refusal, match="two of beta_vae, level 0, seed 0 on one"):
+    with pytest.raises(UserError, match="two of beta_vae, level 0, seed 0 on one"):
         analysis.scores(DataFrame([*table.to_dict("records"), *again.to_dict("records")]))
     table.loc[0, "strength"] = 77.0
-    with pytest.raises(Refusal, match="2 at level 0 of beta_vae"):
+    with pytest.raises(UserError, match="2 at level 0 of beta_vae"):
         analysis.scores(table)
 
 
 def test_unknown_metrics_and_named_ones_that_are_missing_are_refused() -> None:
-    with pytest.raises(Refusal, match="Did you mean 'mig'"):
+    with pytest.raises(UserError, match="Did you mean 'mig'"):
         analysis.variance(whole(), ["migg"])
-    with pytest.raises(Refusal, match=r"no irs\.avg_score"):
+    with pytest.raises(UserError, match=r"no irs\.avg_score"):
         analysis.variance(whole(), ["irs"])
     assert score_columns(whole()[[*whole().columns[:7], MIG]]) == {"mig": MIG}
-    with pytest.raises(Refusal, match="At least 2"):
+    with pytest.raises(UserError, match="At least 2"):
         analysis.agreement(whole()[[*whole().columns[:7], MIG]])
 
 
@@ -185,9 +185,9 @@ def test_methods_come_in_the_order_of_the_paper_with_looks_of_their_own() -> Non
 
 
 def test_no_capacity_without_annealing() -> None:
-    with pytest.raises(Refusal, match="at least 2 strengths"):
+    with pytest.raises(UserError, match="at least 2 strengths"):
         analysis.capacity(whole()[whole()["method"] == "beta_vae"])
-    with pytest.raises(Refusal, match="left out: annealed_vae"):
+    with pytest.raises(UserError, match="left out: annealed_vae"):
         analysis.total_correlation(whole()[whole()["method"] == "annealed_vae"])
 
 

@@ -10,7 +10,7 @@ import torch
 import unbraid as ub
 from unbraid.analysis import growth
 from unbraid.analysis.annealing import followed, measured, wide
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import AnnealedVAE
 from unbraid.scoring.selection import drawn
 from unbraid.training.train import Choice
@@ -61,7 +61,7 @@ def test_growth_has_a_table_a_figure_and_a_sentence() -> None:
 
 
 def test_growth_refuses() -> None:
-    with pytest.raises(Refusal, match=r"images with known factors\. Got toy"):
+    with pytest.raises(UserError, match=r"images with known factors\. Got toy"):
         growth(METHOD, "toy", steps=5, moments=2, quiet=True)
-    with pytest.raises(Refusal, match="Got 9 of 5 steps"):
+    with pytest.raises(UserError, match="Got 9 of 5 steps"):
         growth(METHOD, "sprites", steps=5, moments=9, quiet=True)

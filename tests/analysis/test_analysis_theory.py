@@ -14,7 +14,7 @@ from unbraid import analysis
 from unbraid.analysis import disentangle, entangle, householder, jacobian, rotation
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics.known_codes import perfect
 from unbraid.runs.run import Run
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_entangled_is_refused() -> None:
         (lambda: entangle([[1.0, 2.0]], PAIRS), "2 pairs"),
         (lambda: jacobian(drawn(2), PAIRS), "density"),
     ):
-        with pytest.raises(Refusal, match=match):
+        with pytest.raises(UserError, match=match):
             wrong()
 
 
@@ -159,5 +159,5 @@ def test_a_twins_posterior_is_the_turned_one(run: Run, toy: FactorData) -> None:
 
 def test_a_run_without_a_decoder_has_no_twin(toy: FactorData) -> None:
     (trained,) = ub.train(ub.methods.PCL(), data="toy", steps=2, quiet=True)
-    with pytest.raises(Refusal, match="needs a decoder and a normal posterior"):
+    with pytest.raises(UserError, match="needs a decoder and a normal posterior"):
         analysis.entangled(trained)

@@ -11,7 +11,7 @@ from pandas import DataFrame
 from oracles import analysis as oracle
 from unbraid import analysis
 from unbraid.analysis.results_table import headline
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 COLUMNS = (headline("mig"), headline("dci"))
 
@@ -90,5 +90,5 @@ def test_random_settings_win_half_on_average() -> None:
 
 
 def test_one_setting_leaves_no_choice() -> None:
-    with pytest.raises(Refusal, match="at least 2 settings"):
+    with pytest.raises(UserError, match="at least 2 settings"):
         analysis.transfer(oracle.grid(lambda d, m, level, seed, c: seed, data="ab", seeds=3))

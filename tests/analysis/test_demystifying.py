@@ -30,7 +30,7 @@ from unbraid.analysis.demystifying import (
 )
 from unbraid.cli.dispatch import main
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
 from unbraid.runs.results import load, write
@@ -111,10 +111,10 @@ def test_methods_without_a_posterior_are_never_discarded() -> None:
 
 def test_a_vae_that_was_not_counted_is_refused() -> None:
     table = planted()
-    with pytest.raises(Refusal, match=r"must have active\.units.*Got no such count of beta_vae.*\+active"):
+    with pytest.raises(UserError, match=r"must have active\.units.*Got no such count of beta_vae.*\+active"):
         kept(table.drop(columns="active.units"))
     table.loc[3, "active.factors"] = np.nan
-    with pytest.raises(Refusal, match=f"no such count of {table.loc[3, 'run']}"):
+    with pytest.raises(UserError, match=f"no such count of {table.loc[3, 'run']}"):
         kept(table)
 
 
@@ -172,12 +172,12 @@ def test_stratified_permutation() -> None:
 
 def test_one_form_alone_is_refused() -> None:
     table = planted()
-    with pytest.raises(Refusal, match=r"on a dataset and on a changed form of it.*only dsprites\b"):
+    with pytest.raises(UserError, match=r"on a dataset and on a changed form of it.*only dsprites\b"):
         manipulated(table[table["data"] == "dsprites"])
-    with pytest.raises(Refusal, match="changed form"):
+    with pytest.raises(UserError, match="changed form"):
         manipulated(table[table["data"] != "dsprites"])
     other = table[table["data"] == FORMS["noise"]].assign(data="dsprites?noise=0.2")
-    with pytest.raises(Refusal, match=r"noise=0\.1 and dsprites\?noise=0\.2"):
+    with pytest.raises(UserError, match=r"noise=0\.1 and dsprites\?noise=0\.2"):
         manipulated(pd.concat([table, other]))
     found = manipulated(table[table["data"] != FORMS["modified"]])
     assert cell(found.table, "beta_vae")[["modified", "modified_loss", "modified_p"]].isna().all()
@@ -216,7 +216,7 @@ def test_strengths_of_a_planted_table() -> None:
     lucky = (table["data"] == FORMS["modified"]) & (table["level"] == 2)
     table.loc[lucky, MIG] += 0.25
     assert "in 1 of 1 cases" in ANALYSES["manipulated_strengths"].run(table).text
-    with pytest.raises(Refusal, match="at least 2 different values of 'level'"):
+    with pytest.raises(UserError, match="at least 2 different values of 'level'"):
         ANALYSES["manipulated_strengths"].run(planted(levels=(1,)))
 
 
@@ -243,11 +243,11 @@ def test_laws_of_these_analyses(name: str) -> None:
         table.loc[rng.random(len(table)) < 0.2, column] = np.nan
     table.loc[0, MIG] = np.inf
     assert len(ANALYSES[name].run(table).table)
-    with pytest.raises(Refusal, match="no level"):
+    with pytest.raises(UserError, match="no level"):
         ANALYSES[name].run(before.drop(columns="level"))
-    with pytest.raises(Refusal, match=r"must h.*Got no"):
+    with pytest.raises(UserError, match=r"must h.*Got no"):
         ANALYSES[name].run(before[list(before.columns[:7])])
-    with pytest.raises(Refusal, match="seed"):
+    with pytest.raises(UserError, match="seed"):
         ANALYSES[name].run(before[before["seed"] == 0])
 
 

@@ -17,7 +17,7 @@ from unbraid.analysis.linear_vae import Linear, expected_loss, measured
 from unbraid.analysis.orthogonality import decoder_jacobians
 from unbraid.analysis.trace_bound import best_noise, best_scale, descend, fixed_noise_minimum, stochastic_loss
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.run import Run
 
 EIGENVALUES = np.array([9, 6, 4, 2.5])
@@ -117,13 +117,13 @@ def test_a_trained_linear_vae_reaches_the_optimum() -> None:
 
 def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
     (curved,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=30, quiet=True)
-    with pytest.raises(Refusal, match="encoder must be linear"):
+    with pytest.raises(UserError, match="encoder must be linear"):
         linear_vae.linear_of(curved, toy)
-    with pytest.raises(Refusal, match="finite and > 0"):
+    with pytest.raises(UserError, match="finite and > 0"):
         optimum([1.0], 0.0)
-    with pytest.raises(Refusal, match="numbers >= 0"):
+    with pytest.raises(UserError, match="numbers >= 0"):
         optimum([-1.0], 1.0)
-    with pytest.raises(Refusal, match="at least one latent"):
+    with pytest.raises(UserError, match="at least one latent"):
         optimum([1.0], 1.0, 0)
 
 
@@ -196,11 +196,11 @@ def test_the_traces_agree_only_for_unit_columns(unit: bool) -> None:
 
 
 def test_what_has_no_bound_is_refused() -> None:
-    with pytest.raises(Refusal, match="symmetric"):
+    with pytest.raises(UserError, match="symmetric"):
         analysis.trace_bound([[1.0, 2.0], [0.0, 1.0]], 0.0)
-    with pytest.raises(Refusal, match="positive eigenvalues"):
+    with pytest.raises(UserError, match="positive eigenvalues"):
         analysis.trace_bound(np.diag([1.0, 0.0]), 0.0)
-    with pytest.raises(Refusal, match="not all be zero"):
+    with pytest.raises(UserError, match="not all be zero"):
         best_scale([0.0, 0.0])
 
 
@@ -221,7 +221,7 @@ def test_the_distance_of_a_known_turn() -> None:
         j = u @ np.diag([3.0, 1.0]) @ turn(math.radians(degrees)).T
         expected = 2 * math.sqrt(2) * math.sin(math.radians(nearest) / 2)
         np.testing.assert_allclose(distance_to_orthogonality([j, -j[:, ::-1]]), expected, atol=1e-7)
-    with pytest.raises(Refusal, match=r"\(n, pixels, d\)"):
+    with pytest.raises(UserError, match=r"\(n, pixels, d\)"):
         distance_to_orthogonality(u)
 
 
@@ -236,7 +236,7 @@ def test_the_polarised_regime_by_hand() -> None:
     assert found.delta == pytest.approx(math.exp(-6) / (6 + math.exp(-6)))
     half = polarised(mean, np.array([[-6.0, math.log(0.5), math.log(0.5)]] * 2))
     assert half.delta > 0.03
-    with pytest.raises(Refusal, match="two rows"):
+    with pytest.raises(UserError, match="two rows"):
         polarised(mean[:1], logvar[:1])
 
 
@@ -276,7 +276,7 @@ def test_an_unused_code_has_no_distance(toy: FactorData) -> None:
     assert told["active"] == []
     assert math.isnan(told["distance"])
     (walker,) = ub.train(ub.methods.METHODS["diffusion_vae"](), toy, steps=1, quiet=True)
-    with pytest.raises(Refusal, match="normal posterior"):
+    with pytest.raises(UserError, match="normal posterior"):
         analysis.orthogonality(walker, toy)
-    with pytest.raises(Refusal, match="2 examples"):
+    with pytest.raises(UserError, match="2 examples"):
         analysis.orthogonality(run, toy, 1)

@@ -22,7 +22,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.rendered.bodies import POSES, SUBJECTS, bodies
 from unbraid.data.rendered.body_images import body_images, drawn, phenotypes
 from unbraid.data.rendered.body_model import FULL, GRAIN, TOPOLOGIES, BodyModel, between, rotation
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 meshes, pictures = (importlib.import_module(f"unbraid.data.rendered.{name}") for name in ("bodies", "body_images"))
@@ -50,7 +50,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("make", [bodies, body_images])
 def test_without_anny_the_refusal_names_the_extra(make: object, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "anny", None)
-    with pytest.raises(Refusal, match=r'pip install "unbraid\[bodies\]"') as caught:
+    with pytest.raises(UserError, match=r'pip install "unbraid\[bodies\]"') as caught:
         make()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
 
@@ -284,10 +284,10 @@ def test_refusals_for_another_anny_and_no_room(tmp_path: Path, monkeypatch: pyte
     anny = pytest.importorskip("anny")
     (tmp_path / "file").touch()
     monkeypatch.setattr(anny.paths, "_ANNY_CACHE_DIR", [tmp_path / "file"])
-    with pytest.raises(Refusal, match=r"keep 1 GB in .*file\. Got: .*set ANNY_CACHE_DIR"):
+    with pytest.raises(UserError, match=r"keep 1 GB in .*file\. Got: .*set ANNY_CACHE_DIR"):
         BodyModel()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.7.0")
-    with pytest.raises(Refusal, match=r"anny 0\.6\.2, .*Got 0\.7\.0\."):
+    with pytest.raises(UserError, match=r"anny 0\.6\.2, .*Got 0\.7\.0\."):
         BodyModel()
 
 

@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 from support.formats import pixels
 from unbraid.data.files import convert
 from unbraid.data.files.convert import Bytes, converted
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 SHAPE = (10, 3, 4)
 TABLE = pixels(*SHAPE)
@@ -130,7 +130,7 @@ def test_a_damaged_table_is_made_again(store: Path, source: Path, damage: str) -
 
 def failing() -> Iterator[Bytes]:
     yield TABLE[:4]
-    raise Refusal("damaged")
+    raise UserError("damaged")
 
 
 BROKEN: dict[str, tuple[Callable[[], Iterator[Bytes]], str]] = {
@@ -145,7 +145,7 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[Bytes]], str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_conversion_leaves_nothing(store: Path, source: Path, case: str) -> None:
     blocks, message = BROKEN[case]
-    with pytest.raises((Refusal, ValueError), match=message):
+    with pytest.raises((UserError, ValueError), match=message):
         converted("set", [source], SHAPE, blocks)
     assert kept(store) == []
 
@@ -155,7 +155,7 @@ def test_a_full_disk_leaves_nothing(store: Path, source: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
     try:
-        with pytest.raises(Refusal, match=r"Could not write in .*cache: .*set UNBRAID_CACHE"):
+        with pytest.raises(UserError, match=r"Could not write in .*cache: .*set UNBRAID_CACHE"):
             converted("set", [source], (1 << 13, 1), lambda: iter([np.zeros((1 << 13, 1), np.uint8)]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -164,13 +164,13 @@ def test_a_full_disk_leaves_nothing(store: Path, source: Path) -> None:
 
 def test_a_table_that_cannot_fit_is_refused_before_reading(store: Path, source: Path) -> None:
     rows = shutil.disk_usage(source.parent).total + 1
-    with pytest.raises(Refusal, match=r"must have [\d,]+ MB free .* Got [\d,]+ MB instead.*UNBRAID_CACHE"):
+    with pytest.raises(UserError, match=r"must have [\d,]+ MB free .* Got [\d,]+ MB instead.*UNBRAID_CACHE"):
         converted("set", [source], (rows, 1), never)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(source / "below"))
-    with pytest.raises(Refusal, match="Could not create the folder"):
+    with pytest.raises(UserError, match="Could not create the folder"):
         converted("set", [source], SHAPE, never)
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from unbraid.data.files.locate import safe_members, safe_tar, safe_zip
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 CONTENTS = {"data/cars/b.mat": bytes(range(256)) * 40, "data/cars/a.mat": b"first", "data/empty": b""}
 NUL = bytes(1 << 20)
@@ -73,20 +73,20 @@ def test_paths_that_lead_outside(name: str, tmp_path: Path) -> None:
         safe_tar(tar(tmp_path / "a.tar", member("good"), member(name))),
         safe_zip(zipped(tmp_path / "a.zip", ("good", b""), (name, b""))),
     ):
-        with pytest.raises(Refusal, match="must stay below") as caught:
+        with pytest.raises(UserError, match="must stay below") as caught:
             list(found)
         assert repr(name) in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_tar(kind: bytes, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="'odd', a link or device"):
+    with pytest.raises(UserError, match="'odd', a link or device"):
         list(safe_tar(tar(tmp_path / "a.tar", member("odd", None, kind))))
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK])
 def test_links_and_devices_in_zip(kind: int, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="'odd', a link or device"):
+    with pytest.raises(UserError, match="'odd', a link or device"):
         list(safe_zip(zipped(tmp_path / "a.zip", (moded("odd", kind | 0o644), b"elsewhere"))))
     assert len(list(safe_zip(zipped(tmp_path / "b.zip", (moded("plain", stat.S_IFREG | 0o644), b""))))) == 1
 
@@ -96,7 +96,7 @@ def test_encrypted_zip(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
-    with pytest.raises(Refusal, match="encrypted file"):
+    with pytest.raises(UserError, match="encrypted file"):
         list(safe_zip(path))
 
 
@@ -111,13 +111,13 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     packed = zipped(tmp_path / "a.zip", *((f"{i}", NUL) for i in range(300)))
     assert packed.stat().st_size < 400_000
     own = rf"\(its own are {packed.stat().st_size:,}\)"
-    with pytest.raises(Refusal, match=rf"268,435,456 in all {own}.* Got 1,048,576 in '256' and 269,484,032"):
+    with pytest.raises(UserError, match=rf"268,435,456 in all {own}.* Got 1,048,576 in '256' and 269,484,032"):
         list(safe_zip(packed, wanted))
     assert seen == []
     large, _ = member("large", None)
     large.size = 3 << 30
     (tmp_path / "a.tar").write_bytes(large.tobuf())
-    with pytest.raises(Refusal, match=r"2,147,483,648 bytes a member.* Got 3,221,225,472 in 'large'"):
+    with pytest.raises(UserError, match=r"2,147,483,648 bytes a member.* Got 3,221,225,472 in 'large'"):
         list(safe_tar(tmp_path / "a.tar", wanted))
     assert seen == []
 
@@ -137,7 +137,7 @@ def test_damaged_tar_gets_one_error(cut: str, tmp_path: Path) -> None:
     """Even where only the checksum behind the last member tells."""
     path = tar(tmp_path / "a.tar.gz", *(member(*pair) for pair in CONTENTS.items()))
     path.write_bytes(CUTS[cut](path.read_bytes()))
-    with pytest.raises(Refusal, match="must be a whole tar archive"):
+    with pytest.raises(UserError, match="must be a whole tar archive"):
         list(safe_tar(path))
 
 
@@ -145,7 +145,7 @@ def test_damaged_tar_gets_one_error(cut: str, tmp_path: Path) -> None:
 def test_damaged_zip_gets_one_error(cut: str, tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", *CONTENTS.items())
     path.write_bytes(CUTS[cut](path.read_bytes()))
-    with pytest.raises(Refusal, match="must be a whole zip archive"):
+    with pytest.raises(UserError, match="must be a whole zip archive"):
         list(safe_zip(path))
 
 
@@ -154,5 +154,5 @@ def test_endless_padding(tmp_path: Path) -> None:
     with gzip.open(path, "ab") as more:
         for _ in range(66):
             more.write(NUL)
-    with pytest.raises(Refusal, match="more than 67,108,864 bytes follow its last member"):
+    with pytest.raises(UserError, match="more than 67,108,864 bytes follow its last member"):
         list(safe_tar(path))

@@ -13,7 +13,7 @@ import pytest
 from support.faulty_server import Fault, Server, compose, serving
 from unbraid.data.files import fetch as fetching
 from unbraid.data.files.locate import File, fetch, remembered
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.progress import progress
 
 CONTENT = bytes(range(97)) * 2 + b"end"
@@ -70,7 +70,7 @@ def test_cut_at_every_byte_of_the_answer(
         folder = tmp_path / str(cut)
         url = server.add("/data.bin", SHORT, dataclasses.replace(fault, cut=cut), always=fault)
         file = File("data.bin", (url,), sha256 if published else None, len(SHORT) if published else None)
-        with pytest.raises(Refusal, match=r"data\.bin"):
+        with pytest.raises(UserError, match=r"data\.bin"):
             fetch(file, folder)
         nothing_passes(file, folder)
         fetch(file, folder)
@@ -99,26 +99,26 @@ def test_cut_again_and_again(server: Server, tmp_path: Path) -> None:
 def test_wrong_length(length: int, server: Server, tmp_path: Path) -> None:
     url = server.add("/data.bin", CONTENT, always=Fault(length=length, ranges=False))
     for file in (known(url), File("data.bin", (url,), SHA256)):
-        with pytest.raises(Refusal, match=r"data\.bin"):
+        with pytest.raises(UserError, match=r"data\.bin"):
             fetch(file, tmp_path)
         nothing_passes(file, tmp_path)
 
 
 def test_length_must_be_known(server: Server, tmp_path: Path) -> None:
     url = server.add("/data.bin", CONTENT, always=Fault(length=-1, cut_body=50))
-    with pytest.raises(Refusal, match="does not say how long"):
+    with pytest.raises(UserError, match="does not say how long"):
         fetch(File("data.bin", (url,)), tmp_path)
     chunked = server.add("/chunked", CONTENT, Fault(chunked=True, cut_body=30), always=Fault(chunked=True, etag=None))
     assert fetch(File("chunked", (chunked,)), tmp_path).read_bytes() == CONTENT
     endless = server.add("/endless", CONTENT * 3, always=Fault(chunked=True))
-    with pytest.raises(Refusal, match="it gave 591 bytes, not the 197"):
+    with pytest.raises(UserError, match="it gave 591 bytes, not the 197"):
         fetch(known(endless, name="endless"), tmp_path)
 
 
 def test_wrong_hash(server: Server, tmp_path: Path) -> None:
     other = CONTENT[:-1] + b"!"
     file = known(server.add("/data.bin", other))
-    with pytest.raises(Refusal, match=f"sha256 {SHA256}. Got {hashlib.sha256(other).hexdigest()}"):
+    with pytest.raises(UserError, match=f"sha256 {SHA256}. Got {hashlib.sha256(other).hexdigest()}"):
         fetch(file, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
@@ -128,7 +128,7 @@ def test_mirrors_in_turn_and_all_reasons(server: Server, tmp_path: Path) -> None
     broken = server.add("/broken", CONTENT, always=Fault(cut_body=0))
     dead = "http://127.0.0.1:9/data.bin"  # the discard port: nothing listens
     bad = [server.url + "/missing", wrong, broken, dead, "ftp://127.0.0.1/data.bin", "file:///etc/hostname", "data.bin"]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(UserError) as caught:
         fetch(known(*bad), tmp_path)
     message = str(caught.value)
     for reason in (f"{bad[0]}: 404", "must have the published sha256", "cut after 0 of 197", "refused"):
@@ -148,10 +148,10 @@ def test_redirects(server: Server, tmp_path: Path) -> None:
         fetch(whole_file, tmp_path / "b")
         assert other.requests[-1] == ("/there", "bytes=60-")
     server.add("/data.bin", b"", always=Fault(status=302, location="ftp://127.0.0.1/there"))
-    with pytest.raises(Refusal, match="leads to ftp"):
+    with pytest.raises(UserError, match="leads to ftp"):
         fetch(whole_file, tmp_path / "c")
     server.add("/data.bin", b"", always=Fault(status=302, location=url))
-    with pytest.raises(Refusal, match="302"):
+    with pytest.raises(UserError, match="302"):
         fetch(whole_file, tmp_path / "d")
 
 
@@ -159,7 +159,7 @@ def test_slow_server(server: Server, tmp_path: Path) -> None:
     drip = server.add("/drip", CONTENT, always=Fault(delay=0.02, piece=20))
     assert fetch(known(drip), tmp_path / "a", timeout=0.3).read_bytes() == CONTENT
     silent = server.add("/silent", CONTENT, always=Fault(silence=0.5))
-    with pytest.raises(Refusal, match="no answer in time"):
+    with pytest.raises(UserError, match="no answer in time"):
         fetch(known(silent), tmp_path / "b", timeout=0.1)
 
 
@@ -206,7 +206,7 @@ def test_killed_before_the_name_was_given(server: Server, tmp_path: Path) -> Non
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
         patch.setattr(fetching, "TRIES", 1)
-        with pytest.raises(Refusal, match="cut after 196 of 197"):
+        with pytest.raises(UserError, match="cut after 196 of 197"):
             fetch(known(url), tmp_path)
     with (tmp_path / "data.bin.part").open("ab") as part:
         part.write(CONTENT[-1:])
@@ -217,7 +217,7 @@ def test_killed_before_the_name_was_given(server: Server, tmp_path: Path) -> Non
 
 def test_no_room_is_said_before_anything_is_written(server: Server, tmp_path: Path) -> None:
     url = server.add("/data.bin", CONTENT, always=Fault(length=10**18))
-    with pytest.raises(Refusal, match=r"must have 1,000,000,\d{3},\d{3},\d{3},\d{3} bytes free .* It has"):
+    with pytest.raises(UserError, match=r"must have 1,000,000,\d{3},\d{3},\d{3},\d{3} bytes free .* It has"):
         fetch(File("data.bin", (url,)), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

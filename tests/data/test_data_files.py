@@ -16,7 +16,7 @@ from support.faulty_server import Server, serving
 from unbraid.data import DATASETS
 from unbraid.data.files.catalogue import SOURCES
 from unbraid.data.files.locate import File, data_folder, examine, fetch, locate, remembered
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 CONTENT = bytes(range(97)) * 2 + b"end"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -48,7 +48,7 @@ def npz() -> bytes:
 def test_mislabelled_and_cut_files_without_a_checksum(
     name: str, content: bytes, message: str, server: Server, tmp_path: Path
 ) -> None:
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         fetch(File(name, (server.add("/file", content),)), tmp_path)
     assert not (tmp_path / name).exists()
     assert fetch(File("b.npz", (server.add("/file", npz()),)), tmp_path).read_bytes() == npz()
@@ -62,13 +62,13 @@ def test_first_seen_sha256_is_kept_and_compared(server: Server, tmp_path: Path) 
     assert examine(file, path, remembered(path)).how == "first seen sha256"
     for damaged in (CONTENT[:-1], b"!" + CONTENT[1:]):
         path.write_bytes(damaged)
-        with pytest.raises(Refusal, match=f"first seen sha256 {SHA256}. Got {hashlib.sha256(damaged).hexdigest()}"):
+        with pytest.raises(UserError, match=f"first seen sha256 {SHA256}. Got {hashlib.sha256(damaged).hexdigest()}"):
             examine(file, path, remembered(path))
     path.unlink()
     server.add("/data.bin", CONTENT + b"new")
     assert remembered(fetch(file, tmp_path)) == hashlib.sha256(CONTENT + b"new").hexdigest()
     (tmp_path / "data.bin.sha256").write_text("short")
-    with pytest.raises(Refusal, match="64 digits"):
+    with pytest.raises(UserError, match="64 digits"):
         remembered(path)
 
 
@@ -85,7 +85,7 @@ def test_data_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_locate_takes_any_complete_alternative(tmp_path: Path) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(UserError) as caught:
         locate("cars3d", tmp_path)
     for part in (str(tmp_path / "cars3d"), "http://www.scottreed.info/files/", "unbraid data get cars3d"):
         assert part in str(caught.value)
@@ -104,7 +104,7 @@ def test_locate_names_what_is_missing_only(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     for file in SOURCES["mnist"].alternatives[0][:3]:
         (tmp_path / "mnist" / file.name).touch()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(UserError) as caught:
         locate("mnist", tmp_path)
     assert "t10k-labels-idx1-ubyte.gz (4,542 bytes) from https://" in str(caught.value)
     assert "train-images" not in str(caught.value)
@@ -116,7 +116,7 @@ def test_locate_finds_folders_and_unpacked_archives(tmp_path: Path) -> None:
     (nested / "000001.jpg").touch()
     (tmp_path / "celeba" / "list_attr_celeba.txt").touch()
     assert locate("celeba", tmp_path)["img_align_celeba"] == nested
-    with pytest.raises(Refusal, match=r"must hold 202,599 files\. Got 1 instead"):
+    with pytest.raises(UserError, match=r"must hold 202,599 files\. Got 1 instead"):
         examine(SOURCES["celeba"].alternatives[0][0], nested)
     meshes = tmp_path / "faust" / "MPI-FAUST" / "training" / "registrations"
     meshes.mkdir(parents=True)

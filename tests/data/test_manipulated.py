@@ -20,7 +20,7 @@ from support.manipulations import SMALL, discs
 from unbraid.cli import dispatch as cli
 from unbraid.data import from_arrays, load
 from unbraid.data.manipulated import Modified, describe, modified, perturbed, read, reflected, write
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.manipulation import compare, modify
 from unbraid.manipulation.recipe import planes
 from unbraid.noise import Noise
@@ -127,9 +127,9 @@ def test_what_cannot_be_manipulated(tmp_path: Path, made: Path) -> None:
         ("sprites", made, "made with seed = 0"),
     ]
     for data, path, said in cases:
-        with pytest.raises(Refusal, match=said):
+        with pytest.raises(UserError, match=said):
             modify(data, out=path, **SMALL, seed=5)
-    with pytest.raises(Refusal, match="Only images"):
+    with pytest.raises(UserError, match="Only images"):
         load("toy?noise=0.1")
     for text in ("0", "2", "nan", "much", "0.1:cut", ":clip"):
         with pytest.raises(ValueError, match="noise"):
@@ -173,7 +173,7 @@ def _saved(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
 def test_damaged_and_wrong_files_are_refused(kind: str, said: str, made: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(damaged(kind, made))
-    with pytest.raises(Refusal, match=said):
+    with pytest.raises(UserError, match=said):
         load(f"sprites?modified={bad}")
 
 
@@ -181,9 +181,9 @@ def test_files_are_found_by_path_by_name_and_by_default(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
-    with pytest.raises(Refusal, match=r"unbraid data modify sprites --out .*modified/sprites.safetensors"):
+    with pytest.raises(UserError, match=r"unbraid data modify sprites --out .*modified/sprites.safetensors"):
         load("sprites?modified=default")
-    with pytest.raises(Refusal, match="There is no such file"):
+    with pytest.raises(UserError, match="There is no such file"):
         load("sprites?modified=short.safetensors")
     folder = tmp_path / "modified"
     folder.mkdir()
@@ -196,7 +196,7 @@ def test_files_are_found_by_path_by_name_and_by_default(
         assert data.name == f"sprites?modified={name}&subset=50"
         assert torch.equal(data.batch(index), expected)
         assert len(data.draw(Noise(torch.tensor(0)), 500).unique()) <= 50
-    with pytest.raises(Refusal, match="There is no such file"):
+    with pytest.raises(UserError, match="There is no such file"):
         load("sprites?modified=default", root=tmp_path / "elsewhere")
 
 
@@ -214,7 +214,7 @@ def test_own_data_by_path(tmp_path: Path) -> None:
     moved = tmp_path / "moved.npz"
     path.rename(moved)
     assert torch.equal(load(f"{moved}?modified={file}").batch(torch.arange(12)), data.batch(torch.arange(12)))
-    with pytest.raises(Refusal, match="'names' must be"):
+    with pytest.raises(UserError, match="'names' must be"):
         modified(discs(), file)
 
 
@@ -228,7 +228,7 @@ def test_labels_without_a_grid(tmp_path: Path) -> None:
     assert len(changed) == 30
     assert torch.equal(changed.factors([3, 7]), data.factors([3, 7]))
     assert int(changed.draw(Noise(torch.tensor(0)), 999).max()) == 29
-    with pytest.raises(Refusal, match="'labels' must be"):
+    with pytest.raises(UserError, match="'labels' must be"):
         modified(from_arrays(images[::-1].copy(), labels[::-1].copy()), tmp_path / "m.safetensors")
 
 
@@ -289,7 +289,7 @@ def test_difference_is_drawn_ten_times_as_strong(tmp_path: Path) -> None:
     patterns[1, 0, 0, 0] = 127
     which = torch.ones(len(data), dtype=torch.int16)
     write(tmp_path / "dot.safetensors", patterns, which, {**describe(data), "eps": 0.05})
-    with pytest.raises(Refusal, match="is there already"):
+    with pytest.raises(UserError, match="is there already"):
         modify(data, out=tmp_path / "dot.safetensors", **SMALL)
     changed = modified(data, tmp_path / "dot.safetensors")
     assert float(changed.batch(torch.tensor([7]))[0, 0, 0, 0] - data.batch(torch.tensor([7]))[0, 0, 0, 0]) > 0.049

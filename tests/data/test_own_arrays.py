@@ -13,7 +13,7 @@ import torch
 
 from support.own import CELLS, ONE, halved, pixels, rows, vectors
 from unbraid.data.own.load import from_arrays, from_file
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 MAPS = Path("/proc/self/maps")
 
@@ -163,10 +163,12 @@ def test_arrays_in_an_archive_may_be_chosen(tmp_path: Path) -> None:
     assert from_file(path).values == {}
     data = from_file(path, images="x_test", factors="y_test")
     assert data.values == {"label": [0, 1, 2, 3]}
-    with pytest.raises(Refusal, match=r"'x_tests'\. Did you mean 'x_test'\? Choose from: images, names, x_test"):
+    with pytest.raises(UserError, match=r"'x_tests'\. Did you mean 'x_test'\? Choose from: images, names, x_test"):
         from_file(path, images="x_tests")
     np.savez(path, a=ONE, b=ONE)
-    with pytest.raises(Refusal, match=r"must have an array images or x or imgs\. Got a, b\. Say which: images='NAME'"):
+    with pytest.raises(
+        UserError, match=r"must have an array images or x or imgs\. Got a, b\. Say which: images='NAME'"
+    ):
         from_file(path)
 
 
@@ -178,9 +180,9 @@ def test_an_array_file_takes_its_factors_from_beside_it(tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.arange(24))
     assert rows(from_file(path)) == CELLS.tolist()
     assert from_file(path, factors=tmp_path / "other.npy").sizes == (24,)
-    with pytest.raises(Refusal, match=r"gone\.npy must be a whole .npy file of plain numbers.*No such file"):
+    with pytest.raises(UserError, match=r"gone\.npy must be a whole .npy file of plain numbers.*No such file"):
         from_file(path, factors=tmp_path / "gone.npy")
-    with pytest.raises(Refusal, match=r"chosen by name in a \.npz\. Got images='x'"):
+    with pytest.raises(UserError, match=r"chosen by name in a \.npz\. Got images='x'"):
         from_file(path, images="x")
 
 
@@ -210,7 +212,7 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", images=trap)
     np.savez(tmp_path / "c.npz", images=ONE, factors=trap)
     for name in ("a.npy", "b.npz", "c.npz"):
-        with pytest.raises(Refusal, match=r"plain numbers.*objects are never unpickled"):
+        with pytest.raises(UserError, match=r"plain numbers.*objects are never unpickled"):
             from_file(tmp_path / name)
     np.savez(tmp_path / "d.npz", images=ONE, factors=[1, 2], names=trap)
     assert from_file(tmp_path / "d.npz").names == ("label",)
@@ -224,7 +226,7 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     for content in (b"", b"text", b"PK\x03\x04 and no more", b"\x93NUMPY\x01"):
         path.write_bytes(content)
-        with pytest.raises(Refusal, match=rf"{name} must be a whole {path.suffix} file of plain numbers"):
+        with pytest.raises(UserError, match=rf"{name} must be a whole {path.suffix} file of plain numbers"):
             from_file(path)
     if name == "a.npy":
         np.save(path, pixels(20, 8, 8))
@@ -234,23 +236,23 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 255
         path.write_bytes(content)
-    with pytest.raises(Refusal, match=name):
+    with pytest.raises(UserError, match=name):
         from_file(path)
 
 
 def test_files_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=ONE)
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    with pytest.raises(Refusal, match=r"must be a whole \.npy file"):
+    with pytest.raises(UserError, match=r"must be a whole \.npy file"):
         from_file(tmp_path / "a.npy")
     np.save(tmp_path / "b.npy", ONE)
     (tmp_path / "b.npy").rename(tmp_path / "b.npz")
-    with pytest.raises(Refusal, match=r"must be a whole \.npz file"):
+    with pytest.raises(UserError, match=r"must be a whole \.npz file"):
         from_file(tmp_path / "b.npz")
     np.save(tmp_path / "b.npy", ONE / 127.5 - 1)
-    with pytest.raises(Refusal, match=r"The arrays in .*b\.npy cannot be used\. Pixels must lie in 0\.\.1"):
+    with pytest.raises(UserError, match=r"The arrays in .*b\.npy cannot be used\. Pixels must lie in 0\.\.1"):
         from_file(tmp_path / "b.npy")
-    with pytest.raises(Refusal, match=r"Got a folder instead\. For images use from_folder"):
+    with pytest.raises(UserError, match=r"Got a folder instead\. For images use from_folder"):
         from_file(tmp_path)
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from support.own import CELLS, ONE, fill, pixels, rows, vectors, write_csv
 from unbraid import methods
 from unbraid.data.own.load import OwnData, from_arrays, from_dataset, from_file, from_folder, load_own
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.pictures.traversal import sweep
 from unbraid.scoring.score import Protocol, score
@@ -182,7 +182,7 @@ def test_paths_that_are_no_data_are_refused(
     (folder / "notes.txt").write_text("hello")
     np.save(tmp_path / "b.npy", ONE)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(UserError) as error:
         load_own(where)
     assert BAD_PATHS[where] in str(error.value)
 

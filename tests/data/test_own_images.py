@@ -14,7 +14,7 @@ from PIL import Image
 
 from support.own import fill, halved, pixels, put, write_csv
 from unbraid.data.own.load import from_folder
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -157,34 +157,34 @@ def test_a_broken_image_is_refused_by_name(folder: Path, damage: str, suffix: st
     put(folder / "good.png", pixels(64, 64))
     bad = put(folder / f"bad.{suffix}", pixels(64, 64))
     BROKEN[damage](bad)
-    with pytest.raises(Refusal, match=rf"bad\.{suffix}"):
+    with pytest.raises(UserError, match=rf"bad\.{suffix}"):
         from_folder(folder)
 
 
 def test_a_broken_image_says_what_to_do(folder: Path) -> None:
     bad = put(folder / "bad.png", pixels(64, 64))
     halved(bad)
-    with pytest.raises(Refusal, match=r"bad\.png must be a whole image\. .*truncated.* Replace the file or move it"):
+    with pytest.raises(UserError, match=r"bad\.png must be a whole image\. .*truncated.* Replace the file or move it"):
         from_folder(folder)
 
 
 def test_folders_without_images_are_refused(folder: Path) -> None:
-    with pytest.raises(Refusal, match=r"must hold images \(\.png, .*Got 0 other files instead\. Choose another"):
+    with pytest.raises(UserError, match=r"must hold images \(\.png, .*Got 0 other files instead\. Choose another"):
         from_folder(folder)
     np.save(folder / "x.npy", np.zeros(3))
-    with pytest.raises(Refusal, match=r"Got 1 other files instead\. For the arrays in x\.npy give that file"):
+    with pytest.raises(UserError, match=r"Got 1 other files instead\. For the arrays in x\.npy give that file"):
         from_folder(folder)
-    with pytest.raises(Refusal, match=r"nowhere must be a folder of images.*Got nothing there instead"):
+    with pytest.raises(UserError, match=r"nowhere must be a folder of images.*Got nothing there instead"):
         from_folder(folder / "nowhere")
-    with pytest.raises(Refusal, match=r"Got a file instead\. For arrays use from_file"):
+    with pytest.raises(UserError, match=r"Got a file instead\. For arrays use from_file"):
         from_folder(folder / "x.npy")
 
 
 @pytest.mark.parametrize("size", [0, -3, 5000])
 def test_sizes_no_network_takes_are_refused_with_those_that_train(folder: Path, size: int) -> None:
-    with pytest.raises(Refusal, match=rf"Got {size} instead.*locatello and burgess take 16, 32, 64, 128, 256 .* mlp"):
+    with pytest.raises(UserError, match=rf"Got {size} instead.*locatello and burgess take 16, 32, 64, 128, 256 .* mlp"):
         from_folder(folder, size=size)
-    with pytest.raises(Refusal, match=r"must be 1 \(grey\) or 3 \(colour\)\. Got 4"):
+    with pytest.raises(UserError, match=r"must be 1 \(grey\) or 3 \(colour\)\. Got 4"):
         from_folder(folder, channels=4)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.own import fill, pixels, rows, write_csv
 from unbraid.data.own.load import from_folder
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_csv_may_leave_out_folders_where_names_are_clear(folder: Path) -> None
     assert rows(data) == [[0.5], [0.5], [-1.0], [10.0]]
     assert data.values == {"v": [-1.0, 0.5, 10.0]}
     write_csv(folder, "file,v\na.png,5\nb.png,-1\nc.png,1\none/c.png,5\n")
-    with pytest.raises(Refusal, match=r"Got 1 that do not, such as c\.png"):
+    with pytest.raises(UserError, match=r"Got 1 that do not, such as c\.png"):
         from_folder(folder, size=8)
 
 
@@ -106,7 +106,7 @@ def test_folders_label_what_lies_in_them(folder: Path, case: str) -> None:
     if values:
         assert from_folder(folder, size=8, labels="folders").values == values
     else:
-        with pytest.raises(Refusal, match="Folders label images that lie"):
+        with pytest.raises(UserError, match="Folders label images that lie"):
             from_folder(folder, size=8, labels="folders")
 
 
@@ -148,35 +148,35 @@ def test_a_csv_that_does_not_fit_is_refused(folder: Path, case: str) -> None:
     fill(folder, "a.png", "b.png")
     text, message = CSVS[case]
     path = write_csv(folder, text)
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(UserError) as error:
         from_folder(folder, size=8)
     assert message.format(path) in str(error.value)
 
 
 def test_labels_that_cannot_be_had_are_refused(folder: Path) -> None:
     fill(folder, "a=1.png", "b.png")
-    with pytest.raises(Refusal, match=r"must have the form a=\.\.\..* Got 1 others, such as b\.png\. Rename"):
+    with pytest.raises(UserError, match=r"must have the form a=\.\.\..* Got 1 others, such as b\.png\. Rename"):
         from_folder(folder, size=8)
     assert from_folder(folder, size=8, labels="none").values == {}
-    with pytest.raises(Refusal, match=r"'name'\. Did you mean 'names'\?"):
+    with pytest.raises(UserError, match=r"'name'\. Did you mean 'names'\?"):
         from_folder(folder, labels="name")
-    with pytest.raises(Refusal, match=r"either labels\.csv or factors\.csv\. Got neither"):
+    with pytest.raises(UserError, match=r"either labels\.csv or factors\.csv\. Got neither"):
         from_folder(folder, labels="csv")
-    with pytest.raises(Refusal, match=r"gone\.csv must be a csv file in UTF-8.*No such file"):
+    with pytest.raises(UserError, match=r"gone\.csv must be a csv file in UTF-8.*No such file"):
         from_folder(folder, labels=folder / "gone.csv")
     (folder / "latin.csv").write_bytes("file,größe\n".encode("latin-1"))
-    with pytest.raises(Refusal, match=r"latin\.csv must be a csv file in UTF-8"):
+    with pytest.raises(UserError, match=r"latin\.csv must be a csv file in UTF-8"):
         from_folder(folder, labels=folder / "latin.csv")
     write_csv(folder, "file,v\n")
     write_csv(folder, "file,v\n", "factors.csv")
-    with pytest.raises(Refusal, match=r"Got both\. Say which"):
+    with pytest.raises(UserError, match=r"Got both\. Say which"):
         from_folder(folder)
     (folder / "b.png").rename(folder / "a=1_a=2.png")
-    with pytest.raises(Refusal, match=r"each factor once\. Got a=1_a=2\.png"):
+    with pytest.raises(UserError, match=r"each factor once\. Got a=1_a=2\.png"):
         from_folder(folder, labels="names")
 
 
 def test_names_without_the_form_are_refused_when_asked_for(folder: Path) -> None:
     fill(folder, "a.png")
-    with pytest.raises(Refusal, match="must have the form name=value"):
+    with pytest.raises(UserError, match="must have the form name=value"):
         from_folder(folder, labels="names")

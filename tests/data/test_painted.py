@@ -15,7 +15,7 @@ from torch.func import vmap
 from unbraid.data import load
 from unbraid.data.rendered import painted
 from unbraid.data.rendered.painted import PART, Noisy, OnPicture, shifted, swirls
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 
@@ -88,7 +88,7 @@ def test_own_picture_behind_sprites(tmp_path: Path) -> None:
         (tmp_path / "thin.png", "at least 64 pixels"),
     ):
         Image.new("RGB", (2000, 30)).save(tmp_path / "thin.png")
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(UserError, match=message):
             load(f"scream_dsprites?picture={broken}")
 
 

@@ -22,7 +22,7 @@ from unbraid.data.readers.dsprites_file import read_dsprites
 from unbraid.data.readers.mpi3d import GRIDS, read_mpi3d
 from unbraid.data.readers.shapes3d import read_shapes3d
 from unbraid.data.rendered.dsprites import SHA256, SIZES, dsprites
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
@@ -122,7 +122,7 @@ def test_objects_are_never_unpickled(tmp_path: Path, store: Path) -> None:
     members = {key: npy(a) for key, a in formats.dsprites(SPRITES, pixels(96, 64, 64, high=2)).items()}
     read_dsprites(formats.npz(tmp_path / "d.npz", {"metadata": objects, **members}), SPRITES)
     path = formats.npz(tmp_path / "e.npz", {**members, "latents_classes": npy(np.zeros((96, 6)), "|O")})
-    with pytest.raises(Refusal, match=r"must be plain numbers in C order\. Got Python objects"):
+    with pytest.raises(UserError, match=r"must be plain numbers in C order\. Got Python objects"):
         read_dsprites(path, SPRITES)
     assert not (tmp_path / "sprung").exists()
 
@@ -175,10 +175,10 @@ def test_shapes3d_is_read_and_its_labels_compared(tmp_path: Path, store: Path) -
     assert np.array_equal(data.images(range(144)).permute(0, 2, 3, 1), arrays["images"])
     assert data.factors([143]).tolist() == [[1, 2, 1, 1, 1, 2]]
     other = formats.hdf5(tmp_path / "other.h5", arrays | {"labels": swapped(arrays["labels"])})
-    with pytest.raises(Refusal, match=r"labels in row 40 .* must be \[0 1 0 0 1 1\]|labels in row 40"):
+    with pytest.raises(UserError, match=r"labels in row 40 .* must be \[0 1 0 0 1 1\]|labels in row 40"):
         read_shapes3d(other, ROOM)
     missing = formats.hdf5(tmp_path / "missing.h5", {"images": arrays["images"]})
-    with pytest.raises(Refusal, match=r"must have a dataset 'labels'\. Got images instead"):
+    with pytest.raises(UserError, match=r"must have a dataset 'labels'\. Got images instead"):
         read_shapes3d(missing, ROOM)
 
 
@@ -193,7 +193,7 @@ def test_mpi3d_takes_its_grid_from_the_number_of_images(tmp_path: Path, deflated
     with pytest.warns(RuntimeWarning, match="holds the 32 images of the challenge's subset, not the 72"):
         assert read_mpi3d("mpi3d_toy", subset, TOY).sizes == TOY[1]
     neither = formats.npz(tmp_path / "n.npz", {"images": npy(images[:33])}, deflated)
-    with pytest.raises(Refusal, match=r"must be \(72, 64, 64, 3\) or \(32, 64, 64, 3\). Got \(33, 64, 64, 3\)"):
+    with pytest.raises(UserError, match=r"must be \(72, 64, 64, 3\) or \(32, 64, 64, 3\). Got \(33, 64, 64, 3\)"):
         read_mpi3d("mpi3d_toy", neither, TOY)
 
 

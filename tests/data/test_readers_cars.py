@@ -21,7 +21,7 @@ from support.formats import npy, pixels
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers import cars3d, mat
 from unbraid.data.readers.cars3d import read_cars3d
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
@@ -130,7 +130,7 @@ def test_cars3d_is_read_from_an_npz_of_either_size(tmp_path: Path, store: Path) 
     sizes = npy(np.array([4, 24, 2]))
     assert_cars(read_cars3d(formats.npz(tmp_path / "c.npz", {"images": small, "factor_sizes": sizes}), objects=2))
     wrong = formats.npz(tmp_path / "w.npz", {"images": small, "factor_sizes": npy(np.array([24, 4, 2]))})
-    with pytest.raises(Refusal, match=r"factor_sizes .* must be \[4, 24, 2\]. Got \[24, 4, 2\]"):
+    with pytest.raises(UserError, match=r"factor_sizes .* must be \[4, 24, 2\]. Got \[24, 4, 2\]"):
         read_cars3d(wrong, objects=2)
 
 

@@ -17,7 +17,7 @@ from unbraid.data.readers import binary
 from unbraid.data.readers.celeba import read_celeba
 from unbraid.data.readers.mnist import read_mnist
 from unbraid.data.readers.smallnorb import read_smallnorb
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 Array = np.ndarray[Any, Any]
@@ -81,7 +81,7 @@ WRONG_DIGITS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 def test_mnist_refuses_what_is_not_as_published(tmp_path: Path, case: str) -> None:
     name, change, message = WRONG_DIGITS[case]
     files = written(tmp_path, changed(name, change)(digits()))
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         read_mnist("mnist", "digit", files, PARTS)
 
 
@@ -140,7 +140,7 @@ WRONG_TOYS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("case", WRONG_TOYS)
 def test_smallnorb_refuses_what_is_not_as_published(tmp_path: Path, case: str) -> None:
     name, change, message = WRONG_TOYS[case]
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         read_smallnorb(written(tmp_path, changed(name, change)(toys())), rows=4)
 
 
@@ -207,7 +207,7 @@ WRONG_LISTS: dict[str, tuple[list[str], str]] = {
 def test_celeba_refuses_lists_that_are_not_as_published(tmp_path: Path, store: Path, form: str, case: str) -> None:
     lines, message = WRONG_LISTS[case]
     (tmp_path / "secret").write_bytes(formats.jpeg(face(0)))
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         read_celeba(faces(tmp_path, form), marks(tmp_path, "\n".join(lines) + "\n"), rows=5)
     assert not list(store.glob("*.npy"))
 
@@ -224,11 +224,11 @@ WRONG_FACES: dict[str, tuple[dict[str, bytes], str]] = {
 @pytest.mark.parametrize("case", WRONG_FACES)
 def test_celeba_refuses_damaged_pictures(tmp_path: Path, store: Path, form: str, case: str) -> None:
     changes, message = WRONG_FACES[case]
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         read_celeba(faces(tmp_path, form, changes), marks(tmp_path), rows=5)
     assert not list(store.glob("*.npy"))
 
 
 def test_a_zip_of_faces_that_leads_outside_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="must stay below"):
+    with pytest.raises(UserError, match="must stay below"):
         read_celeba(faces(tmp_path, "zip", {"../img_align_celeba/x.jpg": b"x"}), marks(tmp_path), rows=5)

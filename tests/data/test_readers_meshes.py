@@ -14,7 +14,7 @@ from support import formats
 from support.damage import mutants, refusals
 from unbraid.data.readers import faust, ply
 from unbraid.data.readers.faust import FILES, TRIANGLES, VERTICES
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
@@ -63,13 +63,13 @@ def test_faust_refuses_other_meshes(tmp_path: Path) -> None:
     (tmp_path / "faust").mkdir()
     other = {FILES[50]: formats.ply(body(0), SKIN[::-1])}
     write(tmp_path / "faust", registrations(other))
-    with pytest.raises(Refusal, match=r"tr_reg_050.ply must be 0\. Got 13,7"):
+    with pytest.raises(UserError, match=r"tr_reg_050.ply must be 0\. Got 13,7"):
         faust(root=tmp_path)
     (tmp_path / "faust" / FILES[50]).write_bytes(formats.ply(body(0)[:-1], SKIN % (VERTICES - 1)))
-    with pytest.raises(Refusal, match=r"vertices of .*tr_reg_050.ply must be 6,890\. Got 6,889"):
+    with pytest.raises(UserError, match=r"vertices of .*tr_reg_050.ply must be 6,890\. Got 6,889"):
         faust(root=tmp_path)
     (tmp_path / "faust" / FILES[50]).unlink()
-    with pytest.raises(Refusal, match=r"tr_reg_050\.ply"):
+    with pytest.raises(UserError, match=r"tr_reg_050\.ply"):
         faust(root=tmp_path)
 
 
@@ -109,17 +109,17 @@ WRONG_MESHES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("case", WRONG_MESHES)
 def test_damaged_meshes_are_refused(form: str, case: str) -> None:
     change, message = WRONG_MESHES[case]
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         read_mesh(change(formats.ply(POINTS, CORNERS, form)))
 
 
 @pytest.mark.parametrize("form", PLY_FORMS)
 def test_meshes_that_are_no_triangles_of_points_are_refused(form: str) -> None:
-    with pytest.raises(Refusal, match=r"corners of triangles .* 0..8. Got 9"):
+    with pytest.raises(UserError, match=r"corners of triangles .* 0..8. Got 9"):
         read_mesh(formats.ply(POINTS, CORNERS * 0 + 9, form))
-    with pytest.raises(Refusal, match=r"not finite .* 0. Got 1"):
+    with pytest.raises(UserError, match=r"not finite .* 0. Got 1"):
         read_mesh(formats.ply(np.where(np.arange(9)[:, None] == 4, np.nan, POINTS), CORNERS, form))
-    with pytest.raises(Refusal, match=r"Reading it failed|corners of a face"):
+    with pytest.raises(UserError, match=r"Reading it failed|corners of a face"):
         read_mesh(formats.ply(POINTS, np.concatenate([CORNERS, CORNERS[:, :1]], 1), form))
 
 

@@ -20,7 +20,7 @@ from families import FAMILY
 from support.training import quick
 from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.exporting import export as exporting
 from unbraid.exporting import plain_network as portable
 from unbraid.exporting.export import export, gather_elements
@@ -181,13 +181,13 @@ def own(layer: type[nn.Linear]) -> Any:
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_a_file_that_computes_something_else_is_refused(format: str, toy: FactorData, tmp_path: Path) -> None:
     run = trained(BetaVAE(), toy, net=own(Shifted))
-    with pytest.raises(Refusal, match=r"encoder\.\w+ does not compute what the run does: its codes are up to 0\.01"):
+    with pytest.raises(UserError, match=r"encoder\.\w+ does not compute what the run does: its codes are up to 0\.01"):
         export(run, tmp_path / "new", format=format, data=toy, quiet=True)
     assert not (tmp_path / "new").exists()
 
 
 def test_a_network_that_cannot_be_written_down_is_refused(toy: FactorData, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="cannot be written as a graph"):
+    with pytest.raises(UserError, match="cannot be written as a graph"):
         export(trained(BetaVAE(), toy, net=own(Branching)), tmp_path / "new", data=toy, quiet=True)
     assert not (tmp_path / "new").exists()
 

@@ -15,7 +15,7 @@ from support.manipulations import SMALL, discs, played
 from unbraid.data import FactorData, from_arrays, load
 from unbraid.data.manipulated import describe, modified, read, reflected, write
 from unbraid.distributions import LIKELIHOODS
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.manipulation import gap, modify
 from unbraid.manipulation.game import PATTERNS, Game, recipe_of
 from unbraid.manipulation.networks import Families, Pair, partner, turned
@@ -123,7 +123,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch
     checkpoint = out.with_suffix(".checkpoint")
     assert json.loads(safetensors.safe_open(checkpoint, "pt").metadata()["unbraid"])["step"] == 4
     monkeypatch.setattr(game, "silent", silent)
-    with pytest.raises(Refusal, match="made with seed = 0"):
+    with pytest.raises(UserError, match="made with seed = 0"):
         modify(discs(), out=out, **settings, seed=1)
     steps: list[int] = []
     take = game.Game.step
@@ -148,7 +148,7 @@ def test_a_restored_game_and_the_one_it_came_from_go_on_apart() -> None:
 
 
 def test_divergence_is_noticed(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="diverged before step"):
+    with pytest.raises(UserError, match="diverged before step"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, "steps": 30, "learning_rate": 1e18})
     assert not (tmp_path / "m.safetensors").exists()
 

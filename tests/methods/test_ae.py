@@ -10,7 +10,7 @@ import unbraid as ub
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import AE
 from unbraid.methods.method import Batch
 from unbraid.nets.vae import VAENet
@@ -85,5 +85,5 @@ def test_codes_are_points(sprites: FactorData) -> None:
     assert run.spec.method.code_kinds == ("mean",)
     row = ub.score(run, ["mig"], data=sprites, quiet=True)[0]
     assert {key for key in row if key.startswith("mig.")} == {"mig.discrete_mig"}
-    with pytest.raises(Refusal, match="normal posterior"):
+    with pytest.raises(UserError, match="normal posterior"):
         ub.bounds(run, sprites, index=[0], quiet=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 import unbraid as ub
 from unbraid.data.rendered.bodies import Bodies, bodies
 from unbraid.data.rendered.body_model import TOPOLOGIES
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.pmp import PMP
 from unbraid.runs.run import Run
 
@@ -20,7 +20,7 @@ STEPS = 600
 def data() -> Bodies:
     try:
         return bodies(vertices=min(TOPOLOGIES))
-    except Refusal as reason:
+    except UserError as reason:
         pytest.skip(f"bodies are neither kept nor can they be made: {reason}")
 
 

@@ -15,7 +15,7 @@ from support.training import assert_same, quick
 from unbraid.data import known_sources as planted
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.method import Method
 from unbraid.methods.pcl import PCL
 from unbraid.methods.slow_vae import SlowVAE
@@ -45,7 +45,7 @@ def test_a_run_has_no_decoder(trained: list[Run], sprites: FactorData) -> None:
     assert {name.split(".")[0] for name in run.net.state_dict()} == {"encoder", "regression"}
     assert {"loss", "accuracy", "step"} == set(run.log[-1])
     assert run.encode(sprites.images([0, 5])).shape == (2, 4)
-    with pytest.raises(Refusal, match="encoder only"):
+    with pytest.raises(UserError, match="encoder only"):
         run.decode(torch.zeros(1, 4))
 
 
@@ -76,9 +76,9 @@ def test_ranking_compares_seeds(trained: list[Run]) -> None:
 
 def test_traversal_is_refused_before_anything_is_written(trained: list[Run], tmp_path: Path) -> None:
     kept = contents(folder_of(trained[0]))
-    with pytest.raises(Refusal, match=r"needs a decoder.*encoder only.*score"):
+    with pytest.raises(UserError, match=r"needs a decoder.*encoder only.*score"):
         ub.traverse(trained[0])
-    with pytest.raises(Refusal, match="needs a decoder"):
+    with pytest.raises(UserError, match="needs a decoder"):
         ub.traverse(trained[0], "no such data", out=tmp_path / "pictures")
     assert contents(folder_of(trained[0])) == kept
     assert not (tmp_path / "pictures").exists()
@@ -105,13 +105,13 @@ def test_odd_batches_are_refused(change: dict[str, int], message: str, tmp_path:
 
 def test_data_without_moves_is_refused() -> None:
     points, none = torch.randn(20, 3), torch.zeros(20, 0, dtype=torch.int64)
-    with pytest.raises(Refusal, match=r"full grid of factors.*Got points.*pairs='consecutive'"):
+    with pytest.raises(UserError, match=r"full grid of factors.*Got points.*pairs='consecutive'"):
         ub.train(PCL(), Labelled("points", (), (), points, none), steps=1, quiet=True)
     still = Unmoving("still", ("a",), (1,), points[:1], none[:1, :0].new_zeros(1, 1))
     kinds = Unmoving("kinds", ("a",), (3,), points[:1], none[:1, :0].new_zeros(1, 1))
     kinds.categorical = ("a",)
     for method, data in ((PCL(), still), (PCL(pairs="walk"), kinds), (PCL(), kinds)):
-        with pytest.raises(Refusal, match="a factor that can move"):
+        with pytest.raises(UserError, match="a factor that can move"):
             method.check(data, 8, 2)
     PCL(pairs="uniform").check(kinds, 8, 2)
 
@@ -122,9 +122,11 @@ def test_data_without_moves_is_refused() -> None:
 def test_series_are_refused_that_are_none(method: Method) -> None:
     """Too few rows for three pairs, and rows that are drawn from a subset; four rows without labels will do."""
     name = type(method).__name__
-    with pytest.raises(Refusal, match=f"{name} with consecutive pairs needs at least 4 rows. Got arrays with 3"):
+    with pytest.raises(UserError, match=f"{name} with consecutive pairs needs at least 4 rows. Got arrays with 3"):
         ub.train(method, ub.data.from_arrays(torch.randn(3, 2)), steps=1, batch=8, quiet=True)
-    with pytest.raises(Refusal, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Leave"):
+    with pytest.raises(
+        UserError, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Leave"
+    ):
         ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
     ub.train(method, ub.data.from_arrays(torch.randn(4, 2)), steps=1, batch=8, latents=2, quiet=True)
 

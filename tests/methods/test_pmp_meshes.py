@@ -19,7 +19,7 @@ from oracles import pmp as loops
 from support.engine_laws import stack, varied
 from unbraid.data import known_sources as planted
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import VAE
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
@@ -67,9 +67,9 @@ def test_swapping_refuses(sprites: FactorData, tmp_path: Path) -> None:
         spec = RunSpec(method, "sprites", latents=4)
         return Run(spec, build_net(spec, sprites.shape, name_net("locatello")[1]).eval())
 
-    with pytest.raises(Refusal, match="needs a run of PMP"):
+    with pytest.raises(UserError, match="needs a run of PMP"):
         swap_subspaces(untrained(VAE()), sprites, out=tmp_path)
-    with pytest.raises(Refusal, match="pass out="):
+    with pytest.raises(UserError, match="pass out="):
         swap_subspaces(untrained(PMP()), sprites)
     with pytest.raises(ValueError, match="at least one donor"):
         swap_subspaces(untrained(PMP()), sprites, donors=[], out=tmp_path)

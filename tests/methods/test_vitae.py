@@ -19,7 +19,7 @@ from support.engine_laws import (
 )
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import LIKELIHOODS, Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import CVITAE, UVITAE, Method
 from unbraid.methods.method import Batch
 from unbraid.nets.mlp import mlp
@@ -171,7 +171,7 @@ def test_log_ratio_averages_to_the_kl() -> None:
 
 
 def test_refusals(toy: FactorData, glyphs: FactorData) -> None:
-    with pytest.raises(Refusal, match=r"warps images. Got toy of shape \(16,\)"):
+    with pytest.raises(UserError, match=r"warps images. Got toy of shape \(16,\)"):
         ub.train(CVITAE(), toy, steps=1, quiet=True)
     with pytest.raises(ValueError, match=r"more latents than the 2 of the perspective\. Got 2"):
         ub.train(CVITAE(), glyphs, steps=1, latents=2, net="mlp", quiet=True)

@@ -16,7 +16,7 @@ import unbraid as ub
 from support.training import quick
 from unbraid.cli.dispatch import main
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import AE, PCL, PMP, BetaVAE, DiffusionVAE, Method
 from unbraid.pictures.pair import extremes, holders, sweep_pair, traverse_pair
 from unbraid.pictures.traversal import LABEL, MARGIN, middle_example
@@ -74,9 +74,9 @@ def test_factors_name_the_latents_that_hold_them(sprites: FactorData) -> None:
     names = sprites.names
     assert holders(run, sprites, 4, (names[2], names[-1])) == (2, 0)
     assert holders(run, sprites, 4, (names[-1], names[2])) == (0, 2)
-    with pytest.raises(Refusal, match="Unknown factor of sprites 'colour'"):
+    with pytest.raises(UserError, match="Unknown factor of sprites 'colour'"):
         holders(run, sprites, 4, ("colour", names[0]))
-    with pytest.raises(Refusal, match="by number"):
+    with pytest.raises(UserError, match="by number"):
         holders(run, sprites, 3, (names[2], names[-1]))
 
 
@@ -117,14 +117,14 @@ def test_names_are_shown_where_factors_were_asked_for(sprites: FactorData) -> No
     ],
 )
 def test_refusals(pair: Any, options: dict[str, Any], message: str, sprites: FactorData, tmp_path: Path) -> None:
-    with pytest.raises((Refusal, ValueError, IndexError), match=message):
+    with pytest.raises((UserError, ValueError, IndexError), match=message):
         traverse_pair(trained(BetaVAE(), sprites), pair, sprites, out=tmp_path, **options)
 
 
 def test_runs_without_a_decoder_or_folder_are_refused(sprites: FactorData) -> None:
-    with pytest.raises(Refusal, match="needs a decoder"):
+    with pytest.raises(UserError, match="needs a decoder"):
         traverse_pair(trained(PCL(), sprites), (0, 1), sprites)
-    with pytest.raises(Refusal, match="pass out="):
+    with pytest.raises(UserError, match="pass out="):
         traverse_pair(trained(BetaVAE(), sprites), (0, 1), sprites)
 
 
@@ -133,9 +133,9 @@ def test_the_best_and_the_worst(tmp_path: Path) -> None:
     kept(tmp_path, AE(), [0.3])
     found = [(end, value, run.spec.seed) for end, value, run in extremes(ub.load_runs(tmp_path), "mig")]
     assert sorted(found) == [("best", 0.3, 0), ("best", 0.4, 1), ("worst", 0.1, 2)]
-    with pytest.raises(Refusal, match=r"No run has a score dci\.disentanglement.*--metrics dci"):
+    with pytest.raises(UserError, match=r"No run has a score dci\.disentanglement.*--metrics dci"):
         extremes(ub.load_runs(tmp_path), "dci")
-    with pytest.raises(Refusal, match="Did you mean 'mig'"):
+    with pytest.raises(UserError, match="Did you mean 'mig'"):
         extremes(ub.load_runs(tmp_path), "migg")
 
 

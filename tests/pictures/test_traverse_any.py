@@ -14,7 +14,7 @@ from torch.distributions import Normal
 
 import unbraid as ub
 from unbraid.data import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.pictures.any_model import Adapter, as_images
 from unbraid.pictures.traversal import LABEL, MARGIN, sweep_images
 
@@ -133,7 +133,7 @@ def test_a_run_on_images_walks_as_its_method_does(sprites: FactorData) -> None:
     assert sorted(label.split("\n")[0] for label in found.labels) == ["subspace 0", "subspace 1", "subspace 2"]
     assert ub.traverse(run, x).size[1] == 4 * (64 + MARGIN) + MARGIN
     (encoder,) = ub.train(ub.methods.PCL(), data=sprites, steps=1, quiet=True)
-    with pytest.raises(Refusal, match="encoder only"):
+    with pytest.raises(UserError, match="encoder only"):
         ub.traverse(encoder, x)
 
 

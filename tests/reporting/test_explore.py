@@ -17,7 +17,7 @@ from test_pmp_meshes import spheres, untrained
 
 import unbraid as ub
 from support.training import quick
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.pictures.dataset import mesh_pictures
 from unbraid.reporting.content import seen_shape
 from unbraid.reporting.detail import drawn
@@ -306,7 +306,7 @@ def test_closing_frees_the_port_and_ends_connections(runs: list[ub.Run]) -> None
 
 
 def test_a_port_that_is_taken_is_said_before_the_page_is_made(server: Server, runs: list[ub.Run]) -> None:
-    with pytest.raises(Refusal, match=f"Port {server.port} of 127.0.0.1 is taken by another program. Choose another"):
+    with pytest.raises(UserError, match=f"Port {server.port} of 127.0.0.1 is taken by another program. Choose another"):
         serve(runs, lambda: pytest.fail("made in vain"), server.port)
     for port in (-1, 65_536):
         with pytest.raises(ValueError, match=r"between 0 \(any free one\) and 65535"):
@@ -315,10 +315,10 @@ def test_a_port_that_is_taken_is_said_before_the_page_is_made(server: Server, ru
 
 def test_a_page_that_fails_leaves_the_port_free(runs: list[ub.Run]) -> None:
     def fails() -> bytes:
-        raise Refusal("no page")
+        raise UserError("no page")
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Refusal, match="no page"):
+    with pytest.raises(UserError, match="no page"):
         serve(runs, fails, port)
     serve(runs, PAGE, port).close()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from support.programs import CASES, DECODE, WITH_DECODER, Case, extents, job, levels, node
 from unbraid.distributions import Likelihood
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS, PCL, UVITAE, VAE
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[list[nn.Module], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_page_cannot_run_is_refused(name: str) -> None:
     layers, message = REFUSED[name]
-    with pytest.raises(Refusal, match=message) as refusal:
+    with pytest.raises(UserError, match=message) as refusal:
         program(wrapped(*layers), (4,), 5)
     assert "unbraid explore" in str(refusal.value)
 
@@ -172,25 +172,25 @@ def test_weights_beyond_half_precision_are_refused(value: float) -> None:
     layer = nn.Linear(5, 4)
     with torch.no_grad():
         layer.bias[1] = value
-    with pytest.raises(Refusal, match=f"at most 65504. Got {value:g} in the bias of a linear"):
+    with pytest.raises(UserError, match=f"at most 65504. Got {value:g} in the bias of a linear"):
         program(wrapped(layer), (4,), 5)
 
 
 def test_hooks_are_refused() -> None:
     layer = nn.Linear(5, 4)
     layer.register_forward_hook(lambda module, given, made: made + 1)
-    with pytest.raises(Refusal, match="cannot run hooks"):
+    with pytest.raises(UserError, match="cannot run hooks"):
         program(wrapped(layer), (4,), 5)
 
 
 def test_an_encoder_alone_is_refused() -> None:
-    with pytest.raises(Refusal, match="no decoder"):
+    with pytest.raises(UserError, match="no decoder"):
         program(PCL().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli"), (1, 8, 8), 4)
 
 
 def test_other_flows_are_refused() -> None:
     net = vitae_net(NETS["mlp"], (1, 8, 8), (2, 2), Cpab(method="squaring"), "bernoulli", False)
-    with pytest.raises(Refusal, match=r"cannot warp images with Cpab.*squaring"):
+    with pytest.raises(UserError, match=r"cannot warp images with Cpab.*squaring"):
         program(net, (1, 8, 8), 4)
 
 
@@ -198,12 +198,12 @@ def test_a_warped_image_in_other_modules_is_refused() -> None:
     """What it gives is a likelihood's output, not a mean, to whoever stands around it."""
     net = UVITAE().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli")
     net.decoder = nn.Sequential(net.decoder)  # type: ignore[assignment, arg-type]
-    with pytest.raises(Refusal, match="the module Generation"):
+    with pytest.raises(UserError, match="the module Generation"):
         program(net, (1, 8, 8), 4)
 
 
 def test_other_likelihoods_are_refused() -> None:
     net = wrapped(nn.Linear(5, 4))
     net.likelihood = Likelihood(net.likelihood.nll, torch.exp, torch.log)
-    with pytest.raises(Refusal, match="means of Bernoulli and normal pixels"):
+    with pytest.raises(UserError, match="means of Bernoulli and normal pixels"):
         program(net, (4,), 5)

@@ -12,7 +12,7 @@ import pytest
 
 import unbraid as ub
 from unbraid.cli.dispatch import main
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.reporting import content
 from unbraid.reporting.content import in_turn, ranking, scored, short_labels
 from unbraid.reporting.page import embedded, report
@@ -178,5 +178,5 @@ def test_bad_flags_are_refused(
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="No runs in"):
+    with pytest.raises(UserError, match="No runs in"):
         report(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from pandas import DataFrame, read_csv
 from scipy.stats import ttest_ind
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.reproduction import TARGETS, WITHOUT, Cell, Claim, Ours, Published, reproduce, save
 from unbraid.reproduction import demystifying as paper
 from unbraid.reproduction import example_table as planted
@@ -196,12 +196,12 @@ def test_longer_runs_go_first_and_twins_are_refused() -> None:
     short = table.assign(steps=100, **dict.fromkeys(paper.COLUMNS.values(), 0.9))
     both = DataFrame([*short.to_dict("records"), *table.to_dict("records")])
     assert reproduce("demystifying2021", both).status == 0
-    with pytest.raises(Refusal, match="one run a dataset, setting and seed"):
+    with pytest.raises(UserError, match="one run a dataset, setting and seed"):
         reproduce("demystifying2021", DataFrame([*both.to_dict("records"), table.iloc[0].to_dict()]))
     file = table[table["data"] == "shapes3d"].assign(data="shapes3d_rendered")
-    with pytest.raises(Refusal, match="shapes3d and shapes3d_rendered"):
+    with pytest.raises(UserError, match="shapes3d and shapes3d_rendered"):
         reproduce("demystifying2021", DataFrame([*table.to_dict("records"), *file.to_dict("records")]))
-    with pytest.raises(Refusal, match="none called seed"):
+    with pytest.raises(UserError, match="none called seed"):
         reproduce("demystifying2021", table.drop(columns="seed"))
 
 
@@ -238,9 +238,9 @@ def test_every_study_has_published_numbers_or_a_reason() -> None:
     assert set(TARGETS) | set(WITHOUT) == set(STUDIES)
     assert not set(TARGETS) & set(WITHOUT)
     for name in WITHOUT:
-        with pytest.raises(Refusal, match=f"no published numbers to compare {name}.*demystifying2021"):
+        with pytest.raises(UserError, match=f"no published numbers to compare {name}.*demystifying2021"):
             reproduce(name, planted())
-    with pytest.raises(Refusal, match="Did you mean 'demystifying2021'"):
+    with pytest.raises(UserError, match="Did you mean 'demystifying2021'"):
         reproduce("demystifying", planted())
 
 

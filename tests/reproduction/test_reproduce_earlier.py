@@ -107,7 +107,7 @@ def test_shares_need_every_setting_and_two_seeds() -> None:
     assert found["dsprites, objective"].why == "needs all 36 settings"
     assert found["same metric, same data"].why == "needs all 36 settings of every dataset"
     assert found["cars3d, objective"].ours is not None
-    with pytest.raises(analysis.tables.Refusal, match="needs 2 seeds"):
+    with pytest.raises(analysis.tables.UserError, match="needs 2 seeds"):
         beside("locatello2019", table[table["seed"] == 0])
 
 

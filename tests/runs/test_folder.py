@@ -12,7 +12,7 @@ import torch
 
 import unbraid as ub
 from support.training import Killed, assert_same, die_at, quick
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.folder import find_runs
 
 
@@ -37,7 +37,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, monkeypatch:
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     state = load_file(file)
     write_tensors(file, {**state, "row": state["row"][:-1].clone()}, {"step": 7, "log": []})
-    with pytest.raises(Refusal, match=r"does not fit the network.*delete that file"):
+    with pytest.raises(UserError, match=r"does not fit the network.*delete that file"):
         quick(tmp_path)
 
 
@@ -49,7 +49,7 @@ def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, mon
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:keep])
-    with pytest.raises(Refusal, match=r"is damaged or incomplete.*Delete that file"):
+    with pytest.raises(UserError, match=r"is damaged or incomplete.*Delete that file"):
         quick(tmp_path)
     assert file.read_bytes() == content[:keep]
     file.unlink()
@@ -69,7 +69,7 @@ def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(Refusal, match=r"No space left on device.*same command again"):
+        with pytest.raises(UserError, match=r"No space left on device.*same command again"):
             quick(tmp_path, checkpoint_seconds=0)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not list(tmp_path.rglob(name))
@@ -97,7 +97,7 @@ def test_damaged_run_files_are_named(tmp_path: Path) -> None:
                          (json.dumps({**content, "format": 99}), "reads 1"),
                          (json.dumps({**content, "spec": {}}), "does not hold a run")):  # fmt: skip
         (run.path / "run.json").write_text(bad)
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(UserError, match=message):
             ub.load_runs(tmp_path)
 
 

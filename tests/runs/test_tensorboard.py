@@ -16,7 +16,7 @@ from support.training import Killed, assert_same, die_at, quick
 from unbraid.training import loop as execute
 from unbraid.runs import tensorboard as tensorboard_log
 from unbraid.cli.dispatch import main
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import RunDir
 from unbraid.runs.tensorboard import FILE, FOLDER, write_tensorboard
@@ -121,19 +121,19 @@ def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: 
 def test_what_is_missing_is_said_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(Refusal, match="give a folder"):
+    with pytest.raises(UserError, match="give a folder"):
         quick(log="tensorboard")
     with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
         quick(tmp_path / "r", log="tensorboards")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setattr(execute, "train_convoy", None)
-    with pytest.raises(Refusal, match=r"unbraid\[tensorboard\]"):
+    with pytest.raises(UserError, match=r"unbraid\[tensorboard\]"):
         quick(tmp_path / "r", log="tensorboard")
     out = str(tmp_path / "r")
     assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard"]) == 2
     assert 'pip install "unbraid[tensorboard]"' in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
-    with pytest.raises(Refusal, match="without a folder"):
+    with pytest.raises(UserError, match="without a folder"):
         write_tensorboard(ub.Run(ub.RunSpec(BetaVAE(), "toy"), None))  # type: ignore[arg-type]
 
 

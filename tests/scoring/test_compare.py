@@ -16,7 +16,7 @@ from PIL import Image
 import unbraid as ub
 from support.training import quick
 from unbraid.cli.dispatch import main
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import PCL, BetaVAE
 from unbraid.runs.folder import RunDir
 from unbraid.runs.scores import read_scores
@@ -215,7 +215,7 @@ def test_nonsense_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None
     with pytest.raises(ValueError, match="Did you mean 'mig'"):
         compare(*folders, metrics=["mgi"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refusal, match="No runs in"):
+    with pytest.raises(UserError, match="No runs in"):
         compare(folders[0], tmp_path / "empty")
 
 
@@ -247,7 +247,7 @@ def test_a_side_without_a_decoder_is_said_so(tmp_path: Path) -> None:
     found = compare(tmp_path / "vae", tmp_path / "pcl")
     assert found.by() is None
     assert draw_comparison(found, tmp_path / "c.png").stat().st_size > 1000
-    with pytest.raises(Refusal, match="A picture needs a decoder"):
+    with pytest.raises(UserError, match="A picture needs a decoder"):
         draw_comparison(compare(tmp_path / "pcl", tmp_path / "other"), tmp_path / "d.png")
-    with pytest.raises(Refusal, match="has a score of sap"):
+    with pytest.raises(UserError, match="has a score of sap"):
         draw_comparison(found, tmp_path / "d.png", by="sap")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import unbraid as ub
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import VAE
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -78,7 +78,7 @@ def test_refusals(toy: FactorData, sprites: FactorData) -> None:
     (pcl,) = ub.train(ub.methods.PCL(), sprites, steps=1, latents=3, quiet=True)
     (pmp,) = ub.train(ub.methods.PMP(subspaces=2), sprites, steps=1, latents=3, quiet=True)
     for run in (pcl, pmp):
-        with pytest.raises(Refusal, match="need a decoder and a normal posterior"):
+        with pytest.raises(UserError, match="need a decoder and a normal posterior"):
             ub.bounds(run, sprites, index=[0], quiet=True)
     (run,) = ub.train(VAE(), toy, steps=1, quiet=True)
     with pytest.raises(ValueError, match="at least one sample"):

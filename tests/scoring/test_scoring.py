@@ -14,7 +14,7 @@ import pytest
 
 import unbraid as ub
 from support.planted import GRID, NOISY, noise, table
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS, bounds
 from unbraid.metrics import known_codes as planted
 from unbraid.metrics.protocol import Protocol, Rows, check_alike, differences, identity, stamp
@@ -278,9 +278,9 @@ def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
     assert [len(group) for group in grouped(runs)] == [2, 2]
     assert [len(group) for group in grouped(runs[:3])] == [3]
     assert [len(group) for group in grouped(runs, "data")] == [4]
-    with pytest.raises(Refusal, match="differ in the seed only"):
+    with pytest.raises(UserError, match="differ in the seed only"):
         grouped(runs[:3], "settings")
-    with pytest.raises(Refusal, match="at least 2 runs on the same data"):
+    with pytest.raises(UserError, match="at least 2 runs on the same data"):
         grouped(runs[:1])
     with pytest.raises(ValueError, match=r"Unknown method of ranking 'lassso'\. Did you mean 'lasso'\?"):
         rank(runs, method="lassso")

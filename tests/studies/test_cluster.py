@@ -18,7 +18,7 @@ import torch
 from test_study import order, small, table_of, weights
 
 from unbraid.cli.dispatch import main
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
 from unbraid.studies import cluster as spreading
@@ -132,9 +132,9 @@ def test_a_node_goes_on_from_a_checkpoint_of_its_own(tmp_path: Path, monkeypatch
 
 
 def test_nodes_refuse_what_would_differ(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"must have unbraid 9\.9"):
+    with pytest.raises(UserError, match=r"must have unbraid 9\.9"):
         train_stack("9.9", [], "toy", order(tmp_path), "name", {})
-    with pytest.raises(Refusal, match="Every node must see"):
+    with pytest.raises(UserError, match="Every node must see"):
         train_stack(spreading.__version__, [], "toy", order(tmp_path), None, {})
 
 
@@ -250,7 +250,7 @@ def test_what_a_node_refuses_ends_the_study(tmp_path: Path, here: Here, monkeypa
         run_cluster(small(), order(tmp_path / "out"), quiet=True)
     assert here.cancelled == 1
     monkeypatch.setattr(here, "get", lambda reference: (_ for _ in ()).throw(RuntimeError("node died")))
-    with pytest.raises(Refusal, match=r"lost for good: node died\. Give the same command again"):
+    with pytest.raises(UserError, match=r"lost for good: node died\. Give the same command again"):
         run_cluster(small(), order(tmp_path / "out"), quiet=True)
 
 
@@ -260,9 +260,9 @@ class Refused(Exception):
 
 
 def test_clusters_that_cannot_train_are_refused(tmp_path: Path, here: Here) -> None:
-    with pytest.raises(Refusal, match="No node with a GPU among the 1"):
+    with pytest.raises(UserError, match="No node with a GPU among the 1"):
         run_cluster(small(), order(tmp_path, device="cuda"), quiet=True)
-    with pytest.raises(Refusal, match="has the 3 cores of a stack"):
+    with pytest.raises(UserError, match="has the 3 cores of a stack"):
         run_cluster(small(), dataclasses.replace(order(tmp_path), jobs=3), quiet=True)
 
 
@@ -303,12 +303,12 @@ def test_without_ray_it_says_what_to_install(
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in ("somewhere", "host:", ":6379", "ray://host", "host:port"):
-        with pytest.raises(Refusal, match="must be auto, HOST:PORT"):
+        with pytest.raises(UserError, match="must be auto, HOST:PORT"):
             check_address(bad)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        with pytest.raises(Refusal, match=f"No Ray cluster at ray://127.0.0.1:{port}"):
+        with pytest.raises(UserError, match=f"No Ray cluster at ray://127.0.0.1:{port}"):
             check_address(f"ray://127.0.0.1:{port}")
         listening.listen()
         check_address(f"127.0.0.1:{port}")
@@ -326,5 +326,5 @@ def test_auto_joins_or_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     join(SimpleNamespace(init=init), "auto")
     assert asked == ["auto", "local"]
     monkeypatch.setattr("unbraid.studies.cluster.check_address", lambda address: None)
-    with pytest.raises(Refusal, match="could be joined at host:1: none"):
+    with pytest.raises(UserError, match="could be joined at host:1: none"):
         join(SimpleNamespace(init=init), "host:1")

@@ -16,7 +16,7 @@ import unbraid as ub
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import MANIPULATED
 from unbraid.cli.study import STUDY_METRICS, wanted
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
 from unbraid.metrics import METRICS
 from unbraid.runs.folder import find_runs
@@ -175,7 +175,7 @@ def test_metrics_of_the_command(text: str | None, metrics: list[str], closing: l
 
 
 def test_unknown_metrics_are_refused_before_anything_is_made() -> None:
-    with pytest.raises(Refusal, match="Did you mean 'udr'"):
+    with pytest.raises(UserError, match="Did you mean 'udr'"):
         wanted("udrr")
     assert {"downstream_lr", "downstream_gbt", *CLOSING} <= set(STUDY_METRICS)
 
@@ -184,7 +184,7 @@ def test_several_datasets_take_the_place_of_the_first() -> None:
     runs = Cut(data=["sprites", "toy"], seeds=[0], steps=5).of(STUDIES["locatello2019"]())
     assert list(dict.fromkeys(run.spec.data for run in runs)) == ["sprites", "toy"]
     assert [run.index for run in runs] == [50 * i for i in range(72)]
-    with pytest.raises(Refusal, match=r"has 1 datasets to be replaced\. Got 2"):
+    with pytest.raises(UserError, match=r"has 1 datasets to be replaced\. Got 2"):
         Cut(data=["sprites", "toy"]).of(crossed(["dsprites"], swept(BetaVAE, "beta", (1.0,)), 1))
 
 

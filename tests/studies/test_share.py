@@ -9,7 +9,7 @@ import pytest
 from test_study import order, small, table_of
 
 from unbraid.cli.dispatch import main
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.run import load_runs
 from unbraid.studies.runner import run_study
 from unbraid.studies.share import SUMS, adopt, check, publish
@@ -49,7 +49,7 @@ def test_harm_is_noticed_and_nothing_copied(harm: str, study: Path, tmp_path: Pa
         "add": lambda: (victim.parent / "extra").write_text("x"),
         "sums": (out / SUMS).unlink,
     }[harm]()
-    with pytest.raises(Refusal, match=SUMS):
+    with pytest.raises(UserError, match=SUMS):
         adopt(out, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
@@ -57,10 +57,10 @@ def test_harm_is_noticed_and_nothing_copied(harm: str, study: Path, tmp_path: Pa
 def test_refusals(study: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(Refusal, match="must be empty or new"):
+    with pytest.raises(UserError, match="must be empty or new"):
         publish(study, tmp_path / "full")
     (tmp_path / "none").mkdir()
-    with pytest.raises(Refusal, match="No finished runs"):
+    with pytest.raises(UserError, match="No finished runs"):
         publish(tmp_path / "none", tmp_path / "out")
 
 

@@ -17,7 +17,7 @@ import torch
 
 import unbraid as ub
 from unbraid import errors
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
 from unbraid.metrics.protocol import Protocol
 from unbraid.nets.conv import locatello
@@ -137,7 +137,7 @@ def test_other_data_takes_the_place_of_all() -> None:
     ],
 )
 def test_bad_cuts_are_refused(cut: Any, message: str) -> None:
-    with pytest.raises((Refusal, ValueError), match=message):
+    with pytest.raises((UserError, ValueError), match=message):
         cut().of(STUDIES["pmp2021"]())
 
 
@@ -203,9 +203,9 @@ def test_the_table_is_rebuilt_from_folders_and_merged_copies(tmp_path: Path) -> 
         subprocess.run(["cp", "-r", f"{tmp_path / part}/.", str(merged)], check=True)
     index(merged, runs_as_made(runs, tmp_path / "whole"))
     assert table_of(merged).equals(table_of(tmp_path / "whole"))
-    with pytest.raises(Refusal, match="No results table"):
+    with pytest.raises(UserError, match="No results table"):
         load(tmp_path)
-    with pytest.raises(Refusal, match="No runs in"):
+    with pytest.raises(UserError, match="No runs in"):
         index(tmp_path / "nowhere")
 
 
@@ -222,13 +222,13 @@ def test_a_table_may_be_a_csv(tmp_path: Path) -> None:
     pandas.DataFrame(rows).to_csv(path, index=False)
     assert load(path).to_dict("records") == rows
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(Refusal, match=r"columns run, data, method, seed too\. Got a, b"):
+    with pytest.raises(UserError, match=r"columns run, data, method, seed too\. Got a, b"):
         load(path)
     path.write_bytes(b"")
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load(path)
     path.write_bytes(b"\xff\xfe\x00run")
-    with pytest.raises(Refusal, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load(path)
 
 
@@ -255,7 +255,7 @@ def test_missing_data_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pyt
     kept, reasons = available(runs)
     assert [run.spec.data for run in kept] == ["toy"]
     assert "smallnorb" in reasons
-    with pytest.raises(errors.Refusal):
+    with pytest.raises(errors.UserError):
         available(runs[1:])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.studies.own import find
 
 
@@ -49,7 +49,7 @@ def test_studies_from_python(tmp_path: Path) -> None:
 )
 def test_bad_studies_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         list(find(str(tmp_path / name))())
-    with pytest.raises(Refusal, match="There is no file"):
+    with pytest.raises(UserError, match="There is no file"):
         find(str(tmp_path / "nothing.toml"))

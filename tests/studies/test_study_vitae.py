@@ -14,7 +14,7 @@ import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import Moved, moved
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import CVITAE, VAE
 from unbraid.runs.results import load
 from unbraid.scoring.appearance import separation, split_of
@@ -168,5 +168,5 @@ def test_without_factors_of_perspective_bounds_are_left() -> None:
 
 
 def test_nothing_to_judge(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="No runs in"):
+    with pytest.raises(UserError, match="No runs in"):
         vitae_table(tmp_path, quiet=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 def cut(path: Path, part: float = 0.6) -> Path:
@@ -41,7 +41,7 @@ def refusals(read: Callable[[bytes], object], contents: Iterator[bytes]) -> int:
     for content in contents:
         try:
             read(content)
-        except Refusal as refusal:
+        except UserError as refusal:
             count += 1
             assert "\n" not in str(refusal)
     return count
@@ -49,7 +49,7 @@ def refusals(read: Callable[[bytes], object], contents: Iterator[bytes]) -> int:
 
 def refused(message: str, read: Callable[[], object], store: Path) -> None:
     """Refused with that message in one line, and no table left in the cache folder `store`."""
-    with pytest.raises(Refusal, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         read()
     assert "\n" not in str(caught.value)
     assert not [path for path in store.glob("*") if not path.name.endswith(".lock")]

@@ -18,7 +18,7 @@ import unbraid as ub
 from support.training import Killed, assert_same, die_at, quick, weights
 from unbraid.accel.adam import adam_step
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS, VAE, Adam, BetaVAE
 from unbraid.runs.folder import find_runs
 from unbraid.runs.spec import RunSpec
@@ -98,7 +98,7 @@ def test_a_sweep_may_grow(tmp_path: Path) -> None:
 
 def test_other_runs_are_refused_unless_added(tmp_path: Path) -> None:
     quick(tmp_path, BetaVAE(beta=2.0))
-    with pytest.raises(Refusal, match=r"holds 1 other run.*--add"):
+    with pytest.raises(UserError, match=r"holds 1 other run.*--add"):
         quick(tmp_path, BetaVAE(beta=3.0))
     assert len(find_runs(tmp_path)) == 1
     quick(tmp_path, BetaVAE(beta=3.0), add=True)
@@ -106,7 +106,7 @@ def test_other_runs_are_refused_unless_added(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_held_by_one_process(tmp_path: Path) -> None:
-    with files.locked(tmp_path), pytest.raises(Refusal, match="Another process is training"):
+    with files.locked(tmp_path), pytest.raises(UserError, match="Another process is training"):
         quick(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_divergence_is_kept_and_reported(tmp_path: Path) -> None:
     assert all(value.isfinite().all() for value in weights(sick).values())
     again = quick(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
     assert again[1].divergence == sick.divergence
-    with pytest.raises(Refusal, match="diverged at step"):
+    with pytest.raises(UserError, match="diverged at step"):
         ub.score(sick, quiet=True)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -30,7 +30,9 @@ def fastest(device: str | torch.device) -> Precision:
 def check_precision(precision: str, device: torch.device) -> None:
     """Refuse a precision the device does not have."""
     if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)):
-        raise Refusal(f"Precision tf32 needs an NVIDIA GPU of compute capability 8.0 or more. Got {device}. Use fp32.")
+        raise UserError(
+            f"Precision tf32 needs an NVIDIA GPU of compute capability 8.0 or more. Got {device}. Use fp32."
+        )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 from scipy.stats import rankdata
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics import TRAITS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -43,7 +43,7 @@ class Result(NamedTuple):
 
 def refuse(must: str, came: str, do: str) -> NoReturn:
     """Raise the one form of an error: what must hold, what came, what to do."""
-    raise Refusal(f"{must} Got {came} instead. {do}")
+    raise UserError(f"{must} Got {came} instead. {do}")
 
 
 def headline(metric: str) -> str:
@@ -53,7 +53,7 @@ def headline(metric: str) -> str:
     'mig.discrete_mig'
     """
     if metric not in TRAITS:
-        raise Refusal(unknown("metric", metric, TRAITS))
+        raise UserError(unknown("metric", metric, TRAITS))
     return f"{metric}.{TRAITS[metric].headline}"
 
 

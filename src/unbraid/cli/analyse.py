@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.cli.parser import Parser
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.runtime.files import make_folder, write_atomic
 
 
@@ -26,14 +26,14 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
 
     for name in options.names:
         if name not in ANALYSES:
-            raise Refusal(unknown("analysis", name, ANALYSES))
+            raise UserError(unknown("analysis", name, ANALYSES))
     table = load(options.runs)
     folder = options.out or (options.runs.parent if options.runs.is_file() else options.runs) / "analyses"
     answered, refused = 0, dict[str, list[str]]()
     for name in options.names or ANALYSES:
         try:
             result = ANALYSES[name].run(table)
-        except Refusal as reason:
+        except UserError as reason:
             if options.names:
                 raise
             refused.setdefault(" ".join(str(reason).split()), []).append(name)

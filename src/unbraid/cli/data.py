@@ -18,12 +18,12 @@ from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.data.files.fetch import fetch
 from unbraid.data.files.integrity import Finding, Meter, examine, quiet, remember, remembered
 from unbraid.data.files.locate import data_folder, fetchable, instructions, locate, obtainable, present, source
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.runtime.progress import progress
 
 Action: TypeAlias = Callable[[Parser, Sequence[str]], None]
 
-FAILURES = (Refusal, ValueError, TypeError, OSError, ImportError)
+FAILURES = (UserError, OSError, ImportError)
 ROWS = 6  # of files of one kind that are shown one by one
 EXAMPLES = """examples:
   unbraid data list
@@ -47,7 +47,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         actions = "\n".join(f"  {name:<8}{text}" for name, (_, text) in ACTIONS.items())
         print(f"usage: unbraid data ACTION ...\n\n{__doc__}\n\nactions (each has --help):\n{actions}\n\n{EXAMPLES}")
     elif arguments[0] not in ACTIONS:
-        raise Refusal(unknown("action of 'unbraid data'", arguments[0], ACTIONS))
+        raise UserError(unknown("action of 'unbraid data'", arguments[0], ACTIONS))
     else:
         action, text = ACTIONS[arguments[0]]
         action(Parser(prog=f"unbraid data {arguments[0]}", description=text), arguments[1:])
@@ -152,7 +152,7 @@ def get(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = _options(parser, arguments)
     if options.url and len(options.names) > 1:
-        raise Refusal(f"--url must come with one dataset. Got {len(options.names)} instead.")
+        raise UserError(f"--url must come with one dataset. Got {len(options.names)} instead.")
     meter = quiet if options.quiet else progress
     _each(options.names, lambda name: get_one(source(name), data_folder(options.root) / name, options.url, meter))
 
@@ -166,7 +166,7 @@ def _each(names: Sequence[str], act: Callable[[str], None]) -> None:
         except FAILURES as error:
             problems.append(f"{name}: {error}" if len(names) > 1 else str(error))
     if problems:
-        raise Refusal(" ".join(problems))
+        raise UserError(" ".join(problems))
 
 
 def get_one(wanted: Source, folder: Path, url: str | None, meter: Meter) -> None:
@@ -187,13 +187,13 @@ def get_one(wanted: Source, folder: Path, url: str | None, meter: Meter) -> None
             _right_size(file, path)
             print(f"present {path}; to check it: unbraid data check {wanted.name}")
     if len(present(files, folder)) < len(files):
-        raise Refusal(instructions(wanted, folder))
+        raise UserError(instructions(wanted, folder))
 
 
 def _right_size(file: File, path: Path) -> None:
     found = path.stat().st_size
     if file.entries is None and file.size is not None and found != file.size:
-        raise Refusal(
+        raise UserError(
             f"{path} must have {file.size:,} bytes. Got {found:,} instead. Delete it and give the command again."
         )
 
@@ -208,7 +208,7 @@ def from_url(wanted: Source, files: tuple[File, ...], url: str) -> tuple[File, .
             return tuple(dataclasses.replace(f, urls=(url,)) if last in (f.name, *f.also) else f for f in choice)
     if len(files) == 1:
         return (dataclasses.replace(files[0], urls=(url,)),)
-    raise Refusal(f"--url must end with / or with the name of a file of {wanted.name}: "
+    raise UserError(f"--url must end with / or with the name of a file of {wanted.name}: "
                   f"{', '.join(file.name for file in files)}. Got {url} instead.")  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def check_one(wanted: Source, root: Path | None, meter: Meter) -> None:
     description = description_of(wanted.name, root)
     for name, finding in findings.items():
         if finding.new and finding.sha256:
-            with contextlib.suppress(Refusal):  # a folder that cannot be written to can still be checked
+            with contextlib.suppress(UserError):  # a folder that cannot be written to can still be checked
                 remember(paths[name], finding.sha256)
     for line in _shown(findings, paths):
         print(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 def add_device(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -17,4 +17,4 @@ def check_device(device: str) -> None:
     import torch
 
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise Refusal(f"The device must be cpu, or cuda where PyTorch finds a GPU. Got {device!r} instead.")
+        raise UserError(f"The device must be cpu, or cuda where PyTorch finds a GPU. Got {device!r} instead.")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from unbraid import __version__
 from unbraid.cli.parser import Parser
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
+from unbraid.version import __version__
 
 EXAMPLES = """examples:
   unbraid demo                                            # trains, scores and draws on built-in data, about a minute
@@ -72,7 +74,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     elif arguments[0] == "--version":
         print(f"unbraid {__version__}")
     elif arguments[0] not in COMMANDS:
-        raise Refusal(unknown("command", arguments[0], COMMANDS))
+        raise UserError(unknown("command", arguments[0], COMMANDS))
     else:
         return COMMANDS[arguments[0]].run(arguments[0], arguments[1:])
     return 0
@@ -84,7 +86,10 @@ def _tell(message: Warning | str, *where: Any, **more: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 when all went well, 1 when what it compared differs, 2 after a one-line error, 130 when stopped."""
+    """Run the command line and return its exit status.
+
+    0: success; 1: what was compared differs; 2: an error of the user, in one line; 3: a bug; 130: interrupted.
+    """
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
@@ -92,8 +97,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("unbraid: stopped. Give the same command again to go on from the last checkpoint.", file=sys.stderr)
         return 130
-    except (Refusal, ValueError, TypeError, OSError) as error:
-        if os.environ.get("UNBRAID_DEBUG"):
-            raise
+    except (UserError, OSError) as error:
+        if os.environ.get("UNBRAID_DEBUG") or not _is_for_the_user(error):
+            return _report_bug(error)
         print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except Exception as error:
+        return _report_bug(error)
+
+
+def _is_for_the_user(error: Exception) -> bool:
+    """Whether an error is the user's to correct: a wrong argument or file, a missing file, a full disk."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, UserError | FileNotFoundError) or full
+
+
+def _report_bug(error: Exception) -> int:
+    """Print the traceback of an error that is not the user's; returns the exit status."""
+    traceback.print_exception(error)
+    print("unbraid: this is a bug in unbraid. Please report it: the command, and the lines above.", file=sys.stderr)
+    return 3

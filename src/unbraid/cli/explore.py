@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from unbraid.cli.devices import add_device, check_device
 from unbraid.cli.parser import Parser, add_root
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     add_root(parser)
     options = parser.parse_all(arguments)
     if options.best < 1:
-        raise Refusal(f"--best must be at least 1. Got {options.best} instead.")
+        raise UserError(f"--best must be at least 1. Got {options.best} instead.")
     check_device(options.device)
     from unbraid.reporting.detail import drawable, drawn
     from unbraid.reporting.page import live_page
@@ -37,7 +37,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     runs = load_runs(options.runs, device=options.device)
     able = [run for run in runs if run.net.decoder is not None and run.divergence is None]
     if not able:
-        raise Refusal(
+        raise UserError(
             f"Exploring needs a trained decoder; none of the {len(runs)} finished run(s) in {options.runs} has one. "
             f"Train to the end first, or look at codes instead: unbraid score {options.runs}"
         )

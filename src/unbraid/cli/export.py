@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbraid.cli.parser import Parser, add_root
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 EXPORTS = ("onnx", "torch")
 
@@ -25,10 +25,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     check_installed(options.format)
     found = find_runs(options.run)
     if len(found) > 1:
-        raise Refusal(f"{options.run} holds {len(found)} runs. Name one of them, such as {found[0].path}")
+        raise UserError(f"{options.run} holds {len(found)} runs. Name one of them, such as {found[0].path}")
     runs = load_runs(options.run)
     if not runs:
-        raise Refusal(f"{options.run} is not trained to the end. Give the same train command again to go on with it.")
+        raise UserError(f"{options.run} is not trained to the end. Give the same train command again to go on with it.")
     out = options.out or options.run / "exported"
     facts = export(runs[0], out, format=options.format, quiet=options.quiet)
     print(f"{runs[0].label}: read back, run on examples and compared with the run ({RULE}):")

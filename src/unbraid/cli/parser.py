@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        raise Refusal(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help")
+        raise UserError(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse, and refuse leftovers by name."""
@@ -26,8 +26,8 @@ class Parser(argparse.ArgumentParser):
         if left:
             flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
             if left[0].startswith("-"):
-                raise Refusal(unknown(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
-            raise Refusal(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")
+                raise UserError(unknown(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
+            raise UserError(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")
         return parsed
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from unbraid.cli import study
 from unbraid.cli.parser import Parser
 from unbraid.cli.printing import table
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.reproduction import (
     RULE,
     TARGETS,
@@ -45,7 +45,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     if options.runs is not None:
         refuse_cuts(parser, options)
     elif options.out is None and not options.plan:
-        raise Refusal("Say which runs: --runs FOLDER to load some, or --out FOLDER to train them there.")
+        raise UserError("Say which runs: --runs FOLDER to load some, or --out FOLDER to train them there.")
     elif not carried_out(options, target):
         return 0
     folder = options.out if options.runs is None else options.runs
@@ -64,7 +64,7 @@ def refuse_cuts(parser: Parser, options: Any) -> None:
     given = [name for name, value in vars(options).items() if name not in read and value != parser.get_default(name)]
     if given:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise Refusal(f"--runs only loads, all that is there. Got {flags} too. Leave out the one or the others.")
+        raise UserError(f"--runs only loads, all that is there. Got {flags} too. Leave out the one or the others.")
 
 
 def carried_out(options: Any, target: Target) -> bool:

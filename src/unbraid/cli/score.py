@@ -18,7 +18,7 @@ import numpy as np
 from unbraid.cli.devices import add_device, check_device
 from unbraid.cli.parser import Parser, add_root
 from unbraid.cli.printing import blocks, labels
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.arrays import as_codes, as_factors
 from unbraid.metrics.bounds import bounds
@@ -83,9 +83,9 @@ def check(options: argparse.Namespace) -> None:
     """Refuse sizes too small and sources that do not fit together."""
     for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
         if (value := getattr(options, flag)) is not None and value < low:
-            raise Refusal(f"--{flag} must be at least {low}. Got {value} instead.")
+            raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
     if (options.codes is None) != (options.factors is None) or (options.codes is None) == (options.runs is None):
-        raise Refusal("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
+        raise UserError("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
 
 
 def score_runs(
@@ -102,7 +102,7 @@ def score_runs(
     whole = [run for run in runs if run.divergence is None]
     left = f"{len(runs) - len(whole)} diverged, {len(found) - len(runs)} not trained to the end"
     if not whole:
-        raise Refusal(f"No run in {options.runs} can be scored: {left}.")
+        raise UserError(f"No run in {options.runs} can be scored: {left}.")
     if len(whole) < len(found):
         print(f"unbraid: left out: {left}.", file=sys.stderr)
     with warnings.catch_warnings(record=True) as told:
@@ -170,7 +170,7 @@ def score_arrays(
     """One row of scores for arrays from files."""
     codes, factors = read_array(options.codes, "codes"), read_array(options.factors, "factors")
     if len(codes) != len(factors):
-        raise Refusal(f"Codes and factors must have the same number of rows. Got {len(codes)} in {options.codes} and "
+        raise UserError(f"Codes and factors must have the same number of rows. Got {len(codes)} in {options.codes} and "
                       f"{len(factors)} in {options.factors}. Row i of both must be the same example.")  # fmt: skip
     as_codes(codes)
     as_factors(factors)
@@ -191,9 +191,9 @@ def read_array(path: Path, name: str) -> Array:
     try:
         array = READERS[path.suffix.lower()](path, name)
     except KeyError:
-        raise Refusal(f"--{name} must be a .npy, .npz or .csv file. Got {path} instead.") from None
+        raise UserError(f"--{name} must be a .npy, .npz or .csv file. Got {path} instead.") from None
     except (OSError, ValueError) as error:
-        raise Refusal(f"{path} cannot be read as numbers: {error}.") from error
+        raise UserError(f"{path} cannot be read as numbers: {error}.") from error
     return array[:, None] if array.ndim == 1 else array
 
 
@@ -201,7 +201,7 @@ def _read_npz(path: Path, name: str) -> Array:
     with np.load(path, allow_pickle=False) as content:
         keys = list(content)
         if name not in keys and len(keys) != 1:
-            raise ValueError(f"it must hold one array or one called {name!r}, but holds {', '.join(keys) or 'none'}")
+            raise UserError(f"it must hold one array or one called {name!r}, but holds {', '.join(keys) or 'none'}")
         found: Array = content[name if name in keys else keys[0]]
         return found
 

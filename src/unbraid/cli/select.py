@@ -9,7 +9,7 @@ from pathlib import Path
 from unbraid.cli.devices import add_device, check_device
 from unbraid.cli.parser import Parser, add_root
 from unbraid.cli.printing import labels, table
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     add_root(parser)
     options = parser.parse_all(arguments)
     if options.examples < 2:
-        raise Refusal(f"--examples must be at least 2. Got {options.examples} instead.")
+        raise UserError(f"--examples must be at least 2. Got {options.examples} instead.")
     check_device(options.device)
     from unbraid.runs.run import load_runs
     from unbraid.scoring.selection import rank

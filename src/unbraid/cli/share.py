@@ -14,7 +14,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("target", type=Path, nargs="?", help="where to: a new folder (export), or a folder of runs")
     parser.add_argument("--no-weights", action="store_true", help="results only: smaller, cannot be loaded as models")
     options = parser.parse_all(arguments)
-    from unbraid.errors import Refusal
+    from unbraid.errors import UserError
     from unbraid.studies.share import adopt, check, publish
 
     if options.action == "check":
@@ -22,7 +22,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         print(f"{options.source}: every file is what its checksum says")
         return
     if options.target is None:
-        raise Refusal(f"Say where to: unbraid share {options.action} {options.source} FOLDER")
+        raise UserError(f"Say where to: unbraid share {options.action} {options.source} FOLDER")
     if options.action == "export":
         print(f"written, with checksums in {publish(options.source, options.target, not options.no_weights)}")
     else:

@@ -14,7 +14,7 @@ from unbraid.cli.devices import add_device, check_device
 from unbraid.cli.parser import Parser, add_root
 from unbraid.cli.printing import table
 from unbraid.cli.values import integers
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics.protocol import DRAWS
 from unbraid.runtime.progress import clock
 
@@ -81,7 +81,7 @@ def wanted(text: str | None) -> tuple[list[str], list[str]]:
     names = [*STUDY_METRICS, *named] if text is None or text.startswith("+") else named
     for name in names:
         if name not in {**METRICS, **dict.fromkeys(CLOSING)}:
-            raise Refusal(unknown("metric", name, [*METRICS, *CLOSING]))
+            raise UserError(unknown("metric", name, [*METRICS, *CLOSING]))
     once = list(dict.fromkeys(names))
     return [name for name in once if name not in CLOSING], [name for name in once if name in CLOSING]
 
@@ -94,7 +94,7 @@ def chosen(options: Any) -> list[Any]:
     only: dict[str, list[str]] = {}
     for key, _, values in (one.partition("=") for one in options.only):
         if not values:
-            raise Refusal(f"--only must be FACT=VALUE, such as data=dsprites. Got {key!r} instead.")
+            raise UserError(f"--only must be FACT=VALUE, such as data=dsprites. Got {key!r} instead.")
         only.setdefault(key, []).extend(values.split(","))
     cut = Cut(only, options.seeds, options.steps, options.scale, options.data, options.learning_rate)
     runs = cut.of(find(options.study)())
@@ -102,7 +102,7 @@ def chosen(options: Any) -> list[Any]:
         return runs
     part, _, parts = options.shard.partition("/")
     if not (part.isdigit() and parts.isdigit()):
-        raise Refusal(f"--shard must be I/N, such as 3/64. Got {options.shard!r} instead.")
+        raise UserError(f"--shard must be I/N, such as 3/64. Got {options.shard!r} instead.")
     return shard(runs, int(part), int(parts))
 
 
@@ -121,9 +121,9 @@ def perform(options: Any) -> tuple[int, Path] | None:
     if options.plan or not (options.cluster and options.device.startswith("cuda")):
         check_device(options.device)  # with a cluster the GPUs are elsewhere
     if options.cluster_shared and not options.cluster:
-        raise Refusal("--cluster-shared needs a cluster: add --cluster auto, or its address.")
+        raise UserError("--cluster-shared needs a cluster: add --cluster auto, or its address.")
     if options.out is None and not options.plan:
-        raise Refusal("Say where the runs go: --out FOLDER, or --plan to see what there would be.")
+        raise UserError("Say where the runs go: --out FOLDER, or --plan to see what there would be.")
     from unbraid.metrics.protocol import Protocol
     from unbraid.studies.published import STUDIES
     from unbraid.studies.runner import Order, available

@@ -19,7 +19,7 @@ from unbraid.cli.printing import labels, table
 from unbraid.cli.values import integers, numbers, words
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import METHODS, Method
 from unbraid.nets.registry import NETS
 from unbraid.runs.run import Run
@@ -104,7 +104,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         return
     name = arguments[0]
     if name.startswith("-"):
-        raise Refusal(
+        raise UserError(
             f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}."
         )
     cls = method_class(name)

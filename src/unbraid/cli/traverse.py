@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_root
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 if TYPE_CHECKING:
     from unbraid.pictures.pair import Pair
@@ -20,7 +20,7 @@ def drawable(runs: Sequence[Run], folder: Path) -> list[Run]:
     """The runs that can make examples from codes; what is left out is said, and refused if that is all of them."""
     able = [run for run in runs if run.net.decoder is not None]
     if runs and not able:
-        raise Refusal(
+        raise UserError(
             f"A traversal needs a decoder; all {len(runs)} trained run(s) in {folder} have an encoder only. "
             f"Look at their codes instead: unbraid score {folder}"
         )

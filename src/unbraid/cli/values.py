@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from unbraid.errors import UserError
+
 
 def integers(text: str) -> list[int]:
     """`3`, `0,2,5`, `0-4` (both ends included), and lists of these.
@@ -37,7 +39,7 @@ def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
     if steps:
         low, high = int(steps[1]), int(steps[2])
         if low > high:
-            raise ValueError(f"A range must rise. Got {part!r} instead. Write {high}-{low}.")
+            raise UserError(f"A range must rise. Got {part!r} instead. Write {high}-{low}.")
         return list(range(low, high + 1))
     spaced = re.fullmatch(r"([^:]+):([^:]+):(\d+)", part)
     if spaced and kind is float:
@@ -46,4 +48,4 @@ def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
         return [kind(part)]
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{part!r} is not {what}, a comma list or a range such as 0-4.") from None
+        raise UserError(f"{part!r} is not {what}, a comma list or a range such as 0-4.") from None

@@ -20,7 +20,7 @@ from unbraid.data.rendered.painted import color_dsprites, noisy_dsprites, scream
 from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 
 # Made here, without any file.
 BUILT_IN: dict[str, Callable[..., FactorData]] = {
@@ -78,7 +78,7 @@ def load(
             own = load_own(path, device=device, progress=progress)
             said = "&".join(f"{key}={value}" for key, value in changes.items())
             return applied(own, f"{own.name}{'&' if '?' in own.name else '?'}{said}", changes, root)
-        raise ValueError(unknown("dataset", bare, DATASETS) + " A path to a folder or file of your own will do too.")
+        raise UserError(unknown("dataset", bare, DATASETS) + " A path to a folder or file of your own will do too.")
     make = DATASETS[bare]
     options = check_options(bare, make, asked)
     if "root" in inspect.signature(make).parameters:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 
 DIGEST = hashlib.sha256().digest_size
@@ -38,7 +38,7 @@ def write(name: str, table: Tensor) -> None:
         target = folder() / name
         make_folder(target.parent)
         write_atomic(target, _pack(table))
-    except (Refusal, RuntimeError) as error:
+    except (UserError, RuntimeError) as error:
         reason = error.__cause__ or error
         _warn(f"The cache of {name} could not be written ({reason}). Set UNBRAID_CACHE to a folder with room.")
 
@@ -57,14 +57,14 @@ def _unpack(content: bytes, shape: tuple[int, int]) -> Tensor:
     """The table in `content`, or ValueError; inflated piece by piece straight into place, without a second copy."""
     body = memoryview(content)[DIGEST:]
     if hashlib.sha256(body).digest() != content[:DIGEST]:
-        raise ValueError("its sha256 differs")
+        raise UserError("its sha256 differs")
     table, end = torch.empty(shape, dtype=torch.uint8), 0
     flat = table.numpy().data.cast("B")
     for piece in _inflate(body):
         flat[end : end + len(piece)] = piece
         end += len(piece)
     if end != len(flat):
-        raise ValueError(f"it holds {end} bytes, not {len(flat)}")
+        raise UserError(f"it holds {end} bytes, not {len(flat)}")
     return table
 
 

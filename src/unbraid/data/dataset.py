@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from unbraid.accel.capture import kernels_on
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 Progress: TypeAlias = Callable[[float], None]
@@ -123,7 +124,7 @@ class FactorData(ABC):
         what = f"The 'index' of {self.name}"
         rows = _integers(index, what).to(self.device)
         if rows.ndim != 1:
-            raise ValueError(
+            raise UserError(
                 f"{what} must have shape (n,). Got {tuple(rows.shape)} instead. Put a single index in a list."
             )
         _check_range(rows, len(self), what)
@@ -134,7 +135,7 @@ class FactorData(ABC):
         rows = _integers(factors, what).to(self.device)
         if rows.ndim != 2 or rows.shape[1] != k:
             order = ", ".join(self.names)
-            raise ValueError(f"{what} must have shape (n, {k}). Got {tuple(rows.shape)} instead. Columns are {order}.")
+            raise UserError(f"{what} must have shape (n, {k}). Got {tuple(rows.shape)} instead. Columns are {order}.")
         for column, name, size in zip(rows.unbind(1), self.names, self.sizes, strict=True):
             _check_range(column, size, f"The factor '{name}' of {self.name}")
         return rows
@@ -167,7 +168,7 @@ def _integers(values: object, what: str) -> Tensor:
     kind = str(rows.dtype).removeprefix("torch.")
     if rows.shape != (0,) and not kind.startswith(("int", "uint")):
         hint = " Use mask.nonzero() to select by mask." if kind == "bool" else ""
-        raise TypeError(f"{what} must be integers. Got {kind} instead.{hint}")
+        raise UserError(f"{what} must be integers. Got {kind} instead.{hint}")
     return rows.long() if isinstance(rows, Tensor) else torch.from_numpy(rows.astype(np.int64))
 
 
@@ -175,7 +176,7 @@ def _array(values: object, what: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         return np.asarray(values)
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"{what} must be a rectangular array of integers. Got rows of unequal length instead."
         ) from None
 
@@ -183,4 +184,4 @@ def _array(values: object, what: str) -> np.ndarray[Any, np.dtype[Any]]:
 def _check_range(values: Tensor, size: int, what: str) -> None:
     outside = values[(values < 0) | (values >= size)]
     if len(outside):
-        raise ValueError(f"{what} must lie in 0..{size - 1}. Got {int(outside[0])} instead.")
+        raise UserError(f"{what} must lie in 0..{size - 1}. Got {int(outside[0])} instead.")

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Real, UInt8
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 
@@ -43,7 +44,7 @@ class Labelled(FactorData):
     ) -> None:
         super().__init__(name, tuple(names), tuple(sizes), tuple(table.shape[1:]), table)
         if labels.shape != (len(table), len(self.sizes)):
-            raise ValueError(
+            raise UserError(
                 f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}), a row an example and a "
                 f"column a factor. Got {tuple(labels.shape)} instead."
             )
@@ -82,9 +83,7 @@ class Labelled(FactorData):
 
     def place(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
         """Refused: labels do not name one example."""
-        raise ValueError(
-            f"{self.name} is not a full grid, so factors do not name one example. Select rows by `labels`."
-        )
+        raise UserError(f"{self.name} is not a full grid, so factors do not name one example. Select rows by `labels`.")
 
 
 def numbered(values: Real[Tensor, " n"]) -> tuple[Int[Tensor, " n"], int]:

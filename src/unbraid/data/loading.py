@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
-from unbraid import data as datasets
+from unbraid.data import load
 from unbraid.data.dataset import FactorData
 from unbraid.runtime.progress import progress
 
@@ -17,4 +17,4 @@ def load_data(data: str | FactorData, device: str | torch.device = "cpu", quiet:
         return data.to(device)
     with ExitStack() as stack:
         report = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
-        return datasets.load(data, device=device, progress=report and (lambda part: report(100 * part)))
+        return load(data, device=device, progress=report and (lambda part: report(100 * part)))

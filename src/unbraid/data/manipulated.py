@@ -19,7 +19,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.files.locate import data_folder
 from unbraid.data.own.arrays import OwnData
 from unbraid.data.rendered.painted import ExampleNoise
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -50,7 +50,9 @@ class Changed(FactorData):
 
     def __init__(self, base: FactorData, name: str) -> None:
         if len(base.shape) != 3:
-            raise Refusal(f"Only images can be changed pixel by pixel. {base.name} has examples of shape {base.shape}.")
+            raise UserError(
+                f"Only images can be changed pixel by pixel. {base.name} has examples of shape {base.shape}."
+            )
         super().__init__(name, base.names, base.sizes, base.shape, base.table)
         self.base, self.gridded, self.categorical, self.law = base, base.gridded, base.categorical, base.law
         self.values: Any = getattr(base, "values", None)
@@ -66,7 +68,7 @@ class Changed(FactorData):
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
         """What is added to the images at `index` before they are brought back into [0, 1]."""
-        raise TypeError(f"{type(self).__name__} must define change(index).")
+        raise UserError(f"{type(self).__name__} must define change(index).")
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The changed images at `index`, pixels in [0, 1]."""
@@ -156,7 +158,7 @@ class Perturbed(Changed):
 def perturbed(data: FactorData, eps: float, clip: bool = False) -> Perturbed:
     """The data with fixed uniform noise of strength `eps` on every image, reflected or cut off at 0 and 1."""
     if not (math.isfinite(eps) and 0 < eps <= 1):
-        raise ValueError(f"The strength of the noise must be > 0 and <= 1. Got {eps:g} instead.")
+        raise UserError(f"The strength of the noise must be > 0 and <= 1. Got {eps:g} instead.")
     return Perturbed(data, _with(data.name, f"noise={eps:g}{CLIP * clip}"), eps, clip)
 
 
@@ -173,7 +175,7 @@ def modified(data: FactorData, file: str | Path, root: str | Path | None = None)
     count = len(patterns)
     right = (patterns.dtype, which.dtype) == (torch.int8, torch.int16) and tuple(patterns.shape[1:]) == data.shape
     if not right or which.shape != (len(data),) or not 0 <= int(which.min()) <= int(which.max()) < count:
-        raise Refusal(
+        raise UserError(
             f"{path} must hold int8 patterns of shape (p, {', '.join(map(str, data.shape))}) and for each of "
             f"{len(data):,} examples the int16 number of one. It does not: put back a whole copy, or make it again."
         )
@@ -189,7 +191,7 @@ def _with(name: str, option: str) -> str:
 def changed(data: FactorData, options: Mapping[str, str], root: str | Path | None = None) -> FactorData:
     """The data as the options `modified` and `noise` of a name say."""
     if "modified" in options and "noise" in options:
-        raise ValueError(f"Choose one of the options 'modified' and 'noise' of {data.name}. Got both.")
+        raise UserError(f"Choose one of the options 'modified' and 'noise' of {data.name}. Got both.")
     if "modified" in options:
         return modified(data, options["modified"], root)
     if "noise" not in options:
@@ -198,7 +200,7 @@ def changed(data: FactorData, options: Mapping[str, str], root: str | Path | Non
     try:
         eps = float(text)
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"The option 'noise' must be a number, such as 0.1, or 0.1{CLIP}. Got {options['noise']!r}."
         ) from None
     return perturbed(data, eps, clip=text != options["noise"])
@@ -215,14 +217,14 @@ def default_file(data: FactorData, root: str | Path | None = None) -> Path:
 
 
 def find(file: str, data: FactorData, root: str | Path | None = None) -> Path:
-    """The file meant, or a Refusal that says where it was looked for and how to make it."""
+    """The file meant, or a UserError that says where it was looked for and how to make it."""
     usual = default_file(data, root)
     places = [usual] if file == "default" else [Path(file).expanduser(), usual.parent / file]
     for place in places:
         if place.is_file():
             return place
     plain = data.name.partition("?")[0]
-    raise Refusal(
+    raise UserError(
         f"The manipulation of {plain} must be in {' or '.join(map(str, places))}. There is no such file. Make it: "
         f"unbraid data modify {plain} --out {places[0]}"
     )
@@ -248,7 +250,7 @@ def check(path: Path, facts: Mapping[str, Any], data: FactorData) -> None:
     for key, found in describe(data).items():
         if facts[key] != found:
             plain = data.name.partition("?")[0]
-            raise Refusal(
+            raise UserError(
                 f"{path} was made for other data than {plain}: its '{key}' must be {found}. Got {facts[key]} instead. "
                 f"Make one for this data: unbraid data modify {plain} --out FILE"
             )
@@ -268,11 +270,11 @@ def read(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str,
         with safetensors.safe_open(path, "pt") as file:
             facts = json.loads(file.metadata()["unbraid"])
             if facts["kind"] != KIND or facts["format"] != FORMAT or not 0 < float(facts["eps"]) <= 1:
-                raise ValueError(f"kind {facts['kind']}, format {facts['format']}, eps {facts['eps']}")
+                raise UserError(f"kind {facts['kind']}, format {facts['format']}, eps {facts['eps']}")
             wanted = ("patterns", "which") if tensors else ()
             return {name: file.get_tensor(name) for name in wanted}, {**dict.fromkeys(NAMED), **facts}
     except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
-        raise Refusal(
+        raise UserError(
             f"{path} must be a whole file of unbraid data modify, format {FORMAT}. It cannot be read ({error}). Put "
             "back a whole copy, or delete it and make it again."
         ) from error

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.data.in_memory import Labelled
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.spaces.affine import transform
 from unbraid.spaces.transformers import centred
@@ -38,7 +39,7 @@ def moved(data: Labelled, degrees: float, share: float, seed: int = 0) -> Moved:
     equal bins each (`turn`, `right`, `down`), after the labels there are.
     """
     if not (0 <= degrees <= 180 and 0 <= share < 1) or len(data.shape) != 3:
-        raise ValueError(
+        raise UserError(
             "Images can be turned by 0 to 180 degrees and shifted by 0 to 99 % of their side. "
             f"Got {degrees:g} degrees and {100 * share:g} % for {data.name} of shape {data.shape} instead."
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import joint
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.noise import Noise
 
 COMMON = {
@@ -68,7 +68,7 @@ def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str
     own = own_options(make)
     for key in options:
         if key not in own and key not in COMMON:
-            raise ValueError(unknown(f"option of {name}", key, [*own, *COMMON]))
+            raise UserError(unknown(f"option of {name}", key, [*own, *COMMON]))
     return {key: _typed(value, key, own[key].default) for key, value in options.items() if key in own}
 
 
@@ -109,20 +109,20 @@ class Correlated:
         """From ``factor:factor:spread``."""
         parts = text.split(":")
         if len(parts) != 3:
-            raise ValueError(f"Write correlate=FACTOR:FACTOR:SPREAD, such as correlate=x:y:0.2. Got {text!r} instead.")
+            raise UserError(f"Write correlate=FACTOR:FACTOR:SPREAD, such as correlate=x:y:0.2. Got {text!r} instead.")
         if not data.gridded:
-            raise ValueError(f"Factors can be correlated on a full grid only. {data.name} has examples of its own.")
+            raise UserError(f"Factors can be correlated on a full grid only. {data.name} has examples of its own.")
         for name in parts[:2]:
             if name not in data.names:
-                raise ValueError(unknown(f"factor of {data.name}", name, list(data.names)))
+                raise UserError(unknown(f"factor of {data.name}", name, list(data.names)))
         if parts[0] == parts[1]:
-            raise ValueError(f"Correlate two different factors. Got {parts[0]} twice.")
+            raise UserError(f"Correlate two different factors. Got {parts[0]} twice.")
         try:
             spread = float(parts[2])
         except ValueError:
             spread = math.nan
         if not 0 < spread < math.inf:
-            raise ValueError(f"The spread of a correlation must be finite and > 0. Got {parts[2]!r} instead.")
+            raise UserError(f"The spread of a correlation must be finite and > 0. Got {parts[2]!r} instead.")
         return cls(data, data.names.index(parts[0]), data.names.index(parts[1]), spread)
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
@@ -162,7 +162,7 @@ def whole(text: str, what: str, low: int, high: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise ValueError(f"The option '{what}' must be a whole number. Got {text!r} instead.") from None
+        raise UserError(f"The option '{what}' must be a whole number. Got {text!r} instead.") from None
     if not low <= value <= high:
-        raise ValueError(f"The option '{what}' must be between {low} and {high}. Got {value} instead.")
+        raise UserError(f"The option '{what}' must be between {low} and {high}. Got {value} instead.")
     return value

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.noise import Noise
 
 
@@ -208,7 +208,7 @@ def _free(data: FactorData, held: Sequence[str] | None) -> list[int]:
     kept = [_position(data, name) for name in (data.categorical if held is None else held)]
     free = [j for j, size in enumerate(data.sizes) if j not in kept and size > 1]
     if not free:
-        raise ValueError(
+        raise UserError(
             f"At least one factor of {data.name} must be free to move. Got all held: {', '.join(data.names)}."
         )
     return free
@@ -216,7 +216,7 @@ def _free(data: FactorData, held: Sequence[str] | None) -> list[int]:
 
 def _within(k: int, data: FactorData) -> int:
     if not 1 <= k <= len(data.sizes):
-        raise ValueError(
+        raise UserError(
             f"The number k of changed factors must be 1 to {len(data.sizes)} for {data.name}. Got {k} instead."
         )
     return k
@@ -224,5 +224,5 @@ def _within(k: int, data: FactorData) -> int:
 
 def _position(data: FactorData, name: str) -> int:
     if name not in data.names:
-        raise ValueError(unknown(f"factor of {data.name}", name, list(data.names)))
+        raise UserError(unknown(f"factor of {data.name}", name, list(data.names)))
     return data.names.index(name)

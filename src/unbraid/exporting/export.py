@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.exporting.plain_network import Decoder, Encoder, full_net, outputs, plain_net, pruned
 from unbraid.runs.folder import read_json
 from unbraid.runs.run import Run
@@ -76,7 +76,7 @@ def export(
     """
     write = FORMATS.get(format)
     if write is None:
-        raise ValueError(unknown("format", format, FORMATS))
+        raise UserError(unknown("format", format, FORMATS))
     check_installed(format)
     folder = Path(out)
     refuse_other(folder, run.id)
@@ -111,7 +111,7 @@ def refuse_other(folder: Path, run: str) -> None:
     for file in sorted(folder.glob("export.*.json")):
         other = read_json(file).get("run")
         if other != run:
-            raise Refusal(f"{folder} holds the export of run {other}. Choose another folder, or remove that one.")
+            raise UserError(f"{folder} holds the export of run {other}. Choose another folder, or remove that one.")
 
 
 def parts(run: Run, data: FactorData) -> list[Part]:
@@ -160,13 +160,13 @@ def compared(part: Part, read: Runner, file: str) -> float:
         x = part.examples[-size:]
         for name, ours, theirs in zip(part.outputs, part.run(x), read(x), strict=True):
             if ours.shape != theirs.shape:
-                raise Refusal(
+                raise UserError(
                     f"{file} gives {name} of shape {tuple(theirs.shape)} where the run gives {tuple(ours.shape)}. "
                     "Nothing was written: this network cannot be exported so."
                 )
             difference = float((ours - theirs).abs().max())
             if not difference <= TOLERANCE * max(1.0, float(ours.abs().max())):
-                raise Refusal(
+                raise UserError(
                     f"{file} does not compute what the run does: its {name} are up to {difference:.3g} off, and must "
                     f"agree ({RULE}). Nothing was written. Try the other format."
                 )
@@ -184,7 +184,7 @@ def traced(part: Part) -> torch.export.ExportedProgram:
             return torch.export.export(part.module, (part.examples[:TRACED],), dynamic_shapes=sizes)
     except Exception as error:
         reason = " ".join(str(error).split()[:60]) or type(error).__name__
-        raise Refusal(
+        raise UserError(
             f"The {part.name} cannot be written as a graph for any number of examples: {reason} ... A network of your "
             "own must be made of PyTorch's operations, without branches that depend on the data or the batch."
         ) from error
@@ -219,7 +219,7 @@ def as_onnx(part: Part) -> tuple[bytes, Callable[[bytes], Runner]]:
                 graph, dynamo=True, input_names=[part.input], output_names=part.outputs, verbose=False
             )
     except Exception as error:
-        raise Refusal(
+        raise UserError(
             f"The {part.name} uses an operation that ONNX has no words for: {str(error).splitlines()[0]} "
             "Export it with format 'torch' instead."
         ) from error
@@ -258,7 +258,7 @@ def check_installed(format: str) -> None:
     needed: Sequence[str] = ("onnx", "onnxscript") if format == "onnx" else ()
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise Refusal(
+        raise UserError(
             f"Export to ONNX needs the package(s) {', '.join(missing)}, not installed here. Install them: "
             "pip install \"unbraid[export]\", or export with format 'torch'."
         )

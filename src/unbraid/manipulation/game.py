@@ -15,7 +15,7 @@ from torch import Tensor
 from unbraid.accel.capture import repeater
 from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import LEVELS, Changed, describe, read, reflected, write
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.manipulation.networks import Families, Manipulation, adam
 from unbraid.manipulation.recipe import Recipe, Rotations, Standard, planes, usual_capacity, usual_ensemble, usual_eps
 from unbraid.noise import Noise
@@ -214,9 +214,9 @@ def recipe_of(
 ) -> Recipe:  # fmt: skip
     """The recipe with what was left open filled in for the data."""
     if isinstance(data, Changed):
-        raise Refusal(f"A manipulation is made for unchanged data. Got {data.name}. Leave out its option.")
+        raise UserError(f"A manipulation is made for unchanged data. Got {data.name}. Leave out its option.")
     if len(data.shape) != 3 or not data.names:
-        raise Refusal(f"A manipulation needs images with factors. Got {data} instead.")
+        raise UserError(f"A manipulation needs images with factors. Got {data} instead.")
     members = usual_ensemble(data) if ensemble is None else ensemble
     nats = usual_capacity(data) if capacity is None else capacity
     strength = usual_eps(data) if eps is None else eps
@@ -227,7 +227,7 @@ def recipe_of(
 def _check_out(path: Path, data: FactorData, recipe: Recipe) -> None:
     """Refuse what cannot be a manipulation's name, and to replace one that was made otherwise."""
     if path.suffix != ".safetensors" or "&" in path.name or "?" in path.name:
-        raise Refusal(f"The file to write must end in .safetensors and have no & or ?. Got {path} instead.")
+        raise UserError(f"The file to write must end in .safetensors and have no & or ?. Got {path} instead.")
     if path.exists():
         _same(path, read(path, tensors=False)[1], data, recipe)
 
@@ -237,7 +237,7 @@ def _same(path: Path, facts: dict[str, Any], data: FactorData, recipe: Recipe) -
     found = {**facts, **facts.get("recipe", {})}
     for key, value in wanted.items():
         if found.get(key) != value:
-            raise Refusal(
+            raise UserError(
                 f"{path} is there already, made with {key} = {found.get(key)}. Got {value} instead. Choose another "
                 "file, or delete that one."
             )
@@ -265,7 +265,7 @@ def play(game: Game, checkpoint: Path, every: int, report: Report, signals: Defe
 def _record(sums: Tensor, step: int, count: int) -> dict[str, float]:
     values = (sums / count).tolist()
     if not all(map(math.isfinite, values)):
-        raise Refusal(
+        raise UserError(
             f"The manipulation diverged before step {step}: {dict(zip(TERMS, values, strict=True))}. Give a lower "
             "learning rate, and delete the checkpoint beside the file to write."
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import Changed, bare
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.noise import Noise
 
 Planes: TypeAlias = tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Recipe:
         for name in ("eps", "capacity", "learning_rate", "pace"):
             _positive(name, getattr(self, name), math.inf if name != "eps" else 1.0)
         if self.likelihood not in PIXELS:
-            raise ValueError(unknown("likelihood of a manipulation", self.likelihood, PIXELS))
+            raise UserError(unknown("likelihood of a manipulation", self.likelihood, PIXELS))
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -62,7 +62,7 @@ class Recipe:
 def _positive(name: str, value: float, high: float = math.inf) -> None:
     if not (math.isfinite(value) and 0 < value <= high):
         limit = "" if high == math.inf else f" and <= {high:g}"
-        raise ValueError(f"The '{name}' of a manipulation must be finite, > 0{limit}. Got {value} instead.")
+        raise UserError(f"The '{name}' of a manipulation must be finite, > 0{limit}. Got {value} instead.")
 
 
 def usual_eps(data: FactorData) -> float:
@@ -112,7 +112,7 @@ def planes(data: FactorData, asked: Rotations, ensemble: int, seed: int) -> tupl
     _positive("ensemble", ensemble)
     ordered = [name for name in Standard(data).names if name not in data.categorical]
     if len(ordered) < 2:
-        raise Refusal(
+        raise UserError(
             f"A rotation needs two factors whose values have an order. {data.name} has {len(ordered)}: give factors."
         )
     if asked == "closest":
@@ -128,10 +128,10 @@ def named(asked: Rotations, ordered: Sequence[str], whose: str) -> Planes:
     parts = [plane.split(":") for plane in asked.split(",")] if isinstance(asked, str) else [list(p) for p in asked]
     for name in (name for part in parts for name in part):
         if name not in ordered:
-            raise ValueError(unknown(f"factor to rotate of {whose}", name, [*ordered, "closest", "random"]))
+            raise UserError(unknown(f"factor to rotate of {whose}", name, [*ordered, "closest", "random"]))
     flat = [name for part in parts for name in part]
     if not parts or any(len(part) != 2 for part in parts) or len(set(flat)) < len(flat):
-        raise ValueError(f"Rotations must be pairs of different factors, such as x:y. Got {asked!r} instead.")
+        raise UserError(f"Rotations must be pairs of different factors, such as x:y. Got {asked!r} instead.")
     return tuple((first, second) for first, second in parts)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.pairs import check_pairs, members
 from unbraid.nets.vae import VAENet
@@ -109,12 +110,12 @@ class AdaGVAE(Method):
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if self.k and self.pairs != "pairs":
-            raise ValueError(
+            raise UserError(
                 f"The number k of changed factors must be 0 with pairs={self.pairs}, which draws it itself. "
                 f"Got {self.k} instead."
             )
         if self.apart == "factors" and latents < len(data.sizes):
-            raise ValueError(
+            raise UserError(
                 f"With apart=factors there must be a latent for each of the {len(data.sizes)} factors of {data.name}. "
                 f"Got {latents} latents instead. Ask for at least {len(data.sizes)}."
             )

@@ -23,7 +23,7 @@ class AnnealedVAE(Method):
     """
 
     gamma: Hyper = setting(1000.0, "weight of the distance to the capacity", low=0)
-    c_max: Hyper = setting(25.0, "final capacity in nats", low=0)
+    c_max: Hyper = setting(25.0, "final capacity in nats", low=0, swept=True)
     iteration_threshold: Hyper = setting(100_000.0, "steps until the final capacity", low=1)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
@@ -33,7 +34,7 @@ def stratified(b: int, population: int, device: torch.device | None = None) -> F
     """
     m = b - 1
     if population < b:
-        raise ValueError(
+        raise UserError(
             f"Stratified sampling needs a population of at least the batch. Got {population} and {b} instead."
         )
     weights = torch.full((b, b), 1 / m, device=device)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
 from unbraid.spaces import FlatTorus, Rotations, Space, Sphere, Torus
 from unbraid.spaces.manifold import unit
 from unbraid.spaces.rotations import product, rotation
@@ -79,7 +80,7 @@ def curved(space: Space, points: Float[Tensor, "n d"]) -> Controls:
         return _angles("torus", ["around ring", "around tube"], space.angles(points), {"radii": radii})
     if isinstance(space, Rotations):
         return _angles("rotations", ["axis x", "axis y", "axis z"], torch.zeros_like(points[:, :3]), {"own": points})
-    raise ValueError(f"There are no knobs for the space {space.name}. Override `controls` in its method.")
+    raise UserError(f"There are no knobs for the space {space.name}. Override `controls` in its method.")
 
 
 def _angles(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods.controls import Controls, curved
 from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.nets.vae import Likely, VAENet
@@ -63,7 +64,7 @@ class DiffusionVAE(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.log_t_min < self.log_t_max:
-            raise ValueError(
+            raise UserError(
                 f"The 'log_t_max' parameter of DiffusionVAE must be above log_t_min, {self.log_t_min:g}. "
                 f"Got {self.log_t_max:g} instead."
             )
@@ -104,7 +105,7 @@ class DiffusionVAE(Method):
         """On a projective space, make the decoder even."""
         if SPACES[self.space] is Projective and net.decoder is not None:
             if isinstance(net.decoder, Likely):
-                raise ValueError(
+                raise UserError(
                     "On a projective space the decoder is averaged over z and -z, so it must give outputs, not a "
                     f"likelihood of its own. Got {type(net.decoder).__name__}. Choose another space."
                 )

@@ -14,6 +14,7 @@ from unbraid.accel.adam import Hyper as Hyper
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import Drawn
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.methods.controls import Controls, straight
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
@@ -22,9 +23,25 @@ Loss = tuple[Tensor, dict[str, Tensor]]
 """The scalar to minimise and the terms to log."""
 
 
-def setting(default: Any, help: str, *, low: int | float = -math.inf, high: int | float = math.inf) -> Any:
-    """A dataclass field with the sentence `--help` shows and the closed range it must lie in."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: int | float = -math.inf,
+    high: int | float = math.inf,
+    swept: bool | None = None,
+) -> Any:
+    """A dataclass field of a method or a spec.
+
+    Args:
+        default: The default value.
+        help: The sentence that `--help` shows.
+        low: The smallest valid value.
+        high: The largest valid value.
+        swept: Whether this field is the strength of the method, which studies sweep and analyses call `strength`. If no
+            field of a method says True, it is the first `Hyper` field that does not say False.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "swept": swept})
 
 
 @dataclass(frozen=True)
@@ -55,14 +72,14 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     what = f"The {field.name!r} parameter of {owner}"
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise ValueError(f"{what} must be one of {', '.join(map(str, get_args(kind)))}. Got {value!r} instead.")
+            raise UserError(f"{what} must be one of {', '.join(map(str, get_args(kind)))}. Got {value!r} instead.")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != value // 1):
-        raise TypeError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
+        raise UserError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
     if not (low <= value <= high and math.isfinite(value)):
         bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise ValueError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
+        raise UserError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
     return int(value) if kind is int else float(value)
 
 
@@ -149,7 +166,20 @@ class Method:
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         """The loss of one step and its terms."""
-        raise TypeError(f"{type(self).__name__} must define objective(net, batch, noise, step).")
+        raise UserError(f"{type(self).__name__} must define objective(net, batch, noise, step).")
+
+    @classmethod
+    def swept_field(cls) -> str | None:
+        """The field that studies sweep (see `setting`), or None if the method has no such field."""
+        marks = {field.name: field.metadata.get("swept") for field in dataclasses.fields(cls)}
+        marked = [name for name, mark in marks.items() if mark]
+        return next(iter([*marked, *(name for name in cls.hypers() if marks[name] is not False)]), None)
+
+    @property
+    def strength(self) -> float:
+        """The value of the swept field, 0 for a method without one."""
+        name = self.swept_field()
+        return 0.0 if name is None else float(getattr(self, name))
 
     @classmethod
     def hypers(cls) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
@@ -27,14 +27,14 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
     """
     name = type(method).__name__
     if batch % 2:
-        raise ValueError(
+        raise UserError(
             f"The batch of {name} counts images and must be even, because they come in pairs. "
             f"Got {batch} instead. Use {batch + 1}."
         )
     if series:
         check_series(method, data)
     elif not data.gridded:
-        raise ValueError(
+        raise UserError(
             f"{name} draws pairs that differ in known factors, so the data must be a full grid of factors. "
             f"Got {data.name}, which is none. Use a method of single examples, such as BetaVAE, or "
             "pairs='consecutive' of SlowVAE or PCL if its rows are a series."
@@ -46,9 +46,9 @@ def check_series(method: Method, data: FactorData) -> None:
     """Refuse data that are no series: of too few rows, or not drawn in the order of all their rows."""
     name = type(method).__name__
     if len(data) < ROWS:
-        raise Refusal(f"{name} with consecutive pairs needs at least {ROWS} rows. Got {data.name} with {len(data)}.")
+        raise UserError(f"{name} with consecutive pairs needs at least {ROWS} rows. Got {data.name} with {len(data)}.")
     if data.law is not None:
-        raise Refusal(
+        raise UserError(
             f"{name} with consecutive pairs draws from all rows, so data must have no law of its own. Got {data.name}. "
             "Leave out subset and correlate."
         )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import PAIRS, Drawn
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Loss, Method, setting
 from unbraid.methods.pairs import check_series
 from unbraid.nets.vae import VAENet
@@ -111,13 +111,13 @@ class PCL(Method):
         if self.pairs == "consecutive":
             return check_series(self, data)
         if not data.gridded:
-            raise Refusal(
+            raise UserError(
                 f"PCL makes pairs by moving factors, so data must be on a full grid of factors. Got {data.name}, which "
                 "is not. Choose gridded data, or pairs='consecutive' if its rows are a series."
             )
         held = data.categorical if self.pairs != "uniform" else ()
         if not any(size > 1 and name not in held for name, size in zip(data.names, data.sizes, strict=True)):
-            raise Refusal(f"PCL with pairs {self.pairs!r} needs a factor that can move. Got {data} instead.")
+            raise UserError(f"PCL with pairs {self.pairs!r} needs a factor that can move. Got {data} instead.")
         return None
 
     def information(self, q: Gaussian) -> None:
@@ -144,4 +144,4 @@ class PCL(Method):
 def check_pairs(batch: int) -> None:
     """Refuse a batch that is not pairs, or has no second pair to shuffle with."""
     if batch % 2 or batch < 4:
-        raise ValueError(f"PCL needs an even batch of at least 4, two examples a pair. Got {batch} instead.")
+        raise UserError(f"PCL needs an even batch of at least 4, two examples a pair. Got {batch} instead.")

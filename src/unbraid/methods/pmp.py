@@ -12,6 +12,7 @@ from unbraid.accel.adam import Adam
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import Drawn, Pairs, pairs
 from unbraid.distributions import LIKELIHOODS, Gaussian
+from unbraid.errors import UserError
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.controls import Controls, along
 from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
@@ -66,7 +67,7 @@ class PMP(Method):
     horizon: Hyper = setting(16_500.0, "steps over which the schedules run (30 epochs of Cars3D)", low=1)
     distance: Hyper = setting(0.1, "weight of the distance term", low=0)
     sparsity: Hyper = setting(0.1, "weight of the sparsity term", low=0)
-    consistency: Hyper = setting(100.0, "weight of the consistency term", low=0)
+    consistency: Hyper = setting(100.0, "weight of the consistency term", low=0, swept=True)
     regularisation: Hyper = setting(1e-4, "weight of the regularisation term", low=0)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
@@ -75,13 +76,11 @@ class PMP(Method):
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if batch % 2:
-            raise ValueError(f"PMP trains on pairs: the batch must be even. Got {batch} instead. Use {batch + 1}.")
+            raise UserError(f"PMP trains on pairs: the batch must be even. Got {batch} instead. Use {batch + 1}.")
         if not data.gridded:
-            raise ValueError(f"PMP's pairs need a full grid of factors. {data.name} has labels of its own instead.")
+            raise UserError(f"PMP's pairs need a full grid of factors. {data.name} has labels of its own instead.")
         if sum(size > 1 for size in data.sizes) < 2:
-            raise ValueError(
-                f"PMP's pairs need two factors that vary. Got {data.name} with sizes {data.sizes} instead."
-            )
+            raise UserError(f"PMP's pairs need two factors that vary. Got {data.name} with sizes {data.sizes} instead.")
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         net.projectors = Projectors(self.subspaces, latents)

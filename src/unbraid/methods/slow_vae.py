@@ -70,7 +70,7 @@ class SlowVAE(Method):
     """
 
     beta: Hyper = setting(1.0, "weight of the KL term of single images", low=0)
-    gamma: Hyper = setting(10.0, "weight of the prior on transitions", low=0)
+    gamma: Hyper = setting(10.0, "weight of the prior on transitions", low=0, swept=True)
     rate: Hyper = setting(6.0, "rate lambda of the Laplace prior on transitions; larger is sparser", low=1e-6)
     pairs: Literal["uniform", "laplace", "walk", "consecutive"] = setting(
         "laplace", "how pairs are drawn: uniform, laplace, walk, or consecutive (a row of the data and the one before)"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.controls import Controls
 from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
 from unbraid.nets.vae import PairBuilder, VAENet
@@ -47,7 +47,7 @@ class UVITAE(Method):
         "affine_diffeomorphic", "the family of transformations"
     )
     perspective: int = setting(2, "latents of the perspective, the last ones; the others are the appearance", low=1)
-    warmup: Hyper = setting(0.5, "share of the training over which the weight of the KL rises to 1", low=0)
+    warmup: Hyper = setting(0.5, "share of the training over which the weight of the KL rises to 1", low=0, swept=False)
     samples: int = setting(1, "importance samples of the bound", low=1)
     nx: int = setting(4, "rectangles of cpab's tessellation across", low=1)
     ny: int = setting(4, "and down", low=1)
@@ -61,13 +61,15 @@ class UVITAE(Method):
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if len(data.shape) != 3:
-            raise Refusal(f"{type(self).__name__} warps images. Got {data.name} of shape {data.shape}. Choose images.")
+            raise UserError(
+                f"{type(self).__name__} warps images. Got {data.name} of shape {data.shape}. Choose images."
+            )
         self.check_latents(latents)
 
     def check_latents(self, latents: int) -> None:
         """Refuse a code that leaves no latent for the appearance."""
         if latents <= self.perspective:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__} needs more latents than the {self.perspective} of the perspective. "
                 f"Got {latents} instead. Use {self.perspective + 2} or lower 'perspective'."
             )

@@ -8,21 +8,23 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 from numpy.typing import ArrayLike
 
+from unbraid.errors import UserError
+
 # What public functions take: the array is the documented form, ArrayLike lets everything else reach the checks below.
 Codes: TypeAlias = Real[np.ndarray, "n d"] | ArrayLike
 Factors: TypeAlias = Real[np.ndarray, "n k"] | ArrayLike
 
 
-def refusal(rule: str, got: object, remedy: str) -> ValueError:
+def refusal(rule: str, got: object, remedy: str) -> UserError:
     """The one form of error: what must hold, what came, what to do."""
-    return ValueError(f"{rule} Got {got} instead. {remedy}")
+    return UserError(f"{rule} Got {got} instead. {remedy}")
 
 
 def at_least(low: int, **parameters: int | float) -> None:
     """Refuse a named parameter below `low` (NaN included)."""
     for name, value in parameters.items():
         if not value >= low:
-            raise ValueError(f"The '{name}' parameter must be >= {low}. Got {value} instead.")
+            raise UserError(f"The '{name}' parameter must be >= {low}. Got {value} instead.")
 
 
 def _table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:

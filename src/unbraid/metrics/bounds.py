@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics.known_codes import noise, perfect
 from unbraid.metrics.protocol import Array, Rows, Values, identity, silent
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
@@ -80,5 +80,5 @@ def _write(file: Path, content: Kept) -> None:
     try:
         make_folder(file.parent)
         write_atomic(file, json.dumps(content).encode())
-    except Refusal as error:
+    except UserError as error:
         warnings.warn(f"Ceilings and floors could not be kept: {error}", RuntimeWarning, stacklevel=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Real
 
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics.arrays import Codes, Factors, as_codes, as_factors, labelled, refusal, same_columns, same_rows
 from unbraid.metrics.trees import boosted_trees
 from unbraid.metrics.trees.boosting import FITS, IMPORTANCES
@@ -81,9 +81,9 @@ def dci(
 
 def _known(trees: str, importances: str) -> None:
     if trees not in FITS:
-        raise ValueError(unknown("trees", trees, FITS))
+        raise UserError(unknown("trees", trees, FITS))
     if importances not in IMPORTANCES:
-        raise ValueError(unknown("kind of importances", importances, IMPORTANCES))
+        raise UserError(unknown("kind of importances", importances, IMPORTANCES))
 
 
 def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.ndarray, " d"]]:

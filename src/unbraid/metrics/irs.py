@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from unbraid.errors import UserError
 from unbraid.metrics.arrays import Codes, Factors, at_least, labelled
 from unbraid.metrics.information import discretise
 
@@ -67,7 +68,7 @@ def robustness(
     """
     at_least(0, quantile=quantile)
     if quantile > 1:
-        raise ValueError(f"The 'quantile' parameter must be <= 1. Got {quantile} instead.")
+        raise UserError(f"The 'quantile' parameter must be <= 1. Got {quantile} instead.")
     varies = np.ptp(codes, axis=0) > 0
     largest = np.where(varies, np.abs(codes - codes.mean(axis=0)).max(axis=0), 0.0)
     ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in factors.T], axis=1)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.runtime.provenance import versions
 
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     def whole(self) -> dict[str, Values]:
         """The values, or the first refusal as an error."""
         for name, reason in self.refused.items():
-            raise ValueError(f"{name}: {reason}")
+            raise UserError(f"{name}: {reason}")
         return self.values
 
 
@@ -141,7 +141,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if self.draws not in DRAWS:
-            raise ValueError(unknown("way to draw rows", self.draws, DRAWS))
+            raise UserError(unknown("way to draw rows", self.draws, DRAWS))
 
     def sizes(self, count: int) -> dict[str, int]:
         """The sizes of the samples of a table of `count` rows, and of the table.
@@ -240,9 +240,7 @@ def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
     for other in identities[1:]:
         if unlike := differences(identities[0], other):
             told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in unlike.items())
-            raise ValueError(
-                f"Scores can be compared only if they were made alike. These differ in {told}. Score anew."
-            )
+            raise UserError(f"Scores can be compared only if they were made alike. These differ in {told}. Score anew.")
 
 
 def stamp(identities: Iterable[Mapping[str, Any]]) -> str:
@@ -256,5 +254,5 @@ def chosen(names: Iterable[str] | None) -> list[str]:
     asked = list(METRICS) if names is None else list(dict.fromkeys(names))
     for name in asked:
         if name not in METRICS:
-            raise ValueError(unknown("metric", name, list(METRICS)))
+            raise UserError(unknown("metric", name, list(METRICS)))
     return asked

@@ -7,6 +7,7 @@ import itertools
 from torch import nn
 
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
+from unbraid.errors import UserError
 
 SIZES = (16, 32, 64, 128, 256)
 FLOOR = 4  # every encoder ends on 4x4 pixels
@@ -15,7 +16,7 @@ FLOOR = 4  # every encoder ends on 4x4 pixels
 def _halvings(shape: tuple[int, ...]) -> int:
     """How many stride-2 layers lead from the image to 4x4 pixels."""
     if len(shape) != 3 or shape[1] != shape[2] or shape[1] not in SIZES or shape[0] not in (1, 3):
-        raise ValueError(
+        raise UserError(
             f"Convolutional networks take images of 1 or 3 channels and {', '.join(map(str, SIZES))} pixels square. "
             f"Got shape {shape} instead. Resize the images, choose net 'mlp', or bring your own pair of modules."
         )

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unbraid.errors import UserError
 from unbraid.nets.conv import glorot
 
 POINTWISE, POOLED, DECODED = (25, 50, 100, 200), (150, 120, 100), (256, 256)
@@ -47,7 +48,7 @@ def pointnet(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module
     Reference: Qi et al. (2017), arXiv:1612.00593, section 4.2; Fumero et al. (2021), arXiv:2103.01638.
     """
     if len(shape) != 1 or shape[0] % 3:
-        raise ValueError(
+        raise UserError(
             f"The net 'pointnet' takes meshes as vectors of 3 numbers a vertex. Got shape {shape} instead. "
             "Use 'locatello' for images and 'mlp' for other vectors."
         )

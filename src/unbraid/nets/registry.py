@@ -8,7 +8,7 @@ import hashlib
 import torch
 from torch import nn
 
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.nets import vitae
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import mlp
@@ -52,11 +52,11 @@ def name_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     if net in NETS:
         return net, NETS[net]
     if net.startswith("modules:"):
-        raise ValueError(
+        raise UserError(
             f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder)."
         )
     if ":" not in net:
-        raise ValueError(unknown("net", net, NETS))
+        raise UserError(unknown("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
     return net, builder
 
@@ -65,12 +65,12 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
     """Refuse a pair whose shapes do not fit, or that draws random numbers the run's seed does not decide."""
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
-            raise ValueError(f"A network must not draw random numbers of its own. Got {module}. Leave dropout out.")
+            raise UserError(f"A network must not draw random numbers of its own. Got {module}. Leave dropout out.")
     probe = copy.deepcopy(net).eval()
     with torch.no_grad():
         code = probe.encoder(torch.zeros(2, *shape))
         if code.shape != (2, 2 * latents):
-            raise ValueError(
+            raise UserError(
                 f"The encoder must give 2 x {latents} numbers an example (means, then log variances). "
                 f"Got shape {tuple(code.shape)} for a batch of 2 instead."
             )
@@ -78,6 +78,6 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
             return
         output = probe.decoder(code[:, :latents])
     if output.shape != (2, *shape):
-        raise ValueError(
+        raise UserError(
             f"The decoder must give the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead."
         )

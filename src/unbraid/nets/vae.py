@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.distributions import LIKELIHOODS, Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Pair = tuple[nn.Module, nn.Module]
 PairBuilder = Callable[[tuple[int, ...], int], Pair]
@@ -52,5 +52,5 @@ class VAENet(nn.Module):
 
     def _decoder(self) -> nn.Module:
         if self.decoder is None:
-            raise Refusal("This method trains an encoder only: there is no decoder to make examples from codes with.")
+            raise UserError("This method trains an encoder only: there is no decoder to make examples from codes with.")
         return self.decoder

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.distributions import LIKELIHOODS, Gaussian, Likelihood
+from unbraid.errors import UserError
 from unbraid.nets.conv import glorot
 from unbraid.nets.vae import Pair, VAENet
 from unbraid.spaces.transformers import Transformer
@@ -75,7 +76,7 @@ def vitae_conv(shape: tuple[int, ...], latents: int, channels: tuple[int, int, i
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 4.
     """
     if len(shape) != 3 or shape[1] % 16 or shape[2] % 16:
-        raise ValueError(f"The net 'vitae_conv' takes images whose sides are multiples of 16. Got shape {shape}.")
+        raise UserError(f"The net 'vitae_conv' takes images whose sides are multiples of 16. Got shape {shape}.")
     first, second, third = channels
     down = ((shape[0], first, 5), (first, second, 5), (second, third, 3))
     up = ((third, third, 3), (third, second, 3), (second, first, 5), (first, shape[0], 5))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
 from unbraid.runs.run import CHUNK
 
 CHANNELS = (1, 3)  # of a picture: grey or colours
@@ -24,7 +25,7 @@ def as_tensor(values: Any, what: str) -> Tensor:
     try:
         tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a tensor or an array of numbers. Got {type(values).__name__}.") from error
+        raise UserError(f"{what} must be a tensor or an array of numbers. Got {type(values).__name__}.") from error
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor.float()
 
 
@@ -41,7 +42,7 @@ def as_images(x: Any) -> Tensor:
         hint = "Pass x[None] for one image with channels, x[:, None] for grey images without."
     elif images.ndim == 2:
         hint = "Pass x[None, None] for one grey image, x.reshape(n, 1, h, w) for rows of pixels."
-    raise ValueError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape}. {hint}")
+    raise UserError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape}. {hint}")
 
 
 def unwrapped(given: Any) -> Any:
@@ -93,7 +94,7 @@ class Adapter:
             pair = getattr(model, "encode", None), getattr(model, "decode", None)
         if len(pair) != 2 or not all(callable(part) for part in pair):
             hint = " Pass (model.encoder, model.decoder)." if hasattr(model, "encoder") else ""
-            raise TypeError(
+            raise UserError(
                 "A traversal needs a Run, an object with encode(x) and decode(z), or a pair (encode, decode) of "
                 f"functions or modules. Got {type(model).__name__} instead.{hint}"
             )
@@ -155,12 +156,12 @@ def _rows(given: Any, n: int) -> Tensor:
     """Codes (n, d), or an error that says what came."""
     z = as_tensor(given, "What encode(x) gives").cpu()
     if z.ndim != 2 or len(z) != n or not z.shape[1]:
-        raise ValueError(
+        raise UserError(
             f"encode(x) must give codes (n, d), a row for each of the {n} images. Got shape {tuple(z.shape)} instead. "
             "If it gives more than codes, pass (lambda x: ..., decode) that picks them."
         )
     if not z.isfinite().all():
-        raise ValueError("encode(x) must give finite codes. Got NaN or infinity: are the images scaled as in training?")
+        raise UserError("encode(x) must give finite codes. Got NaN or infinity: are the images scaled as in training?")
     return z
 
 
@@ -172,6 +173,6 @@ def _pictures(given: Tensor, n: int, shape: tuple[int, ...]) -> Tensor:
         return given[:, None]
     if given.ndim == 4 and len(given) == n and given.shape[1] in CHANNELS:
         return given
-    raise ValueError(
+    raise UserError(
         f"decode(z) must give {n} images (c, h, w) of 1 or 3 channels for {n} codes. Got shape {tuple(given.shape)}."
     )

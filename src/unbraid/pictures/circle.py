@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from unbraid.errors import UserError
+
 MARGIN = 0.08  # of the picture's side
 RADIUS = 4  # of a point, in pixels, before smoothing
 FINER = 3  # how much larger a picture is drawn than shown, so that its edges are smooth
@@ -34,9 +36,9 @@ def draw_circle(code: Any, values: Any, *, size: int = 360) -> Image.Image:
     """
     points = np.asarray(code, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0 or not np.isfinite(points).all():
-        raise ValueError(f"The 'code' must be finite numbers of shape (n, 2), n > 0. Got shape {points.shape} instead.")
+        raise UserError(f"The 'code' must be finite numbers of shape (n, 2), n > 0. Got shape {points.shape} instead.")
     if np.shape(values) != (len(points),):
-        raise ValueError(f"The 'values' must have shape ({len(points)},). Got shape {np.shape(values)} instead.")
+        raise UserError(f"The 'values' must have shape ({len(points)},). Got shape {np.shape(values)} instead.")
     side = size * FINER
     reach = max(1.0, float(np.abs(points).max()))
     scale = side * (0.5 - MARGIN) / reach

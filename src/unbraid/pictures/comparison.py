@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import TRAITS
 from unbraid.pictures.traversal import Sweep, drawer, encode_picture, middle_example, page, population, sweep
 from unbraid.runs.run import Run, load_runs
@@ -33,7 +33,9 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
     metric = comparison.by(by)
     chosen = [(side, _best(side, metric)) for side in comparison.sides]
     if all(run.net.decoder is None for _, run in chosen):
-        raise Refusal("A picture needs a decoder; the runs compared have encoders only. Compare their scores instead.")
+        raise UserError(
+            "A picture needs a decoder; the runs compared have encoders only. Compare their scores instead."
+        )
     sources = load_sources([run for _, run in chosen], quiet=True)
     panels = [panel(run, sources[run.spec.data], title(side, run, metric)) for side, run in chosen]
     path = Path(out)
@@ -47,7 +49,7 @@ def _best(side: Side, metric: str | None) -> Run:
     entry = side.best(metric)
     if entry is None:
         what = "is trained to the end" if metric is None else f"has a score of {metric}"
-        raise Refusal(f"No run of {side.folder} {what}. Train or score: unbraid score {side.folder}")
+        raise UserError(f"No run of {side.folder} {what}. Train or score: unbraid score {side.folder}")
     return load_runs(entry.run.path)[0]
 
 

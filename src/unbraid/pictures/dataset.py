@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.rendered.zbuffer import View, draw
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.pictures.traversal import encode_picture, page
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -61,7 +61,7 @@ def as_pictures(data: FactorData, index: Tensor) -> list[Tensor]:
     if len(data.shape) == 3:
         return list(data.batch(index.to(data.device)).cpu())
     if not has_meshes(data):
-        raise Refusal(f"A picture needs images or meshes; {data.name} has vectors of {data.shape[0]} numbers.")
+        raise UserError(f"A picture needs images or meshes; {data.name} has vectors of {data.shape[0]} numbers.")
     return mesh_pictures(data.batch(index.to(data.device)), data)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS
 from unbraid.metrics.information import discretise, entropy, mutual_information
@@ -52,12 +52,12 @@ def traverse_pair(
     (`Method.controls`): a latent, or a subspace, circle or coordinate where it has such. Knobs with an end stop there.
     """
     if columns < 2 or not span > 0:
-        raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
+        raise UserError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
     check_decoder(run)
     source = load_data(data if data is not None else run.spec.data, run.device)
     folder = Path(out) if out is not None else run.path
     if folder is None:
-        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
+        raise UserError("A run that was trained without a folder needs one for its pictures: pass out=.")
     draws = drawer(source)
     chosen = middle_example(source) if example is None else example
     source.factors([chosen])  # refuses an example that does not exist
@@ -109,7 +109,7 @@ def numbers(run: Run, data: FactorData, controls: Controls, pair: Pair) -> tuple
     first, second = pair
     known = range(len(controls.names))
     if first not in known or second not in known or first == second:
-        raise Refusal(
+        raise UserError(
             f"A pair must be two different latents, 0 to {len(known) - 1}, or the names of two factors. Got {first} "
             f"and {second} instead."
         )
@@ -123,11 +123,11 @@ def holders(run: Run, data: FactorData, count: int, factors: tuple[str, str]) ->
     """
     for name in factors:
         if name not in data.names:
-            raise Refusal(unknown(f"factor of {data.name}", name, data.names))
+            raise UserError(unknown(f"factor of {data.name}", name, data.names))
     index = drawn(data, ROWS, 0)
     codes = named_codes(run, encode_table(run, data, index))
     if codes.shape[1] != count:
-        raise Refusal(f"{run.label} has {codes.shape[1]} codes and {count} knobs. Name the knobs by number: 0,1.")
+        raise UserError(f"{run.label} has {codes.shape[1]} codes and {count} knobs. Name the knobs by number: 0,1.")
     values = data.factors(index).cpu().numpy()[:, [data.names.index(name) for name in factors]]
     share = mutual_information(discretise(codes), values) / np.maximum(entropy(values), 1e-12)
     total = share[:, :1] + share[:, 1]
@@ -158,7 +158,7 @@ def extremes(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
     others are there: they lack a latent for some factor, however the rest scores.
     """
     if metric not in TRAITS:
-        raise Refusal(unknown("metric", metric, TRAITS))
+        raise UserError(unknown("metric", metric, TRAITS))
     column, better = f"{metric}.{TRAITS[metric].headline}", -1 if TRAITS[metric].low_is_good else 1
     groups: dict[tuple[str, str], list[tuple[bool, float, Run]]] = {}
     for run in runs:
@@ -168,7 +168,7 @@ def extremes(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
             place = run.spec.data, method_name(type(run.spec.method))
             groups.setdefault(place, []).append((pruned, float(scores[column]), run))
     if not groups:
-        raise Refusal(f"No run has a score {column}. Make it: unbraid score FOLDER --metrics {metric}")
+        raise UserError(f"No run has a score {column}. Make it: unbraid score FOLDER --metrics {metric}")
     found = []
     for members in groups.values():
         whole = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.pmp import PMP
 from unbraid.pictures.dataset import as_pictures, mesh_pictures
 from unbraid.pictures.traversal import encode_picture, page
@@ -42,15 +42,15 @@ def swap_subspaces(
     """
     method = run.spec.method
     if not isinstance(method, PMP):
-        raise Refusal(f"Swapping needs a run of PMP, whose code is a sum of subspaces. Got {run.label} instead.")
+        raise UserError(f"Swapping needs a run of PMP, whose code is a sum of subspaces. Got {run.label} instead.")
     source = load_data(data if data is not None else run.spec.data, run.device)
     folder = Path(out) if out is not None else run.path
     if folder is None:
-        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
+        raise UserError("A run that was trained without a folder needs one for its pictures: pass out=.")
     spread = torch.linspace(0, len(source) - 1, min(DONORS, len(source))).long().tolist()
     index = [len(source) // 2 if example is None else example, *(spread if donors is None else donors)]
     if len(index) < 2:
-        raise ValueError("Swapping needs at least one donor. Got an empty list instead. Name some examples.")
+        raise UserError("Swapping needs at least one donor. Got an empty list instead. Name some examples.")
     source.factors(index)  # refuses examples that do not exist
     rows = swap_rows(run, method, source, torch.tensor(index, device=source.device))
     make_folder(folder)

@@ -16,7 +16,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.pictures.any_model import Adapter, as_images, warn_of_logits
 from unbraid.runs.run import Run
 from unbraid.runtime.files import make_folder, write_atomic
@@ -172,14 +172,14 @@ def traverse(
     (680, 200)
     """
     if columns < 2 or not span > 0:
-        raise ValueError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
+        raise UserError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
     if rows is not None and rows < 1:
-        raise ValueError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
+        raise UserError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
     of_run = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
     find = _from_data(model, data, example) if of_run else _from_images(model, data, example)
     folder = Path(out) if out is not None else model.path if of_run else None
     if of_run and folder is None:
-        raise Refusal("A run that was trained without a folder needs one for its pictures: pass out=.")
+        raise UserError("A run that was trained without a folder needs one for its pictures: pass out=.")
     if folder is not None:
         make_folder(folder)
     found = find(torch.linspace(-span, span, columns)).first(rows)
@@ -209,20 +209,20 @@ def _from_images(model: Any, x: Any, example: int | None) -> Callable[[Tensor], 
         check_decoder(model)
     elif x is None or isinstance(x, str | FactorData):
         Adapter.of(model)
-        raise TypeError(
+        raise UserError(
             f"A traversal of a {type(model).__name__} needs images x, (n, c, h, w): ub.traverse(model, x). Got {x!r} "
             "instead. Of a dataset: ub.data.load('sprites').images(range(100))."
         )
     images, chosen = as_images(x), 0 if example is None else example
     if not 0 <= chosen < len(images):
-        raise ValueError(f"The example must be the number of an image of x, 0 to {len(images) - 1}. Got {chosen}.")
+        raise UserError(f"The example must be the number of an image of x, 0 to {len(images) - 1}. Got {chosen}.")
     return lambda positions: sweep_images(model, images, chosen, positions)
 
 
 def check_decoder(run: Run) -> None:
     """Refuse a run that cannot make examples from codes."""
     if run.net.decoder is None:
-        raise Refusal(
+        raise UserError(
             f"A traversal needs a decoder; {run.label} trained an encoder only. Look at its codes instead: score them "
             "(unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
         )
@@ -240,7 +240,7 @@ def drawer(data: FactorData) -> Callable[[Sweep], Sweep]:
     from unbraid.pictures.dataset import has_meshes, mesh_pictures
 
     if not has_meshes(data):
-        raise Refusal(
+        raise UserError(
             f"A traversal needs images or meshes; {data.name} has vectors of {data.shape[0]}. "
             "Use run.decode(z) instead."
         )

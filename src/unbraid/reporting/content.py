@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unbraid import __version__
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.bounds import bounds
 from unbraid.pictures.dataset import as_pictures
@@ -23,12 +22,13 @@ from unbraid.reporting.images import data_url, figure, png
 from unbraid.reporting.program import program
 from unbraid.reporting.truth import truth
 from unbraid.runs.folder import RunDir
-from unbraid.runs.results import SWEPT, scores_of
+from unbraid.runs.results import scores_of
 from unbraid.runs.run import Run
 from unbraid.runtime import provenance
 from unbraid.runtime.progress import Report, progress
 from unbraid.runtime.progress import silent as no_report
 from unbraid.scoring.score import load_sources, protocol_of, score
+from unbraid.version import __version__
 
 REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
 LISTED = 500  # runs in the table, the best ones
@@ -95,7 +95,7 @@ def scored(
     """Every score kept in a run's folder and, if wanted, those of `metrics` that are missing; and why some are not."""
     for name in metrics:
         if name not in METRICS:
-            raise Refusal(unknown("metric", name, METRICS))
+            raise UserError(unknown("metric", name, METRICS))
     found: dict[str, dict[str, float]] = {}
     notes = []
     for name, source in sources.items():
@@ -149,7 +149,7 @@ def ranking(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str 
     if rank is None:
         return list(runs)
     if rank not in METRICS:
-        raise Refusal(unknown("metric", rank, METRICS))
+        raise UserError(unknown("metric", rank, METRICS))
     sign = 1.0 if TRAITS[rank].low_is_good else -1.0
 
     def place(run: Run) -> tuple[bool, float]:
@@ -220,12 +220,12 @@ def describe(data: FactorData) -> dict[str, Any]:
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Names of runs, by id: the method, its strength, and settings that tell runs on the same data apart."""
-    flat = {run.id: run.spec.to_dict() for run in runs}
-    flat = {name: {**one.pop("method"), **one} for name, one in flat.items()}
+    flat = {run.id: run.spec.flat() for run in runs}
+    swept = {one.spec.flat()["method"]: one.spec.method.swept_field() for one in runs}
     names = {}
-    for method in dict.fromkeys(one["name"] for one in flat.values()):
-        members = {name: one for name, one in flat.items() if one["name"] == method}
-        keys = _telling(list(members.values()), SWEPT.get(method))
+    for method in dict.fromkeys(one["method"] for one in flat.values()):
+        members = {name: one for name, one in flat.items() if one["method"] == method}
+        keys = _telling(list(members.values()), swept[method])
         for name, one in members.items():
             told = [f"{key}={one[key]:g}" if isinstance(one[key], float) else f"{key}={one[key]}" for key in keys]
             names[name] = " ".join(["untrained" if one["steps"] == 0 else method, *told])
@@ -286,9 +286,9 @@ def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[
             made = program(run.net, data.shape, run.spec.latents)
             if len(made.weights) > ROOM:
                 size = f"{len(made.weights) / 1e6:.1f} MB"
-                raise Refusal(f"The decoder has {size} of weights, more than a page holds.")
+                raise UserError(f"The decoder has {size} of weights, more than a page holds.")
             entry["decoder"], weights[run.id] = made.spec, made.weights
-        except Refusal as reason:
+        except UserError as reason:
             entry["why"] = f"{reason} Move its latents with: unbraid explore {run.path or 'FOLDER'}"
 
 
@@ -307,7 +307,7 @@ def analyses(folder: Path) -> list[dict[str, Any]]:
     for name, analysis in ANALYSES.items():
         try:
             result = analysis.run(table)
-        except Refusal as reason:
+        except UserError as reason:
             answer: dict[str, Any] = {"reason": " ".join(str(reason).split())}
         else:
             picture = figure(result.figure, f"{analysis.question} {result.text}")

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.reporting.content import REPORTED, Content, content
 from unbraid.runs.results import NAME
 from unbraid.runs.run import Run, load_runs
@@ -45,11 +45,11 @@ def report(
     ('report.html', True)
     """
     if best < 1:
-        raise ValueError(f"A report needs at least 1 run to look at: 'best' must be >= 1. Got {best} instead.")
+        raise UserError(f"A report needs at least 1 run to look at: 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
     found = _given(runs)
     if not found:
-        raise Refusal(f"No trained runs in {folder or 'what was given'}. Train to the end first.")
+        raise UserError(f"No trained runs in {folder or 'what was given'}. Train to the end first.")
     path = Path(out) if out is not None else _beside(folder, found)
     study = folder if folder is not None and (folder / NAME).exists() else None
     title = found[0].label if folder is None else _named(folder.resolve())
@@ -74,7 +74,7 @@ def _named(folder: Path) -> str:
 def _beside(folder: Path | None, runs: Sequence[Run]) -> Path:
     where = folder or runs[0].path
     if where is None:
-        raise Refusal("Runs that were trained without a folder need a place for their report: pass out=.")
+        raise UserError("Runs that were trained without a folder need a place for their report: pass out=.")
     return where / "report.html"
 
 

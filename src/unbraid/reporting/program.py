@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.distributions import same
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.nets.vae import VAENet
 from unbraid.nets.vitae import Generation
 from unbraid.spaces.cpab import Tessellation, velocity
@@ -64,7 +64,7 @@ class Writer:
         values, start = tensor.detach().cpu().double().flatten(), self.size
         largest = float(values.abs().amax()) if len(values) else 0.0
         if not largest <= LARGEST:
-            raise Refusal(
+            raise UserError(
                 f"Weights on a page are in half precision, finite and at most {LARGEST:g}. Got {largest:g} in the "
                 f"{name} in this decoder. {ELSEWHERE}"
             )
@@ -89,16 +89,16 @@ class Writer:
 def program(net: VAENet, shape: tuple[int, ...], latents: int) -> Program:
     """The decoder of a network from `latents` numbers to the mean of an example of this shape.
 
-    Refused with a `Refusal`: a method without a decoder, a module that has no op here, weights that half precision
+    Refused with a `UserError`: a method without a decoder, a module that has no op here, weights that half precision
     cannot hold.
     """
     if net.decoder is None:
-        raise Refusal("This method trains an encoder only: there is no decoder to put on a page.")
+        raise UserError("This method trains an encoder only: there is no decoder to put on a page.")
     writer = Writer()
     warped = type(net.decoder) is Generation
     ops, made = (_generation if warped else _written)(net.decoder, (latents,), writer)
     if made != tuple(shape):
-        raise Refusal(f"The decoder must give examples of shape {tuple(shape)}. Got {made} instead. {ELSEWHERE}")
+        raise UserError(f"The decoder must give examples of shape {tuple(shape)}. Got {made} instead. {ELSEWHERE}")
     output = "identity" if warped else _mean(net.likelihood.mean)
     spec = {"latents": latents, "shape": list(shape), "ops": ops, "output": output}
     return Program(spec, b"".join(tensor.tobytes() for tensor in writer.tensors))
@@ -110,13 +110,13 @@ def _mean(mean: Callable[[Tensor], Tensor]) -> str:
         return "sigmoid"
     if mean is same:
         return "identity"
-    raise Refusal(f"A page knows the means of Bernoulli and normal pixels. Got {mean!r} instead. {ELSEWHERE}")
+    raise UserError(f"A page knows the means of Bernoulli and normal pixels. Got {mean!r} instead. {ELSEWHERE}")
 
 
 def _written(module: nn.Module, shape: Shape, writer: Writer) -> tuple[list[Op], Shape]:
     """The ops of a module that is given one example of this shape, and the shape it gives."""
     if module._forward_hooks or module._forward_pre_hooks:
-        raise Refusal(f"A page cannot run hooks. Got some on {module} instead. {ELSEWHERE}")
+        raise UserError(f"A page cannot run hooks. Got some on {module} instead. {ELSEWHERE}")
     if type(module) is nn.Sequential:
         ops: list[Op] = []
         for child in module:
@@ -127,7 +127,7 @@ def _written(module: nn.Module, shape: Shape, writer: Writer) -> tuple[list[Op],
         ops, made = _written(module.inner, shape, writer)
         return [{"op": "even", "ops": ops}], made
     if type(module) not in LEAVES:
-        raise Refusal(f"A page cannot run the module {type(module).__name__} of this decoder. {ELSEWHERE}")
+        raise UserError(f"A page cannot run the module {type(module).__name__} of this decoder. {ELSEWHERE}")
     op, made = LEAVES[type(module)](module, writer), _shape(module, shape)
     if op is None:
         return [], made
@@ -137,12 +137,12 @@ def _written(module: nn.Module, shape: Shape, writer: Writer) -> tuple[list[Op],
 def _shape(module: nn.Module, shape: Shape) -> Shape:
     """What a module makes of the shape of an example, found by trying."""
     if type(module) is nn.Linear and len(shape) != 1:
-        raise Refusal(f"A page runs {module} on vectors only. Got shape {shape} instead. {ELSEWHERE}")
+        raise UserError(f"A page runs {module} on vectors only. Got shape {shape} instead. {ELSEWHERE}")
     weight = next(module.parameters(), torch.zeros(0))
     with torch.no_grad():
         made = module(torch.zeros(2, *shape, dtype=weight.dtype, device=weight.device)).shape
     if made[0] != 2:
-        raise Refusal(f"A page runs {module} on one example at a time, but it mixes several. {ELSEWHERE}")
+        raise UserError(f"A page runs {module} on one example at a time, but it mixes several. {ELSEWHERE}")
     return tuple(made[1:])
 
 
@@ -153,7 +153,7 @@ def _generation(module: Any, shape: Shape, writer: Writer) -> tuple[list[Op], Sh
     turn, size = _written(module.perspective, (shape[0] - module.split,), writer)
     transform, more = _transform(module.transformer, writer)
     if size != (module.transformer.dim,):
-        raise Refusal(f"A map has {module.transformer.dim} parameters. Got shape {size} instead. {ELSEWHERE}")
+        raise UserError(f"A map has {module.transformer.dim} parameters. Got shape {size} instead. {ELSEWHERE}")
     upright = [*image, {"op": _mean(module.likelihood.mean)}]
     warp = {"op": "warp", "split": module.split, "image": upright, "map": [*turn, *more], "transform": transform}
     return [warp], made
@@ -172,7 +172,7 @@ def _transform(transformer: Transformer, writer: Writer) -> tuple[Op, list[Op]]:
         squarings = max(0, SQUARINGS + 1 - steps.bit_length())  # as in `cpab.steps_of`
         settings = {"nx": cells.nx, "ny": cells.ny, "steps": steps, "squarings": squarings}
         return {"name": name, **settings}, [_vertices(cells, writer)]
-    raise Refusal(f"A page cannot warp images with {transformer}. {ELSEWHERE}")
+    raise UserError(f"A page cannot warp images with {transformer}. {ELSEWHERE}")
 
 
 def _vertices(t: Tessellation, writer: Writer) -> Op:
@@ -197,7 +197,7 @@ def _convolution(op: str) -> Callable[[Any, Writer], Op]:
     def write(module: Any, writer: Writer) -> Op:
         plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
         if not plain or isinstance(module.padding, str):
-            raise Refusal(
+            raise UserError(
                 "A page runs convolutions of one group, without dilation, with zeros of a given width around the "
                 f"image. Got {module} instead. {ELSEWHERE}"
             )

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs
 import numpy as np
 from torch import Tensor
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.run import Run
 
 HOST = "127.0.0.1"
@@ -111,7 +111,7 @@ class Server:
             raise Answer(HTTPStatus.BAD_REQUEST, "Latents must be finite.")
         try:
             pixels = self.decoding.submit(self.made, run, z).result()
-        except (CancelledError, RuntimeError, ValueError, Refusal) as error:
+        except (CancelledError, RuntimeError, ValueError, UserError) as error:
             raise Answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode: {error}") from error
         return pixels.cpu().numpy().astype("<f4").tobytes()
 
@@ -135,7 +135,7 @@ def serve(
     (c, h, w) of a decoded example (1, ...) of a run.
     """
     if not 0 <= port < 1 << 16:
-        raise ValueError(f"The port must be between 0 (any free one) and 65535. Got {port} instead.")
+        raise UserError(f"The port must be between 0 (any free one) and 65535. Got {port} instead.")
     http = bound(port)
     try:
         return Server(http, runs, page() if callable(page) else page, token or new_token(), draw)
@@ -192,8 +192,8 @@ def bound(port: int) -> Listener:
     except OSError as error:
         other = "Choose another with --port, or leave it out for any free one."
         if error.errno == errno.EADDRINUSE:
-            raise Refusal(f"Port {port} of {HOST} is taken by another program. {other}") from error
-        raise Refusal(f"Port {port} of {HOST} cannot be opened: {error.strerror}. {other}") from error
+            raise UserError(f"Port {port} of {HOST} is taken by another program. {other}") from error
+        raise UserError(f"Port {port} of {HOST} cannot be opened: {error.strerror}. {other}") from error
 
 
 class Handler(BaseHTTPRequestHandler):

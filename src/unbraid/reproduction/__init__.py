@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.reproduction import demystifying, locatello, vitae
 from unbraid.reproduction.agreement import RULE, Cell, Claim, Ours, Published, Reproduction, Target, compared
 from unbraid.reproduction.cuts import cuts
@@ -52,12 +52,12 @@ __all__ = [
 def target_of(name: str) -> Target:
     """The published numbers of a study; one that has none is refused with the reason."""
     if name in WITHOUT:
-        raise Refusal(
+        raise UserError(
             f"There are no published numbers to compare {name} with: {WITHOUT[name]}. Studies with some: "
             f"{', '.join(TARGETS)}."
         )
     if name not in TARGETS:
-        raise Refusal(unknown("study with published numbers", name, TARGETS))
+        raise UserError(unknown("study with published numbers", name, TARGETS))
     return TARGETS[name]
 
 

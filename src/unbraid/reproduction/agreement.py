@@ -12,7 +12,7 @@ import numpy as np
 from pandas import DataFrame
 from scipy.stats import ttest_ind_from_stats
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Verdict = Literal["agree", "differ", "missing", "open"]
 Place = tuple[str, str]
@@ -248,7 +248,7 @@ def compared(name: str, target: Target, table: DataFrame) -> Reproduction:
     made = Reproduction(name, target.reference, tuple(cells))
     if not made.of("agree", "differ"):
         reasons = list(dict.fromkeys(cell.why for cell in made.of("missing")))
-        raise Refusal(
+        raise UserError(
             f"Some cell of {name} must have runs to compare. None has: {'; '.join(reasons[:3])}. Run more of the study "
             f"(unbraid study {name} --plan shows what there is), or score its runs."
         )

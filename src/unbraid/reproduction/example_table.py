@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.reproduction import demystifying as paper
 
 
@@ -20,9 +20,9 @@ def planted(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0)
     [0.21, 0.03]
     """
     if name != "demystifying2021":
-        raise Refusal(unknown("study whose table can be planted", name, ["demystifying2021"]))
+        raise UserError(unknown("study whose table can be planted", name, ["demystifying2021"]))
     if seeds < 2:
-        raise ValueError(f"A spread needs at least 2 seeds. Got {seeds} instead.")
+        raise UserError(f"A spread needs at least 2 seeds. Got {seeds} instead.")
     steps = np.linspace(-1.0, 1.0, seeds)
     places = dict.fromkeys(cell.row for cell in paper.numbers())
     rows = {row: [run_of(row, seed) for seed in range(seeds)] for row in places}

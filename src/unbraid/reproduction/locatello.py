@@ -10,7 +10,7 @@ from pandas import DataFrame
 from unbraid.analysis.results_table import SETTING, headline, spearman
 from unbraid.analysis.transfer import transfer, win_rates
 from unbraid.analysis.variance import explained
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Published, Target
 from unbraid.reproduction.rows import HOME, homed, longest, plain
 
@@ -166,7 +166,7 @@ def wins(runs: DataFrame) -> Found:
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")
     try:
         rates = win_rates(transfer(runs.assign(data=runs[HOME])).table)
-    except Refusal as reason:
+    except UserError as reason:
         return dict.fromkeys(((case, "win rate") for case in WINS), " ".join(str(reason).split()))
     several = runs[HOME].nunique()
     found: dict[Place, Ours | str] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pandas import DataFrame
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 STAND_INS = {"dsprites_file": "dsprites", "shapes3d_rendered": "shapes3d"}
 HOME = "home"
@@ -29,7 +29,7 @@ def homed(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
     for place in names.values():
         alike = [data for data in names if names[data] == place]
         if len(alike) > 1:
-            raise Refusal(
+            raise UserError(
                 f"One dataset must stand for the paper's {place}. Got {' and '.join(alike)} instead. Put the runs of "
                 "one of them into a folder of their own."
             )
@@ -46,7 +46,7 @@ def longest(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     twice = table[table.duplicated(key)]
     if len(twice):
         row = twice.iloc[0]
-        raise Refusal(
+        raise UserError(
             f"There must be one run a dataset, setting and seed. Got two of {row['method']}, seed {row['seed']} on "
             f"{row['data']}, which differ in precision, network or latents. Keep one of them in the folder."
         )
@@ -57,7 +57,7 @@ def need(table: DataFrame, names: Sequence[str]) -> None:
     """Refuse a table without these columns."""
     missing = [name for name in names if name not in table]
     if missing:
-        raise Refusal(
+        raise UserError(
             f"A results table must have the columns {', '.join(names)}. Got none called {', '.join(missing)}. Make it: "
             "unbraid index FOLDER"
         )

@@ -17,7 +17,7 @@ import safetensors.torch
 from torch import Tensor
 
 from unbraid.runtime import provenance
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder, read_lines, sweep_temporaries, write_atomic, write_lines
 from unbraid.runs.spec import RunSpec
 
@@ -50,13 +50,13 @@ class RunDir:
         """Read a run folder; damage is named, not repaired."""
         content = read_json(path / "run.json")
         if content.get("format") != FORMAT:
-            raise Refusal(
+            raise UserError(
                 f"{path} has run format {content.get('format')!r}; this release reads {FORMAT}. Update unbraid."
             )
         try:
             spec = RunSpec.from_dict(content["spec"])
         except (KeyError, TypeError, ValueError) as error:
-            raise Refusal(
+            raise UserError(
                 f"{path / 'run.json'} does not hold a run that can be read here: {error} If it names code of your own, "
                 "put that on the path; if it is damaged, delete the folder to train the run anew."
             ) from error
@@ -111,9 +111,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise Refusal(f"{path} cannot be read: {error}. Delete its folder to train the run anew.") from error
+        raise UserError(f"{path} cannot be read: {error}. Delete its folder to train the run anew.") from error
     if not isinstance(content, dict):
-        raise Refusal(f"{path} must hold a JSON object. Delete its folder to train the run anew.")
+        raise UserError(f"{path} must hold a JSON object. Delete its folder to train the run anew.")
     return content
 
 
@@ -130,7 +130,7 @@ def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, 
             facts = json.loads(file.metadata()["unbraid"])
             return {name: file.get_tensor(name) for name in wanted}, facts
     except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
-        raise Refusal(
+        raise UserError(
             f"{path} is damaged or incomplete ({error}). Delete that file to train the run again from step 0, "
             "or put back a whole copy."
         ) from error

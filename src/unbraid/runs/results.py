@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder
 from unbraid.runs.scores import read_scores
 from unbraid.runs.folder import RunDir, find_runs
-from unbraid.studies.planned import Planned
 
 NAME = "results.sqlite"
 TABLE = "runs"
-SWEPT = {  # the hyperparameter that is a method's strength, where the study does not say
-    "beta_vae": "beta", "beta_tcvae": "beta", "factor_vae": "gamma", "dip_vae_i": "lambda_od",
-    "dip_vae_ii": "lambda_od", "annealed_vae": "c_max", "ada_gvae": "beta", "ada_mlvae": "beta", "slow_vae": "gamma",
-    "pmp": "consistency", "diffusion_vae": "beta",
-}  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -32,7 +26,7 @@ def row_of(run: RunDir, place: Mapping[str, Any]) -> Row:
     method = values.pop("method")
     name = method.pop("name")
     row: Row = {"run": run.path.name, "status": run.status, "method": name, **values}
-    row["strength"] = place.get("strength", method.get(SWEPT.get(name, ""), 0.0))
+    row["strength"] = place.get("strength", run.spec.method.strength)
     row |= {key: place.get(key) for key in ("index", "level")}
     row |= {f"setting.{key}": value for key, value in method.items()}
     log = run.read_log()
@@ -63,12 +57,16 @@ def levels(rows: Sequence[Row]) -> None:
                 row["level"] = order.index(row["strength"])
 
 
-def index(folder: Path, planned: Iterable[Planned] = ()) -> Path:
-    """Write the table of all runs in a folder and return its path."""
-    places = {run.spec.id: run.facts() for run in planned} or read_places(folder)
+def index(folder: Path, places: Mapping[str, Row] | None = None) -> Path:
+    """Write the table of all runs in a folder and return its path.
+
+    `places` has the index, strength and level of each run in its study by run id; by default they are read from the
+    `study.json` of the folder.
+    """
+    places = places or read_places(folder)
     runs = find_runs(folder)
     if not runs:
-        raise Refusal(f"No runs in {folder}. Train some: unbraid study locatello2019 --out {folder}")
+        raise UserError(f"No runs in {folder}. Train some: unbraid study locatello2019 --out {folder}")
     rows = [row_of(run, places.get(run.spec.id, {})) for run in runs]
     levels(rows)
     make_folder(folder)
@@ -105,14 +103,14 @@ def load(folder: str | Path) -> Any:
     path = Path(folder)
     file = path if path.is_file() else path / NAME
     if not file.exists():
-        raise Refusal(f"No results table at {file}. Make it: unbraid index {folder}")
+        raise UserError(f"No results table at {file}. Make it: unbraid index {folder}")
     if file.suffix == ".csv":
         return _from_csv(file)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
         try:
             return pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
         except (pd.errors.DatabaseError, sqlite3.DatabaseError) as error:
-            raise Refusal(f"{file} is not a results table: {error}. Make it anew: unbraid index {folder}") from error
+            raise UserError(f"{file} is not a results table: {error}. Make it anew: unbraid index {folder}") from error
 
 
 def _from_csv(file: Path) -> Any:
@@ -121,9 +119,9 @@ def _from_csv(file: Path) -> Any:
     try:
         table = pd.read_csv(file)
     except ValueError as error:  # pandas' own and bytes that are no text
-        raise Refusal(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
+        raise UserError(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
     missing = [name for name in ("run", "data", "method", "seed") if name not in table]
     if missing:
         found = ", ".join(map(str, table.columns[:6]))
-        raise Refusal(f"{file} must have a row a run, with the columns {', '.join(missing)} too. Got {found}.")
+        raise UserError(f"{file} must have a row a run, with the columns {', '.join(missing)} too. Got {found}.")
     return table

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.network import build_net
 from unbraid.nets.registry import name_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
@@ -90,7 +90,7 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
         net.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise Refusal(
+        raise UserError(
             f"The weights in {where} do not fit the network of their spec: {reason} Train the run anew."
         ) from error
     return net.eval().requires_grad_(False)
@@ -99,7 +99,7 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
 def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu") -> Run:
     """A run from its folder, if it has been trained."""
     if folder.status in ("new", "partial"):
-        raise Refusal(f"{folder.path} is not trained to the end. Give the same train command again to go on with it.")
+        raise UserError(f"{folder.path} is not trained to the end. Give the same train command again to go on with it.")
     builder = name_net(net if net is not None else folder.spec.net)[1]
     built = load_weights(build_net(folder.spec, data.shape, builder), folder.weights(), folder.path)
     return Run(folder.spec, built.to(device), folder.read_log(), folder.path, folder.divergence())
@@ -112,16 +112,16 @@ def load_runs(
     device: str = "cpu",
 ) -> list[Run]:
     """All trained runs in a folder; `data` and `net` are needed only where the spec's names are not enough."""
-    from unbraid import data as registry
+    from unbraid.data import load
 
     found = find_runs(Path(folder))
     if not found:
-        raise Refusal(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
+        raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
     loaded: dict[str, FactorData] = {}
     runs = []
     for run in found:
         if run.status in ("done", "diverged"):
             if data is None and run.spec.data not in loaded:
-                loaded[run.spec.data] = registry.load(run.spec.data)
+                loaded[run.spec.data] = load(run.spec.data)
             runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device))
     return runs

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.runtime.importing import import_name
 from unbraid.methods import METHODS, Hyper, Method, setting
 from unbraid.methods.method import check_settings
@@ -26,10 +26,10 @@ def method_class(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
-        raise ValueError(unknown("method", name, METHODS))
+        raise UserError(unknown("method", name, METHODS))
     cls = import_name("method", name)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
-        raise TypeError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
+        raise UserError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
     return cls
 
 
@@ -52,7 +52,7 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
-            raise TypeError(
+            raise UserError(
                 f"The method of a run must be a Method such as BetaVAE(beta=4.0). Got {self.method!r} instead."
             )
         check_settings("RunSpec", self)
@@ -62,6 +62,17 @@ class RunSpec:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
         return {**values, "method": {"name": method_name(type(self.method)), **fields}}
+
+    def flat(self) -> dict[str, Any]:
+        """The name of the method, its fields and all other fields, side by side.
+
+        >>> from unbraid.methods import BetaVAE
+        >>> list(RunSpec(BetaVAE(beta=2.0), "sprites").flat())[:4]
+        ['method', 'beta', 'data', 'seed']
+        """
+        values = self.to_dict()
+        method = values.pop("method")
+        return {"method": method.pop("name"), **method, **values}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
@@ -99,4 +110,4 @@ def _refuse_unknown(cls: type[Any], values: dict[str, Any]) -> None:
     known = [f.name for f in dataclasses.fields(cls)]
     for name in values:
         if name not in known:
-            raise ValueError(unknown(f"field of {cls.__name__}", name, known))
+            raise UserError(unknown(f"field of {cls.__name__}", name, known))

@@ -7,7 +7,7 @@ import io
 import warnings
 from pathlib import Path
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
@@ -23,14 +23,14 @@ def check_log(log: str | None, out: object) -> None:
     if log is None:
         return
     if log not in KINDS:
-        raise ValueError(unknown("kind of log", log, KINDS))
+        raise UserError(unknown("kind of log", log, KINDS))
     if importlib.util.find_spec("tensorboard") is None:
-        raise Refusal(
+        raise UserError(
             "A log for TensorBoard needs the package tensorboard, which is not installed here. Install it: "
             'pip install "unbraid[tensorboard]"'
         )
     if out is None:
-        raise Refusal("A log for TensorBoard lies beside the run: give a folder for the runs (out=, --out).")
+        raise UserError("A log for TensorBoard lies beside the run: give a folder for the runs (out=, --out).")
 
 
 def write_tensorboard(run: Run | RunDir | str | Path) -> Path:
@@ -39,7 +39,7 @@ def write_tensorboard(run: Run | RunDir | str | Path) -> Path:
     Returns that folder: ``tensorboard --logdir`` takes it, or any folder above it.
     """
     if isinstance(run, Run) and run.path is None:
-        raise Refusal("A run that was trained without a folder has no place for event files. Train it with out=.")
+        raise UserError("A run that was trained without a folder has no place for event files. Train it with out=.")
     folder = RunDir.open(Path(run)) if isinstance(run, str | Path) else run
     if isinstance(folder, Run):
         folder = RunDir(Path(str(folder.path)), folder.spec)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -28,7 +27,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise Refusal(
+        raise UserError(
             f"Could not write {path}: {error.strerror}. Nothing already there was touched: free some space or choose "
             "another folder, then give the same command again to go on from the last checkpoint."
         ) from error
@@ -39,7 +38,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     except ValueError as error:
-        raise Refusal(f"{path} is damaged: {error}. Delete it and give the command again.") from error
+        raise UserError(f"{path} is damaged: {error}. Delete it and give the command again.") from error
 
 
 def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
@@ -61,31 +60,10 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refusal(f"Could not create the folder {path}: {error.strerror}. Choose another one.") from error
+        raise UserError(f"Could not create the folder {path}: {error.strerror}. Choose another one.") from error
 
 
 def sweep_temporaries(folder: Path) -> None:
     """Remove what a killed writer left behind."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Wait for a lock file and hold it; the lock is released when the process ends, however it ends."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one process; the lock goes when the process does, however it ends."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refusal(
-                f"Another process is training in {folder}. Wait for it, or choose another output folder."
-            ) from error
-        yield

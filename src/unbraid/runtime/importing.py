@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from unbraid.errors import UserError
+
 
 def import_name(kind: str, name: str) -> Any:
     """The object behind `module:attribute`."""
@@ -12,4 +14,4 @@ def import_name(kind: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"The {kind} {name!r} must be importable as module:attribute. Got: {error}.") from error
+        raise UserError(f"The {kind} {name!r} must be importable as module:attribute. Got: {error}.") from error

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Num, Shaped
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods.vitae import UVITAE
 from unbraid.nets.vitae import VitaeNet
 from unbraid.runs.run import CHUNK, Run
@@ -96,7 +96,7 @@ def split_of(run: Run) -> tuple[int, ...] | None:
 def upright(run: Run, x: Tensor) -> Float[Tensor, "n c h w"]:
     """Appearances decoded without their perspective; for a VAE of one code, reconstructions."""
     if run.net.decoder is None:
-        raise Refusal(f"Appearances are decoded, and {run.label} has no decoder. Choose another run.")
+        raise UserError(f"Appearances are decoded, and {run.label} has no decoder. Choose another run.")
     mean = run.posterior(x).mean
     if not isinstance(run.net, VitaeNet):
         return run.decode(mean)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.protocol import Array, chosen, differences
 from unbraid.runs.folder import RunDir, find_runs
@@ -60,7 +60,7 @@ class Side:
     def of(cls, name: str, folder: Path) -> Side:
         found = find_runs(folder)
         if not found:
-            raise Refusal(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
+            raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
         states = [run.status for run in found]
         runs = [Entry.of(run) for run, state in zip(found, states, strict=True) if state == "done"]
         return cls(name, folder, runs, states.count("diverged"), len(states) - len(runs) - states.count("diverged"))
@@ -230,10 +230,10 @@ def compare(
     more each, the metrics that all scored runs have are tested (`permutation_test`).
     """
     if len(folders) < 2:
-        raise ValueError(f"A comparison needs at least two folders of runs. Got {len(folders)} instead.")
+        raise UserError(f"A comparison needs at least two folders of runs. Got {len(folders)} instead.")
     paths = [Path(folder) for folder in folders]
     if len({path.resolve() for path in paths}) < len(paths):
-        raise ValueError("A comparison needs different folders. Got one of them twice.")
+        raise UserError("A comparison needs different folders. Got one of them twice.")
     named = chosen(metrics) if metrics is not None else None
     if score:
         score_all(paths, named, quiet)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
 from unbraid.runtime.progress import progress, silent
@@ -54,10 +54,10 @@ def bounds(
     True
     """
     if samples < 1:
-        raise ValueError(f"Bounds need at least one sample an example. Got {samples} instead.")
+        raise UserError(f"Bounds need at least one sample an example. Got {samples} instead.")
     rows = torch.arange(len(data)) if index is None else torch.as_tensor(index)
     if not len(rows):
-        raise ValueError("Bounds need at least one example. Got none.")
+        raise UserError("Bounds need at least one example. Got none.")
     refuse_others(run, data)
     weights = []
     chunk = max(1, AT_ONCE // samples)
@@ -82,7 +82,7 @@ def refuse_others(run: Run, data: FactorData) -> None:
     first = torch.zeros(1, dtype=torch.int64, device=data.device)
     q = run.posterior(data.batch(first))
     if run.net.decoder is None or run.spec.method.information(q) is None:
-        raise Refusal(
+        raise UserError(
             f"Bounds of the likelihood need a decoder and a normal posterior. Got {run.label}, which has not both. "
             "Choose runs of a VAE."
         )

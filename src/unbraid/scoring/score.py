@@ -15,7 +15,7 @@ import torch
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.distributions import Gaussian
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Outcome, Protocol, Rows, Values, chosen, identity, samples_of, silent, stamp
 from unbraid.noise import Noise
@@ -97,7 +97,7 @@ def _kinds(run: Run, codes: Iterable[str] | None) -> list[str]:
     kinds = list(known if codes is None else codes)
     for kind in kinds:
         if kind not in known:
-            raise ValueError(f"Codes of {run.label} must be among {', '.join(known)}. Got {kind!r} instead.")
+            raise UserError(f"Codes of {run.label} must be among {', '.join(known)}. Got {kind!r} instead.")
     return kinds
 
 
@@ -222,7 +222,7 @@ class Scorer:
 
     def __init__(self, run: Run, table: Table, protocol: Protocol) -> None:
         if run.divergence is not None:
-            raise Refusal(
+            raise UserError(
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave it out."
             )
         self.run, self.data, self.index, self.protocol = run, table.data, table.index, protocol

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
 from unbraid.runs.run import Run, default_code
@@ -42,9 +42,9 @@ def rank(
     Reference: Duan et al. (2020), arXiv:1905.12614.
     """
     if method not in ("lasso", "spearman"):
-        raise ValueError(unknown("method of ranking", method, ["lasso", "spearman"]))
+        raise UserError(unknown("method of ranking", method, ["lasso", "spearman"]))
     if within is not None and within not in WITHIN:
-        raise ValueError(unknown("group to rank within", within, list(WITHIN)))
+        raise UserError(unknown("group to rank within", within, list(WITHIN)))
     sources = load_sources(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
@@ -103,5 +103,5 @@ def grouped(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:
     if not runs or not fits[kind]:
         alike = "that differ in the seed only" if kind == "settings" else "on the same data"
         alone = next((group[0].label for group in by[kind].values() if len(group) == 1), "no run")
-        raise Refusal(f"A ranking compares at least 2 runs {alike}. Got {alone} alone. Train more seeds.")
+        raise UserError(f"A ranking compares at least 2 runs {alike}. Got {alone} alone. Train more seeds.")
     return list(by[kind].values())

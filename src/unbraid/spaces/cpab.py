@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.accel.capture import kernels_on
+from unbraid.errors import UserError
 from unbraid.spaces.cpab_steps import advance, at, flat, walk_back
 from unbraid.spaces.expm import SQUARINGS, expm1, launched
 from unbraid.spaces.tessellation import Tessellation, barycentric, basis, columns, find_cells
@@ -35,7 +36,7 @@ CUTS, ROUNDS = 32, 8  # of intervals of time, 40 bits in all
 def fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
     """The affine part of a velocity field on each triangle: v(p) = A_c (x, y, 1)."""
     if theta.shape[-1] != t.dim:
-        raise ValueError(f"Fields on {t} have {t.dim} parameters. Got {theta.shape[-1]} instead.")
+        raise UserError(f"Fields on {t} have {t.dim} parameters. Got {theta.shape[-1]} instead.")
     parts: Tensor = (theta @ columns(t, theta.device, theta.dtype)).unflatten(-1, (t.cells, 2, 3))
     return parts
 
@@ -58,7 +59,7 @@ def velocity(
 def steps_of(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
     """What each triangle adds to a point in one of equal steps: expm(A_c / steps) - I."""
     if steps < 1:
-        raise ValueError(f"A flow needs at least one step. Got {steps} instead.")
+        raise UserError(f"A flow needs at least one step. Got {steps} instead.")
     parts, squarings = fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
     return launched(parts, squarings)
 
@@ -163,7 +164,7 @@ def flow(
     """Points (n, 2) or (b, n, 2) after `steps` times adding E_c (x, y, 1) with the table of each step's E."""
     points = points if points.ndim == 3 else points[None]
     if len(points) not in (1, len(table)):
-        raise ValueError(f"Points must be shared or one set a field: {len(table)}. Got {len(points)} sets instead.")
+        raise UserError(f"Points must be shared or one set a field: {len(table)}. Got {len(points)} sets instead.")
     return _flow(table, points, t, steps)
 
 
@@ -211,11 +212,9 @@ def exact(t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, 
     In float64; no gradient. It needs a zero boundary, without which points leave the square.
     """
     if not t.zero_boundary:
-        raise ValueError(
-            f"The exact flow needs fields with zero_boundary. Got {t} instead. Use `integrate` for others."
-        )
+        raise UserError(f"The exact flow needs fields with zero_boundary. Got {t} instead. Use `integrate` for others.")
     if not (theta.isfinite().all() and ((points >= 0) & (points <= 1)).all()):
-        raise ValueError("The exact flow needs finite parameters and points of the unit square. Got others: clip them.")
+        raise UserError("The exact flow needs finite parameters and points of the unit square. Got others: clip them.")
     parts = fields(t, theta.detach().double()).flatten(0, 1)
     weights = torch.tensor(barycentric(t), device=theta.device)
     p = points.detach().double().expand(len(theta), -1, -1).flatten(0, 1).clone()

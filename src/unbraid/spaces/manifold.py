@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.distributions import LOG_2PI
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 SHORT = 1e-12  # squared length below which a vector has no direction
@@ -77,7 +78,7 @@ class Space(ABC):
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """As few coordinates as the space has dimensions; they jump somewhere."""
-        raise ValueError(f"The space {self.name} has no angles. Use its ambient coordinates.")
+        raise UserError(f"The space {self.name} has no angles. Use its ambient coordinates.")
 
     def diffuse(
         self, start: Float[Tensor, "b n"], t: Float[Tensor, " b"], noise: Noise, steps: int, step: str = "sqrt"

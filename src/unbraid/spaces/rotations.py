@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
 from unbraid.spaces.manifold import SHORT, Space, unit
 
 SQUARINGS = 14  # of a matrix, so that its greatest eigenvalue outgrows the others
@@ -108,7 +109,7 @@ class Rotations(Space):
 
     def check(self) -> None:
         if self.latents != 9:
-            raise ValueError(f"Rotations are 3 x 3 matrices and need exactly 9 latents. Got {self.latents} instead.")
+            raise UserError(f"Rotations are 3 x 3 matrices and need exactly 9 latents. Got {self.latents} instead.")
 
     @property
     def dimension(self) -> int:

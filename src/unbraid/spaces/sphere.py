@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
 from unbraid.spaces.manifold import Space, unit
 
 NEAR = 1e-6  # squared length of an axis's tangent part below which a point lies on that axis
@@ -40,7 +41,7 @@ class Sphere(Space):
 
     def check(self) -> None:
         if self.latents < 2:
-            raise ValueError(
+            raise UserError(
                 f"The space {self.name} of dimension d needs d + 1 latents, at least 2. Got {self.latents} instead."
             )
 

@@ -17,6 +17,8 @@ from jaxtyping import Float, Float64, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unbraid.errors import UserError
+
 Array = NDArray[np.float64]
 RANK = 1e-9  # entries of a row reduction below which they are zero
 
@@ -38,9 +40,7 @@ class Tessellation:
         for name in ("nx", "ny"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"A tessellation's {name!r} must be a whole number, at least 1. Got {value!r} instead."
-                )
+                raise UserError(f"A tessellation's {name!r} must be a whole number, at least 1. Got {value!r} instead.")
 
     @property
     def cells(self) -> int:
@@ -111,7 +111,7 @@ def null_space(t: Tessellation) -> Array:
     if t.volume_preserving:
         flat = flat @ _kernel(hats[:, 0, 0] + hats[:, 1, 1])
     if not flat.shape[1]:
-        raise ValueError(f"No velocity field but zero fulfils {t}. Use more rectangles or fewer constraints.")
+        raise UserError(f"No velocity field but zero fulfils {t}. Use more rectangles or fewer constraints.")
     size, turn = np.linalg.eigh(flat.T @ flat)
     found: Array = flat @ (turn / np.sqrt(size)) @ turn.T
     found.setflags(write=False)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
 from unbraid.spaces.manifold import Space, unit
 
 
@@ -21,7 +22,7 @@ class FlatTorus(Space):
 
     def check(self) -> None:
         if self.latents < 2 or self.latents % 2:
-            raise ValueError(f"A flat torus needs two latents a circle, an even number. Got {self.latents} instead.")
+            raise UserError(f"A flat torus needs two latents a circle, an even number. Got {self.latents} instead.")
 
     @property
     def dimension(self) -> int:
@@ -64,7 +65,7 @@ class Torus(Space):
 
     def check(self) -> None:
         if self.latents != 3:
-            raise ValueError(f"The torus in three dimensions needs exactly 3 latents. Got {self.latents} instead.")
+            raise UserError(f"The torus in three dimensions needs exactly 3 latents. Got {self.latents} instead.")
 
     @property
     def dimension(self) -> int:

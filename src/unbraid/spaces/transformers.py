@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
 from unbraid.spaces import affine, cpab
 from unbraid.spaces.warp import pixel_centres, warp
 
@@ -158,11 +159,11 @@ class Cpab(Transformer):
     def __post_init__(self) -> None:
         cpab.Tessellation(self.nx, self.ny)
         if self.method not in get_args(Method):
-            raise ValueError(f"The method must be one of {', '.join(get_args(Method))}. Got {self.method!r} instead.")
+            raise UserError(f"The method must be one of {', '.join(get_args(Method))}. Got {self.method!r} instead.")
         for field in ("steps", "resolution"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"The {field!r} of a flow must be a whole number, at least 1. Got {value!r} instead.")
+                raise UserError(f"The {field!r} of a flow must be a whole number, at least 1. Got {value!r} instead.")
 
     @property
     def cells(self) -> cpab.Tessellation:

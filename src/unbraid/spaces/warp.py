@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from unbraid.errors import UserError
+
 PADDINGS = ("zeros", "border")
 
 
@@ -16,7 +18,7 @@ PADDINGS = ("zeros", "border")
 def _grid(h: int, w: int, half: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Made once for each device, also where gradients and captures are under way."""
     if min(h, w) < 1:
-        raise ValueError(f"A grid needs at least one row and one column. Got {h} x {w} instead.")
+        raise UserError(f"A grid needs at least one row and one column. Got {h} x {w} instead.")
     with torch.inference_mode(False), torch.no_grad():
         across, down = ((torch.arange(n, dtype=torch.float64) + half) / (n if half else max(n - 1, 1)) for n in (w, h))
         y, x = torch.meshgrid(down, across, indexing="ij")
@@ -53,9 +55,9 @@ def sample(
     values lie on the edges of the square (`nodes`) instead of half a pixel inside (`pixel_centres`).
     """
     if padding not in PADDINGS:
-        raise ValueError(f"The padding must be one of {', '.join(PADDINGS)}. Got {padding!r} instead.")
+        raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Got {padding!r} instead.")
     if image.dtype != points.dtype:
-        raise ValueError(f"Image and points must have one dtype. Got {image.dtype} and {points.dtype}. Convert one.")
+        raise UserError(f"Image and points must have one dtype. Got {image.dtype} and {points.dtype}. Convert one.")
     grid = (2 * points - 1)[:, None]
     return F.grid_sample(image, grid, mode="bilinear", padding_mode=padding, align_corners=corners)[:, :, 0]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.data.moving import MOVES, Moved
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics.protocol import Array, Values
 from unbraid.runs.folder import RunDir
 from unbraid.runs.results import index, read_places
@@ -50,7 +50,7 @@ class Judging:
     def __post_init__(self) -> None:
         for name, low in {"examples": LEAST, "samples": 1}.items():
             if getattr(self, name) < low:
-                raise Refusal(f"The {name} must be at least {low}. Got {getattr(self, name)} instead. Ask for more.")
+                raise UserError(f"The {name} must be at least {low}. Got {getattr(self, name)} instead. Ask for more.")
 
     def rows(self, data: FactorData) -> Int[Tensor, " n"]:
         """A fixed random choice of examples: every so manyeth of a grid would leave factors out."""
@@ -61,7 +61,7 @@ class Judging:
         """Those of appearance and those of perspective; movements are the numbers themselves, not their bins."""
         for name in self.perspective or ():
             if name not in data.names:
-                raise Refusal(unknown(f"factor of {data.name}", name, data.names))
+                raise UserError(unknown(f"factor of {data.name}", name, data.names))
         known = PERSPECTIVE if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
         if isinstance(data, Moved):
@@ -134,7 +134,7 @@ def vitae_table(
     """
     runs = [run for run in load_runs(folder, device=device) if run.divergence is None]
     if not runs:
-        raise Refusal(f"No run in {folder} was trained to its end. Give the command of the study again.")
+        raise UserError(f"No run in {folder} was trained to its end. Give the command of the study again.")
     found: dict[str, dict[str, Values]] = {}
     for name in dict.fromkeys(run.spec.data for run in runs):
         learn, test = (load_data(part, device, quiet) for part in (name, held_out(name)))

@@ -20,18 +20,19 @@ from typing import Any
 
 import torch
 
-from unbraid import __version__
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.nets.registry import name_net
 from unbraid.runs.scores import add_scores
 from unbraid.runs.spec import RunSpec
-from unbraid.runtime.files import held, make_folder
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import progress, silent
 from unbraid.studies import runner as execute
 from unbraid.studies.planned import Planned
 from unbraid.studies.runner import Files, Order, Stackful, Tally, claimed, pack, prepared, unpack
+from unbraid.version import __version__
 
 AHEAD = 2  # stacks handed out for every one that the nodes can train at a time
 RETRIES = 100  # deaths of workers and nodes that a stack outlives
@@ -43,7 +44,7 @@ TOKEN = "If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to w
 def place(out: Path, name: str, files: Files) -> None:
     """Put a finished run where it belongs, whole or not at all; one that is there only gains scores."""
     target, arriving = out / name, out / ".arriving" / name
-    with held(out / ".arriving.lock"):
+    with lock(out / ".arriving.lock"):
         if (target / "weights.safetensors").exists():
             lines = files.get("scores.jsonl", b"").splitlines()
             add_scores(target, [json.loads(line) for line in lines])
@@ -76,9 +77,9 @@ def train_stack(
     """
     here = socket.gethostname()
     if version != __version__:
-        raise Refusal(f"Every node must have unbraid {version}. Got {__version__} on {here}: install that one there.")
+        raise UserError(f"Every node must have unbraid {version}. Got {__version__} on {here}: install that one there.")
     if scratch is None and not (order.out / "study.json").exists():
-        raise Refusal(f"Every node must see {order.out}. {here} does not: leave out --cluster-shared.")
+        raise UserError(f"Every node must see {order.out}. {here} does not: leave out --cluster-shared.")
     torch.set_num_threads(1)
     wanted = [RunSpec.from_dict(spec) for spec in specs]
     builder = name_net(wanted[0].net)[1]
@@ -96,7 +97,7 @@ def own_folder(name: str, begun: dict[str, Files]) -> Iterator[Path]:
     """A folder of this node that outlives its process, not its work; what was begun elsewhere is put there first."""
     root = Path(tempfile.gettempdir()) / f"unbraid-{os.getuid()}"
     make_folder(root)
-    with held(root / f"{name}.lock"):
+    with lock(root / f"{name}.lock"):
         for run, files in begun.items():
             if not (root / name / run).exists():
                 unpack(root / name / run, files)
@@ -147,9 +148,11 @@ class Fleet:
         """Refuse a cluster that could never train a stack."""
         nodes = self.nodes()
         if "GPU" in self.needs and not any(node.get("GPU") for node in nodes):
-            raise Refusal(f"No node with a GPU among the {len(nodes)} of the cluster. Add one, or say --device cpu.")
+            raise UserError(f"No node with a GPU among the {len(nodes)} of the cluster. Add one, or say --device cpu.")
         if not self.slots():
-            raise Refusal(f"No node of the cluster has the {self.needs['CPU']} cores of a stack. Say fewer: --jobs 1.")
+            raise UserError(
+                f"No node of the cluster has the {self.needs['CPU']} cores of a stack. Say fewer: --jobs 1."
+            )
 
     @functools.cached_property
     def calls(self) -> dict[str, Any]:
@@ -167,11 +170,11 @@ class Fleet:
         try:
             return self.ray.get(reference)
         except errors.RayTaskError as error:
-            if isinstance(error.cause, Refusal | ValueError | TypeError | OSError):
+            if isinstance(error.cause, UserError | ValueError | TypeError | OSError):
                 raise error.cause from None
             raise
         except errors.RayError as error:
-            raise Refusal(f"A stack was lost for good: {error}. Give the same command again to go on.") from error
+            raise UserError(f"A stack was lost for good: {error}. Give the same command again to go on.") from error
 
     def stacks(self, planned: Sequence[Planned]) -> Iterator[Stackful]:
         """The stacks of a study; a node with a GPU is asked for them where there is none here."""
@@ -257,7 +260,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise Refusal('--cluster needs Ray. Install it: pip install "unbraid[cluster]"') from error
+        raise UserError('--cluster needs Ray. Install it: pip install "unbraid[cluster]"') from error
     ours = not ray.is_initialized()
     try:
         if ours:
@@ -279,7 +282,7 @@ def join(ray: Any, address: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         if address != "auto" or not isinstance(error, ConnectionError):
             hint = f". {TOKEN}" if address.startswith("ray://") else ""
-            raise Refusal(f"No Ray cluster could be joined at {address}: {error}{hint}") from error
+            raise UserError(f"No Ray cluster could be joined at {address}: {error}{hint}") from error
         ray.init(address="local", include_dashboard=False, **options)
 
 
@@ -287,8 +290,8 @@ def check_address(address: str) -> None:
     """Refuse an address of another form, or one where nothing listens."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
-        raise Refusal(f"--cluster must be auto, HOST:PORT or ray://HOST:PORT. Got {address!r} instead.")
+        raise UserError(f"--cluster must be auto, HOST:PORT or ray://HOST:PORT. Got {address!r} instead.")
     try:
         socket.create_connection((host, int(port)), KNOCK).close()
     except (OSError, OverflowError) as error:
-        raise Refusal(f"No Ray cluster at {address}: {error}. Start one there: ray start --head") from error
+        raise UserError(f"No Ray cluster at {address}: {error}. Start one there: ray start --head") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 from unbraid.studies.planned import Planned, changed
 
 LEAST_SEEDS, LEAST_STEPS = 2, 100
@@ -33,9 +33,9 @@ class Cut:
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
-            raise ValueError(f"The scale of a study must be above 0 and at most 1. Got {self.scale:g} instead.")
+            raise UserError(f"The scale of a study must be above 0 and at most 1. Got {self.scale:g} instead.")
         if self.steps is not None and self.steps < 0:
-            raise ValueError(f"The steps of a study must not be negative. Got {self.steps} instead.")
+            raise UserError(f"The steps of a study must not be negative. Got {self.steps} instead.")
 
     def of(self, runs: Iterable[Planned]) -> list[Planned]:
         """The runs that are left, with the numbers they had."""
@@ -45,7 +45,7 @@ class Cut:
         wanted = {key: {written(value) for value in values} for key, values in (self.only or {}).items()}
         kept = [run for run in every if run.spec.seed in seeds and fits(run, wanted)]
         if not kept:
-            raise Refusal("Nothing of the study is left. Ask for less to be cut; `--plan` shows what there is.")
+            raise UserError("Nothing of the study is left. Ask for less to be cut; `--plan` shows what there is.")
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         return [changed(run, **self._length(run), **rate) for run in kept]
 
@@ -56,7 +56,7 @@ class Cut:
                                   for name in next(group).facts())  # fmt: skip
             for key in self.only:
                 if key not in known:
-                    raise Refusal(unknown("fact of a run", key, known))
+                    raise UserError(unknown("fact of a run", key, known))
 
     def _named(self, runs: list[Planned]) -> list[Planned]:
         """The runs with `data` for the first of the study's datasets, or all as they are."""
@@ -65,7 +65,7 @@ class Cut:
         new = [self.data] if isinstance(self.data, str) else list(dict.fromkeys(self.data))
         old = list(dict.fromkeys(run.spec.data for run in runs))
         if len(new) > len(old):
-            raise Refusal(f"The study has {len(old)} datasets to be replaced. Got {len(new)} instead. Name fewer.")
+            raise UserError(f"The study has {len(old)} datasets to be replaced. Got {len(new)} instead. Name fewer.")
         names = dict(zip(old, new, strict=False))
         return [changed(run, data=names[run.spec.data]) for run in runs if run.spec.data in names]
 
@@ -74,7 +74,7 @@ class Cut:
         if self.seeds is not None:
             if missing := sorted(set(self.seeds) - there):
                 came = ", ".join(map(str, missing))
-                raise Refusal(
+                raise UserError(
                     f"The seeds must be the study's, {min(there)} to {max(there)}. Got {came}, which it does not have. "
                     "Ask for fewer, or for more in a study of your own (docs/studies.md)."
                 )
@@ -109,7 +109,7 @@ def written(value: Any) -> str:
 def shard(runs: Sequence[Planned], part: int, parts: int) -> list[Planned]:
     """The part-th of `parts` shares, 1 to `parts`: whole stacks, so that runs that ride together stay together."""
     if not 1 <= part <= parts:
-        raise ValueError(f"A shard must be i/n with i from 1 to n. Got {part}/{parts} instead.")
+        raise UserError(f"A shard must be i/n with i from 1 to n. Got {part}/{parts} instead.")
     stacks = stacked(runs)
     return [run for i, stack in enumerate(stacks) if i % parts == part - 1 for run in stack]
 

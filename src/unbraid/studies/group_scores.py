@@ -25,7 +25,8 @@ from unbraid.metrics.protocol import LIBRARIES, Protocol
 from unbraid.runs.folder import RunDir, find_runs
 from unbraid.runs.run import open_run
 from unbraid.runs.scores import add_scores, find_score, read_scores
-from unbraid.runtime.files import held, make_folder
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import progress
 from unbraid.runtime.provenance import versions
 from unbraid.scoring.selection import Compared, compare
@@ -137,7 +138,7 @@ class Closing:
         """Add to runs of one setting what they lack; processes that come together take turns."""
         name = hashlib.sha256(settings(group[0]).encode()).hexdigest()[:16]
         make_folder(self.out / ".claims")
-        with held(self.out / ".claims" / f"close-{name}.lock"):
+        with lock(self.out / ".claims" / f"close-{name}.lock"):
             keys = [self.keys(run, group, data) for run in group]
             lacking = [any(missing(run, key) for key in own.values()) for run, own in zip(group, keys, strict=True)]
             if not any(lacking):

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import Refusal, unknown
-from unbraid.runs.results import SWEPT
+from unbraid.errors import UserError, unknown
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.studies.planned import Planned, Setting, Study, crossed
 from unbraid.studies.published import STUDIES
@@ -26,9 +25,9 @@ def find(name: str) -> Study:
     path = Path(name)
     readers = {".py": of_python, ".toml": of_grid, ".json": of_grid}
     if path.suffix not in readers:
-        raise Refusal(unknown("study", name, STUDIES) + " A file .py, .toml or .json of your own will do too.")
+        raise UserError(unknown("study", name, STUDIES) + " A file .py, .toml or .json of your own will do too.")
     if not path.is_file():
-        raise Refusal(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or write that file.")
+        raise UserError(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or write that file.")
     return readers[path.suffix](path)
 
 
@@ -41,12 +40,12 @@ def of_python(path: Path) -> Study:
     module.loader.exec_module(loaded)
     make = getattr(loaded, "study", None)
     if not callable(make):
-        raise Refusal(f"{path} must have a function study() that gives runs. Add one.")
+        raise UserError(f"{path} must have a function study() that gives runs. Add one.")
 
     def study() -> Iterator[Planned]:
         for i, run in enumerate(make()):
             if not isinstance(run, Planned | RunSpec):
-                raise Refusal(f"study() of {path} must give RunSpec or Planned. Got {type(run).__name__} instead.")
+                raise UserError(f"study() of {path} must give RunSpec or Planned. Got {type(run).__name__} instead.")
             yield run if isinstance(run, Planned) else numbered(i, run)
 
     return study
@@ -54,8 +53,7 @@ def of_python(path: Path) -> Study:
 
 def numbered(index: int, spec: RunSpec) -> Planned:
     """A spec as a run of a study that says nothing of sweeps."""
-    name = spec.to_dict()["method"]["name"]
-    return Planned(index, spec, float(getattr(spec.method, SWEPT.get(name, ""), 0.0)), 0)
+    return Planned(index, spec, spec.method.strength, 0)
 
 
 def of_grid(path: Path) -> Study:
@@ -63,13 +61,13 @@ def of_grid(path: Path) -> Study:
     try:
         grid = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
     except (ValueError, UnicodeDecodeError) as error:
-        raise Refusal(f"{path} cannot be read: {error}. Mend it.") from error
+        raise UserError(f"{path} cannot be read: {error}. Mend it.") from error
     known = ("data", "seeds", "method", *SPEC)
     for key in grid:
         if key not in known:
-            raise Refusal(unknown(f"entry of {path}", key, known))
+            raise UserError(unknown(f"entry of {path}", key, known))
     if not grid.get("data") or not grid.get("method"):
-        raise Refusal(f"{path} must say data = [...] and have a table [[method]] with a name. Add them.")
+        raise UserError(f"{path} must say data = [...] and have a table [[method]] with a name. Add them.")
     data = [grid["data"]] if isinstance(grid["data"], str) else grid["data"]
     methods = grid["method"] if isinstance(grid["method"], list) else [grid["method"]]
     settings = [setting for table in methods for setting in sweep(table)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import Method
 from unbraid.metrics.protocol import Protocol, chosen, identity
 from unbraid.nets.registry import name_net
@@ -25,7 +24,8 @@ from unbraid.runs.folder import RunDir
 from unbraid.runs.results import index, read_places
 from unbraid.runs.run import Run
 from unbraid.runs.scores import find_score, read_scores
-from unbraid.runtime.files import held, make_folder, write_atomic
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.locks import lock, try_lock
 from unbraid.runtime.progress import Report, progress, silent
 from unbraid.scoring.score import Table, score
 from unbraid.studies.cut import stacked
@@ -108,16 +108,11 @@ def fleets(stacks: Iterable[Stackful], device: str) -> Iterator[Stackful]:
 
 @contextmanager
 def claimed(out: Path, stack: Stackful) -> Iterator[bool]:
-    """Whether the stack is this process's to train; the claim goes when the process does, however it ends."""
+    """Whether this process may train the stack; no other process may while the claim is held."""
     folder = out / ".claims"
     make_folder(folder)
-    with (folder / f"{stack.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with try_lock(folder / f"{stack.name}.lock") as mine:
+        yield mine
 
 
 @dataclass
@@ -169,7 +164,7 @@ def finished(runs: Sequence[Planned], order: Order, quiet: bool = False) -> Path
     """Add what is said of runs at the end, and write the table."""
     if order.scored:
         Closing(order.out, order.closing, order.protocol, order.device).close([run.spec.id for run in runs], quiet)
-    return index(order.out, runs)
+    return index(order.out, {run.spec.id: run.facts() for run in runs})
 
 
 def attempt(stack: Stackful, order: Order, tally: Tally, scorer: Scoring) -> bool:
@@ -236,7 +231,7 @@ def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: Factor
 
 def keep_places(order: Order, runs: Sequence[Planned]) -> None:
     """Write the places of runs in the sweep and the protocol of their scores beside them, for whoever reads them."""
-    with held(order.out / ".places.lock"):
+    with lock(order.out / ".places.lock"):
         places = read_places(order.out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
         if new.keys() - places.keys():
@@ -291,10 +286,10 @@ def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]
     for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
         try:
             load_data(name, quiet=True)
-        except (Refusal, ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             reasons[name] = str(error)
         else:
             kept += list(group)
     if not kept:
-        raise Refusal(next(iter(reasons.values())))
+        raise UserError(next(iter(reasons.values())))
     return kept, reasons

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runs.folder import find_runs
 from unbraid.runs.results import NAME, index
 from unbraid.runtime.files import make_folder, write_atomic
@@ -30,10 +30,10 @@ def publish(folder: Path, out: Path, weights: bool = True) -> Path:
     A run without its weights can be read and analysed, not loaded. Runs under way are left out.
     """
     if out.exists() and any(out.iterdir()):
-        raise Refusal(f"{out} must be empty or new. Got a folder with files. Choose another one.")
+        raise UserError(f"{out} must be empty or new. Got a folder with files. Choose another one.")
     runs = [run for run in find_runs(folder) if run.status in ("done", "diverged")]
     if not runs:
-        raise Refusal(f"No finished runs in {folder}. Train some first.")
+        raise UserError(f"No finished runs in {folder}. Train some first.")
     index(folder)
     wanted = [*KEPT, WEIGHTS] if weights else list(KEPT)
     for run in runs:
@@ -66,14 +66,14 @@ def check(source: Path) -> None:
     """Refuse a folder in which a file is missing, changed or not listed."""
     sums = source / SUMS
     if not sums.is_file():
-        raise Refusal(f"{source} has no {SUMS}, so it cannot be checked. Publish it with: unbraid share export.")
+        raise UserError(f"{source} has no {SUMS}, so it cannot be checked. Publish it with: unbraid share export.")
     listed = dict(line.split("  ", 1)[::-1] for line in sums.read_text().splitlines())
     present = {path.relative_to(source).as_posix() for path in _files(source)} - {SUMS}
     for name in sorted(present | listed.keys()):
         if name not in listed or ".." in Path(name).parts or Path(name).is_absolute():
-            raise Refusal(f"{source / name} is not in {SUMS}. Take it away, or get the folder anew.")
+            raise UserError(f"{source / name} is not in {SUMS}. Take it away, or get the folder anew.")
         if name not in present or digest(source / name) != listed[name]:
-            raise Refusal(f"{source / name} is missing or not what {SUMS} says. Get the folder anew.")
+            raise UserError(f"{source / name} is missing or not what {SUMS} says. Get the folder anew.")
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from math import ceil
 import torch
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, load_weights
@@ -109,7 +109,7 @@ def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
     """The runs of a stack in two parts."""
     berths, count = put_down(voyage), len(voyage.berths)
     if count == 1:
-        raise Refusal(
+        raise UserError(
             f"One run of batch {berths[0].spec.batch} does not fit into the free memory of {device}. Take a smaller "
             "batch or network, or end what else uses the device."
         )

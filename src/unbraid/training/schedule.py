@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unbraid.accel.capture import lane_stream
 from unbraid.data.dataset import FactorData
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.folder import Log, RunDir
 from unbraid.runs.spec import RunSpec
@@ -192,7 +192,7 @@ def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, thre
                 stack.load_state(i, state)
             except (KeyError, RuntimeError) as error:
                 where = berth.spec.id if berth.folder is None else berth.folder.path
-                raise Refusal(
+                raise UserError(
                     f"The checkpoint in {where} does not fit the network of its spec ({error}). It comes "
                     "from another version: delete that file to train the run again from step 0."
                 ) from error

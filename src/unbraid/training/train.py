@@ -13,7 +13,7 @@ import torch
 from unbraid.accel.precision import check_precision, fastest
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.methods import Method
 from unbraid.nets.registry import check_net, name_net
 from unbraid.nets.vae import Pair, PairBuilder
@@ -22,7 +22,8 @@ from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
 from unbraid.runs.spec import RunSpec
 from unbraid.runs.tensorboard import check_log, follow
-from unbraid.runtime.files import locked, make_folder
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import Report, progress
 from unbraid.runtime.signals import deferred
 from unbraid.training.loop import Watch, sail
@@ -131,7 +132,8 @@ def train_specs(
     with ExitStack() as held:
         if out is not None:
             make_folder(out)
-            held.enter_context(locked(out))
+            if not held.enter_context(try_lock(out / ".lock")):
+                raise UserError(f"Another process is training in {out}. Wait for it, or choose another output folder.")
             refuse_strangers(out, set() if add else set(unique))
         return train_held(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log)
 
@@ -179,7 +181,7 @@ def refuse_strangers(out: Path, wanted: set[str]) -> None:
     """Refuse a folder with runs that were not asked for, unless none in particular were."""
     strangers = [run for run in find_runs(out) if run.spec.id not in wanted]
     if wanted and strangers:
-        raise Refusal(
+        raise UserError(
             f"{out} holds {len(strangers)} other run(s), such as {strangers[0].path.name}. Choose another output "
             "folder, ask for those runs too, or say --add (add=True) to keep them side by side."
         )

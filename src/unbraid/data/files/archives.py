@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 TOTAL_LIMIT = 32 << 30  # bytes of all members together; the largest dataset here has 13 GB
 MEMBER_LIMIT = 2 << 30  # bytes of one member, which is read whole
@@ -118,9 +118,9 @@ def _read_to_the_end(archive: tarfile.TarFile) -> None:
     raise tarfile.ReadError(f"more than {PADDING_LIMIT:,} bytes follow its last member")
 
 
-def _unsafe(path: Path, rule: str) -> Refusal:
-    return Refusal(f"{path} is refused: {rule} instead. Fetch it again from a source you trust.")
+def _unsafe(path: Path, rule: str) -> UserError:
+    return UserError(f"{path} is refused: {rule} instead. Fetch it again from a source you trust.")
 
 
-def _damaged(path: Path, kind: str, error: BaseException) -> Refusal:
-    return Refusal(f"{path} must be a whole {kind} archive. It is damaged or cut short: {error}. Fetch it again.")
+def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
+    return UserError(f"{path} must be a whole {kind} archive. It is damaged or cut short: {error}. Fetch it again.")

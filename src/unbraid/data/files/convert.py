@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import math
 import mmap
@@ -21,8 +20,9 @@ from torch import Tensor
 
 from unbraid.data.cache import folder
 from unbraid.data.dataset import Progress
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder
+from unbraid.runtime.locks import lock
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Blocks: TypeAlias = Callable[[], Iterator[Bytes]]
@@ -43,7 +43,7 @@ def converted(
     target = folder() / f"{name}-{where}-{state}.npy"
     if not _complete(target, shape):
         make_folder(target.parent)
-        with _alone(target.parent / f".{name}.lock"):
+        with lock(target.parent / f".{name}.lock"):
             if not _complete(target, shape):
                 _convert(target, shape, blocks, progress)
                 for former in target.parent.glob(f"{name}-{where}-*.npy"):
@@ -62,21 +62,10 @@ def _stamp(sources: Sequence[Path]) -> tuple[str, str]:
     return first[:12], second[:12]
 
 
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process converts the same; the lock goes when its process does, however it ends."""
-    with _writing(lock.parent):
-        file = lock.open("w")
-    with file:
-        with _writing(lock.parent):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _convert(target: Path, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None) -> None:
     needed, free = math.prod(shape), shutil.disk_usage(target.parent).free
     if free < needed:
-        raise Refusal(
+        raise UserError(
             f"The folder {target.parent} must have {needed / 1e6:,.0f} MB free for {target.name}. Got "
             f"{free / 1e6:,.0f} MB instead. Free some space, or set UNBRAID_CACHE to a folder with room."
         )
@@ -100,14 +89,14 @@ def _fill(file: Any, shape: tuple[int, ...], blocks: Iterator[Bytes], progress: 
         npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
     for block in blocks:
         if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
-            raise ValueError(f"A block must be uint8 (rows, *{shape[1:]}). Got {block.dtype} {block.shape} instead.")
+            raise UserError(f"A block must be uint8 (rows, *{shape[1:]}). Got {block.dtype} {block.shape} instead.")
         with _writing(Path(file.name).parent):
             file.write(np.ascontiguousarray(block).data)
         rows += len(block)
         if progress:
             progress(min(rows / shape[0], 1.0))
     if rows != shape[0]:
-        raise ValueError(f"The blocks must have {shape[0]} rows together. Got {rows} instead.")
+        raise UserError(f"The blocks must have {shape[0]} rows together. Got {rows} instead.")
     with _writing(Path(file.name).parent):
         file.flush()
         os.fsync(file.fileno())
@@ -119,7 +108,7 @@ def _writing(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refusal(
+        raise UserError(
             f"Could not write in {place}: {error.strerror}. Free some space, or set UNBRAID_CACHE to another folder."
         ) from error
 
@@ -153,6 +142,6 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> Tensor:
     with path.open("rb") as file:
         start = _start(file, shape)
         if start is None:
-            raise Refusal(f"{path} changed while it was opened. Give the command again.")
+            raise UserError(f"{path} changed while it was opened. Give the command again.")
         pages = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE | reserve, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     return torch.from_numpy(np.frombuffer(pages, np.uint8, offset=start).reshape(shape))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import json
 import os
@@ -19,11 +18,12 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
-from unbraid import __version__
 from unbraid.data.files.catalogue import File
 from unbraid.data.files.integrity import PIECE, Meter, examine, quiet, record_of, remember
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.locks import lock
+from unbraid.version import __version__
 
 TRIES = 4  # of one source in a row that bring less than a piece
 PAUSE = 1.0  # seconds before a second try, twice as many before a third
@@ -69,7 +69,8 @@ def fetch(
     if target.exists():
         return target
     make_folder(target.parent)
-    with _held(target.parent, tell):
+    waiting = f"another process is fetching into {folder}: waiting for it."
+    with lock(target.parent / ".lock", on_wait=lambda: tell(waiting)):
         for url in file.urls:
             try:
                 if not target.exists():
@@ -78,26 +79,10 @@ def fetch(
             except Problem as problem:
                 problems.append(f"{url}: {problem}")
     reasons = "; ".join(problems) or "no source is known"
-    raise Refusal(
+    raise UserError(
         f"Could not fetch {file.name} ({reasons}). Give the same command again to go on, or download it by hand and "
         f"put it at {target}."
     )
-
-
-@contextlib.contextmanager
-def _held(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold a folder for one process; another one waits."""
-    try:
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(f"another process is fetching into {folder}: waiting for it.")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _try_source(file: File, url: str, target: Path, meter: Meter, timeout: float) -> None:
@@ -127,7 +112,7 @@ def _finish(file: File, part: Path, target: Path, resumed: bool, meter: Meter) -
     """Give a complete partial file its name if it is the right one, else remove it."""
     try:
         finding = examine(file, part, None, meter)
-    except Refusal as refusal:
+    except UserError as refusal:
         _discard(part)
         wrong = str(refusal).replace(str(part), "what it gave", 1)
         raise (Stale if resumed else Problem)(wrong) from refusal
@@ -217,7 +202,7 @@ def _judge(file: File, response: Any, total: int | None, origin: Origin | None) 
 def _make_room(part: Path, offset: int, total: int | None) -> None:
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - offset + MARGIN > free:
-        raise Refusal(
+        raise UserError(
             f"{part.parent} must have {total - offset + MARGIN:,} bytes free for {part.stem}. It has {free:,}. Free "
             "some space, or choose another folder with --root or UNBRAID_DATA."
         )
@@ -259,8 +244,8 @@ def _writing(path: Path) -> Iterator[None]:
         raise _unwritable(path, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> Refusal:
-    return Refusal(
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
         f"Could not write {path}: {error.strerror}. Free some space or choose another folder with --root or "
         "UNBRAID_DATA; what has come so far is kept in a .part and gone on with."
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from unbraid.data.files.catalogue import File
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.progress import Report, silent
 
@@ -55,7 +55,7 @@ def remembered(path: Path) -> str | None:
         return None
     words = record.read_text(errors="replace").split()
     if not words or len(words[0]) != 64:
-        raise Refusal(f"{record} must begin with a sha256 of 64 digits. Got {words[:1]} instead. Delete it.")
+        raise UserError(f"{record} must begin with a sha256 of 64 digits. Got {words[:1]} instead. Delete it.")
     return words[0].lower()
 
 
@@ -71,7 +71,7 @@ def digest(path: Path, meter: Meter = quiet) -> str:
 
 
 def examine(file: File, path: Path, expected: str | None = None, meter: Meter = quiet) -> Finding:
-    """How `path` was found to be `file`, or a Refusal with what was expected and what was found.
+    """How `path` was found to be `file`, or a UserError with what was expected and what was found.
 
     Compared are the published size and sha256, else the `expected` one, and how a file of that kind begins and ends.
     """
@@ -79,11 +79,11 @@ def examine(file: File, path: Path, expected: str | None = None, meter: Meter = 
         return _examine_folder(path, file.entries)
     size = path.stat().st_size
     if file.size is not None and size != file.size:
-        raise Refusal(f"{path} must have {file.size:,} bytes. Got {size:,} instead.")
+        raise UserError(f"{path} must have {file.size:,} bytes. Got {size:,} instead.")
     _examine_form(path, Path(file.name).suffix)
     found, wanted = digest(path, meter), file.sha256 or expected
     if wanted is not None and found != wanted:
-        raise Refusal(f"{path} must have the {_kind(file)} sha256 {wanted}. Got {found} instead.")
+        raise UserError(f"{path} must have the {_kind(file)} sha256 {wanted}. Got {found} instead.")
     if wanted is None:
         return Finding("no sha256 is published: this one is kept for later checks", found, new=True)
     return Finding(f"{_kind(file)} sha256", found)
@@ -99,14 +99,16 @@ def _examine_form(path: Path, suffix: str) -> None:
     with path.open("rb") as file:
         found = file.read(max(len(beginning), 8))
     if not found.startswith(beginning):
-        raise Refusal(f"{path} must begin with {beginning!r}, as {suffix} files do. Got {found!r} instead.")
+        raise UserError(f"{path} must begin with {beginning!r}, as {suffix} files do. Got {found!r} instead.")
     if suffix in (".npz", ".zip") and not zipfile.is_zipfile(path):
-        raise Refusal(f"{path} must end with a table of contents, as {suffix} files do. It has none: it was cut short.")
+        raise UserError(
+            f"{path} must end with a table of contents, as {suffix} files do. It has none: it was cut short."
+        )
 
 
 def _examine_folder(path: Path, entries: int) -> Finding:
     with os.scandir(path) as found:
         count = sum(entry.is_file() and not entry.name.startswith(".") for entry in found)
     if count != entries:
-        raise Refusal(f"{path} must hold {entries:,} files. Got {count:,} instead.")
+        raise UserError(f"{path} must hold {entries:,} files. Got {count:,} instead.")
     return Finding(f"{count:,} files counted")

@@ -10,7 +10,7 @@ from unbraid.data.files.archives import safe_members, safe_tar, safe_zip
 from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.data.files.fetch import fetch
 from unbraid.data.files.integrity import Finding, examine, remember, remembered
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 
 MANY = 6  # files in a row that are named one by one
 
@@ -25,18 +25,20 @@ def data_folder(root: Path | str | None = None) -> Path:
             return Path(xdg) / "unbraid"
         return Path.home() / ".local" / "share" / "unbraid"
     except RuntimeError as error:
-        raise Refusal(f"There is no home folder to keep data in ({error}). Set UNBRAID_DATA or give --root.") from error
+        raise UserError(
+            f"There is no home folder to keep data in ({error}). Set UNBRAID_DATA or give --root."
+        ) from error
 
 
 def source(name: str) -> Source:
     """What is known of a dataset."""
     if name not in SOURCES:
-        raise ValueError(unknown("dataset", name, SOURCES))
+        raise UserError(unknown("dataset", name, SOURCES))
     return SOURCES[name]
 
 
 def locate(name: str, root: Path | str | None = None) -> dict[str, Path]:
-    """The files of a dataset by `File.name`, or a Refusal that says what to download from where and to put where.
+    """The files of a dataset by `File.name`, or a UserError that says what to download from where and to put where.
 
     They lie in a folder of the dataset's name in `data_folder(root)`. Of several alternatives the first complete one
     is taken. Built-in data has no files. Nothing is read: `unbraid data check` does that.
@@ -47,7 +49,7 @@ def locate(name: str, root: Path | str | None = None) -> dict[str, Path]:
         if len(found) == len(files):
             return found
     if wanted.alternatives:
-        raise Refusal(instructions(wanted, folder))
+        raise UserError(instructions(wanted, folder))
     return {}
 
 

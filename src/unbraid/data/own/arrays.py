@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import ByteImages, Labelled
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -141,7 +142,7 @@ def from_arrays(
     """
     array = as_numbers(images, "Examples")
     if array.ndim == 0 or 0 in array.shape:
-        raise ValueError(f"There must be at least one example. Got an array of shape {array.shape} instead.")
+        raise UserError(f"There must be at least one example. Got an array of shape {array.shape} instead.")
     table = _vectors(array) if array.ndim == 2 and layout is None else _bytes(_channels_first(array, layout))
     return assembled(name, torch.from_numpy(table), as_labels(factors, names, len(table)), device)
 
@@ -171,20 +172,20 @@ def as_labels(factors: Factors | None, names: Sequence[str] | None, n: int) -> L
     """Whole numbers (n, k), or (n,) for a single factor, as labels of n examples."""
     if factors is None:
         if names:
-            raise ValueError(f"Names are those of factors. Got {', '.join(names)} without any. Pass factors=, too.")
+            raise UserError(f"Names are those of factors. Got {', '.join(names)} without any. Pass factors=, too.")
         return Labels(np.empty((n, 0), np.int64), {})
     rows = as_numbers(factors, "Factors")
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or len(rows) != n:
-        raise ValueError(f"Factors must have shape ({n}, k), a row an example. Got shape {rows.shape} instead.")
+        raise UserError(f"Factors must have shape ({n}, k), a row an example. Got shape {rows.shape} instead.")
     if rows.dtype.kind == "f" and not (whole := rows == np.rint(rows)).all():
-        raise ValueError(
+        raise UserError(
             f"Factors must be whole numbers. Got {rows[~whole][0]} instead. Cut continuous ones into steps, "
             "as in np.digitize(v, np.linspace(v.min(), v.max(), 10))."
         )
     chosen = tuple(names) if names is not None else _names(rows.shape[1])
     if len(set(chosen)) != rows.shape[1] or len(chosen) != rows.shape[1]:
-        raise ValueError(f"There must be {rows.shape[1]} different names, one a factor. Got {chosen} instead.")
+        raise UserError(f"There must be {rows.shape[1]} different names, one a factor. Got {chosen} instead.")
     return Labels.of(chosen, rows.astype(np.int64).T.tolist(), n)
 
 
@@ -206,18 +207,18 @@ def as_numbers(values: object, what: str) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ValueError(f"{what} must be a rectangular array. Got rows of unequal length instead.") from None
+        raise UserError(f"{what} must be a rectangular array. Got rows of unequal length instead.") from None
     if array.dtype.kind not in "buif":
         hint = (
             "Number words with np.unique(words, return_inverse=True)." if what == "Factors" else "Convert them first."
         )
-        raise TypeError(f"{what} must be real numbers. Got {array.dtype} instead. {hint}")
+        raise UserError(f"{what} must be real numbers. Got {array.dtype} instead. {hint}")
     return array
 
 
 def _vectors(array: Array) -> Array:
     if array.dtype.kind != "f":
-        raise TypeError(
+        raise UserError(
             f"Vectors (n, d) must be floats. Got {array.dtype} instead. Reshape flattened images to (n, h, w), or say "
             "that these are vectors with .astype('float32')."
         )
@@ -225,7 +226,7 @@ def _vectors(array: Array) -> Array:
         vectors = np.array(array, np.float32, order="C")
     if not np.isfinite(vectors).all():
         row = int(np.argwhere(~np.isfinite(vectors))[0, 0])
-        raise ValueError(f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Drop such rows.")
+        raise UserError(f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Drop such rows.")
     return vectors
 
 
@@ -233,13 +234,13 @@ def _channels_first(array: Array, layout: str | None) -> Array:
     """Images in any layout as (n, c, h, w), without a copy."""
     layout = layout or _layout(array.shape)
     if layout not in LAYOUTS or len(layout) != array.ndim - 1:
-        raise ValueError(
+        raise UserError(
             f"The 'layout' must be one of {', '.join(LAYOUTS)} and name the axes after the first. "
             f"Got {layout!r} for shape {array.shape} instead."
         )
     turned = array[:, None] if layout == "hw" else array.transpose(0, 3, 1, 2) if layout == "hwc" else array
     if turned.shape[1] not in CHANNELS:
-        raise ValueError(f"Images must have 1 or 3 channels. Got {turned.shape[1]} in layout {layout!r} instead.")
+        raise UserError(f"Images must have 1 or 3 channels. Got {turned.shape[1]} in layout {layout!r} instead.")
     return turned
 
 
@@ -254,7 +255,7 @@ def _layout(shape: tuple[int, ...]) -> str:
         remedy = "Both axes 1 and 3 could be channels: say layout='chw' or layout='hwc'."
     else:
         remedy = "Leave an alpha channel out with images[..., :3]." if len(shape) == 4 else "Reshape them."
-    raise ValueError(
+    raise UserError(
         "Images must be (n, h, w), (n, h, w, c) or (n, c, h, w) with c 1 or 3, and vectors (n, d). "
         f"Got shape {shape} instead. {remedy}"
     )
@@ -276,7 +277,7 @@ def scaled(images: Array, what: str = "Pixels") -> Array:
     high = 1 if images.dtype.kind == "f" else 255
     low, top = images.min(), images.max()
     if not (low >= 0 and top <= high):
-        raise ValueError(
+        raise UserError(
             f"{what} must lie in 0..{high} where they are {images.dtype}. Got {low:g} to {top:g} instead. "
             "Undo a normalisation, divide by 255, or convert to uint8."
         )

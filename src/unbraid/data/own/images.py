@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import Blocks, Bytes, converted
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def image_files(folder: Path) -> list[str]:
     if not found:
         arrays = sorted(file for file in others if file.endswith((".npy", ".npz")))
         hint = f" For the arrays in {arrays[0]} give that file." if arrays else " Choose another folder."
-        raise Refusal(
+        raise UserError(
             f"{folder} must hold images ({', '.join(SUFFIXES)}), there or in its subfolders. Got {len(others)} other "
             f"files instead.{hint}"
         )
@@ -64,7 +64,7 @@ def state_of(folder: Path, files: Sequence[str]) -> tuple[int, str]:
         try:
             found = (folder / file).stat()
         except OSError as error:
-            raise Refusal(
+            raise UserError(
                 f"{folder / file} must be readable. Got: {error.strerror}. Remove it or bring it back."
             ) from error
         total += found.st_size
@@ -75,9 +75,9 @@ def state_of(folder: Path, files: Sequence[str]) -> tuple[int, str]:
 def check_form(size: int, channels: int | None) -> None:
     """Refuse a size or a number of channels that no network could take."""
     if not 1 <= size <= LARGEST:
-        raise Refusal(f"The 'size' of images must be 1 to {LARGEST} pixels. Got {size} instead. {fitting()}")
+        raise UserError(f"The 'size' of images must be 1 to {LARGEST} pixels. Got {size} instead. {fitting()}")
     if channels not in (None, 1, 3):
-        raise Refusal(f"The 'channels' must be 1 (grey) or 3 (colour). Got {channels} instead.")
+        raise UserError(f"The 'channels' must be 1 (grey) or 3 (colour). Got {channels} instead.")
 
 
 def fitting() -> str:
@@ -163,7 +163,7 @@ def opened(path: Path, work: Callable[[Image.Image], T]) -> T:
             return work(image)
     except (*failures, Image.DecompressionBombError) as error:
         reason = str(error) or type(error).__name__
-        raise Refusal(
+        raise UserError(
             f"{path} must be a whole image. Reading it failed: {reason}. Replace the file or move it elsewhere."
         ) from error
 
@@ -193,7 +193,7 @@ def plain(image: Image.Image, channels: int) -> Image.Image:
 def _from_16_bit(pixels: np.ndarray) -> Bytes:
     high = 2**16 - 1
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() > high:
-        raise ValueError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8 or 16 bit")
+        raise UserError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8 or 16 bit")
     return np.rint(pixels * (255 / high)).astype(np.uint8)
 
 

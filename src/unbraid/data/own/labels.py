@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from unbraid.data.own.arrays import Label, Labels
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # of a csv, the first that its header has
@@ -28,7 +28,7 @@ def labels_of(folder: Path, files: Sequence[str], labels: str | None) -> Labels:
     if labels in SOURCES:
         return SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
-        raise Refusal(unknown("source of labels", labels, [*SOURCES, "the path of a csv"]))
+        raise UserError(unknown("source of labels", labels, [*SOURCES, "the path of a csv"]))
     return _from_table(Path(labels).expanduser(), files)
 
 
@@ -50,7 +50,7 @@ def _from_csv(folder: Path, files: Sequence[str]) -> Labels:
     found = [folder / table for table in TABLES if (folder / table).is_file()]
     if len(found) != 1:
         got = "both" if found else "neither"
-        raise Refusal(f"{folder} must have either {' or '.join(TABLES)}. Got {got}. Say which: labels='PATH.csv'.")
+        raise UserError(f"{folder} must have either {' or '.join(TABLES)}. Got {got}. Say which: labels='PATH.csv'.")
     return _from_table(found[0], files)
 
 
@@ -58,12 +58,12 @@ def _from_folders(folder: Path, files: Sequence[str]) -> Labels:
     found = _by_level(files)
     if found is None:
         shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
-        raise Refusal(
+        raise UserError(
             f"Folders label images that lie equally deep in {folder}. Got {shallow} and {deep}. Move them, or say "
             "labels='none'."
         )
     if not found.values:
-        raise Refusal(f"Folders label images that lie in several of {folder}. Got a single one. Say labels='none'.")
+        raise UserError(f"Folders label images that lie in several of {folder}. Got a single one. Say labels='none'.")
     return found
 
 
@@ -83,7 +83,7 @@ def _from_names(folder: Path, files: Sequence[str]) -> Labels:
     wrong = [i for i, pairs in enumerate(found) if set(pairs) != set(names) or not pairs]
     if wrong:
         example = " ".join(f"{name}=..." for name in names) or "name=value"
-        raise Refusal(
+        raise UserError(
             f"All file names in {folder} must have the form {example}, parted by _ , ; or space. Got {len(wrong):,} "
             f"others, such as {files[wrong[0]]}. Rename them, or say labels='none'."
         )
@@ -95,7 +95,7 @@ def _pairs(file: str) -> dict[str, str]:
     found = PAIR.findall(file.rpartition("/")[2].rpartition(".")[0])
     names = Counter(name for name, _ in found)
     if found and max(names.values()) > 1:
-        raise Refusal(f"A file name must give each factor once. Got {file} instead. Rename it.")
+        raise UserError(f"A file name must give each factor once. Got {file} instead. Rename it.")
     return dict(found)
 
 
@@ -113,16 +113,18 @@ def _from_table(table: Path, files: Sequence[str]) -> Labels:
     header = [word.strip() for word in next(rows, (1, []))[1]]
     names = header[1:]
     if not names or len(set(names)) != len(names) or "" in names:
-        raise Refusal(
+        raise UserError(
             f"The first row of {table} must name the columns: the file, then each factor once. Got {header} instead."
         )
     known = _known(files)
     if header[0] in known:
-        raise Refusal(f"The first row of {table} must name the columns. Got the image {header[0]}. Put names above it.")
+        raise UserError(
+            f"The first row of {table} must name the columns. Got the image {header[0]}. Put names above it."
+        )
     found = _matched(table, rows, known, names)
     missing = [file for file in files if file not in found]
     if missing:
-        raise Refusal(
+        raise UserError(
             f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} without, such as "
             f"{missing[0]}. Add the rows, move the images, or say labels='none'."
         )
@@ -137,7 +139,7 @@ def _matched(
     strangers = []
     for line, (name, *values) in rows:
         if len(values) != len(names) or "" in values:
-            raise Refusal(
+            raise UserError(
                 f"Line {line} of {table} must have a file and {len(names)} values ({', '.join(names)}). "
                 f"Got {[name, *values]} instead."
             )
@@ -145,11 +147,11 @@ def _matched(
         if file is None:
             strangers.append(name)
         elif file in found:
-            raise Refusal(f"A file must have one row in {table}. Got a second one for {file} in line {line}.")
+            raise UserError(f"A file must have one row in {table}. Got a second one for {file} in line {line}.")
         else:
             found[file] = values
     if strangers:
-        raise Refusal(
+        raise UserError(
             f"Every row of {table} must name an image in the folder, once. Got {len(strangers):,} that do not, such as "
             f"{strangers[0]}. Remove the rows or add the images."
         )
@@ -174,7 +176,7 @@ def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
                 if any(row):
                     yield reader.line_num, [word.strip() for word in row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise Refusal(f"{table} must be a csv file in UTF-8. Reading it failed: {error}.") from error
+        raise UserError(f"{table} must be a csv file in UTF-8. Reading it failed: {error}.") from error
 
 
 def _plain(words: Sequence[str]) -> Sequence[Label]:

@@ -20,7 +20,7 @@ from unbraid.data.own.arrays import Array, OwnData, assembled, from_arrays
 from unbraid.data.own.images import check_form, image_files, image_table, state_of
 from unbraid.data.own.labels import labels_of
 from unbraid.data.own.torch_dataset import from_dataset
-from unbraid.errors import Refusal, unknown
+from unbraid.errors import UserError, unknown
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
@@ -48,7 +48,7 @@ def from_folder(
     check_form(size, channels)
     folder = _existing(path)
     if not folder.is_dir():
-        raise Refusal(f"{folder} must be a folder of images. Got a file instead. For arrays use from_file.")
+        raise UserError(f"{folder} must be a folder of images. Got a file instead. For arrays use from_file.")
     chosen = None if labels is None else str(labels)
     if chosen and chosen.lower().endswith(".csv"):
         chosen = str(Path(chosen).expanduser().resolve())
@@ -82,7 +82,7 @@ def from_file(
     """
     file = _existing(path)
     if file.is_dir():
-        raise Refusal(f"{file} must be a file of arrays. Got a folder instead. For images use from_folder.")
+        raise UserError(f"{file} must be a file of arrays. Got a folder instead. For images use from_folder.")
     if file.suffix == ".npy" and factors is not None:
         factors = Path(factors).expanduser().resolve()
     examples, found, words, files = (_from_npz if file.suffix == ".npz" else _from_npy)(file, images, factors)
@@ -92,7 +92,7 @@ def from_file(
         given = names if names is not None else words
         data = from_arrays(examples, found, names=given, name=_named(file, options), layout=layout, device=device)
     except (ValueError, TypeError) as error:
-        raise Refusal(f"The arrays in {file} cannot be used. {error}") from error
+        raise UserError(f"The arrays in {file} cannot be used. {error}") from error
     data.source = _digest([state_of(path.parent, [path.name]) for path in files], options)
     if progress:
         progress(1.0)
@@ -111,11 +111,11 @@ def load_own(where: str, device: str | torch.device = "cpu", progress: Progress 
     options: dict[str, Any] = {}
     for key, values in asked.items():
         if key not in known:
-            raise Refusal(unknown("option of own data", key, known))
+            raise UserError(unknown("option of own data", key, known))
         options[key] = tuple(values) if key == "names" else values[-1]
         if key in ("size", "channels"):
             if not values[-1].isdecimal():
-                raise Refusal(f"The '{key}' of {path} must be a whole number. Got {values[-1]!r} instead.")
+                raise UserError(f"The '{key}' of {path} must be a whole number. Got {values[-1]!r} instead.")
             options[key] = int(values[-1])
     return (from_folder if folder else from_file)(path, **options, device=device, progress=progress)
 
@@ -128,7 +128,7 @@ def _cut(where: str) -> tuple[str, dict[str, list[str]]]:
     try:
         return path, parse_qs(asked, strict_parsing=True)
     except ValueError:
-        raise Refusal(
+        raise UserError(
             f"What follows the ? of {where} must be options such as size=32&channels=1. Got {asked!r} instead."
         ) from None
 
@@ -145,7 +145,7 @@ def _existing(path: str | Path) -> Path:
     if str(path) and (found.is_dir() or (found.is_file() and found.suffix in SUFFIXES)):
         return found
     got = f"a file {found.name}" if found.is_file() else "nothing there"
-    raise Refusal(
+    raise UserError(
         f"{path!s} must be a folder of images, or a file of arrays ({' or '.join(SUFFIXES)}). Got {got} instead."
     )
 
@@ -169,13 +169,13 @@ def _from_npz(file: Path, images: str | None, factors: str | Path | None) -> Arr
         examples, found = _member(file, archive, images, IMAGES), _member(file, archive, factors, FACTORS)
         if examples is None:
             keys = ", ".join(archive.files) or "none"
-            raise Refusal(f"{file} must have an array {' or '.join(IMAGES)}. Got {keys}. Say which: images='NAME'.")
+            raise UserError(f"{file} must have an array {' or '.join(IMAGES)}. Got {keys}. Say which: images='NAME'.")
         return Arrays(examples, found, _names(archive, found), [file])
 
 
 def _from_npy(file: Path, images: str | None, factors: str | Path | None) -> Arrays:
     if images is not None:
-        raise Refusal(f"An array is chosen by name in a .npz. Got images={images!r} for {file}. Leave it out.")
+        raise UserError(f"An array is chosen by name in a .npz. Got images={images!r} for {file}. Leave it out.")
     beside = file.with_name(f"{file.stem}_factors.npy") if factors is None else Path(factors)
     if factors is None and not beside.is_file():
         return Arrays(_mapped(file), None, None, [file])
@@ -194,7 +194,7 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise Refusal(
+        raise UserError(
             f"{file} must be a whole {file.suffix} file of plain numbers. Reading it failed: {error} Save it again; "
             "Python objects are never unpickled."
         ) from error
@@ -206,7 +206,7 @@ def _member(file: Path, archive: Any, asked: str | Path | None, usual: Sequence[
     if key is None:
         return None
     if key not in archive.files:
-        raise Refusal(unknown(f"array of {file}", key, archive.files))
+        raise UserError(unknown(f"array of {file}", key, archive.files))
     found: Array = archive[key]
     return found
 

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import Array, OwnData, as_numbers, from_arrays, scaled
 from unbraid.data.own.images import is_grey, plain
+from unbraid.errors import UserError
 
 
 def from_dataset(
@@ -39,7 +40,7 @@ def from_dataset(
         content += example.tobytes()
         labels.append(_label(y, labels[0] if labels else None, i))
     if first is None:
-        raise ValueError("A dataset must give at least one example. Got none instead.")
+        raise UserError("A dataset must give at least one example. Got none instead.")
     if progress:
         progress(1.0)
     table = np.frombuffer(content, first.dtype).reshape(-1, *first.shape)
@@ -64,7 +65,7 @@ def _pair(item: Any, i: int) -> tuple[Any, Any]:
     if not isinstance(item, tuple | list):
         return item, None
     if len(item) not in (1, 2):
-        raise ValueError(f"A dataset must give x or (x, y). Got {len(item)} things at {i} instead. Wrap the dataset.")
+        raise UserError(f"A dataset must give x or (x, y). Got {len(item)} things at {i} instead. Wrap the dataset.")
     return item[0], item[1] if len(item) == 2 else None
 
 
@@ -74,7 +75,7 @@ def _example(x: Any, first: Array | None, i: int) -> Array:
     if array.dtype.kind == "f" and array.ndim > 1:
         array = scaled(array, f"Pixels of example {i}")
     if first is not None and (array.shape != first.shape or array.dtype != first.dtype):
-        raise ValueError(
+        raise UserError(
             f"All examples must have the form of the first, {first.dtype} {first.shape}. Got {array.dtype} "
             f"{array.shape} at {i} instead. Resize or crop them in the dataset."
         )
@@ -85,7 +86,7 @@ def _picture(x: Any, first: Array | None, i: int) -> Array:
     from PIL import Image
 
     if not isinstance(x, Image.Image):
-        raise TypeError(
+        raise UserError(
             f"An example must be a Pillow image, an array or a tensor. Got {type(x).__name__} at {i} instead."
         )
     grey = is_grey(x) if first is None else first.ndim == 2
@@ -102,7 +103,7 @@ def _label(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
         values = np.atleast_1d(np.asarray(y)) if not isinstance(y, list | tuple) else y
         found = {str(j): _whole(value, i) for j, value in enumerate(values)}
     if first is not None and found.keys() != first.keys():
-        raise ValueError(
+        raise UserError(
             f"All examples must have the labels of the first, {list(first)}. Got {list(found)} at {i} instead."
         )
     return found if first is None else {key: found[key] for key in first}
@@ -111,5 +112,5 @@ def _label(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
 def _whole(value: Any, i: int) -> int:
     number = np.asarray(value)
     if number.shape != () or number.dtype.kind not in "bui":
-        raise TypeError(f"A label must be a whole number, or several. Got {value!r} at {i} instead.")
+        raise UserError(f"A label must be a whole number, or several. Got {value!r} at {i} instead.")
     return int(number)

@@ -18,7 +18,7 @@ from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.pictures import square
 from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, reading
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
 TAKEN = (178, 218)
@@ -53,7 +53,7 @@ def read_celeba(
 ) -> Labelled:
     """The pictures, a folder or a zip, in the order of the list of attributes."""
     if size < 1:
-        raise ValueError(f"The 'size' of celeba must be at least 1. Got {size} instead.")
+        raise UserError(f"The 'size' of celeba must be at least 1. Got {size} instead.")
     names, files, labels = read_attributes(attributes, rows)
 
     def blocks() -> Iterator[Bytes]:
@@ -78,7 +78,7 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
         for number, line in enumerate(lines, 3):
             name, *words = line.split() or [""]
             if len(words) != ATTRIBUTES or not MARKS.keys() >= set(words):
-                raise Refusal(f"Line {number} of {path} must be a name and {ATTRIBUTES} times 1 or -1. {REMEDY}")
+                raise UserError(f"Line {number} of {path} must be a name and {ATTRIBUTES} times 1 or -1. {REMEDY}")
             files.append(name)
             marks += bytes(map(MARKS.__getitem__, words))
     expect(path, "number of rows", rows, len(files))
@@ -113,9 +113,9 @@ def _from_zip(place: Path, archive: zipfile.ZipFile, inside: dict[str, zipfile.Z
     if name not in inside:
         raise _missing(place, name)
     if inside[name].file_size > LARGEST:
-        raise Refusal(f"{place / name} must have at most {LARGEST:,} bytes. Got {inside[name].file_size:,}. {REMEDY}")
+        raise UserError(f"{place / name} must have at most {LARGEST:,} bytes. Got {inside[name].file_size:,}. {REMEDY}")
     return cast(Stream, archive.open(inside[name]))
 
 
-def _missing(place: Path, name: str) -> Refusal:
-    return Refusal(f"{place} must have the picture {name} of the list of attributes. It has not. {REMEDY}")
+def _missing(place: Path, name: str) -> UserError:
+    return UserError(f"{place} must have the picture {name} of the list of attributes. It has not. {REMEDY}")

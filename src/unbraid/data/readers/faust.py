@@ -15,7 +15,7 @@ from unbraid.data.files.archives import safe_zip
 from unbraid.data.files.locate import locate
 from unbraid.data.readers.ply import mesh
 from unbraid.data.readers.verify import REMEDY, Stream, expect, reading
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 NAMES, SIZES = ("subject", "pose"), (10, 10)
@@ -76,7 +76,7 @@ def read_faust(
             progress(min(len(found) / len(FILES), 1.0))
     missing = [name for name in FILES if name not in found]
     if missing or faces is None:
-        raise Refusal(
+        raise UserError(
             f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} are missing, {missing[0]} first. "
             f"{REMEDY}"
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import PIECE, Array, Stream, expect, expect_numbers, reading
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 MOST = 1 << 28  # bytes of chunks held at once
 
@@ -22,7 +22,7 @@ def opened(path: Path, content: Stream | None = None) -> Iterator[Any]:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
-        raise Refusal(f"Reading {path} needs h5py. Install it: pip install unbraid[files].") from error
+        raise UserError(f"Reading {path} needs h5py. Install it: pip install unbraid[files].") from error
     with reading(path, "HDF5"), h5py.File(content or path, "r") as file:
         yield file
 
@@ -30,7 +30,7 @@ def opened(path: Path, content: Stream | None = None) -> Iterator[Any]:
 def dataset(path: Path, file: Any, key: str, shape: tuple[int, ...], kinds: str) -> Any:
     """The dataset called `key`, of that shape and one of numpy's `kinds`: i, u, f."""
     if key not in file or not hasattr(file[key], "shape"):
-        raise Refusal(f"{path} must have a dataset {key!r}. Got {', '.join(map(str, file)) or 'none'} instead.")
+        raise UserError(f"{path} must have a dataset {key!r}. Got {', '.join(map(str, file)) or 'none'} instead.")
     found = file[key]
     expect(path, f"shape of {key!r}", shape, tuple(found.shape))
     expect_numbers(path, key, kinds, found.dtype)

@@ -17,7 +17,7 @@ import numpy as np
 from unbraid.data.files.convert import Bytes
 from unbraid.data.readers import hdf5
 from unbraid.data.readers.verify import expect, reading
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 HEADER = 128
 HDF5 = b"MATLAB 7.3"
@@ -60,7 +60,7 @@ def _version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...]) ->
             expect(path, f"class and type of {name!r}", (BYTE_CLASS, BYTES), (kind, data_type))
             expect(path, f"length in bytes of {name!r}", size, min(length, len(matrix) - start))
             return np.frombuffer(matrix, np.uint8, size, start).reshape(shape, order="F")
-    raise Refusal(f"{path} must have an array {name!r}. Got {', '.join(names) or 'none'} instead.")
+    raise UserError(f"{path} must have an array {name!r}. Got {', '.join(names) or 'none'} instead.")
 
 
 def _matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import moved
 from unbraid.data.readers.binary import idx
 from unbraid.data.readers.verify import expect_below
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 
 PARTS = {"train": 60_000, "t10k": 10_000}
 PIXELS, CLASSES = 28, 10
@@ -65,7 +65,7 @@ def fashion_mnist(
 def prepared(data: Labelled, part: str, turn: int, shift: int) -> Labelled:
     """A part of the data, or all, moved if asked; movements of an image are the same in the part and in all."""
     if part not in RANGES:
-        raise ValueError(unknown("part of " + data.name, part, RANGES))
+        raise UserError(unknown("part of " + data.name, part, RANGES))
     whole = moved(data, turn, shift / 100) if turn or shift else data
     return whole if part == "all" else whole.rows(RANGES[part])
 

@@ -15,7 +15,7 @@ from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import npz
 from unbraid.data.readers.verify import REMEDY
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 NAMES = ("object_color", "object_shape", "object_size", "camera_height", "background_color", "horizontal", "vertical")
 WHOLE = (6, 6, 2, 3, 3, 40, 40)
@@ -90,7 +90,7 @@ def read_mpi3d(
     matching = [sizes for sizes in grids if found == (math.prod(sizes), PIXELS, PIXELS, 3)]
     if not matching:
         known = " or ".join(f"({math.prod(sizes):,}, {PIXELS}, {PIXELS}, 3)" for sizes in grids)
-        raise Refusal(f"The shape of 'images' of {path} must be {known}. Got {found} instead. {REMEDY}")
+        raise UserError(f"The shape of 'images' of {path} must be {known}. Got {found} instead. {REMEDY}")
     if matching[0] != grids[0]:
         warnings.warn(
             f"{path} holds the {found[0]:,} images of the challenge's subset, not the {math.prod(grids[0]):,} "

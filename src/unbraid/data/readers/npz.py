@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 
 from unbraid.data.files.convert import Bytes
 from unbraid.data.readers.verify import Array, Stream, at_end, exactly, expect, expect_numbers, reading, rows_of
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -35,7 +35,7 @@ def member(path: Path, key: str) -> Iterator[Member]:
     with reading(path, "npz"), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
         if key not in keys:
-            raise Refusal(f"{path} must have an array {key!r}. Got {', '.join(keys) or 'none'} instead.")
+            raise UserError(f"{path} must have an array {key!r}. Got {', '.join(keys) or 'none'} instead.")
         info = archive.getinfo(f"{key}.npy")
         with archive.open(info) as stream:
             found = _header(path, key, cast(Stream, stream))
@@ -47,11 +47,11 @@ def member(path: Path, key: str) -> Iterator[Member]:
 def _header(path: Path, key: str, stream: Stream) -> Member:
     version = npy.read_magic(stream)
     if version not in VERSIONS:
-        raise ValueError(f"its array {key!r} is in version {version} of the format")
+        raise UserError(f"its array {key!r} is in version {version} of the format")
     shape, fortran, dtype = VERSIONS[version](stream)
     if dtype.hasobject or fortran:
         kind = "Python objects" if dtype.hasobject else "Fortran order"
-        raise Refusal(f"The array {key!r} of {path} must be plain numbers in C order. Got {kind} instead.")
+        raise UserError(f"The array {key!r} of {path} must be plain numbers in C order. Got {kind} instead.")
     return Member(shape, dtype, stream)
 
 

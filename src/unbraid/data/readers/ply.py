@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unbraid.data.readers.verify import REMEDY, Array, Stream, exactly, expect, expect_below, reading
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -43,7 +43,7 @@ def mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
     for name, columns in COLUMNS.items():
         if not set(columns) <= tables.get(name, {}).keys():
             found = ", ".join(tables.get(name, {})) or "none"
-            raise Refusal(f"Element {name!r} of {path} must have {', '.join(columns)}. Got {found} instead. {REMEDY}")
+            raise UserError(f"Element {name!r} of {path} must have {', '.join(columns)}. Got {found} instead. {REMEDY}")
     corners = np.unique(tables["face"]["count"])
     expect(path, "numbers of corners of a face", [3], corners.tolist())
     with np.errstate(over="ignore"):
@@ -69,7 +69,7 @@ def _header(path: Path, file: Stream) -> tuple[str, list[Element]]:
             case ["format", encoding, "1.0"]:
                 order = encoding
                 if order not in ORDERS:
-                    raise ValueError(f"an unknown format {order!r}")
+                    raise UserError(f"an unknown format {order!r}")
             case ["element", name, rows]:
                 expect_below(path, f"number of rows of {name!r}", MOST, np.array([int(rows)]))
                 elements.append(Element(name, int(rows)))
@@ -78,11 +78,11 @@ def _header(path: Path, file: Stream) -> tuple[str, list[Element]]:
             case ["property", kind, name]:
                 elements[-1].columns.append((name, TYPES[kind]))
             case []:
-                raise ValueError("an empty line in the header")
+                raise UserError("an empty line in the header")
             case [first, *_] if first not in ("comment", "obj_info"):
-                raise ValueError(f"a header line that begins with {first!r}")
+                raise UserError(f"a header line that begins with {first!r}")
     if not order:
-        raise ValueError("a header without a format")
+        raise UserError("a header without a format")
     return order, elements
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
@@ -36,26 +36,26 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except FAILURES as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise Refusal(f"{path} must be a whole {kind} file. Reading it failed: {reason}. {REMEDY}") from error
+        raise UserError(f"{path} must be a whole {kind} file. Reading it failed: {reason}. {REMEDY}") from error
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:
     """Refuse `path` where `found` is not as published."""
     if found != expected:
-        raise Refusal(f"The {what} of {path} must be {_shown(expected)}. Got {_shown(found)} instead. {REMEDY}")
+        raise UserError(f"The {what} of {path} must be {_shown(expected)}. Got {_shown(found)} instead. {REMEDY}")
 
 
 def expect_below(path: Path, what: str, size: int, found: Array) -> None:
     """Refuse `path` where one of the whole numbers `found` is not in 0 .. size - 1."""
     outside = found[(found < 0) | (found >= size)]
     if len(outside):
-        raise Refusal(f"The {what} of {path} must lie in 0..{size - 1}. Got {outside[0]} instead. {REMEDY}")
+        raise UserError(f"The {what} of {path} must lie in 0..{size - 1}. Got {outside[0]} instead. {REMEDY}")
 
 
 def expect_numbers(path: Path, key: str, kinds: str, found: np.dtype[Any]) -> None:
     """Refuse `path` where an array is not of one of numpy's `kinds`."""
     if found.kind not in kinds:
-        raise Refusal(f"The numbers of {key!r} of {path} must be {KINDS[kinds]}. Got {found} instead. {REMEDY}")
+        raise UserError(f"The numbers of {key!r} of {path} must be {KINDS[kinds]}. Got {found} instead. {REMEDY}")
 
 
 def _shown(value: object) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.rendered.raycast import FLOOR, FLOOR_SHARE, GLOSS, SKY_RED, SOLID, SOLID_SHARE, WALL, WALL_SHARE
+from unbraid.errors import UserError
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,7 +45,7 @@ class Blend(torch.autograd.Function):
         """A stack of indices is one more axis of them; all else is the same for the whole stack."""
         place, *others = in_dims
         if place is None or any(other is not None for other in others):
-            raise TypeError("Only the index of blended images may be mapped.")
+            raise UserError("Only the index of blended images may be mapped.")
         return images(index.movedim(place, 0), *shared), 0
 
 

@@ -13,6 +13,7 @@ from unbraid.data import cache as disk
 from unbraid.data.dataset import Progress
 from unbraid.data.readers.faust import Meshes
 from unbraid.data.rendered.body_model import FULL, GRAIN, TOPOLOGIES, VERSION, BodyModel, Pose, both
+from unbraid.errors import UserError
 
 # Gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle, weight, height and proportions (0 ideal) from 0
 # to 1. Weight tells most where muscle is low: at average muscle even its largest value makes no heavy body.
@@ -75,7 +76,7 @@ def bodies(device: str | torch.device = "cpu", progress: Progress | None = None,
     Reference: Bregier et al. (2025), arXiv:2511.03589; Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
     """
     if vertices not in TOPOLOGIES:
-        raise ValueError(f"The 'vertices' of bodies must be one of {', '.join(map(str, TOPOLOGIES))}. Got {vertices}.")
+        raise UserError(f"The 'vertices' of bodies must be one of {', '.join(map(str, TOPOLOGIES))}. Got {vertices}.")
     kept = _kept(vertices)
     table, faces = kept or _made(vertices, progress)
     if progress and kept:

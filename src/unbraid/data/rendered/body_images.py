@@ -15,6 +15,7 @@ from unbraid.data.in_memory import ByteImages
 from unbraid.data.rendered.bodies import ADULT, recipe
 from unbraid.data.rendered.body_model import PHENOTYPES, BodyModel, Pose, both
 from unbraid.data.rendered.zbuffer import View, draw
+from unbraid.errors import UserError
 
 NAMES = ("gender", "proportions", "weight", "height", "pose")
 SIZES = (5, 5, 10, 10, 4)
@@ -60,7 +61,7 @@ def camera(size: tuple[int, int]) -> View:
     """The camera for images of `size`: at least 256 subpixels high and two to a pixel."""
     rows, columns = size
     if rows < 1 or columns < rows / 2:
-        raise ValueError(
+        raise UserError(
             f"The 'size' of body_images must be (rows, columns) with at least half as many columns as rows, for arms "
             f"to fit. Got {size}."
         )

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 
 PHENOTYPES = ("gender", "age", "muscle", "weight", "height", "proportions")
 VERSION = "0.6.2"
@@ -115,7 +115,7 @@ class BodyModel:
             for bone in bones:
                 turns[self.bones[bone], :3, :3] = self.ours.T @ turn @ self.ours
         if unknown := pose.keys() - _joints().keys():
-            raise ValueError(f"A pose must turn the joints {', '.join(_joints())}. Got {', '.join(sorted(unknown))}.")
+            raise UserError(f"A pose must turn the joints {', '.join(_joints())}. Got {', '.join(sorted(unknown))}.")
         return turns
 
 
@@ -156,9 +156,9 @@ def _anny(quiet: bool) -> Any:
         if quiet:
             importlib.import_module("warp").config.quiet = True
     except ImportError as error:
-        raise Refusal(f"Bodies need the package anny {VERSION}. Importing it failed: {error}. {REMEDY}") from error
+        raise UserError(f"Bodies need the package anny {VERSION}. Importing it failed: {error}. {REMEDY}") from error
     if (found := importlib.metadata.version("anny")) != VERSION:
-        raise Refusal(f"Bodies need the package anny {VERSION}, for others make other bodies. Got {found}. {REMEDY}")
+        raise UserError(f"Bodies need the package anny {VERSION}, for others make other bodies. Got {found}. {REMEDY}")
     return anny
 
 
@@ -170,7 +170,7 @@ def _built(anny: Any, topology: str) -> Any:
         return anny.Anny(topology=topology, phenotype_blendshapes="original", skinning_method="lbs")
     except (OSError, SafetensorError) as error:
         folder = anny.paths.get_anny_cache_path()
-        raise Refusal(
+        raise UserError(
             f"The package anny must be able to keep 1 GB in {folder}. Got: {error}. Delete that folder if its files "
             "are damaged, or set ANNY_CACHE_DIR to one with room."
         ) from error

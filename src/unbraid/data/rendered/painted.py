@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from unbraid.accel.capture import kernels_on
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.rendered.dsprites import dsprites
-from unbraid.errors import Refusal
+from unbraid.errors import UserError
 from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
@@ -84,7 +84,7 @@ class Painted(BinaryImages):
 
     def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
         """The bytes that `count` sprites are painted with: a colour each, or an image behind it."""
-        raise TypeError(f"{type(self).__name__} must define behind(count, noise).")
+        raise UserError(f"{type(self).__name__} must define behind(count, noise).")
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
         """The painted images."""
@@ -247,10 +247,10 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
         with Image.open(path) as image:
             small = image.convert("RGB")
     except (OSError, ValueError) as error:
-        raise Refusal(f"The picture {path} must be an image file that Pillow reads. Got: {error}.") from error
+        raise UserError(f"The picture {path} must be an image file that Pillow reads. Got: {error}.") from error
     small.thumbnail((PICTURE[1], PICTURE[0]), Image.Resampling.LANCZOS)
     if min(small.size) < 64:
-        raise Refusal(
+        raise UserError(
             f"The picture must be at least 64 pixels wide and high after shrinking to fit {PICTURE[1]}x{PICTURE[0]}. "
             f"Got {small.size[0]}x{small.size[1]} from {path}. Choose a larger or less narrow one."
         )

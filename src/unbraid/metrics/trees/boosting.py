@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float, Float32, Int, Real
 
-from unbraid.errors import unknown
+from unbraid.errors import UserError, unknown
 from unbraid.metrics.arrays import as_codes, at_least, refusal, same_rows
 from unbraid.metrics.trees.bins import Trees, as_columns, bins_for
 from unbraid.metrics.trees.memory import once
@@ -60,7 +60,7 @@ class Forest:
         [1.0, 0.0]
         """
         if kind not in IMPORTANCES:
-            raise ValueError(unknown("kind of importances", kind, IMPORTANCES))
+            raise UserError(unknown("kind of importances", kind, IMPORTANCES))
         gains = self.gains if kind == "per_tree" else self.gains.sum(axis=0, keepdims=True)
         if not len(gains):
             return np.zeros(gains.shape[1])
@@ -94,7 +94,7 @@ def boosted_trees(
     """
     at_least(1, stages=stages)
     if trees not in FITS:
-        raise ValueError(unknown("trees", trees, FITS))
+        raise UserError(unknown("trees", trees, FITS))
     points = _as_float32(as_codes(codes))
     same_rows(points, labels[:, None])
     return once(lambda: _fit(points, labels, seed, stages, trees), points, labels, seed, stages, trees)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from unbraid.accel.kernels.blocked import block
 from unbraid.accel.precision import multiplying
+from unbraid.errors import UserError
 from unbraid.training.fused import dense
 from unbraid.training.fused.functions import convolve
 from unbraid.training.fused.networks import plan_encoder
@@ -20,7 +21,7 @@ class StackEncoder:
     def __init__(self, encoders: Sequence[nn.Module], shape: tuple[int, ...], precision: str) -> None:
         plan = plan_encoder(encoders[0], shape)
         if plan is None:
-            raise ValueError(f"There are no kernels for this encoder of images {shape}: {encoders[0]}")
+            raise UserError(f"There are no kernels for this encoder of images {shape}: {encoders[0]}")
         self.plan, self.precision = plan, precision
         values = torch.stack([torch.cat([p.detach().flatten() for p in net.parameters()]) for net in encoders])
         half = precision == "bf16" and values.device.type == "cuda"

@@ -1,0 +1,54 @@
+"""Locks between processes that work in the same folder. A lock is released when its process ends, however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from unbraid.errors import UserError
+
+
+@contextmanager
+def lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock file `path`; wait while another process holds it.
+
+    Args:
+        path: The lock file. It is created, and stays after the lock is released.
+        on_wait: Called once if another process holds the lock.
+
+    Raises:
+        UserError: If the file cannot be created.
+    """
+    with try_lock(path) as mine:
+        if mine:
+            yield
+            return
+    on_wait()
+    with FileLock(path):
+        yield
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock file `path` and give True, or give False if another process holds it.
+
+    Raises:
+        UserError: If the file cannot be created.
+    """
+    held = FileLock(path)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    except OSError as error:
+        raise UserError(
+            f"Could not create {path}: {error.strerror}. Choose a folder that can be written to."
+        ) from error
+    try:
+        yield True
+    finally:
+        held.release()
