@@ -30,7 +30,7 @@ from unbraid.methods import METHODS
 from unbraid.nets.registry import NETS
 from unbraid.runs.spec import RunSpec
 from unbraid.training.loop import CHECKPOINT_SHARE, save
-from unbraid.training.schedule import Berth
+from unbraid.training.schedule import RunInTraining
 from unbraid.training.stack import Stack
 from unbraid.training.train import CHECKPOINT_SECONDS
 
@@ -165,7 +165,7 @@ def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, 
     stack.advance()
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        berths = [Berth.of(spec, Path(folder)) for spec in stack.specs]
+        berths = [RunInTraining.of(spec, Path(folder)) for spec in stack.specs]
         begun = time.perf_counter()
         save(stack, berths)
         cost = time.perf_counter() - begun

@@ -17,7 +17,7 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.methods import AE, PCL, BetaTCVAE, BetaVAE, FactorVAE, Method, SlowVAE
 from unbraid.runtime.files import write_atomic
-from unbraid.training.schedule import Berth, Convoy, convoys
+from unbraid.training.schedule import RunInTraining, StackGroup, convoys
 from unbraid.training.train import Choice
 
 METHODS: dict[str, Method] = {
@@ -27,7 +27,7 @@ METHODS: dict[str, Method] = {
 WARM = 5  # steps before the clock starts
 
 
-def rate(convoy: Convoy, seconds: float) -> float:
+def rate(convoy: StackGroup, seconds: float) -> float:
     """Model-steps a second."""
     for _ in range(WARM):
         convoy.advance(lambda voyage: None)
@@ -46,7 +46,7 @@ def measured(names: list[str], data: FactorData, seeds: int, seconds: float) -> 
     choice = Choice.of(data)
     settings = {"steps": 10**9, "batch": 64, "learning_rate": 1e-4, "latents": 5}
     specs = [choice.spec(METHODS[name], seed=seed, **settings) for name in names for seed in range(seeds)]
-    (convoy,) = convoys([Berth(spec, None) for spec in specs], data, choice.builder)
+    (convoy,) = convoys([RunInTraining(spec, None) for spec in specs], data, choice.builder)
     return rate(convoy, seconds)
 
 

@@ -24,7 +24,7 @@ from unbraid.runs.folder import find_runs
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime import files
 from unbraid.training import loop as execute
-from unbraid.training.schedule import Berth, convoys, together
+from unbraid.training.schedule import RunInTraining, convoys, together
 from unbraid.training.stack import Stack
 from unbraid.training.train import Choice, train_specs
 
@@ -206,7 +206,7 @@ def test_stacks_hold_only_what_fits_together(toy: FactorData) -> None:
 
     specs = [spec(BetaVAE(beta=b), seed=s, learning_rate=r) for b in (1, 2) for s in (0, 1) for r in (1e-3, 1e-4)]
     specs += [spec(VAE()), spec(BetaVAE(), latents=4), spec(BetaVAE(), batch=32)]
-    found = [[len(v.stack) for v in c.voyages] for c in convoys([Berth(s, None) for s in specs], toy, mlp)]
+    found = [[len(v.stack) for v in c.voyages] for c in convoys([RunInTraining(s, None) for s in specs], toy, mlp)]
     assert sorted(size for sizes in found for size in sizes) == [1, 1, 1, 8]
 
 
@@ -241,7 +241,7 @@ def test_stacks_without_memory_for_all_go_on_one_after_the_other(
     ]
     wanted = [train_specs([spec], toy, choice.builder, quiet=True)[0] for spec in specs]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    (together,) = convoys([Berth(spec, None) for spec in specs], toy, choice.builder)
+    (together,) = convoys([RunInTraining(spec, None) for spec in specs], toy, choice.builder)
     together.lanes = 1  # in turn, as a GPU's lanes are launched
     real, sizes, taken = Stack.advance, [], []
 
@@ -254,7 +254,7 @@ def test_stacks_without_memory_for_all_go_on_one_after_the_other(
     train = execute.train_convoy
     monkeypatch.setattr(Stack, "advance", advance)
     monkeypatch.setattr(execute, "train_convoy", lambda c, w: (sizes.append(len(c.voyages)), train(c, w)))
-    ended = {run.id: run for run in execute.sail(together, execute.Watch([], None, 60.0), toy, choice.builder)}
+    ended = {run.id: run for run in execute.train_group(together, execute.Watch([], None, 60.0), toy, choice.builder)}
     assert sizes == [2, 1, 1]
     assert taken == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
     for run in wanted:

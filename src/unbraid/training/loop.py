@@ -19,7 +19,7 @@ from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, load_weights
 from unbraid.runtime.progress import Report
 from unbraid.runtime.signals import Deferred
-from unbraid.training.schedule import Berth, Convoy, Voyage, load_stack
+from unbraid.training.schedule import ActiveStack, RunInTraining, StackGroup, load_stack
 from unbraid.training.stack import Stack
 
 LOG_LINES = 200  # at most this many lines in a run's log
@@ -31,7 +31,7 @@ CHECKPOINT_SHARE = 0.02  # of the time, at most, goes into writing checkpoints
 class Watch:
     """Tells how training goes and when the next checkpoint is due."""
 
-    berths: list[Berth]
+    berths: list[RunInTraining]
     report: Report | None
     checkpoint_seconds: float
     signals: Deferred = field(default_factory=Deferred)
@@ -44,7 +44,7 @@ class Watch:
         self.due = self.begun + self.checkpoint_seconds
         self.told = self.begun
 
-    def tell(self, voyages: list[Voyage]) -> None:
+    def tell(self, voyages: list[ActiveStack]) -> None:
         """Report model-steps done, their present rate and the mean loss of the runs under way, not at every step."""
         runs = sum(len(voyage.stack) for voyage in voyages)
         self.taken += runs
@@ -67,18 +67,18 @@ class Watch:
         self.due = time.monotonic() + max(self.checkpoint_seconds, cost / CHECKPOINT_SHARE)
 
 
-def total_loss(voyage: Voyage) -> float:
+def total_loss(voyage: ActiveStack) -> float:
     """Of its runs at the last step."""
     with voyage.at_work():
         return float(voyage.stack.last[:, 0].sum())
 
 
-def sail(convoy: Convoy, watch: Watch, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
+def train_group(convoy: StackGroup, watch: Watch, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
     """Train to the last step and give back the runs; the stacks are gone when the last run is asked for.
 
     Stacks that a GPU has no memory for go on one after the other, and one alone as two halves, from the step it was at.
     """
-    parts: list[list[Berth]] = []
+    parts: list[list[RunInTraining]] = []
     try:
         train_convoy(convoy, watch)
     except torch.cuda.OutOfMemoryError:
@@ -87,17 +87,19 @@ def sail(convoy: Convoy, watch: Watch, data: FactorData, builder: PairBuilder) -
     else:
         for voyage in convoy.voyages:
             voyage.arrive()
-            yield from (landed(voyage.stack, i, berth, data, builder) for i, berth in enumerate(voyage.berths))
+            yield from (finish_run(voyage.stack, i, berth, data, builder) for i, berth in enumerate(voyage.berths))
             del voyage
     convoy.voyages.clear()
     if parts:
         gc.collect()  # what the step that failed may have left in cycles
         torch.cuda.empty_cache()
     for part in parts:
-        yield from sail(Convoy([Voyage(load_stack(part, data, builder, 1), part)]), watch, data, builder)
+        yield from train_group(
+            StackGroup([ActiveStack(load_stack(part, data, builder, 1), part)]), watch, data, builder
+        )
 
 
-def put_down(voyage: Voyage) -> list[Berth]:
+def put_down(voyage: ActiveStack) -> list[RunInTraining]:
     """The runs of a stack, each with its state as it is after the last whole step."""
     voyage.arrive()
     for berth, state in zip(voyage.berths, voyage.stack.states(), strict=True):
@@ -105,7 +107,7 @@ def put_down(voyage: Voyage) -> list[Berth]:
     return voyage.berths
 
 
-def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
+def halved(voyage: ActiveStack, device: torch.device) -> list[list[RunInTraining]]:
     """The runs of a stack in two parts."""
     berths, count = put_down(voyage), len(voyage.berths)
     if count == 1:
@@ -121,17 +123,17 @@ def halved(voyage: Voyage, device: torch.device) -> list[list[Berth]]:
     return [berths[: ceil(count / 2)], berths[ceil(count / 2) :]]
 
 
-def train_convoy(convoy: Convoy, watch: Watch) -> None:
+def train_convoy(convoy: StackGroup, watch: Watch) -> None:
     """Advance to the last step, logging, checkpointing and setting aside what diverges."""
     while under_way := [voyage for voyage in convoy.voyages if not voyage.over]:
         due, begun = watch.checkpoint_due(), time.monotonic()
-        convoy.advance(partial(keep_books, checkpoint=due))
+        convoy.advance(partial(after_step, checkpoint=due))
         if due:
             watch.checkpoint_taken(time.monotonic() - begun)
         watch.tell(under_way)
 
 
-def keep_books(voyage: Voyage, checkpoint: bool) -> None:
+def after_step(voyage: ActiveStack, checkpoint: bool) -> None:
     """After a step: note it, and if it is time write the log and a checkpoint."""
     stack, berths = voyage.stack, voyage.berths
     for berth in berths:
@@ -145,20 +147,20 @@ def keep_books(voyage: Voyage, checkpoint: bool) -> None:
         save(stack, berths)
 
 
-def set_aside(stack: Stack, berths: list[Berth]) -> None:
+def set_aside(stack: Stack, berths: list[RunInTraining]) -> None:
     """Name the runs that are no longer finite; the others go on."""
     for found in stack.divergences():
         berths[found.member].divergence = found
 
 
-def write_log(stack: Stack, berths: list[Berth]) -> None:
+def write_log(stack: Stack, berths: list[RunInTraining]) -> None:
     """A line a run: the step and the means of its terms since the last line."""
     for berth, means in zip(berths, stack.means(), strict=True):
         if berth.divergence is None:
             berth.log.append({"step": stack.step, **means})
 
 
-def save(stack: Stack, berths: list[Berth]) -> None:
+def save(stack: Stack, berths: list[RunInTraining]) -> None:
     """Checkpoint every run of the stack that is still on its way."""
     for state, berth in zip(stack.states(), berths, strict=True):
         if berth.folder is not None and berth.divergence is None and berth.step < berth.spec.steps:
@@ -167,7 +169,7 @@ def save(stack: Stack, berths: list[Berth]) -> None:
                 berth.follow(berth.folder, berth.log)
 
 
-def landed(stack: Stack, i: int, berth: Berth, data: FactorData, builder: PairBuilder) -> Run:
+def finish_run(stack: Stack, i: int, berth: RunInTraining, data: FactorData, builder: PairBuilder) -> Run:
     """The trained run, written to its folder."""
     weights = stack.weights(i)
     end = berth.divergence

@@ -30,7 +30,7 @@ Some = TypeVar("Some")
 
 
 @dataclass
-class Berth:
+class RunInTraining:
     """A run's place while it trains: where it is kept, how far it is, and what it has logged."""
 
     spec: RunSpec
@@ -43,7 +43,7 @@ class Berth:
     follow: Callable[[RunDir, Log], None] | None = None  # hears of the log whenever the folder gets it
 
     @classmethod
-    def of(cls, spec: RunSpec, out: Path | None) -> Berth:
+    def of(cls, spec: RunSpec, out: Path | None) -> RunInTraining:
         """A place for a spec, at the step its folder left it."""
         folder = None if out is None else RunDir.create(out, spec)
         status = "new" if folder is None else folder.status
@@ -52,11 +52,11 @@ class Berth:
 
 
 @dataclass
-class Voyage:
+class ActiveStack:
     """A stack under way with its runs."""
 
     stack: Stack
-    berths: list[Berth]
+    berths: list[RunInTraining]
     lane: torch.cuda.Stream | None = None  # where its work is launched, if others are under way at the same time
 
     def at_work(self) -> AbstractContextManager[None]:
@@ -80,13 +80,13 @@ class Voyage:
 
 
 @dataclass
-class Convoy:
+class StackGroup:
     """Voyages that advance together: one stack, or several small ones in lanes that share the cores or the GPU."""
 
-    voyages: list[Voyage]
+    voyages: list[ActiveStack]
     lanes: int = 1
 
-    def advance(self, after: Callable[[Voyage], None]) -> None:
+    def advance(self, after: Callable[[ActiveStack], None]) -> None:
         """One step of each voyage that is not over, followed by `after`: one that fails leaves others in order."""
         under_way = [voyage for voyage in self.voyages if not voyage.over]
         if self.lanes > 1:
@@ -98,7 +98,7 @@ class Convoy:
                 after(voyage)
 
 
-def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[Convoy]:
+def convoys(berths: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[StackGroup]:
     """Everything that has to be trained, in the order it is to be done, each part loaded when its turn comes.
 
     Who advances with whom, and so on how many threads, follows from the specs alone, trained ones included: the same
@@ -115,11 +115,11 @@ def convoys(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
     for chunk in chunks:
         if len(chunk) > 1 or not beside:
             for level in levels(chunk):
-                yield Convoy([Voyage(load_stack(level, data, builder, min(lanes, len(chunk))), level)])
+                yield StackGroup([ActiveStack(load_stack(level, data, builder, min(lanes, len(chunk))), level)])
     for i in range(0, len(alone) if beside else 0, lanes):
         waiting = [level for chunk in alone[i : i + lanes] for level in levels(chunk)]
         if waiting:
-            yield Convoy([Voyage(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
+            yield StackGroup([ActiveStack(load_stack(level, data, builder, 1), level) for level in waiting], lanes)
 
 
 def together(stacks: Iterable[Some], size: Callable[[Some], int], most: int) -> Iterator[list[Some]]:
@@ -137,29 +137,29 @@ def together(stacks: Iterable[Some], size: Callable[[Some], int], most: int) -> 
         yield group
 
 
-def fleet(waiting: list[list[Berth]], data: FactorData, builder: PairBuilder) -> Iterator[Convoy]:
+def fleet(waiting: list[list[RunInTraining]], data: FactorData, builder: PairBuilder) -> Iterator[StackGroup]:
     """The stacks of a group in one convoy, a lane each; one after the other where they do not fit into the memory."""
     if len(waiting) > 1:
         voyages = []
         with suppress(torch.cuda.OutOfMemoryError):
             voyages = [launched(level, data, builder, lane) for lane, level in enumerate(waiting)]
         if voyages:
-            yield Convoy(voyages)
+            yield StackGroup(voyages)
             return
         gc.collect()  # what was launched, which the error held until here
         torch.cuda.empty_cache()
-    yield from (Convoy([Voyage(load_stack(level, data, builder, 1), level)]) for level in waiting)
+    yield from (StackGroup([ActiveStack(load_stack(level, data, builder, 1), level)]) for level in waiting)
 
 
-def launched(berths: list[Berth], data: FactorData, builder: PairBuilder, place: int) -> Voyage:
+def launched(berths: list[RunInTraining], data: FactorData, builder: PairBuilder, place: int) -> ActiveStack:
     """A voyage in a lane of a GPU."""
     lane = lane_stream(data.device, place)
     lane.wait_stream(torch.cuda.current_stream(data.device))  # where the data are made
     with torch.cuda.stream(lane):
-        return Voyage(load_stack(berths, data, builder, 1, place), berths, lane)
+        return ActiveStack(load_stack(berths, data, builder, 1, place), berths, lane)
 
 
-def planned(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iterator[list[Berth]]:
+def planned(berths: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
     """Runs that go into one stack: as many as a CPU likes, or as fit into a GPU's memory, evenly shared out."""
     for _, group in groupby(sorted(berths, key=lambda b: b.spec.stack_key()), lambda b: b.spec.stack_key()):
         members = list(group)
@@ -173,13 +173,15 @@ def planned(berths: list[Berth], data: FactorData, builder: PairBuilder) -> Iter
         yield from (members[i : i + size] for i in range(0, len(members), size))
 
 
-def levels(chunk: list[Berth]) -> Iterator[list[Berth]]:
+def levels(chunk: list[RunInTraining]) -> Iterator[list[RunInTraining]]:
     """Those of a stack that are still to be trained, by the step they are at."""
     waiting = sorted((b for b in chunk if not b.trained), key=lambda b: b.step)
     yield from (list(level) for _, level in groupby(waiting, lambda b: b.step))
 
 
-def load_stack(berths: list[Berth], data: FactorData, builder: PairBuilder, threads: int, lane: int = 0) -> Stack:
+def load_stack(
+    berths: list[RunInTraining], data: FactorData, builder: PairBuilder, threads: int, lane: int = 0
+) -> Stack:
     """A stack as its checkpoints left it, or at step 0."""
     stack = Stack([berth.spec for berth in berths], data, builder, threads=threads, lane=lane)
     stack.resume(berths[0].step)

@@ -26,8 +26,8 @@ from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import Report, progress
 from unbraid.runtime.signals import deferred
-from unbraid.training.loop import Watch, sail
-from unbraid.training.schedule import Berth, convoys
+from unbraid.training.loop import Watch, train_group
+from unbraid.training.schedule import RunInTraining, convoys
 
 CHECKPOINT_SECONDS = 30.0  # between checkpoints, at least
 
@@ -162,7 +162,7 @@ def train_held(
     """
     unique = {spec.id: spec for spec in specs}
     with ExitStack() as held:
-        berths = [Berth.of(spec, out) for spec in unique.values()]
+        berths = [RunInTraining.of(spec, out) for spec in unique.values()]
         runs = {b.spec.id: open_run(b.folder, data, builder) for b in berths if b.trained and b.folder is not None}
         waiting = [b for b in berths if not b.trained]
         for berth in berths if log is not None else ():
@@ -173,7 +173,7 @@ def train_held(
             report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
         watch = Watch(waiting, report, checkpoint_seconds, held.enter_context(deferred()))
         for convoy in convoys(berths, data, builder):
-            runs |= {run.id: run for run in sail(convoy, watch, data, builder)}
+            runs |= {run.id: run for run in train_group(convoy, watch, data, builder)}
     return [runs[spec.id] for spec in specs]
 
 
