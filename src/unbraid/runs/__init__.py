@@ -1,0 +1,1 @@
+"""Runs: what decides their numbers, the files they are kept in, and trained models in memory."""

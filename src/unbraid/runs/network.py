@@ -1,0 +1,20 @@
+"""The network of a run."""
+
+from __future__ import annotations
+
+import torch
+
+from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.nets.vae import PairBuilder, VAENet
+from unbraid.runs.spec import RunSpec
+
+
+def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VAENet:
+    """The network of one run at step 0: a function of the spec alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        net = spec.method.build(builder, shape, spec.latents, spec.likelihood)
+    for layer in net.modules():
+        if isinstance(layer, Conv | ConvTranspose):
+            layer.reduced = spec.precision == "bf16"
+    return net
