@@ -15,7 +15,7 @@ help:
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
 	@echo "make bench      measure; results go to benchmarks/results"
-	@echo "make docs       bring the generated tables up to date, build the site (site/index.html) and run every example in README.md and docs/"
+	@echo "make docs       update the generated pages and build the documentation: docs/_build/html/index.html"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -61,17 +61,18 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bench_sampling.py
 	$(BIN)/python benchmarks/bench_train.py
 	$(BIN)/python benchmarks/bench_precision.py --seeds 6 --steps 1600
-	$(BIN)/python benchmarks/bench_planted.py
+	$(BIN)/python benchmarks/bench_known_codes.py
 	$(BIN)/python benchmarks/bench_metrics.py
-	$(BIN)/python docs/tables.py
+	cd docs && ../$(BIN)/python -m generate
 
 docs: $(READY)
-	$(BIN)/python docs/tables.py
-	$(BIN)/python docs/build_site.py
-	$(BIN)/python -m pytest -q tests/test_docs.py -m "slow or not slow"
+	cd docs && ../$(BIN)/python -m generate
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --jobs 2 docs docs/_build/html
+	$(BIN)/python -m pytest -q -m site tests/documentation
+	@echo "The documentation is in docs/_build/html/index.html."
 
 clean-kernels:
 	find src -name '*.nb[ci]' -delete
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,5 +7,5 @@ import importlib.util
 collect_ignore_glob = (
     []
     if importlib.util.find_spec("triton")
-    else ["src/unbraid/accel/kernels/*", "src/unbraid/training/fused/*", "src/unbraid/spaces/cpab_gpu.py"]
+    else ["src/unbraid/accel/kernels/*", "src/unbraid/training/fused/*", "src/unbraid/spaces/*_gpu.py"]
 )

@@ -18,9 +18,9 @@ import torch
 
 from machine import describe
 from unbraid.data.rendered.bodies import bodies
-from unbraid.data.rendered.body_images import POSES, STEP, camera, phenotypes
+from unbraid.data.rendered.body_images import POSES, BODIES_AT_ONCE, camera, phenotypes
 from unbraid.data.rendered.body_model import BodyModel
-from unbraid.data.rendered.zbuffer import draw
+from unbraid.data.rendered.zbuffer import draw_meshes
 
 RESULT = Path(__file__).parent / "results" / "bench_bodies.json"
 
@@ -45,11 +45,11 @@ def images(model: BodyModel, size: tuple[int, int], count: int, device: str) -> 
     """Images of `count` bodies spread over the grid in all poses, step by step."""
     shapes = phenotypes()[:: len(phenotypes()) // count][:count]
     faces, view = model.faces.to(device), camera(size)
-    rest, resting = timed(lambda: model.rest(shapes))
-    posed, posing = timed(lambda: [model.posed(rest, pose) for pose in POSES])
-    moved = [few.to(device) for vertices in posed for few in vertices.split(STEP)]
-    draw(moved[0], faces, view)
-    _, drawing = timed(lambda: [draw(vertices, faces, view) for vertices in moved])
+    rest, resting = timed(lambda: model.rest_bodies(shapes))
+    posed, posing = timed(lambda: [model.pose_vertices(rest, pose) for pose in POSES])
+    moved = [few.to(device) for vertices in posed for few in vertices.split(BODIES_AT_ONCE)]
+    draw_meshes(moved[0], faces, view)
+    _, drawing = timed(lambda: [draw_meshes(vertices, faces, view) for vertices in moved])
     number = len(shapes) * len(POSES)
     total = {key: resting[key] + posing[key] + drawing[key] for key in resting}
     return {

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import unbraid as ub
 from machine import describe
-from unbraid.metrics import TRAITS
+from unbraid.metrics import headline
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.protocol import DRAWS, Protocol
 
 METRICS = ["dci", "sap", "explicitness", "downstream_lr", "downstream_gbt", "mig", "infomec"]
-COLUMNS = [f"{name}.{TRAITS[name].headline}" for name in METRICS] + ["dci.informativeness_test"]
+COLUMNS = [headline(name) for name in METRICS] + ["dci.informativeness_test"]
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     content = {"data": options.data, "steps": options.steps, "seeds": options.seeds, **describe()}
     for draws in DRAWS:
         rows = ub.score(runs, METRICS, data=data, codes=["mean"], protocol=Protocol(draws=draws))
-        blank = Protocol(draws=draws).blank(data.sizes, runs[0].spec.latents)
+        blank = Protocol(draws=draws).rows_with_zero_codes(data.sizes, runs[0].spec.latents)
         noise = bounds(blank, METRICS, draws=draws)["noise"]
         flat = {f"{name}.{key}": value for name, values in noise.items() for key, value in values.items()}
         means = {column: sum(row[column] for row in rows) / len(rows) for column in COLUMNS}

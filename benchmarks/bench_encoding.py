@@ -1,4 +1,4 @@
-"""Encoding every example of a dataset by every run of a stack on a GPU, against one run after another.
+"""The time to encode a dataset with every run of a stack on a GPU, at once and one run after another.
 
 Run: python benchmarks/bench_encoding.py [--data dsprites --runs 64]
 """
@@ -42,7 +42,7 @@ def main() -> None:
         rate = len(members) * len(data) / seconds[name]
         print(f"{len(members)} runs x {len(data):,} images {name}: {seconds[name]:.2f} s, {rate:,.0f} encodings/s")
     ratio = options.runs * seconds["alone"] / seconds["together"]
-    print(f"a stack of {options.runs} is {ratio:.1f} times as fast as its runs in turn")
+    print(f"a stack of {options.runs} runs is {ratio:.1f} times as fast as its runs one after another")
     content = {**describe(), "data": options.data, "runs": options.runs, "images": len(data), "seconds": seconds,
                "times_in_turn": ratio}  # fmt: skip
     options.out.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,9 +1,10 @@
-"""Model-steps a second on a GPU: every method at several stack sizes, against a plain PyTorch loop of one model.
+"""Model-steps per second on a GPU: every method at several stack sizes, compared with a PyTorch loop of one model.
 
-A model-step is one step of one run: forward, backward, Adam, with drawing, logging and all; batch 64, 64x64 pixels, the
-study's network. Stacks are timed by CUDA events over repeated steps; `train` goes through `unbraid.train`, files,
-logs, checkpoints and progress included, and is the slope between two lengths. The plain loop is eager PyTorch with its
-own Adam and data on the GPU. Run: python benchmarks/bench_gpu.py [--methods beta_vae --runs 128 --quick]
+A model-step is one step of one run: drawing a batch, forward and backward pass, Adam and logging, with batch 64, images
+of 64x64 pixels and the network of the study. Stacks are timed by CUDA events over repeated steps. `train` is the rate
+of `unbraid.train` with files, logs, checkpoints and progress, computed from the times of two lengths. The plain loop is
+eager PyTorch with its own Adam and the data on the GPU.
+Run: python benchmarks/bench_gpu.py [--methods beta_vae --runs 128 --seconds 0.2]
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from unbraid.data import FactorData, load
 from unbraid.methods import METHODS
 from unbraid.nets.registry import NETS
 from unbraid.runs.spec import RunSpec
-from unbraid.training.loop import CHECKPOINT_SHARE, save
-from unbraid.training.schedule import RunInTraining
+from unbraid.training.active import RunInTraining
+from unbraid.training.loop import CHECKPOINT_SHARE, write_checkpoints
 from unbraid.training.stack import Stack
 from unbraid.training.train import CHECKPOINT_SECONDS
 
 RESULT = Path(__file__).parent / "results" / "bench_gpu.json"
 STUDY = ("beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")
-MODELS_A_METHOD = 12_600 / len(STUDY)
+MODELS_PER_METHOD = 12_600 / len(STUDY)
 STEPS_OF_THE_STUDY = 300_000
 BATCH, LATENTS = 64, 10
 
 
-def seconds_a_step(stack: Stack, budget: float) -> float:
-    """The median of single steps, after those in which kernels compile and the graph is recorded."""
+def seconds_per_step(stack: Stack, budget: float) -> float:
+    """The median time of a step, after the steps in which kernels compile and the graph is captured."""
     for _ in range(5):
         stack.advance()
     torch.cuda.synchronize()
@@ -63,21 +64,22 @@ def seconds_a_step(stack: Stack, budget: float) -> float:
 def quick_start() -> Iterator[None]:
     """Fill parameters from one pool of random numbers: initialising 256 critics takes longer than timing them."""
     pool = 0.04 * torch.randn(1 << 21)
-    kept = {name: getattr(nn.init, name) for name in ("kaiming_uniform_", "xavier_uniform_", "uniform_")}
+    originals = {name: getattr(nn.init, name) for name in ("kaiming_uniform_", "xavier_uniform_", "uniform_")}
 
     def fill(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
         return tensor.data.copy_(pool[: tensor.numel()].view_as(tensor))
 
     try:
-        for name in kept:
+        for name in originals:
             setattr(nn.init, name, fill)
         yield
     finally:
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(nn.init, name, function)
 
 
-def make(method: str, runs: int, data: FactorData, net: str, precision: Precision) -> Stack:
+def make_stack(method: str, runs: int, data: FactorData, net: str, precision: Precision) -> Stack:
+    """A stack of runs with different seeds."""
     specs = [
         RunSpec(METHODS[method](), data.name, seed, STEPS_OF_THE_STUDY, BATCH, 1e-4, LATENTS, net, precision=precision)
         for seed in range(runs)
@@ -86,14 +88,14 @@ def make(method: str, runs: int, data: FactorData, net: str, precision: Precisio
 
 
 def measure(method: str, runs: int, data: FactorData, net: str, precision: Precision, budget: float) -> dict[str, Any]:
-    """Rate and memory of one stack."""
+    """The rate and the memory of one stack."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     begun = time.perf_counter()
     with quick_start():
-        stack = make(method, runs, data, net, precision)
-    took = seconds_a_step(stack, budget)
+        stack = make_stack(method, runs, data, net, precision)
+    took = seconds_per_step(stack, budget)
     peak = (torch.cuda.max_memory_reserved() - before) / 2**20
     row = {
         "method": method, "runs": runs, "data": data.name, "net": net, "precision": precision,
@@ -102,12 +104,12 @@ def measure(method: str, runs: int, data: FactorData, net: str, precision: Preci
         "start_seconds": time.perf_counter() - begun - budget,
     }  # fmt: skip
     print(f"{method:13} {runs:4} runs {data.name:18} {net:9} {precision}: {runs / took:9,.0f} model-steps/s, "
-          f"{took * 1e3:7.3f} ms, {peak / runs:5.0f} MiB a run, graph {row['recorded']}", flush=True)  # fmt: skip
+          f"{took * 1e3:7.3f} ms, {peak / runs:5.0f} MiB per run, graph {row['recorded']}", flush=True)  # fmt: skip
     return row
 
 
 def plain_loop(data: FactorData, net: str, steps: int = 300) -> float:
-    """One model in eager PyTorch."""
+    """The model-steps per second of one model in eager PyTorch."""
     encoder, decoder = (_ordinary(part).cuda() for part in NETS[net](data.shape, LATENTS))
     optimiser = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 1e-4)
     pool = data.images(torch.randint(0, len(data), (20_000,)))
@@ -134,7 +136,7 @@ def plain_loop(data: FactorData, net: str, steps: int = 300) -> float:
 
 
 def _ordinary(net: nn.Module) -> nn.Module:
-    """The same layers as PyTorch's own classes."""
+    """The same layers as classes of PyTorch."""
     layers: list[nn.Module] = []
     for layer in net.children():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
@@ -146,7 +148,7 @@ def _ordinary(net: nn.Module) -> nn.Module:
 
 
 def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str, float]:
-    """The slope of `unbraid.train` between two lengths, files and all, and the shorter one's whole time."""
+    """The rate of `unbraid.train` with all files, from the times of two lengths, and both times."""
     spent = {}
     for length in (steps // 4, steps):
         with tempfile.TemporaryDirectory() as folder:
@@ -160,14 +162,14 @@ def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str
 
 
 def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, float]:
-    """What writing a checkpoint of a whole stack costs, and which share of the time that is at its own pace."""
-    stack = make(method, runs, data, net, "bf16")
+    """The time to write a checkpoint of a whole stack, and its share of the running time."""
+    stack = make_stack(method, runs, data, net, "bf16")
     stack.advance()
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        berths = [RunInTraining.of(spec, Path(folder)) for spec in stack.specs]
+        in_training = [RunInTraining.of(spec, Path(folder)) for spec in stack.specs]
         begun = time.perf_counter()
-        save(stack, berths)
+        write_checkpoints(stack, in_training)
         cost = time.perf_counter() - begun
         size = sum(file.stat().st_size for file in Path(folder).glob("*/checkpoint.safetensors"))
     pause = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
@@ -175,8 +177,8 @@ def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, 
     return {"seconds": cost, "bytes": size, "share": cost / (pause + cost)}
 
 
-def company(runs: int, seeds: int, steps: int, data: FactorData) -> dict[str, Any]:
-    """The same specs in a large stack and alone: the last logged terms of both, and how they differ."""
+def compare_with_alone(runs: int, seeds: int, steps: int, data: FactorData) -> dict[str, Any]:
+    """Train the same specs in a large stack and alone, and compare the last logged terms."""
     settings: dict[str, Any] = {"steps": steps, "device": "cuda", "quiet": True}
     many = ub.train(METHODS["beta_vae"](), data, seeds=range(runs), **settings)[:seeds]
     alone = [ub.train(METHODS["beta_vae"](), data, seeds=[seed], **settings)[0] for seed in range(seeds)]
@@ -196,9 +198,9 @@ def company(runs: int, seeds: int, steps: int, data: FactorData) -> dict[str, An
     return found
 
 
-def kernels(method: str, runs: int, data: FactorData, net: str) -> list[dict[str, Any]]:
-    """Milliseconds of every kind of kernel in one step."""
-    stack = make(method, runs, data, net, "bf16")
+def profile_kernels(method: str, runs: int, data: FactorData, net: str) -> list[dict[str, Any]]:
+    """The milliseconds of each kind of kernel in one step."""
+    stack = make_stack(method, runs, data, net, "bf16")
     for _ in range(5):
         stack.advance()
     torch.cuda.synchronize()
@@ -214,8 +216,8 @@ def kernels(method: str, runs: int, data: FactorData, net: str) -> list[dict[str
 
 
 def projection(rates: dict[str, float]) -> float:
-    """GPU-days of the 12,600-model study at the measured rate of each method."""
-    return sum(MODELS_A_METHOD * STEPS_OF_THE_STUDY / rates[name] for name in STUDY) / 86_400
+    """The GPU-days of the study of 12,600 models at the measured rate of each method."""
+    return sum(MODELS_PER_METHOD * STEPS_OF_THE_STUDY / rates[name] for name in STUDY) / 86_400
 
 
 def main() -> None:
@@ -225,11 +227,13 @@ def main() -> None:
     parser.add_argument("--net", default="locatello")
     parser.add_argument("--data", nargs="*", default=["dsprites"])
     parser.add_argument("--precision", nargs="*", default=["bf16"])
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    parser.add_argument("--train-steps", type=int, default=0, help="also time unbraid.train for so many steps")
-    parser.add_argument("--profile", nargs="*", default=[], help="methods whose kernels are listed at 128 runs")
-    parser.add_argument("--checkpoint", action="store_true", help="also time one of 128 runs")
-    parser.add_argument("--company", type=int, default=0, metavar="STEPS", help="also train 8 runs alone and among 128")
+    parser.add_argument("--seconds", type=float, default=0.5, help="duration of each measurement")
+    parser.add_argument("--train-steps", type=int, default=0, help="also time unbraid.train for this many steps")
+    parser.add_argument("--profile", nargs="*", default=[], help="methods whose kernels are listed, at 128 runs")
+    parser.add_argument("--checkpoint", action="store_true", help="also time a checkpoint of 128 runs")
+    parser.add_argument(
+        "--company", type=int, default=0, metavar="STEPS", help="also compare 8 runs alone and among 128"
+    )
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     found: dict[str, Any] = {"stacks": [], "plain_loop": {}, "kernels": {}, "train": {}}
@@ -243,14 +247,14 @@ def main() -> None:
                     row["times_plain_loop"] = row["model_steps_per_second"] / found["plain_loop"][name]
                     found["stacks"].append(row)
         for method in options.profile:
-            found["kernels"][method] = kernels(method, 128, data, options.net)
+            found["kernels"][method] = profile_kernels(method, 128, data, options.net)
         if options.train_steps:
             found["train"][name] = train_rate("beta_vae", 128, data, options.train_steps)
     data = load(options.data[0], device="cuda")
     if options.checkpoint:
         found["checkpoint"] = checkpoint("beta_vae", 128, data, options.net)
     if options.company:
-        found["company"] = company(128, 8, options.company, data)
+        found["company"] = compare_with_alone(128, 8, options.company, data)
     rates = {row["method"]: row["model_steps_per_second"] for row in found["stacks"] if row["runs"] == 128}
     if set(STUDY) <= set(rates):
         found["study_gpu_days"] = projection(rates)

@@ -21,43 +21,43 @@ import torch
 import unbraid as ub
 from machine import describe as machine
 from unbraid.data import FactorData, load
-from unbraid.data.manipulated import Modified, describe, modified, perturbed, read, write
-from unbraid.manipulation import compare, gap
+from unbraid.data.manipulated import ManipulatedImages, describe_data, apply_manipulation, add_fixed_noise, read_manipulation, write_manipulation
+from unbraid.manipulation import draw_comparison, measure_gap
 from unbraid.runtime.files import make_folder, write_atomic
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def ordered(data: FactorData, file: Path, factor: str, keep: Path) -> Modified:
+def ordered(data: FactorData, file: Path, factor: str, keep: Path) -> ManipulatedImages:
     """A control: the same patterns as often as before, in the order of one factor."""
-    tensors, facts = read(file)
+    tensors, facts = read_manipulation(file)
     order = data.factors(slice(None))[:, data.names.index(factor)].argsort(stable=True).cpu()
     which = torch.empty_like(tensors["which"])
     which[order] = tensors["which"].sort().values
     return rewritten(data, keep / f"{file.stem}_{factor}.safetensors", tensors["patterns"], which, facts)
 
 
-def constant(data: FactorData, file: Path, keep: Path) -> Modified:
+def constant(data: FactorData, file: Path, keep: Path) -> ManipulatedImages:
     """A control: the mean of all examples' patterns on every image."""
-    tensors, facts = read(file)
+    tensors, facts = read_manipulation(file)
     share = torch.bincount(tensors["which"].long(), minlength=len(tensors["patterns"])) / len(tensors["which"])
     mean = torch.einsum("p,pchw->chw", share, tensors["patterns"].float()).round().to(torch.int8)
     which = torch.zeros_like(tensors["which"])
     return rewritten(data, keep / f"{file.stem}_constant.safetensors", mean[None], which, facts)
 
 
-def rewritten(data: FactorData, path: Path, patterns: Any, which: Any, facts: dict[str, Any]) -> Modified:
-    write(path, patterns, which, {**describe(data), "eps": facts["eps"]})
-    return modified(data, path)
+def rewritten(data: FactorData, path: Path, patterns: Any, which: Any, facts: dict[str, Any]) -> ManipulatedImages:
+    write_manipulation(path, patterns, which, {**describe_data(data), "eps": facts["eps"]})
+    return apply_manipulation(data, path)
 
 
 def asked(data: FactorData, original: Any, rotations: Any, options: Any) -> dict[str, Any]:
     """Both questions of one form of the data."""
     lessons = {"steps": options.lessons, "batch": options.batch, "samples": options.samples}
-    found: dict[str, Any] = {"gap": gap(data, rotations=rotations, device=options.device, **lessons), "alignment": {}}
+    found: dict[str, Any] = {"gap": measure_gap(data, rotations=rotations, device=options.device, **lessons), "alignment": {}}
     for reach in options.reach:
         score = ub.analysis.alignment(data.to("cpu"), reach=reach)
-        less, error = original[reach].against(score)
+        less, error = original[reach].difference_from(score)
         found["alignment"][f"{reach:g}"] = {"score": score.score, "less": less, "error": error}
     return found
 
@@ -90,17 +90,17 @@ def main() -> None:
     make_folder(options.keep)
     data, begun = load(options.data, device=options.device), time.perf_counter()
     files = options.files or learned(data, options)
-    facts = read(files[0], tensors=False)[1]
+    facts = read_manipulation(files[0], tensors=False)[1]
     if options.picture:
-        compare(modified(data, files[0]), options.picture)
+        draw_comparison(apply_manipulation(data, files[0]), options.picture)
     about = {name: facts["recipe"][name] for name in ("steps", "batch", "samples")}
     lessons = {"lessons": options.lessons, "lesson_batch": options.batch, "lesson_samples": options.samples}
     content = {**machine(), "data": options.data, **about, **lessons, "recipe": facts["recipe"]}
     content["training_seconds"] = None if options.files else time.perf_counter() - begun
     rotations = facts["recipe"]["rotations"][0]
-    forms = {"original": data, f"noise, eps {facts['eps']:g}": perturbed(data, facts["eps"])}
-    seeds = [read(file, tensors=False)[1]["recipe"]["seed"] for file in files]
-    forms |= {f"modified, seed {seed}": modified(data, file) for seed, file in zip(seeds, files, strict=True)}
+    forms = {"original": data, f"noise, eps {facts['eps']:g}": add_fixed_noise(data, facts["eps"])}
+    seeds = [read_manipulation(file, tensors=False)[1]["recipe"]["seed"] for file in files]
+    forms |= {f"modified, seed {seed}": apply_manipulation(data, file) for seed, file in zip(seeds, files, strict=True)}
     orders = {name: ordered(data, files[0], name, options.keep) for name in rotations[0]}
     forms |= {f"patterns of seed {seeds[0]} in the order of {name}": form for name, form in orders.items()}
     forms |= {f"mean pattern of seed {seeds[0]}": constant(data, files[0], options.keep)}

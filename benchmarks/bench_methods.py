@@ -26,12 +26,13 @@ from machine import describe
 from unbraid import methods
 from unbraid.data import FactorData, load
 from unbraid.methods import METHODS, Method
-from unbraid.metrics import TRAITS
+from unbraid.metrics import headline
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.protocol import Protocol
-from unbraid.pictures.traversal import encode_picture, page, sweep
-from unbraid.runs.spec import method_name
+from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
+from unbraid.pictures.traversal import decode_traversal
+from unbraid.runs.spec import registry_name
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.progress import progress
 
@@ -58,7 +59,7 @@ class Case:
 
     def command(self) -> str:
         """The same on the command line."""
-        name = method_name(type(self.method))
+        name = registry_name(type(self.method))
         changed = [(f.name, getattr(self.method, f.name)) for f in dataclasses.fields(self.method)
                    if getattr(self.method, f.name) != f.default]  # fmt: skip
         own = [f"--{key.replace('_', '-')} {f'{v:g}' if isinstance(v, float) else v}" for key, v in changed]
@@ -99,9 +100,9 @@ def greyed(picture: Image.Image) -> bytes:
 def traversal(run: ub.Run, data: FactorData) -> bytes:
     """A row a latent from the middle of the grid, under the example and its reconstruction."""
     example = int(data.index([[size // 2 for size in data.sizes]])[0])
-    found = sweep(run, data, example, torch.linspace(-SPAN, SPAN, COLUMNS))
+    found = decode_traversal(run, data, example, torch.linspace(-SPAN, SPAN, COLUMNS))
     rows = [(label, list(images)) for label, images in zip(found.labels, found.images, strict=True)]
-    return greyed(page([("example,\ndecoded", [found.original, found.reconstruction]), *rows], SCALE))
+    return greyed(labelled_grid([("example,\ndecoded", [found.original, found.reconstruction]), *rows], SCALE))
 
 
 def told(run: ub.Run, data: FactorData) -> np.ndarray[Any, Any]:
@@ -135,7 +136,7 @@ def heat_map(run: ub.Run, data: FactorData) -> bytes:
 def scored(runs: list[ub.Run], data: FactorData) -> dict[str, list[float]]:
     """Headline scores of the code that metrics see by default, a number a seed."""
     rows = ub.score(runs, SCORES, data=data, codes=runs[0].spec.method.code_kinds[:1], quiet=True)
-    return {name: [row[f"{name}.{TRAITS[name].headline}"] for row in rows] for name in SCORES}
+    return {name: [row[headline(name)] for row in rows] for name in SCORES}
 
 
 def measure(name: str, case: Case, data: FactorData, keep: Path | None, pictures: Path) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def record(path: Path, name: str, row: dict[str, Any], data: FactorData) -> None
 
     Several processes may measure different methods at once.
     """
-    limits = bounds(Protocol().blank(data.sizes, CASES["vae"].latents), SCORES)
+    limits = bounds(Protocol().rows_with_zero_codes(data.sizes, CASES["vae"].latents), SCORES)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = json.loads(path.read_text())["methods"] if path.exists() else {}

@@ -64,7 +64,7 @@ def ours(rows: Rows, names: list[str]) -> dict[str, Any]:
     total, outcome = cpu(lambda: rows.score(names, 0, tell))
     ends = [*list(begun.values())[1:], begun[names[0]] + total]
     seconds = {name: end - start for (name, start), end in zip(begun.items(), ends, strict=True)}
-    return {"seconds": seconds, "total": total, "scores": outcome.whole()}
+    return {"seconds": seconds, "total": total, "scores": outcome.values_or_raise()}
 
 
 def reference(encode: Callable[[Array], Array], train: int, test: int) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def main() -> None:
 def compared(train: int, test: int) -> dict[str, Any]:
     """Ours and the reference's estimators on one representation, on one core."""
     encode = encoder()
-    blank = Protocol(train, test).blank(SIZES, 10)
-    rows = blank.of(encode(blank.factors))
+    blank = Protocol(train, test).rows_with_zero_codes(SIZES, 10)
+    rows = blank.with_codes(encode(blank.factors))
     with threadpool_limits(1):
         numba.set_num_threads(1)
         first, mine = ours(rows, NAMES), ours(rows, NAMES)

@@ -21,7 +21,7 @@ import unbraid as ub
 from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
-from unbraid.metrics import TRAITS
+from unbraid.metrics import headline
 from unbraid.spaces import Sphere
 
 METRICS = ("mig", "dci", "factor_vae", "sap")
@@ -50,7 +50,7 @@ def scored(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[flo
     found: dict[str, dict[str, list[float]]] = {}
     for i, kind in enumerate(kinds):
         ending = "" if i == 0 else f".{kind}"
-        found[kind] = {m: [row[f"{m}.{TRAITS[m].headline}{ending}"] for row in rows] for m in METRICS}
+        found[kind] = {m: [row[headline(m) + ending] for row in rows] for m in METRICS}
         found[kind]["active"] = [row[f"factor_vae.num_active_dims{ending}"] for row in rows]
     return found
 

@@ -1,6 +1,7 @@
-"""What `unbraid study --plan` projects for a cut of the large study, beside what its training took.
+"""The training time that `unbraid study --plan` projects for a part of the large study, and the measured time.
 
-Each kind of stack is tried for two seconds (`plan`), then all of them are trained. Scoring is left out of both.
+Each kind of stack is measured for two seconds (`estimate_study`), and then all stacks are trained. Neither time
+includes scoring.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import torch
 from machine import describe
 from unbraid.runtime.files import write_atomic
 from unbraid.studies.cut import Cut
-from unbraid.studies.plan import plan
-from unbraid.studies.planned import Planned
+from unbraid.studies.local import run_study
+from unbraid.studies.plan import estimate_study
+from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import locatello2019
-from unbraid.studies.runner import Order, run_study
+from unbraid.studies.settings import StudySettings
 
 RESULT = Path(__file__).parent / "results" / "bench_plan.json"
 LINE = "{method:14} projected {projected:7.1f} s   measured {measured:7.1f} s   ratio {ratio:.2f}"
@@ -28,29 +30,29 @@ LINE = "{method:14} projected {projected:7.1f} s   measured {measured:7.1f} s   
 Row = dict[str, Any]
 
 
-def trained(runs: list[Planned], device: str) -> float:
-    """Seconds of training runs as a study does it."""
+def training_seconds(runs: list[PlannedRun], device: str) -> float:
+    """The seconds in which a study trains these runs."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        run_study(runs, Order(Path(folder), device, scored=False), quiet=True)
-        return time.perf_counter() - begun
+        started = time.perf_counter()
+        run_study(runs, StudySettings(Path(folder), device, scored=False), quiet=True)
+        return time.perf_counter() - started
 
 
-def compared(runs: list[Planned], device: str) -> list[Row]:
-    """A row a method: seconds projected and measured right after, by the wall clock, and their ratio."""
+def compare(runs: list[PlannedRun], device: str) -> list[Row]:
+    """One row per method: the projected seconds, the seconds measured right after, and their ratio."""
     rows = []
     for method in dict.fromkeys(run.facts()["method"] for run in runs):
         part = [run for run in runs if run.facts()["method"] == method]
-        (estimate,) = plan(part, Order(Path(), device))
+        (estimate,) = estimate_study(part, StudySettings(Path(), device))
         row: Row = {"method": method, "runs": estimate.runs, "stacks": estimate.stacks, "steps": estimate.steps}
-        row |= {"projected": estimate.seconds, "measured": trained(part, device)}
+        row |= {"projected": estimate.seconds, "measured": training_seconds(part, device)}
         rows.append({**row, "ratio": row["measured"] / row["projected"]})
         print(LINE.format(**rows[-1]), flush=True)
     return rows
 
 
 def main() -> None:
-    """Plan, train, print and write the result beside this file."""
+    """Project, train, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="sprites")
     parser.add_argument("--steps", type=int, default=60)
@@ -59,7 +61,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     cut = Cut({"level": ["0", "5"]}, range(options.seeds), options.steps, data=options.data)
-    rows = compared(cut.of(locatello2019()), options.device)
+    rows = compare(cut.of(locatello2019()), options.device)
     total = {key: sum(row[key] for row in rows) for key in ("projected", "measured")}
     total["ratio"] = total["measured"] / total["projected"]
     print(LINE.format(method="together", **total))

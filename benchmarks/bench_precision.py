@@ -1,7 +1,7 @@
-"""Do runs trained in bf16 (or tf32) score as runs trained in fp32? The same seeds either way, side by side.
+"""Compare the scores of runs trained in bf16 (or tf32) with those of runs trained in fp32, with the same seeds.
 
-Prints mean and standard deviation of every score for both, the difference of the means in units of its standard error
-(Welch's t), and the p value of a two-sided permutation test. Run: python benchmarks/bench_precision.py --seeds 8
+Prints the mean and standard deviation of every score for both, the difference of the means divided by its standard
+error (Welch's t), and the p value of a two-sided permutation test. Run: python benchmarks/bench_precision.py --seeds 8
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from scipy.stats import ks_2samp, permutation_test, ttest_ind
 
 import unbraid as ub
 from machine import describe
-from unbraid.metrics import TRAITS
+from unbraid.metrics import headline
 from unbraid.metrics.protocol import Protocol
 
 METRICS = ("mig", "sap", "modularity", "factor_vae", "unsupervised")
 
 
 def values(runs: list[ub.Run], metrics: list[str], quiet: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-    """Every headline score and the last logged terms, one number a run."""
+    """The headline score of each metric and the last logged terms, each with one number per run."""
     rows = ub.score(runs, metrics, codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
-    found = {name: np.array([row[f"{name}.{TRAITS[name].headline}"] for row in rows]) for name in metrics}
+    found = {name: np.array([row[headline(name)] for row in rows]) for name in metrics}
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 
 
 def compare(full: np.ndarray[Any, Any], half: np.ndarray[Any, Any], name: str) -> dict[str, float]:
-    """Means, deviations, Welch's t and the permutation p of two samples, and the p of Kolmogorov and Smirnov."""
+    """Means, standard deviations, Welch's t, and the p values of a permutation and a Kolmogorov-Smirnov test."""
     test = permutation_test((full, half), lambda a, b: a.mean() - b.mean(), n_resamples=20_000, rng=0)
     return {
         "fp32": float(full.mean()), "fp32 sd": float(full.std(ddof=1)),
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
+    parser.add_argument("--keep", type=Path, help="folder for the runs, with which an interrupted benchmark resumes")
     parser.add_argument("--metrics", nargs="*", default=list(METRICS))
     parser.add_argument("--against", nargs="*", default=["bf16"], choices=("bf16", "tf32"), help="compared with fp32")
     parser.add_argument("--out", type=Path, help="results file [results/bench_precision_DATA.json]")

@@ -22,7 +22,7 @@ from machine import describe
 from unbraid.data import known_sources as planted
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
 from unbraid.methods.pairs import Paired
-from unbraid.metrics.mcc import correlation, matched
+from unbraid.metrics.mcc import correlation, best_assignment_mean
 from unbraid.runs.run import Run
 
 RESULT = Path(__file__).parent / "results" / "bench_recovery.json"
@@ -44,12 +44,12 @@ def rounded(values: Tensor | np.ndarray[Any, Any]) -> Any:
 def agreement(code: Tensor, sources: Tensor) -> Row:
     """Correlations (sources, codes), absolute, and their mean under the best one-to-one assignment."""
     found = correlation(code.double().numpy(), sources.double().numpy())
-    return {"correlations": rounded(found.T), "mcc": round(matched(found), DIGITS)}
+    return {"correlations": rounded(found.T), "mcc": round(best_assignment_mean(found), DIGITS)}
 
 
 def contrast(seeds: Sequence[int], steps: int) -> list[Row]:
     """PCL on five mixed sources, before and after training."""
-    data, sources = planted.series(2**15)
+    data, sources = planted.mixed_time_series(2**15)
     settings: dict[str, Any] = {"batch": 512, "learning_rate": 1e-3, "latents": sources.shape[1], "net": "mlp"}
     rows = []
     for when, length in (("before", 0), ("after", steps)):
@@ -60,7 +60,7 @@ def contrast(seeds: Sequence[int], steps: int) -> list[Row]:
 
 def subspaces(seeds: Sequence[int], steps: int) -> list[Row]:
     """PMP on a curved product of three factors, with its losses and as a plain autoencoder."""
-    data, factors = planted.product()
+    data, factors = planted.curved_product()
     methods = [PMP(subspaces=3, horizon=float(steps), **losses) for losses in ({}, BARE)]  # type: ignore[arg-type]
     runs = ub.train(methods, data, seeds=seeds, steps=steps, learning_rate=2e-3, latents=3, net="mlp", quiet=True)
     rows = []
@@ -72,7 +72,7 @@ def subspaces(seeds: Sequence[int], steps: int) -> list[Row]:
 
 def circle(seeds: Sequence[int], steps: int) -> list[Row]:
     """A turning half disc, on a circle (Diffusion VAE) and on a line (beta-VAE)."""
-    data, angle = planted.turning()
+    data, angle = planted.rotating_half_disc()
     images = data.images(slice(None))
     settings: dict[str, Any] = {"steps": steps, "batch": 32, "learning_rate": 1e-3, "net": "mlp", "precision": "fp32"}
     rows = []
@@ -80,7 +80,7 @@ def circle(seeds: Sequence[int], steps: int) -> list[Row]:
         for run in ub.train(method, data, seeds=seeds, latents=latents, quiet=True, **settings):
             code = run.encode(images)
             row: Row = {"space": space, "seed": run.spec.seed, "code": rounded(code), "angle": rounded(angle)}
-            row |= {"unevenness": planted.unevenness(code), "folding": planted.folding(code)}
+            row |= {"unevenness": planted.step_unevenness(code), "folding": planted.largest_fold(code)}
             if space == "circle":
                 row["correlation"] = abs(planted.circular_correlation(angle, run.encode(images, "angles")[:, 0]))
             rows.append({**row, "reconstruction": run.log[-1]["rec"]})

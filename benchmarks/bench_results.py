@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from machine import describe
-from unbraid.runs.results import load, write
+from unbraid.runs.results import load_results, write_table
 from unbraid.studies.published import STUDIES
 
 SCORES, REPEATS = 60, 5
@@ -31,12 +31,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.sqlite"
         begun = time.perf_counter()
-        write(path, rows)
+        write_table(path, rows)
         written, size = time.perf_counter() - begun, path.stat().st_size
         times = []
         for _ in range(REPEATS):
             begun = time.perf_counter()
-            table = load(path)
+            table = load_results(path)
             times.append(time.perf_counter() - begun)
     assert len(table) == len(runs)
     found = {"runs": len(runs), "columns": table.shape[1], "write_seconds": written, "bytes": size,

@@ -1,8 +1,8 @@
-"""One training step on the CPU, ours against pythae's, alternating in one process for each comparison.
+"""The time of one training step on the CPU, of unbraid and of pythae, alternating in one process per comparison.
 
-Both train a beta-VAE on the same 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels
-and Adam. pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step
-of each; the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
+Both train a beta-VAE on 64 images of 64x64x1 with encoders and decoders of the same layers, Bernoulli pixels and Adam.
+pythae is called as its own trainer calls it: forward, zero_grad, backward, step. Every round times one step of each,
+and the ratio is that of the medians. Run: python benchmarks/bench_train.py [--rounds 60]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from machine import describe
 from unbraid import data as datasets
 from unbraid.accel.layers import Conv, ConvTranspose
-from unbraid.accel.precision import Precision, fastest
+from unbraid.accel.precision import Precision, fastest_precision
 from unbraid.methods import BetaVAE
 from unbraid.nets.registry import NETS
 from unbraid.runs.spec import RunSpec
@@ -40,7 +40,7 @@ SHAPE = (1, 64, 64)
 
 
 def plain(net: nn.Module) -> nn.Sequential:
-    """The same layers as PyTorch's own classes."""
+    """The same layers as classes of PyTorch."""
     layers: list[nn.Module] = []
     for layer in net.children():
         if isinstance(layer, Conv):
@@ -54,7 +54,7 @@ def plain(net: nn.Module) -> nn.Sequential:
 
 
 class Encoder(BaseEncoder):
-    """A study encoder in pythae's dress: trunk and two linear heads."""
+    """An encoder of the study as a pythae encoder: a trunk and two linear heads."""
 
     def __init__(self, trunk: nn.Sequential) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Encoder(BaseEncoder):
 
 
 class Decoder(BaseDecoder):
-    """A study decoder in pythae's dress: pixel probabilities."""
+    """A decoder of the study as a pythae decoder, which returns pixel probabilities."""
 
     def __init__(self, layers: nn.Sequential) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Decoder(BaseDecoder):
 
 
 def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
-    """A step of pythae's beta-VAE."""
+    """A function that takes one step of the beta-VAE of pythae."""
     torch.manual_seed(0)
     config = BetaVAEConfig(input_dim=SHAPE, latent_dim=LATENTS, beta=BETA, reconstruction_loss="bce")
     encoder, decoder = NETS[net](SHAPE, LATENTS)
@@ -100,7 +100,7 @@ def pythae_step(net: str, x: Tensor) -> Callable[[], float]:
 
 
 def our_step(net: str, data: datasets.FactorData, precision: Precision, runs: int = 1) -> Callable[[], float]:
-    """A step of a stack of our beta-VAEs: drawing and unpacking images included."""
+    """A function that takes one step of a stack of beta-VAEs of unbraid, including drawing and unpacking images."""
     specs = [
         RunSpec(BetaVAE(beta=BETA), "dsprites", seed, 10, BATCH, RATE, LATENTS, net, precision=precision)
         for seed in range(runs)
@@ -115,7 +115,7 @@ def our_step(net: str, data: datasets.FactorData, precision: Precision, runs: in
 
 
 def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every step, one of each a round, after five rounds of warming up."""
+    """The seconds of each step. Every round takes one step of each, after five rounds of warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(rounds + 5):
         for name, step in steps.items():
@@ -127,7 +127,7 @@ def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, l
 
 
 def compare(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, float]:
-    """Median seconds a model-step of pythae's and of ours."""
+    """The median seconds per model-step of pythae and of unbraid."""
     data = datasets.load("dsprites")
     x = data.batch(torch.linspace(0, len(data) - 1, BATCH).long())
     steps = {"pythae": pythae_step(net, x), "unbraid": our_step(net, data, precision, runs)}
@@ -136,28 +136,28 @@ def compare(net: str, precision: Precision, runs: int, rounds: int) -> dict[str,
 
 
 def measure(net: str, precision: Precision, runs: int, rounds: int) -> dict[str, Any]:
-    """One comparison in a process of its own, so that none inherits the memory another has grown.
+    """Run one comparison in a new process, so that it does not reuse memory that an earlier one has allocated.
 
-    That matters: memory the process already holds spares both sides page faults, and pythae's step the more.
+    Memory that the process already holds saves page faults, more of them in a step of pythae than in one of unbraid.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         found = process.submit(compare, net, precision, runs, rounds).result()
     ratio = found["unbraid"] / found["pythae"]
     ms = {name: 1e3 * value for name, value in found.items()}
     ours, theirs = ms["unbraid"], ms["pythae"]
-    print(f"{net} {precision} {runs} run(s): {ours:.1f} ms a model-step, pythae {theirs:.1f}, {ratio:.2f}", flush=True)
+    print(f"{net} {precision} {runs} run(s): {ours:.1f} ms per step, pythae {theirs:.1f}, {ratio:.2f}", flush=True)
     return {"net": net, "precision": precision, "runs": runs, "ms": ms, "ratio": ratio}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--stack", type=int, default=4, help="runs of the stacked measurement")
+    parser.add_argument("--stack", type=int, default=4, help="the number of runs of the stack that is measured")
     options = parser.parse_args()
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
     cases = itertools.product(("locatello", "burgess"), precisions, (1, options.stack))
     results = [measure(net, precision, runs, options.rounds) for net, precision, runs in cases]
-    default = fastest("cpu")
+    default = fastest_precision("cpu")
     path = Path(__file__).parent / "results" / "bench_train.json"
     content = {
         **describe(),

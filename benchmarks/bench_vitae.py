@@ -22,9 +22,9 @@ import numpy as np
 import unbraid as ub
 from machine import describe
 from unbraid.data import FactorData, load
-from unbraid.data.moving import MOVES, Moved
+from unbraid.data.moving import MOVES, MovedImages
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
-from unbraid.scoring.appearance import appearance_accuracy, separation, split_of, tells
+from unbraid.scoring.appearance import appearance_accuracy, separation, appearance_columns, predictability
 
 Factors = dict[str, np.ndarray[Any, Any]]
 
@@ -43,7 +43,7 @@ class Experiment:
 
 def of_digits(data: FactorData, n: int) -> tuple[Factors, Factors]:
     """The digit; and by how much it was moved."""
-    assert isinstance(data, Moved)
+    assert isinstance(data, MovedImages)
     return {"digit": data.labels[:n, 0].numpy()}, dict(zip(MOVES, data.moves[:n].numpy().T, strict=True))
 
 
@@ -82,17 +82,17 @@ def judged(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorDa
     """Bounds on test examples, separation, and the digit's accuracy from upright images."""
     learn, test = data
     index = range(0, len(test), max(1, len(test) // options.examples))
-    row: dict[str, Any] = ub.bounds(run, test, index=index, samples=options.samples, quiet=True)
+    row: dict[str, Any] = ub.likelihood_bounds(run, test, index=index, samples=options.samples, quiet=True)
     row["parameters"] = sum(p.numel() for p in run.net.parameters())
     appearance, perspective = experiment.factors(test, 2 * options.examples)
     if perspective:
         n = len(next(iter(perspective.values())))
-        rows = range(0, len(test), len(test) // n)[:n] if not isinstance(test, Moved) else range(n)
+        rows = range(0, len(test), len(test) // n)[:n] if not isinstance(test, MovedImages) else range(n)
         codes = run.encode(test.images(rows)).numpy()
-        found = separation(codes, appearance, perspective, split_of(run))
-        whole = {name: tells(codes, values) for name, values in {**appearance, **perspective}.items()}
+        found = separation(codes, appearance, perspective, appearance_columns(run))
+        whole = {name: predictability(codes, values) for name, values in {**appearance, **perspective}.items()}
         row |= {"separation": found.score, "appearance": found.appearance, "told": found.told, "whole": whole}
-    if isinstance(learn, Moved) and isinstance(test, Moved):
+    if isinstance(learn, MovedImages) and isinstance(test, MovedImages):
         parts = [(d.images(range(n)), d.labels[:n, 0].numpy()) for d, n in ((learn, 10_000), (test, 2_000))]
         row["upright_accuracy"] = appearance_accuracy(run, *parts)
     return row

@@ -25,7 +25,7 @@ from bench_warp import RESULTS, captured, milliseconds
 from machine import describe
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
 from unbraid.methods.method import Batch
-from unbraid.nets.registry import name_net
+from unbraid.nets.registry import resolve_net
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
@@ -46,7 +46,7 @@ def contestants() -> dict[str, tuple[Method, str]]:
 def work(method: Method, name: str, size: int, side: int, device: str) -> dict[str, Callable[[], object]]:
     """The loss of a batch alone, without a gradient, and with the gradient of every parameter."""
     spec = RunSpec(method, "random", latents=LATENTS, net=name, batch=size, steps=STEPS)
-    net = build_net(spec, (1, side, side), name_net(name)[1]).to(device)
+    net = build_net(spec, (1, side, side), resolve_net(name)[1]).to(device)
     chance = torch.Generator().manual_seed(0)
     x = torch.rand(size, 1, side, side, generator=chance).to(device)
     batch = Batch(x, POPULATION, None, STEPS)

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from torch import Tensor
 
-from unbraid.data.rendered.raycast import Room, Scene, blend, layers, room
+from unbraid.data.rendered.raycast import Room, Scene, blend_layers, render_layers, trace_room
 from unbraid.data.rendered.shapes3d_rendered import (
     FIFTHS,
     OVERSAMPLE,
     SCENE,
     SIZES,
-    angles,
-    fifths,
-    scales,
+    camera_angles,
+    hue_colours,
+    solid_scales,
     shapes3d_rendered,
 )
 from unbraid.noise import Noise
@@ -52,13 +52,13 @@ def hues(images: Tensor) -> Tensor:
 def draw(scene: Scene, factors: Tensor) -> Tensor:
     """The images (n, 3, 64, 64) of rows of factors, not rounded."""
     place = factors.device
-    view, colours = room(scene, angles().to(place), OVERSAMPLE), fifths(factors[:, :3]) / FIFTHS
+    view, colours = trace_room(scene, camera_angles().to(place), OVERSAMPLE), hue_colours(factors[:, :3]) / FIFTHS
     images = torch.zeros(len(factors), 3, 64, 64, device=place)
     for shape in range(SIZES[4]):
         rows = (factors[:, 4] == shape).nonzero()[:, 0]
         seen = Room(*(part[..., factors[rows, 5], :, :] for part in view))
-        parts = layers(scene, seen, shape, scales().to(place)[factors[rows, 3]])
-        images[rows] = blend(parts, *colours[rows].unbind(1))
+        parts = render_layers(scene, seen, shape, solid_scales().to(place)[factors[rows, 3]])
+        images[rows] = blend_layers(parts, *colours[rows].unbind(1))
     return images.clamp(0, 1)
 
 
@@ -70,11 +70,11 @@ def errors(ours: Tensor, real: Tensor) -> Tensor:
 def match(scene: Scene, real: Tensor) -> Tensor:
     """The factors of the nearest image, scale, shape and orientation by trying all 480."""
     colours, place = hues(real), real.device
-    view, paint = room(scene, angles().to(place), OVERSAMPLE), fifths(colours) / FIFTHS
+    view, paint = trace_room(scene, camera_angles().to(place), OVERSAMPLE), hue_colours(colours) / FIFTHS
     table = []
-    for scale in scales().to(place):
+    for scale in solid_scales().to(place):
         for shape in range(SIZES[4]):
-            parts = layers(scene, view, shape, scale.expand(SIZES[5]))
+            parts = render_layers(scene, view, shape, scale.expand(SIZES[5]))
             table.append(torch.stack([_misfit(parts, *pair) for pair in zip(paint, real, strict=True)]))
     best = torch.cat(table, 1).argmin(1)
     return torch.cat([colours, torch.stack([best // 60, best // 15 % 4, best % 15], 1)], 1)
@@ -82,7 +82,7 @@ def match(scene: Scene, real: Tensor) -> Tensor:
 
 def _misfit(parts: Tensor, colours: Tensor, image: Tensor) -> Tensor:
     """The error of each of the views in `parts`, painted in three colours, against one image."""
-    return errors(blend(parts, *(colour.expand(len(parts), 3) for colour in colours)).clamp(0, 1), image)
+    return errors(blend_layers(parts, *(colour.expand(len(parts), 3) for colour in colours)).clamp(0, 1), image)
 
 
 def fit(scene: Scene, real: Tensor, factors: Tensor, step: float, pool: int) -> Scene:

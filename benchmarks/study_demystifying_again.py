@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Iterator
 
 from unbraid.studies.demystifying import SEEDS, demystifying2021
-from unbraid.studies.planned import Planned
+from unbraid.studies.planned import PlannedRun
 
 
-def study() -> Iterator[Planned]:
+def study() -> Iterator[PlannedRun]:
     """Every run of `demystifying2021` with seeds 10 to 19, numbered after those."""
     runs = list(demystifying2021())
     for run in runs:

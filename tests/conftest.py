@@ -90,5 +90,5 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     from unbraid.accel.kernels import tuned
 
     if request.param == "bfloat16":
-        monkeypatch.setattr(tuned, "WHOLE", tuned.HALF)
+        monkeypatch.setattr(tuned, "FLOAT32", tuned.BFLOAT16)
     return str(request.param)

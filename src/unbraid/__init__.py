@@ -1,6 +1,6 @@
 """unbraid: train, score and compare disentangled representations.
 
-Names are loaded when first used, so that ``from unbraid import metrics`` never imports torch.
+Names are loaded when they are first used, so that ``from unbraid import metrics`` never imports torch.
 """
 
 from __future__ import annotations
@@ -13,54 +13,91 @@ from typing import TYPE_CHECKING, Any
 from unbraid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from unbraid import analysis, data, methods, metrics, nets
+    from unbraid import analysis, data, methods, metrics, nets, spaces
+    from unbraid.analysis.registry import analyse
+    from unbraid.errors import UserError
     from unbraid.exporting.export import export
     from unbraid.manipulation import modify
+    from unbraid.metrics.protocol import Protocol
     from unbraid.pictures.traversal import traverse
+    from unbraid.reporting.explore import explore
     from unbraid.reporting.page import report
     from unbraid.reproduction import reproduce
-    from unbraid.runs.run import Run, load_runs
+    from unbraid.runs.run import Run, load_run, load_runs
     from unbraid.runs.spec import RunSpec
     from unbraid.runs.tensorboard import write_tensorboard
     from unbraid.scoring.comparison import compare
-    from unbraid.scoring.likelihood import bounds
+    from unbraid.scoring.likelihood import likelihood_bounds
     from unbraid.scoring.score import score
+    from unbraid.scoring.selection import select
+    from unbraid.studies.runner import study
     from unbraid.training.train import train
 
 
-# OpenMP's threads spin while they wait; with anything else running on the machine that makes training up to 50 times
-# slower. It reads this when torch is loaded, so it is set first, unless the user has decided otherwise.
+# Threads of OpenMP spin while they wait. If anything else runs on the machine, that makes training up to 50 times
+# slower. OpenMP reads this variable when torch is loaded, so it is set first, unless the user has set it.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-_HOMES = {
+_MODULES = {
+    "Protocol": "metrics.protocol",
     "Run": "runs.run",
     "RunSpec": "runs.spec",
-    "bounds": "scoring.likelihood",
+    "UserError": "errors",
+    "analyse": "analysis.registry",
     "compare": "scoring.comparison",
+    "explore": "reporting.explore",
     "export": "exporting.export",
+    "likelihood_bounds": "scoring.likelihood",
+    "load_run": "runs.run",
     "load_runs": "runs.run",
     "modify": "manipulation",
     "report": "reporting.page",
     "reproduce": "reproduction",
     "score": "scoring.score",
+    "select": "scoring.selection",
+    "study": "studies.runner",
     "train": "training.train",
     "traverse": "pictures.traversal",
     "write_tensorboard": "runs.tensorboard",
 }
-_PACKAGES = ("analysis", "data", "methods", "metrics", "nets")
+_PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "spaces")
 
 __all__ = [
-    "Run", "RunSpec", "analysis", "bounds", "compare", "data", "export", "load_runs", "methods", "metrics", "modify",
-    "nets", "report", "reproduce", "score", "train", "traverse", "write_tensorboard",
-]  # fmt: skip
+    "Protocol",
+    "Run",
+    "RunSpec",
+    "UserError",
+    "analyse",
+    "analysis",
+    "compare",
+    "data",
+    "explore",
+    "export",
+    "likelihood_bounds",
+    "load_run",
+    "load_runs",
+    "methods",
+    "metrics",
+    "modify",
+    "nets",
+    "report",
+    "reproduce",
+    "score",
+    "select",
+    "spaces",
+    "study",
+    "train",
+    "traverse",
+    "write_tensorboard",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"unbraid.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"unbraid.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"unbraid.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'unbraid' has no attribute {name!r}. It has: {', '.join(__all__)}.")
 
 

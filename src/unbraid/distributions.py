@@ -1,4 +1,4 @@
-"""Distributions as values: elementwise, reparametrised by explicit noise, summed by whoever uses them."""
+"""Distributions as values. Densities are elementwise, and samples are reparametrised with explicit noise."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LOG_2PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Gaussian:
-    r"""A diagonal normal :math:`N(\mu, e^{\log\sigma^2})` for every row of a batch."""
+    r"""A diagonal normal distribution :math:`N(\mu, e^{\log\sigma^2})` for each row of a batch."""
 
     mean: Float[Tensor, "b d"]
     logvar: Float[Tensor, "b d"]
 
     def sample(self, noise: Noise) -> Float[Tensor, "b d"]:
-        r""":math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
+        r"""A sample :math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
         return self.mean + (0.5 * self.logvar).exp() * noise.normal(*self.mean.shape)
 
     def kl(self) -> Float[Tensor, "b d"]:
@@ -32,16 +32,16 @@ class Gaussian:
         return 0.5 * (self.mean**2 + self.logvar.exp() - self.logvar - 1)
 
     def log_prob(self, z: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """Log density per dimension; z broadcasts against the batch from the left."""
+        """The log density per dimension. Additional leading dimensions of z broadcast against the batch."""
         return -0.5 * ((z - self.mean) ** 2 * (-self.logvar).exp() + self.logvar + LOG_2PI)
 
     def log_ratio(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """Log density less that of the standard normal, per dimension; its mean under q is the KL."""
+        """The log density minus that of the standard normal, per dimension. Its mean under q is the KL divergence."""
         return self.log_prob(z) + 0.5 * (z**2 + LOG_2PI)
 
 
 def bernoulli_nll(x: Tensor, logits: Tensor) -> Float[Tensor, " b"]:
-    """Cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over each example."""
+    """The cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over each example."""
     return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
 
 
@@ -51,25 +51,31 @@ def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
 
 
 def normal_nll(x: Tensor, mean: Tensor, variance: float = 0.1) -> Float[Tensor, " b"]:
-    r""":math:`\|x - \mu\|^2 / 2 \sigma^2 + \frac D2 \log 2 \pi \sigma^2`: a normal of fixed variance, VITAE's .1."""
+    r""":math:`\|x - \mu\|^2 / 2 \sigma^2 + \frac D2 \log 2 \pi \sigma^2`: a normal of fixed variance (VITAE: 0.1)."""
     constant = 0.5 * x[0].numel() * (LOG_2PI + math.log(variance))
     return gaussian_nll(x, mean) / variance + constant
 
 
 def clamped_logit(mean: Tensor) -> Tensor:
-    """Logits of probabilities, those within 1e-5 of 0 and 1 taken as so far from them."""
+    """The logits of probabilities, which are clamped to [1e-5, 1 - 1e-5]."""
     p = mean.clamp(1e-5, 1 - 1e-5)
     return p.log() - (-p).log1p()
 
 
-def same(values: Tensor) -> Tensor:
-    """What is given."""
+def identity(values: Tensor) -> Tensor:
+    """The values unchanged."""
     return values
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How a decoder's output is compared with an example and turned into one (`mean`), and an example into it."""
+    """The likelihood of examples given the output of a decoder.
+
+    Attributes:
+        nll: The negative log-likelihood of examples given outputs, summed over each example.
+        mean: The mean of the distribution that an output describes, which is the decoded example.
+        output: The output whose mean is a given example, the inverse of `mean`.
+    """
 
     nll: Callable[[Tensor, Tensor], Tensor]
     mean: Callable[[Tensor], Tensor]
@@ -78,6 +84,6 @@ class Likelihood:
 
 LIKELIHOODS: dict[str, Likelihood] = {
     "bernoulli": Likelihood(bernoulli_nll, torch.sigmoid, clamped_logit),
-    "gaussian": Likelihood(gaussian_nll, same, same),
-    "normal": Likelihood(normal_nll, same, same),
+    "gaussian": Likelihood(gaussian_nll, identity, identity),
+    "normal": Likelihood(normal_nll, identity, identity),
 }

@@ -1,4 +1,4 @@
-"""The one form of an error: what must hold, what came, what to do."""
+"""The error that users can cause, and the message for an unknown name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that is not in a registry: the nearest and all the valid ones."""
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is not in a registry, with the most similar name and all valid names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -12,10 +12,10 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 from torch import Tensor
 
 from support.layers import conv, in_blocks, laid, near, randn, spread, taps, transposed, weights_of
-from unbraid.accel.kernels.conv2x2 import two, two_back, two_weight
-from unbraid.accel.kernels.conv4x4 import down
-from unbraid.accel.kernels.conv_transpose4x4 import BERNOULLI, image_nll, up
-from unbraid.accel.kernels.weights import image_weight_gradient, weight_gradient
+from unbraid.accel.kernels.conv2x2 import conv2x2, conv2x2_input_gradient, conv2x2_weight_gradient
+from unbraid.accel.kernels.conv4x4 import conv4x4
+from unbraid.accel.kernels.conv_transpose4x4 import BERNOULLI, conv_transpose4x4, conv_transpose4x4_nll
+from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4_weight_gradient
 
 pytestmark = pytest.mark.gpu
 
@@ -53,20 +53,22 @@ def test_layers_of_four_by_four(shape: Shape) -> None:
     w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
     flat = on(taps(w), dtype)
     act = small.relu()
-    got, part = down(on(in_blocks(large), dtype), flat, None, h, c, m, plain, act=on(laid(act, plain), dtype))
+    got, part = conv4x4(on(in_blocks(large), dtype), flat, None, h, c, m, plain, act=on(laid(act, plain), dtype))
     wanted = torch.where(act > 0, conv(large, w), 0.0)
     near(got, laid(wanted, plain), STORED[dtype])
     near(part.double().sum(1), wanted.sum((1, 3, 4)), 10 * STORED[dtype])
     act = large.relu()
-    got, part = up(on(laid(small, plain), dtype), flat, None, h, c, m, plain, act=on(in_blocks(act), dtype))
+    got, part = conv_transpose4x4(
+        on(laid(small, plain), dtype), flat, None, h, c, m, plain, act=on(in_blocks(act), dtype)
+    )
     near(got, in_blocks(torch.where(act > 0, transposed(small, w), 0.0)), STORED[dtype])
     bias = exact(randn(runs, c), dtype)
     rows = torch.zeros(runs, flat.shape[1], device="cuda", dtype=dtype)
     rows[:, :c] = on(bias, dtype)
-    got, _ = up(on(laid(small, plain), dtype), flat, rows, h, c, m, plain)
+    got, _ = conv_transpose4x4(on(laid(small, plain), dtype), flat, rows, h, c, m, plain)
     near(got, in_blocks((transposed(small, w) + spread(bias)).relu()), STORED[dtype])
     out = torch.full((runs, 16 * c * m), torch.nan, device="cuda")
-    weight_gradient(on(in_blocks(large), dtype), on(laid(small, plain), dtype), out, h, c, m, plain)
+    conv4x4_weight_gradient(on(in_blocks(large), dtype), on(laid(small, plain), dtype), out, h, c, m, plain)
     near(out, taps(weights_of(large, small, 4)), SUMMED[dtype])
 
 
@@ -77,12 +79,12 @@ def test_layers_of_two_by_two(shape: Shape) -> None:
     w = exact(randn(runs, m, c, 2, 2, scale=0.1), dtype)
     flat = on(w.permute(0, 3, 4, 2, 1).flatten(1), dtype)
     x, g = on(laid(large, True), dtype), on(laid(small, True), dtype)
-    near(two(x, flat, torch.zeros_like(flat), h, c, m), laid(conv(large, w).relu(), True), STORED[dtype])
+    near(conv2x2(x, flat, torch.zeros_like(flat), h, c, m), laid(conv(large, w).relu(), True), STORED[dtype])
     act = large.relu()
-    got, _ = two_back(g, flat, on(laid(act, True), dtype), h, c, m)
+    got, _ = conv2x2_input_gradient(g, flat, on(laid(act, True), dtype), h, c, m)
     near(got, laid(torch.where(act > 0, transposed(small, w), 0.0), True), STORED[dtype])
     out = torch.full((runs, 4 * c * m), torch.nan, device="cuda")
-    two_weight(x, g, out, h, c, m)
+    conv2x2_weight_gradient(x, g, out, h, c, m)
     near(out, weights_of(large, small, 2).permute(0, 3, 4, 2, 1).flatten(1), SUMMED[dtype])
 
 
@@ -95,14 +97,16 @@ def test_layers_at_the_image(shape: Shape) -> None:
     w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
     flat = on(taps(w, stored), dtype)
     zero = torch.zeros_like(flat)
-    got, _ = down(on(in_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
+    got, _ = conv4x4(on(in_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
     near(got, laid(conv(image, w).relu(), plain), STORED[dtype])
     target = image.float().to("cuda")
-    loss, slopes, _ = image_nll(on(laid(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI)
+    loss, slopes, _ = conv_transpose4x4_nll(on(laid(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI)
     logits = transposed(small, w)
     nll = torch.nn.functional.binary_cross_entropy_with_logits(logits, image, reduction="none")
     near(loss, nll.sum((2, 3, 4)), SUMMED[dtype])
     near(slopes, in_blocks(logits.sigmoid() - image, stored), STORED[dtype])
     out = torch.full((runs, flat.shape[1]), torch.nan, device="cuda")
-    image_weight_gradient(on(in_blocks(image, stored), dtype), on(laid(small, plain), dtype), out, h, stored, plain)
+    image_conv4x4_weight_gradient(
+        on(in_blocks(image, stored), dtype), on(laid(small, plain), dtype), out, h, stored, plain
+    )
     near(out, taps(weights_of(image, small, 4), stored), SUMMED[dtype])

@@ -20,8 +20,8 @@ from unbraid.accel.kernels import noise as drawn
 from unbraid.accel.kernels import tuned
 from unbraid.accel.kernels.adam import adam
 from unbraid.accel.kernels.bits import Unpack
-from unbraid.accel.kernels.blocked import blocked
-from unbraid.accel.kernels.jit import blocks, interpreted, power
+from unbraid.accel.kernels.blocked import empty_blocked
+from unbraid.accel.kernels.jit import block_count, interpreted, next_power_of_two
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -201,12 +201,12 @@ def test_bits_are_unpacked(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("n", "size"), [(1, 64), (64, 64), (65, 64), (0, 8)])
 def test_blocks_cover(n: int, size: int) -> None:
     """As many blocks as needed and no more."""
-    count = blocks(n, size)
+    count = block_count(n, size)
     assert count * size >= n > (count - 1) * size
 
 
 def test_power_is_the_next_power_of_two() -> None:
-    assert [power(n) for n in (1, 2, 3, 4, 5, 72, 1024, 1025)] == [1, 2, 4, 4, 8, 128, 1024, 2048]
+    assert [next_power_of_two(n) for n in (1, 2, 3, 4, 5, 72, 1024, 1025)] == [1, 2, 4, 4, 8, 128, 1024, 2048]
 
 
 def test_kernels_are_interpreted_only_without_a_gpu() -> None:
@@ -218,16 +218,16 @@ def test_every_launch_divides_its_layer(dtype: torch.dtype) -> None:
     """Tiles of channels cover every width of a layer exactly: kernels have no masks there."""
     for C in (32, 64):
         for M in (32, 64):
-            for name in ("down", "down back"):
-                assert M % tuned.launch(name, C, M, dtype)["BO"] == 0
-            for name in ("up", "up back"):
-                assert 4 * C % tuned.launch(name, C, M, dtype)["BN"] == 0
-            for name, columns in (("weight", 4 * M), ("two weight", M)):
-                tile = tuned.launch(name, C, M, dtype)
+            for name in ("conv4x4", "conv4x4 gradient"):
+                assert M % tuned.launch_settings(name, C, M, dtype)["BO"] == 0
+            for name in ("conv_transpose4x4", "conv_transpose4x4 gradient"):
+                assert 4 * C % tuned.launch_settings(name, C, M, dtype)["BN"] == 0
+            for name, columns in (("conv4x4 weight gradient", 4 * M), ("conv2x2 weight gradient", M)):
+                tile = tuned.launch_settings(name, C, M, dtype)
                 assert 4 * C % tile["TM"] == 0
                 assert columns % tile["TN"] == 0, (name, C, M)
 
 
 def test_room_for_blocked_images() -> None:
     """Blocks of 2x2 pixels with a border of one."""
-    assert blocked(torch.zeros(2, 3), 8, 4, torch.float32).shape == (2, 3, 5, 5, 16)
+    assert empty_blocked(torch.zeros(2, 3), 8, 4, torch.float32).shape == (2, 3, 5, 5, 16)

@@ -14,7 +14,7 @@ from torch import Tensor
 from unbraid import analysis
 from unbraid import data as datasets
 from unbraid.analysis import Alignment, alignment, distance_to_orthogonality, random_distance, rotation
-from unbraid.analysis.alignment import design
+from unbraid.analysis.alignment import cell_corners
 from unbraid.data.dataset import FactorData
 from unbraid.data.own.arrays import from_arrays
 from unbraid.errors import UserError
@@ -71,7 +71,7 @@ def test_two_changes_of_random_directions_are_at_chance() -> None:
     x = W @ rotation(3, seed=5).T * STRENGTHS @ BASIS[:3]
     found = alignment(vectors(x, "mixed"))
     j = (rotation(3, seed=5).T * STRENGTHS @ BASIS[:3]).T
-    assert found.each[0] == pytest.approx(1 - distance_to_orthogonality(j[None])[0] / random_distance(3).mean, abs=1e-3)
+    assert found.place_scores[0] == pytest.approx(1 - distance_to_orthogonality(j[None])[0] / random_distance(3).mean, abs=1e-3)
 
 
 def test_an_added_change_of_two_factors_mixes_them_and_noise_does_not(straight: Alignment) -> None:
@@ -83,9 +83,9 @@ def test_an_added_change_of_two_factors_mixes_them_and_noise_does_not(straight: 
     modified = alignment(vectors(linear() + added, "modified"))
     noisy = alignment(vectors(linear() + noise, "noisy"))
     for other in (straight, noisy):
-        more, error = other.against(modified)
+        more, error = other.difference_from(modified)
         assert more > max(0.1, 5 * error)
-        assert more == pytest.approx(other.each.mean() - modified.each.mean())
+        assert more == pytest.approx(other.place_scores.mean() - modified.place_scores.mean())
     assert {modified.table["first"][0], modified.table["second"][0]} == {"a", "b"}
 
 
@@ -102,7 +102,7 @@ class Modified(FactorData):
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
         if self.noisy:
             return 2 * Noise.of(torch.tensor(0), torch.tensor(0)).uniform(len(index), *self.shape) - 1
-        w = self.data.unplace(index)
+        w = self.data.factors_at(index)
         s = sum(w[:, j] / deviation for j, deviation in zip(self.pair, self.deviations, strict=True))
         return 0.5 + 0.5 * torch.sin(4 * s[:, None, None, None] + self.phase)
 
@@ -123,10 +123,10 @@ def test_modified_images_are_told_from_the_originals(name: str) -> None:
     modified = alignment(Modified(data, *pair, eps), places=128)
     noisy = alignment(Modified(data, *pair, eps, noise=True), places=128)
     for other in (original, noisy):
-        more, error = other.against(modified)
+        more, error = other.difference_from(modified)
         assert more > 4 * error
         assert more > 0.05
-    kept, _ = original.against(noisy)
+    kept, _ = original.difference_from(noisy)
     assert abs(kept) < 0.05
 
 
@@ -143,7 +143,7 @@ def test_equally_strong_places_of_a_shape_are_mixed(toy: FactorData) -> None:
 
 def test_a_design_sees_each_factor_alone() -> None:
     for k in range(2, 18):
-        corners = design(k)
+        corners = cell_corners(k)
         assert len(corners) <= 4 * k
         np.testing.assert_array_equal(corners.T @ corners, len(corners) * np.eye(k))
         products = [corners[:, i] * corners[:, j] for i in range(k) for j in range(i)]
@@ -187,7 +187,7 @@ def test_what_cannot_be_aligned_is_refused(sprites: FactorData, straight: Alignm
         (lambda: alignment(sprites, ["x", "z"]), "'z'"),
         (lambda: alignment(sprites, places=1), "at least 2 places"),
         (lambda: alignment(sprites, reach=-1), "finite and >= 0"),
-        (lambda: straight.against(alignment(sprites, places=4)), "same factors"),
+        (lambda: straight.difference_from(alignment(sprites, places=4)), "same factors"),
     ):
         with pytest.raises(UserError, match=match):
             wrong()
@@ -195,5 +195,5 @@ def test_what_cannot_be_aligned_is_refused(sprites: FactorData, straight: Alignm
 
 def test_places_follow_the_seed(sprites: FactorData) -> None:
     first, again, other = (analysis.alignment(sprites, places=20, seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.each, again.each)
-    assert not np.array_equal(first.each, other.each)
+    np.testing.assert_array_equal(first.place_scores, again.place_scores)
+    assert not np.array_equal(first.place_scores, other.place_scores)

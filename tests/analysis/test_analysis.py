@@ -18,9 +18,9 @@ from unbraid import analysis
 from unbraid.analysis import ANALYSES, Result, plots
 from unbraid.analysis.correlation import TASKS, UNSUPERVISED
 from unbraid.analysis.demystifying import MANIPULATED
-from unbraid.analysis.results_table import PAPER, checked, headline, quartiles, score_columns, spearman
+from unbraid.analysis.results_table import PAPER_METRICS, check_table, quartiles, score_columns, spearman
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS
+from unbraid.metrics import METRICS, headline
 
 MIG, DCI = headline("mig"), headline("dci")
 TC = headline("unsupervised")
@@ -31,7 +31,7 @@ PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, of changed images, have these l
 
 @cache
 def whole() -> DataFrame:
-    return analysis.planted()
+    return analysis.example_results()
 
 
 @cache
@@ -84,7 +84,7 @@ def test_answers_a_whole_study(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_leaves_the_table_alone_and_does_not_care_about_row_order(name: str) -> None:
-    table = analysis.planted(seeds=2, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
+    table = analysis.example_results(seeds=2, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
     before = table.copy()
     first = ANALYSES[name].run(table).table
     assert table.equals(before)
@@ -98,7 +98,7 @@ def test_leaves_the_table_alone_and_does_not_care_about_row_order(name: str) -> 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_holes_are_left_out(name: str) -> None:
-    table = analysis.planted(seeds=4, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
+    table = analysis.example_results(seeds=4, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
     numbers = table.columns[7:]
     rng = np.random.default_rng(0)
     for column in numbers:
@@ -125,7 +125,7 @@ def test_missing_columns_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"must h.*Got no"):
         ANALYSES[name].run(whole()[keys])
     with pytest.raises(UserError, match="no rows"):
-        checked(whole()[:0])
+        check_table(whole()[:0])
 
 
 @pytest.mark.parametrize("name", OVER_SEEDS)
@@ -137,13 +137,13 @@ def test_one_seed_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", OVER_RUNS)
 def test_few_runs_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="at least 10 runs"):
-        ANALYSES[name].run(analysis.planted(seeds=1, data=["one", "two"], methods=["beta_vae"]))
+        ANALYSES[name].run(analysis.example_results(seeds=1, data=["one", "two"], methods=["beta_vae"]))
 
 
 @pytest.mark.parametrize("name", [n for n in PLAIN if n not in ("total_correlation", "capacity")])
 def test_constant_scores_are_refused(name: str) -> None:
     table = whole().copy()
-    table[[headline(metric) for metric in PAPER]] = 0.5
+    table[[headline(metric) for metric in PAPER_METRICS]] = 0.5
     for column in (*UNSUPERVISED.values(), *TASKS.values()):
         table[column] = 1.0
     with pytest.raises(UserError, match="must differ"):
@@ -157,7 +157,7 @@ def test_one_dataset_does_not_transfer() -> None:
 
 
 def test_runs_that_come_twice_and_mixed_strengths_are_refused() -> None:
-    table = analysis.planted(seeds=2, data=["one"], methods=["beta_vae"])
+    table = analysis.example_results(seeds=2, data=["one"], methods=["beta_vae"])
     again = table[:1].assign(run="again", steps=5)
     with pytest.raises(UserError, match="two of beta_vae, level 0, seed 0 on one"):
         analysis.scores(DataFrame([*table.to_dict("records"), *again.to_dict("records")]))
@@ -177,11 +177,11 @@ def test_unknown_metrics_and_named_ones_that_are_missing_are_refused() -> None:
 
 
 def test_methods_come_in_the_order_of_the_paper_with_looks_of_their_own() -> None:
-    found = plots.looks(["annealed_vae", "mine", "factor_vae", "beta_vae"])
+    found = plots.line_styles(["annealed_vae", "mine", "factor_vae", "beta_vae"])
     assert list(found) == ["beta_vae", "factor_vae", "annealed_vae", "mine"]
-    assert found["annealed_vae"] == plots.looks(["annealed_vae"])["annealed_vae"]
+    assert found["annealed_vae"] == plots.line_styles(["annealed_vae"])["annealed_vae"]
     assert len({look["color"] for look in found.values()}) == 4
-    assert list(plots.looks(["y", "x"])) == ["y", "x"]
+    assert list(plots.line_styles(["y", "x"])) == ["y", "x"]
 
 
 def test_no_capacity_without_annealing() -> None:
@@ -221,14 +221,14 @@ def test_chance_is_what_noise_explains() -> None:
 
 
 def test_rank_correlations_that_are_planted() -> None:
-    columns = [headline(name) for name in PAPER[:4]]
+    columns = [headline(name) for name in PAPER_METRICS[:4]]
     shapes = (lambda i: i, lambda i: math.exp(i), lambda i: -(i**3), lambda i: abs(i - 7))
     table = oracle.grid(
         lambda d, m, level, seed, c: float(shapes[c](3 * level + seed)), levels=5, seeds=3, columns=columns
     )
     found = analysis.agreement(table).table.pivot(index="first", columns="second", values="correlation")
     expected = [[1, 1, -1, 0], [1, 1, -1, 0], [-1, -1, 1, 0], [0, 0, 0, 1]]
-    np.testing.assert_allclose(found.loc[list(PAPER[:4]), list(PAPER[:4])], expected, atol=1e-12)
+    np.testing.assert_allclose(found.loc[list(PAPER_METRICS[:4]), list(PAPER_METRICS[:4])], expected, atol=1e-12)
 
 
 def test_rank_correlation_is_the_literal_one() -> None:

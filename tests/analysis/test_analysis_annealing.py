@@ -9,11 +9,11 @@ import torch
 
 import unbraid as ub
 from unbraid.analysis import growth
-from unbraid.analysis.annealing import followed, measured, wide
+from unbraid.analysis.annealing import train_with_snapshots, measure_run, pivot_quantities
 from unbraid.errors import UserError
 from unbraid.methods import AnnealedVAE
-from unbraid.scoring.selection import drawn
-from unbraid.training.train import Choice
+from unbraid.scoring.selection import draw_examples
+from unbraid.training.train import RunDefaults
 
 METHOD = AnnealedVAE(gamma=10.0, c_max=6.0, iteration_threshold=8.0)
 SETTINGS = {"latents": 3, "batch": 8}
@@ -22,9 +22,9 @@ SETTINGS = {"latents": 3, "batch": 8}
 def test_moments_are_those_of_training() -> None:
     """What is followed for 4 steps of 8, and for all 8, is what training gives."""
     data = ub.data.load("toy")
-    choice = Choice.of(data)
+    choice = RunDefaults.of(data)
     specs = [choice.spec(METHOD, seed=seed, steps=8, **SETTINGS) for seed in (0, 1)]
-    half, end = followed(specs, data, choice.builder, [4, 8], quiet=True)
+    half, end = train_with_snapshots(specs, data, choice.builder, [4, 8], quiet=True)
     assert (half.step, end.step) == (4, 8)
     trained = ub.train(METHOD, data, seeds=(0, 1), steps=8, quiet=True, **SETTINGS)  # type: ignore[arg-type]
     for run, whole, early in zip(end.runs, trained, half.runs, strict=True):
@@ -36,10 +36,10 @@ def test_moments_are_those_of_training() -> None:
 def test_capacity_and_kl_are_those_of_the_run() -> None:
     data = ub.data.load("toy")
     (run,) = ub.train(METHOD, data, steps=4, quiet=True, **SETTINGS)  # type: ignore[arg-type]
-    index = drawn(data, 300, 0)
-    found = {line["quantity"]: line["value"] for line in measured(run, 4, data, index)}
+    index = draw_examples(data, 300, 0)
+    found = {line["quantity"]: line["value"] for line in measure_run(run, 4, data, index)}
     assert found["capacity"] == 3.0
-    assert {line["value"] for line in measured(run, 20, data, index) if line["quantity"] == "capacity"} == {6.0}
+    assert {line["value"] for line in measure_run(run, 20, data, index) if line["quantity"] == "capacity"} == {6.0}
     q = run.posterior(data.batch(index))
     kl = 0.5 * (q.mean**2 + q.logvar.exp() - q.logvar - 1).sum(1).mean()
     assert found["kl"] == pytest.approx(float(kl), rel=1e-5)
@@ -48,7 +48,7 @@ def test_capacity_and_kl_are_those_of_the_run() -> None:
 
 def test_growth_has_a_table_a_figure_and_a_sentence() -> None:
     found = growth(METHOD, "sprites", steps=6, seeds=(0, 1), moments=3, shown=2, net="mlp", quiet=True, **SETTINGS)
-    table = wide(found.table)
+    table = pivot_quantities(found.table)
     assert table["capacity"].tolist() == [1.5, 3.0, 4.5] * 2
     assert table["step"].tolist() == [2, 4, 6] * 2
     assert "orientation" in found.text

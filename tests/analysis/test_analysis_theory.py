@@ -138,7 +138,7 @@ def run() -> Run:
 
 def test_a_twin_is_as_likely(run: Run, toy: FactorData) -> None:
     x = toy.batch(torch.arange(20))
-    twin, same = analysis.entangled(run), analysis.Twin(run, torch.eye(run.spec.latents))
+    twin, same = analysis.entangled_twin(run), analysis.Twin(run, torch.eye(run.spec.latents))
     q = run.posterior(x)
     torch.testing.assert_close(twin.kl(x), q.kl().sum(1).double(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(twin.elbo(x, seed=3), same.elbo(x, seed=3), rtol=1e-5, atol=1e-4)
@@ -148,7 +148,7 @@ def test_a_twin_is_as_likely(run: Run, toy: FactorData) -> None:
 
 def test_a_twins_posterior_is_the_turned_one(run: Run, toy: FactorData) -> None:
     x = toy.batch(torch.arange(2))
-    twin = analysis.entangled(run, householder(run.spec.latents))
+    twin = analysis.entangled_twin(run, householder(run.spec.latents))
     mean, covariance = twin.posterior(x)
     q: Gaussian = run.posterior(x)
     samples = q.mean[0] + (0.5 * q.logvar[0]).exp() * torch.randn(100_000, run.spec.latents)
@@ -160,4 +160,4 @@ def test_a_twins_posterior_is_the_turned_one(run: Run, toy: FactorData) -> None:
 def test_a_run_without_a_decoder_has_no_twin(toy: FactorData) -> None:
     (trained,) = ub.train(ub.methods.PCL(), data="toy", steps=2, quiet=True)
     with pytest.raises(UserError, match="needs a decoder and a normal posterior"):
-        analysis.entangled(trained)
+        analysis.entangled_twin(trained)

@@ -10,8 +10,8 @@ from pandas import DataFrame
 
 from oracles import analysis as oracle
 from unbraid import analysis
-from unbraid.analysis.results_table import headline
 from unbraid.errors import UserError
+from unbraid.metrics import headline
 
 COLUMNS = (headline("mig"), headline("dci"))
 

@@ -19,24 +19,23 @@ from scipy import stats
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import (
     MANIPULATED,
-    POINTS,
+    NO_NORMAL_POSTERIOR,
     PRIMARY,
     SCORES,
-    kept,
+    discard_over_pruned,
     manipulated,
-    permutation,
-    stratified,
-    variant,
+    dataset_variant,
 )
 from unbraid.cli.dispatch import main
 from unbraid.distributions import Gaussian
+from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.errors import UserError
 from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
-from unbraid.runs.results import load, write
+from unbraid.runs.results import load_results, write_table
 from unbraid.studies import demystifying as study
 from unbraid.studies.cut import Cut
-from unbraid.studies.own import find
+from unbraid.studies.own import find_study
 from unbraid.studies.published import STUDIES
 
 FORMS = {"original": "dsprites", "modified": "dsprites?modified=default", "noise": "dsprites?noise=0.1"}
@@ -49,7 +48,7 @@ def row(method: str, form: str, seed: int, level: int = 1, base: str = "dsprites
     """One run; PCL has .2 on everything, and what VAEs hold falls with the level by .01."""
     mean = MEANS.get((method, form), 0.2) - 0.01 * (level - 1)
     scores = dict.fromkeys(SCORES.values(), mean + WIGGLE[seed])
-    counts = {} if method in POINTS else {"active.units": 5.0, "active.factors": 5.0}
+    counts = {} if method in NO_NORMAL_POSTERIOR else {"active.units": 5.0, "active.factors": 5.0}
     gaps = {"gaps.x": 2 * mean, "gaps.shape": 0.0}
     name = f"{method}-{form}-{seed}-{level}-{base}"
     return {"run": name, "data": FORMS[form].replace("dsprites", base), "method": method, "strength": 8.0 * level,
@@ -80,7 +79,7 @@ def cell(found: DataFrame, method: str, name: str = "MIG") -> Any:
     ],
 )
 def test_variant(name: str, base: str, form: str) -> None:
-    assert variant(name) == (base, form)
+    assert dataset_variant(name) == (base, form)
 
 
 def test_over_pruned_runs_are_discarded_and_counted() -> None:
@@ -90,7 +89,7 @@ def test_over_pruned_runs_are_discarded_and_counted() -> None:
     table.loc[table["run"] == "beta_vae-noise-1-1-dsprites", "status"] = "diverged"
     table.loc[table["run"] == "beta_vae-noise-2-1-dsprites", "status"] = "partial"
     before = table.copy()
-    rows, counts = kept(table)
+    rows, counts = discard_over_pruned(table)
     assert table.equals(before)
     assert len(rows) == len(table) - 4
     assert not {"beta_vae-modified-0-1-dsprites", "beta_vae-noise-1-1-dsprites"} & set(rows["run"])
@@ -103,19 +102,19 @@ def test_over_pruned_runs_are_discarded_and_counted() -> None:
 def test_methods_without_a_posterior_are_never_discarded() -> None:
     """They are those that cannot tell nats, and their runs have no count of active latents."""
     q = Gaussian(torch.zeros(2, 4), torch.zeros(2, 4))
-    assert {name for name, method in METHODS.items() if method().information(q) is None} == set(POINTS)
+    assert {name for name, method in METHODS.items() if method().information(q) is None} == set(NO_NORMAL_POSTERIOR)
     table = planted()
     table.loc[table["method"] == "pcl", ["active.units", "active.factors"]] = [0.0, 5.0]
-    assert len(kept(table)[0]) == len(table)
+    assert len(discard_over_pruned(table)[0]) == len(table)
 
 
 def test_a_vae_that_was_not_counted_is_refused() -> None:
     table = planted()
     with pytest.raises(UserError, match=r"must have active\.units.*Got no such count of beta_vae.*\+active"):
-        kept(table.drop(columns="active.units"))
+        discard_over_pruned(table.drop(columns="active.units"))
     table.loc[3, "active.factors"] = np.nan
     with pytest.raises(UserError, match=f"no such count of {table.loc[3, 'run']}"):
-        kept(table)
+        discard_over_pruned(table)
 
 
 def test_losses_of_a_planted_table() -> None:
@@ -152,8 +151,8 @@ def test_permutation_agrees_with_scipy() -> None:
             (first, second), lambda a, b, axis: np.abs(a.mean(axis) - b.mean(axis)), vectorized=True,
             n_resamples=50_000, alternative="greater",
         )  # fmt: skip
-        assert permutation(first, second) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 6 else 0.01)
-    assert math.isnan(permutation(np.array([]), np.array([1.0])))
+        assert p_value(first, second) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 6 else 0.01)
+    assert math.isnan(p_value(np.array([]), np.array([1.0])))
 
 
 def test_stratified_permutation() -> None:
@@ -161,13 +160,13 @@ def test_stratified_permutation() -> None:
     rng = np.random.default_rng(3)
     pairs = [(rng.normal(0.6, 1, 10), rng.normal(0, 1, n)) for n in (9, 12)]
     for first, second in pairs:
-        assert stratified([(first, second)]) == pytest.approx(permutation(first, second), abs=0.02)
+        assert stratified_p_value([(first, second)]) == pytest.approx(p_value(first, second), abs=0.02)
     moved = [pairs[0], (pairs[1][0] + 7, pairs[1][1] + 7)]
-    assert stratified(moved) == pytest.approx(stratified(pairs), abs=1e-3)
-    assert stratified([pairs[0], pairs[0][::-1]]) == 1
-    assert permutation(*(np.concatenate(side) for side in zip(*moved, strict=True))) > stratified(moved)
-    assert math.isnan(stratified([]))
-    assert math.isnan(stratified([pairs[0], (np.array([]), np.array([1.0]))]))
+    assert stratified_p_value(moved) == pytest.approx(stratified_p_value(pairs), abs=1e-3)
+    assert stratified_p_value([pairs[0], pairs[0][::-1]]) == 1
+    assert p_value(*(np.concatenate(side) for side in zip(*moved, strict=True))) > stratified_p_value(moved)
+    assert math.isnan(stratified_p_value([]))
+    assert math.isnan(stratified_p_value([pairs[0], (np.array([]), np.array([1.0]))]))
 
 
 def test_one_form_alone_is_refused() -> None:
@@ -262,11 +261,11 @@ def test_columns_are_what_metrics_call_their_scores() -> None:
 def test_the_list_of_runs() -> None:
     runs = list(STUDIES["demystifying2021"]())
     assert len(runs) == 6 * 33 * 10 == len({run.spec.id for run in runs})
-    assert Counter(variant(run.spec.data) for run in runs) == {
+    assert Counter(dataset_variant(run.spec.data) for run in runs) == {
         (base, form): 330 for base in ("dsprites", "shapes3d_rendered") for form in FORMS
     }
     assert {run.spec.data for run in runs} >= {"dsprites?noise=0.1", "shapes3d_rendered?noise=0.175"}
-    latents = {variant(run.spec.data)[0]: run.spec.latents for run in runs}
+    latents = {dataset_variant(run.spec.data)[0]: run.spec.latents for run in runs}
     assert latents == {"dsprites": 5, "shapes3d_rendered": 6}
     assert {(run.spec.steps, run.spec.batch) for run in runs} == {(300_000, 64)}
     assert {run.spec.learning_rate for run in runs if run.facts()["method"] != "pmp"} == {1e-4}
@@ -276,7 +275,7 @@ def test_the_list_of_runs() -> None:
 def test_the_study_with_other_seeds() -> None:
     """Each run once more with a seed and a number that the study does not have."""
     path = Path(__file__).parents[2] / "benchmarks" / "study_demystifying_again.py"
-    runs, others = list(STUDIES["demystifying2021"]()), list(find(str(path))())
+    runs, others = list(STUDIES["demystifying2021"]()), list(find_study(str(path))())
     assert {run.spec.seed for run in others} == set(range(10, 20))
     assert not {run.index for run in runs} & {run.index for run in others}
     undone = [dataclasses.replace(run.spec, seed=run.spec.seed - 10) for run in others]
@@ -316,16 +315,16 @@ def test_a_small_one_from_the_command_to_the_answers(tmp_path: Path, capsys: pyt
     small = [*some, "--seeds", "0-1", "--steps", "3", "--samples", "300", "--jobs", "1", "--quiet"]
     metrics = ["--metrics", "mig,factor_vae,gaps,active"]
     assert main(["study", "demystifying2021", *forms, *small, *metrics, "--out", str(out)]) == 0
-    table = load(out)
+    table = load_results(out)
     assert len(table) == 2 * 4 * 2
-    points = table["method"].isin(POINTS)
+    points = table["method"].isin(NO_NORMAL_POSTERIOR)
     assert table.loc[points, "active.units"].isna().all()
     assert table.loc[~points, "active.units"].between(0, 5).all()
     assert (table.loc[~points, "active.factors"] == 5).all()
     assert table["gaps.shape"].notna().all()
     table.loc[~points, "active.units"] = 5.0  # after 3 steps nothing is active yet
     (out / "results.sqlite").unlink()
-    write(out / "results.sqlite", table.to_dict("records"))
+    write_table(out / "results.sqlite", table.to_dict("records"))
     capsys.readouterr()
     names = [name for name in MANIPULATED if name != "manipulated_strengths"]
     assert main(["analyse", str(out), *names]) == 0

@@ -12,8 +12,8 @@ from torch import nn
 
 import unbraid as ub
 from unbraid import analysis
-from unbraid.analysis import distance_to_orthogonality, linear_vae, optimum, polarised, random_distance, rotation
-from unbraid.analysis.linear_vae import Linear, expected_loss, measured
+from unbraid.analysis import distance_to_orthogonality, linear_vae, optimum, polarised_regime, random_distance, rotation
+from unbraid.analysis.linear_vae import LinearModel, expected_loss, measure
 from unbraid.analysis.orthogonality import decoder_jacobians
 from unbraid.analysis.trace_bound import best_noise, best_scale, descend, fixed_noise_minimum, stochastic_loss
 from unbraid.data.dataset import FactorData
@@ -61,7 +61,7 @@ def test_a_minimum_found_by_descent_is_the_optimum(beta_s2: float) -> None:
     best, closed = optimum(EIGENVALUES, beta_s2), linear_vae.best_model(c, beta_s2, 4)
     for seed in range(2):
         model = linear_vae.minimise(c, beta_s2, 4, seed)
-        found = measured(model, c)
+        found = measure(model, c)
         np.testing.assert_allclose(found.norms, best.norms, atol=1e-5)
         np.testing.assert_allclose(found.posterior, best.posterior, atol=1e-5)
         np.testing.assert_allclose(found.means, best.means, atol=1e-5)
@@ -74,7 +74,7 @@ def test_a_minimum_found_by_descent_is_the_optimum(beta_s2: float) -> None:
 def test_the_loss_is_that_of_training() -> None:
     """The exact expectation agrees with what the objective gives on average over much noise, and so do its slopes."""
     c = covariance(EIGENVALUES)
-    model = Linear(*(np.random.default_rng(0).normal(size=shape) * 0.4 for shape in ((3, 4), (4, 3), (3,))))
+    model = LinearModel(*(np.random.default_rng(0).normal(size=shape) * 0.4 for shape in ((3, 4), (4, 3), (3,))))
     model = model._replace(variances=np.exp(model.variances))
     rng = np.random.default_rng(1)
     x = rng.normal(size=(200_000, 4)) @ np.linalg.cholesky(c).T
@@ -98,13 +98,13 @@ def test_the_loss_is_that_of_training() -> None:
 @pytest.mark.slow
 def test_a_trained_linear_vae_reaches_the_optimum() -> None:
     """To 1e-2 at beta s^2 = 1, by our own training: Adam at falling learning rates, as rotations converge slowly."""
-    data = linear_vae.planted_linear([*EIGENVALUES, *WEAK])
+    data = linear_vae.linear_data([*EIGENVALUES, *WEAK])
     net: object = pair
     for steps, batch, rate in ((2000, 256, 3e-2), (1000, 512, 5e-3), (1500, 1024, 4e-4)):
         settings = {"steps": steps, "batch": batch, "learning_rate": rate, "latents": 4}
         (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), data, net=net, quiet=True, **settings)
         net = tuple(part.requires_grad_(True) for part in (run.net.encoder, run.net.decoder))
-    found = measured(*linear_vae.linear_of(run, data))
+    found = measure(*linear_vae.fit_linear_model(run, data))
     best = optimum(EIGENVALUES, 1.0)
     np.testing.assert_allclose(found.norms, best.norms, rtol=1e-2)
     np.testing.assert_allclose(found.posterior, best.posterior, atol=1e-2)
@@ -118,7 +118,7 @@ def test_a_trained_linear_vae_reaches_the_optimum() -> None:
 def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
     (curved,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=30, quiet=True)
     with pytest.raises(UserError, match="encoder must be linear"):
-        linear_vae.linear_of(curved, toy)
+        linear_vae.fit_linear_model(curved, toy)
     with pytest.raises(UserError, match="finite and > 0"):
         optimum([1.0], 0.0)
     with pytest.raises(UserError, match="numbers >= 0"):
@@ -128,9 +128,9 @@ def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
 
 
 def test_a_linear_run_gives_its_own_matrices() -> None:
-    data = linear_vae.planted_linear([3.0, 2.0, 1.0], n=300)
+    data = linear_vae.linear_data([3.0, 2.0, 1.0], n=300)
     (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), data, steps=5, latents=2, net=pair, quiet=True)
-    model, c = linear_vae.linear_of(run, data)
+    model, c = linear_vae.fit_linear_model(run, data)
     np.testing.assert_allclose(np.linalg.eigvalsh(c), [1, 2, 3], rtol=1e-5)
     np.testing.assert_allclose(model.encoder, run.net.encoder.weight[:2].numpy(), atol=1e-5)
     np.testing.assert_allclose(model.decoder, run.net.decoder.weight.numpy(), atol=1e-5)
@@ -229,15 +229,15 @@ def test_the_polarised_regime_by_hand() -> None:
     """Two active latents of variance e^-6 and one of none: only e^-6 a latent is left out."""
     mean = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]])
     logvar = np.array([[-6.0, -6.0, 0.0]] * 2)
-    found = polarised(mean, logvar)
+    found = polarised_regime(mean, logvar)
     assert found.active == [0, 1]
     assert found.kl == pytest.approx(6 + math.exp(-6))
     assert found.approximation == pytest.approx(6.0)
     assert found.delta == pytest.approx(math.exp(-6) / (6 + math.exp(-6)))
-    half = polarised(mean, np.array([[-6.0, math.log(0.5), math.log(0.5)]] * 2))
+    half = polarised_regime(mean, np.array([[-6.0, math.log(0.5), math.log(0.5)]] * 2))
     assert half.delta > 0.03
     with pytest.raises(UserError, match="two rows"):
-        polarised(mean[:1], logvar[:1])
+        polarised_regime(mean[:1], logvar[:1])
 
 
 @pytest.fixture(scope="module")

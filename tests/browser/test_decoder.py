@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.programs import CASES, CODES, DECODE, job, levels, scripts
-from unbraid.reporting.program import program
+from unbraid.reporting.program import decoder_program
 
 pytestmark = pytest.mark.browser
 
@@ -19,14 +19,14 @@ def test_chromium_draws_what_torch_draws(name: str, page: Any) -> None:
     net, codes = case.build(), case.codes()
     assert len(codes) == CODES >= 20
     page.add_script_tag(content=scripts())
-    made = page.evaluate(f"(job) => {{ {DECODE} }}", job(program(net, case.shape, case.latents), codes))
+    made = page.evaluate(f"(job) => {{ {DECODE} }}", job(decoder_program(net, case.shape, case.latents), codes))
     assert levels(net, codes, made) < 1
 
 
 def test_the_large_studys_decoder_keeps_pace(page: Any) -> None:
     """`pace` counts calls a second; at least 5 is far below what any computer does."""
     case = CASES["full size"]
-    made = job(program(case.build(), case.shape, case.latents), case.codes(1))
+    made = job(decoder_program(case.build(), case.shape, case.latents), case.codes(1))
     page.add_script_tag(content=scripts())
     body = DECODE[: DECODE.index("return")] + "return unbraid.pace(decode, job.spec.latents, 0.5);"
     assert page.evaluate(f"(job) => {{ {body} }}", made) > 5

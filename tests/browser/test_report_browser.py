@@ -15,7 +15,7 @@ import torch
 import unbraid as ub
 from support.chromium import until
 from unbraid.reporting.content import Content
-from unbraid.reporting.page import page as html
+from unbraid.reporting.page import page_html as html
 from unbraid.reporting.page import report
 from unbraid.runs.run import Run, load_runs
 

@@ -12,7 +12,7 @@ import torch
 from unbraid import data as datasets
 from unbraid import reporting
 from unbraid.noise import Noise
-from unbraid.reporting.truth import SCRIPTS, truth
+from unbraid.reporting.truth import SCRIPTS, renderer_spec
 
 pytestmark = pytest.mark.browser
 ASSETS = Path(reporting.__file__).parent / "assets"
@@ -28,6 +28,6 @@ def test_a_browser_draws_the_true_images(name: str, page: Any) -> None:
     draw = (
         "([spec, rows]) => { const render = unbraid.truth(spec); return rows.map((row) => Array.from(render(row))); }"
     )
-    images = np.asarray(page.evaluate(draw, [truth(data), data.factors(index).tolist()]), np.float32)
+    images = np.asarray(page.evaluate(draw, [renderer_spec(data), data.factors(index).tolist()]), np.float32)
     true = data.images(index).numpy().astype(np.float32) / np.float32(255)
     assert 255 * np.abs(images.reshape(true.shape) - true).max() <= LEVELS[name]

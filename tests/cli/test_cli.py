@@ -150,7 +150,7 @@ def test_score_bare_arrays(suffix: str, arrays: tuple[Path, Path], tmp_path: Pat
         SUFFIXES[suffix](path, array, name)
     assert run("score", "--codes", files[0], "--factors", files[1], "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    rows = Rows.split(codes, factors, 10_000, 5_000, 0)
+    rows = Rows.sample_disjoint(codes, factors, 10_000, 5_000, 0)
     assert (len(rows.train), len(rows.test), len(set(rows.train) & set(rows.test))) == (600, 300, 0)
     assert row["mig.discrete_mig"] == pytest.approx(metrics.mig(codes, factors)["discrete_mig"])
     assert row["mig.discrete_mig"] > 0.9

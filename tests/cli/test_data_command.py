@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.faulty_server import Fault, Server, serving
+from support.faulty_server import Fault, Server, run_server
 from unbraid.cli import data
 from unbraid.cli import dispatch as cli
 from unbraid.data import DATASETS, load
@@ -30,9 +30,9 @@ PACKED = zlib.compress(CONTENT)
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server, and three datasets that come from it: with a published sha256, without one, and half by hand."""
     monkeypatch.setattr(fetching, "PAUSE", 0.0)
-    with serving() as running:
+    with run_server() as running:
         known = File("known.bin", (running.add("/known.bin", CONTENT),), SHA256, len(CONTENT))
-        unknown = File("unknown.z", (running.add("/unknown.z", PACKED),), also=("other.z",))
+        unknown = File("unknown.z", (running.add("/unknown.z", PACKED),), other_names=("other.z",))
         half = File("rest.txt", size=3)
         for name, files in {"known": (known,), "unknown": (unknown,), "half": (known, half)}.items():
             source = Source(name, "a test", "CC0", "Nobody (2000)", "https://home.invalid", (files,), "Ask for it.")
@@ -76,7 +76,7 @@ def test_list_shows_everything(run: Run, tmp_path: Path) -> None:
     assert status == 0
     rows = {line.split()[0]: line for line in text.splitlines() if line}
     for name, source in SOURCES.items():
-        assert source.what in rows[name]
+        assert source.description in rows[name]
         assert source.licence in rows[name]
     assert "  built in  " in rows["dsprites"]
     assert "  can be fetched  " in rows["shapes3d"]
@@ -101,7 +101,7 @@ def test_list_of_one_tells_all(name: str, run: Run, tmp_path: Path) -> None:
     assert status == 0
     flat = " ".join(text.split())
     source = SOURCES[name]
-    for part in (source.what, source.licence, source.citation, source.homepage, source.by_hand, source.made_from):
+    for part in (source.description, source.licence, source.citation, source.homepage, source.manual_steps, source.made_from):
         assert " ".join(part.split()) in flat
     for files in source.alternatives:
         for file in files if len(files) < 7 else (files[0], files[-1]):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_explore import Z, decoded, target
 
 import unbraid as ub
+from support.server import LATENTS, decode_path, decoded_example
 from support.training import quick
 from unbraid.cli.dispatch import main
 
@@ -55,10 +55,10 @@ def test_the_command_serves_until_stopped_by_hand(folder: Path, tmp_path: Path) 
     run, token = (re.search(pattern, page) for pattern in (r'"id":"([0-9a-z]+)"', r'data-token="([^"]+)"'))
     assert run
     assert token
-    connection.request("POST", target(run[1], token[1]), Z.tobytes())
+    connection.request("POST", decode_path(run[1], token[1]), LATENTS.tobytes())
     pixels = np.frombuffer(connection.getresponse().read(), "<f4")
     trained = next(one for one in ub.load_runs(folder) if one.id == run[1])
-    assert np.allclose(pixels, decoded(trained, Z).ravel(), atol=1e-6)
+    assert np.allclose(pixels, decoded_example(trained, LATENTS).ravel(), atol=1e-6)
     process.send_signal(signal.SIGINT)  # with a connection open
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "\nunbraid: ended.\n")

@@ -12,16 +12,16 @@ from pandas import DataFrame, read_csv
 
 from unbraid.cli.dispatch import main
 from unbraid.methods import BetaVAE
-from unbraid.reproduction import TARGETS, Claim, Ours, Published, Target, reproduce
+from unbraid.reproduction import TARGETS, PublishedSign, OurResult, Published, Target, reproduce
 from unbraid.reproduction import demystifying as paper
 from unbraid.reproduction import example_table as planted
-from unbraid.runs.results import NAME, load, write
+from unbraid.runs.results import RESULTS_FILE, load_results, write_table
 from unbraid.studies import STUDIES
-from unbraid.studies.planned import Planned, crossed, swept
+from unbraid.studies.planned import PlannedRun, grid, sweep
 
 
 def written(folder: Path, table: DataFrame) -> Path:
-    write(folder / NAME, table.to_dict("records"))
+    write_table(folder / RESULTS_FILE, table.to_dict("records"))
     return folder
 
 
@@ -68,14 +68,14 @@ def test_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(arguments) == 2
         assert error in capsys.readouterr().err
-    assert main(["reproduce", "demystifying2021", "--runs", f"{runs}/{NAME}", "--save", str(tmp_path / "there")]) == 0
+    assert main(["reproduce", "demystifying2021", "--runs", f"{runs}/{RESULTS_FILE}", "--save", str(tmp_path / "there")]) == 0
     assert (tmp_path / "there" / "demystifying2021.csv").exists()
     assert "dsprites is regenerated" in capsys.readouterr().out
 
 
-def toys() -> Iterator[Planned]:
+def toys() -> Iterator[PlannedRun]:
     """Two settings of two seeds on data that need no convolutions."""
-    yield from crossed(["toy"], swept(BetaVAE, "beta", (1.0, 4.0)), 2, steps=20, latents=4)
+    yield from grid(["toy"], sweep(BetaVAE, "beta", (1.0, 4.0)), 2, steps=20, latents=4)
 
 
 def test_a_tiny_study_from_end_to_end(
@@ -86,12 +86,12 @@ def test_a_tiny_study_from_end_to_end(
         "Nobody (2030)",
         (
             Published("beta_vae", "MIG", 0.5, 0.25, 10, source="made up"),
-            Claim("beta_vae", "reconstruction", 1, source="too"),
+            PublishedSign("beta_vae", "reconstruction", 1, source="too"),
         ),
         lambda table: table.assign(home="toy"),
         lambda runs: {
-            ("beta_vae", "MIG"): Ours.of(runs["mig.discrete_mig"]) or "no score",
-            ("beta_vae", "reconstruction"): Ours.of(-runs["train.rec"]) or "no term",
+            ("beta_vae", "MIG"): OurResult.of(runs["mig.discrete_mig"]) or "no score",
+            ("beta_vae", "reconstruction"): OurResult.of(-runs["train.rec"]) or "no term",
         },
         str,
         metrics=("mig",),
@@ -132,7 +132,7 @@ def test_signs_of_vitae_are_judged_after_training(tmp_path: Path, capsys: pytest
     cut = ["--data", "sprites", "--only", "method=u_vitae,c_vitae", "--seeds", "0", "--steps", "2", "--quiet"]
     assert main(["reproduce", "vitae_mnist", *cut, "--out", str(tmp_path)]) == 2
     assert "no runs of beta_vae and vae" in capsys.readouterr().err
-    table = load(tmp_path)
+    table = load_results(tmp_path)
     assert set(table["method"]) == {"u_vitae", "c_vitae"}
     assert table["separation.score"].notna().all()
     (cell,) = reproduce("vitae_mnist", table.assign(data="mnist")).of("agree", "differ")

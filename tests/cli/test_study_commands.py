@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unbraid.cli.dispatch import main
-from unbraid.runs.results import NAME, load
+from unbraid.runs.results import RESULTS_FILE, load_results
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,9 +28,9 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "s"
     assert main(["study", "locatello2019", "--out", str(out), "--metrics", "mig", "--samples", "100", *flags]) == 0
     assert "2 runs in" in capsys.readouterr().out
-    (out / NAME).unlink()
+    (out / RESULTS_FILE).unlink()
     assert main(["index", str(out)]) == 0
-    assert len(load(out)) == 2
+    assert len(load_results(out)) == 2
     assert main(["study", "locatello2019", *flags]) == 2
     assert "--out FOLDER" in capsys.readouterr().err
     assert main(["study", "locatello2019", "--plan", "--only", "x"]) == 2
@@ -42,9 +42,9 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_analyse_writes_what_can_be_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from unbraid.analysis import ANALYSES
     from unbraid.analysis import example_table as planted
-    from unbraid.runs.results import write
+    from unbraid.runs.results import write_table
 
-    write(tmp_path / NAME, planted(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
+    write_table(tmp_path / RESULTS_FILE, planted(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
     assert main(["analyse", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     made = {path.stem for path in (tmp_path / "analyses").glob("*.png")}

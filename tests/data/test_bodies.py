@@ -20,8 +20,15 @@ from torch.func import vmap
 from unbraid.data import cache
 from unbraid.data.dataset import FactorData
 from unbraid.data.rendered.bodies import POSES, SUBJECTS, bodies
-from unbraid.data.rendered.body_images import body_images, drawn, phenotypes
-from unbraid.data.rendered.body_model import FULL, GRAIN, TOPOLOGIES, BodyModel, between, rotation
+from unbraid.data.rendered.body_images import body_images, draw_bodies, phenotypes
+from unbraid.data.rendered.body_model import (
+    COORDINATE_STEP,
+    FULL_VERTICES,
+    TOPOLOGIES,
+    BodyModel,
+    rotation_between,
+    rotation_matrix,
+)
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
@@ -31,14 +38,14 @@ COARSE = min(TOPOLOGIES)
 
 def test_turns_are_rotations() -> None:
     assert torch.allclose(
-        rotation((0, 0, 90)) @ torch.eye(3).double(), torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]).double()
+        rotation_matrix((0, 0, 90)) @ torch.eye(3).double(), torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]).double()
     )
-    turn = rotation((10, -40, 25))
+    turn = rotation_matrix((10, -40, 25))
     assert torch.allclose(turn @ turn.T, torch.eye(3).double())
-    assert torch.allclose(torch.linalg.matrix_power(rotation((10, -40, 25), 5), 5), turn)
+    assert torch.allclose(torch.linalg.matrix_power(rotation_matrix((10, -40, 25), 5), 5), turn)
     a, b = torch.tensor([1.0, 2, 3]).double(), torch.tensor([-2.0, 1, 0.5]).double()
-    assert torch.allclose(between(a, b) @ a / a.norm(), b / b.norm())
-    assert torch.linalg.det(between(a, b)) == pytest.approx(1)
+    assert torch.allclose(rotation_between(a, b) @ a / a.norm(), b / b.norm())
+    assert torch.linalg.det(rotation_between(a, b)) == pytest.approx(1)
 
 
 @pytest.fixture
@@ -152,15 +159,15 @@ def test_bodies_are_the_known_ones(everyone: Tensor) -> None:
 def test_no_coordinate_lies_near_a_rounding_tie(model: BodyModel) -> None:
     """Errors are below 1e-14 m, 1e-9 grains; the nearest tie among four million coordinates is farther."""
     for phenotype in SUBJECTS.values():
-        rest = model.rest(torch.tensor([phenotype]).double())
+        rest = model.rest_bodies(torch.tensor([phenotype]).double())
         for pose in POSES.values():
-            grains = model.unrounded(rest, pose) / GRAIN
+            grains = model.pose_vertices_unrounded(rest, pose) / COORDINATE_STEP
             assert (grains - grains.floor() - 0.5).abs().min() > 1e-9
 
 
 @pytest.mark.slow
 def test_bodies_are_closed_and_of_human_size(model: BodyModel, everyone: Tensor) -> None:
-    assert_closed(model.faces, FULL)
+    assert_closed(model.faces, FULL_VERTICES)
     heights, litres = extent(everyone, "stand", "y"), 1000 * volumes(everyone[:, 0], model.faces)
     people = list(SUBJECTS)
     assert heights.argmin() == people.index("child")
@@ -223,10 +230,10 @@ def test_coarse_bodies_are_one_closed_surface_close_to_the_full_ones(everyone: T
 @pytest.mark.slow
 def test_arms_are_held_at_the_angles_of_the_reference(model: BodyModel) -> None:
     """Below or above the horizontal by the sum of collar and arm; a body's own skeleton bends it by a few degrees."""
-    rest = model.rest(phenotypes()[::97])
+    rest = model.rest_bodies(phenotypes()[::97])
     ends = [model.bones[name] for name in ("upperarm01.L", "lowerarm01.L", "upperarm01.R", "lowerarm01.R")]
     for (collar, arm), pose in zip(pictures.ARMS, pictures.POSES, strict=True):
-        _, frames = model.model.get_bone_transforms(model.turns(pose)[None], rest["rest_bone_poses"])
+        _, frames = model.model.get_bone_transforms(model.bone_rotations(pose)[None], rest["rest_bone_poses"])
         heads = frames[:, ends, :3, 3] @ model.ours.T
         for side, (shoulder, elbow) in ((1, (0, 1)), (-1, (2, 3))):
             along = heads[:, elbow] - heads[:, shoulder]
@@ -236,7 +243,7 @@ def test_arms_are_held_at_the_angles_of_the_reference(model: BodyModel) -> None:
 
 def few(model: BodyModel, shapes: Tensor, size: tuple[int, int] = (64, 64)) -> Tensor:
     """Images (pose, body, 1, h, w) of some shapes."""
-    parts = [images for _, images in drawn(model, shapes, pictures.camera(size), torch.device("cpu"))]
+    parts = [images for _, images in draw_bodies(model, shapes, pictures.camera(size), torch.device("cpu"))]
     return torch.cat(parts, 1).contiguous()
 
 

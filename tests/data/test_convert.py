@@ -1,4 +1,4 @@
-"""A conversion happens once, is whole or absent, and its table is mapped rather than read."""
+"""A table is converted once, is complete or absent, and is memory-mapped."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pytest
 import torch
 from numpy.lib import format as npy
 
-from support.formats import pixels
+from support.formats import random_pixels
 from unbraid.data.files import convert
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.errors import UserError
 
 SHAPE = (10, 3, 4)
-TABLE = pixels(*SHAPE)
+TABLE = random_pixels(*SHAPE)
 
 
 @pytest.fixture
@@ -40,46 +40,46 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def halves() -> Iterator[Bytes]:
+def two_blocks() -> Iterator[ByteArray]:
     yield TABLE[:4]
     yield TABLE[4:]
 
 
-def never() -> Iterator[Bytes]:
+def fail_if_called() -> Iterator[ByteArray]:
     raise AssertionError("converted a second time")
 
 
-def kept(store: Path) -> list[str]:
+def cached_files(store: Path) -> list[str]:
     return sorted(path.name for path in store.iterdir() if not path.name.endswith(".lock"))
 
 
-def test_the_table_is_made_once_and_progress_told(store: Path, source: Path) -> None:
-    told: list[float] = []
-    table = converted("set", [source], SHAPE, halves, told.append)
+def test_table_is_converted_once_with_progress(store: Path, source: Path) -> None:
+    reported: list[float] = []
+    table = cached_table("set", [source], SHAPE, two_blocks, reported.append)
     assert torch.equal(table, torch.from_numpy(TABLE))
-    assert told == [0.4, 1.0, 1.0]
-    assert torch.equal(converted("set", [source], SHAPE, never), table)
-    assert len(kept(store)) == 1
+    assert reported == [0.4, 1.0, 1.0]
+    assert torch.equal(cached_table("set", [source], SHAPE, fail_if_called), table)
+    assert len(cached_files(store)) == 1
 
 
-def test_the_table_is_an_npy_that_numpy_reads(store: Path, source: Path) -> None:
-    converted("set", [source], SHAPE, halves)
-    assert np.array_equal(np.load(store / kept(store)[0]), TABLE)
+def test_table_is_a_valid_npy_file(store: Path, source: Path) -> None:
+    cached_table("set", [source], SHAPE, two_blocks)
+    assert np.array_equal(np.load(store / cached_files(store)[0]), TABLE)
 
 
-def test_writing_to_the_table_leaves_the_file(store: Path, source: Path) -> None:
-    converted("set", [source], SHAPE, halves).zero_()
-    assert torch.equal(converted("set", [source], SHAPE, never), torch.from_numpy(TABLE))
+def test_writing_to_the_table_does_not_change_the_file(store: Path, source: Path) -> None:
+    cached_table("set", [source], SHAPE, two_blocks).zero_()
+    assert torch.equal(cached_table("set", [source], SHAPE, fail_if_called), torch.from_numpy(TABLE))
 
 
-def test_a_table_larger_than_the_memory_is_mapped(store: Path) -> None:
-    """Sparse: four times the memory on the disk's books, and none of it read."""
+def test_table_larger_than_memory_is_mapped(store: Path) -> None:
+    """The file is sparse: its size is four times the memory, but it uses no space on disk."""
     rows = 4 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
     store.mkdir()
     with (store / "large.npy").open("wb") as file:
         npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (rows, 4096)})
         file.truncate(file.tell() + rows * 4096)
-    table = convert._mapped(store / "large.npy", (rows, 4096))
+    table = convert._map_table(store / "large.npy", (rows, 4096))
     assert table.shape == (rows, 4096)
     assert not table[rows - 1].any()
 
@@ -91,29 +91,27 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_source_is_converted_anew_and_its_former_table_removed(
-    store: Path, source: Path, change: str
-) -> None:
-    converted("set", [source], SHAPE, halves)
-    before = kept(store)
+def test_changed_source_is_converted_again_and_the_old_table_deleted(store: Path, source: Path, change: str) -> None:
+    cached_table("set", [source], SHAPE, two_blocks)
+    before = cached_files(store)
     CHANGES[change](source)
-    table = converted("set", [source], SHAPE, lambda: iter([255 - TABLE]))
+    table = cached_table("set", [source], SHAPE, lambda: iter([255 - TABLE]))
     assert torch.equal(table, torch.from_numpy(255 - TABLE))
-    assert len(kept(store)) == 1
-    assert kept(store) != before
+    assert len(cached_files(store)) == 1
+    assert cached_files(store) != before
 
 
-def test_another_place_has_a_table_of_its_own(store: Path, source: Path) -> None:
-    converted("set", [source], SHAPE, halves)
+def test_copy_of_a_source_has_its_own_table(store: Path, source: Path) -> None:
+    cached_table("set", [source], SHAPE, two_blocks)
     copy = Path(shutil.copy2(source, source.with_name("copy")))
-    converted("set", [copy], SHAPE, lambda: iter([255 - TABLE]))
-    assert torch.equal(converted("set", [source], SHAPE, never), torch.from_numpy(TABLE))
+    cached_table("set", [copy], SHAPE, lambda: iter([255 - TABLE]))
+    assert torch.equal(cached_table("set", [source], SHAPE, fail_if_called), torch.from_numpy(TABLE))
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda content: b"",
     "cut": lambda content: content[:-1],
-    "a byte more": lambda content: content + b"\0",
+    "one more byte": lambda content: content + b"\0",
     "no header": lambda content: bytes(len(content)),
     "other shape": lambda content: content.replace(b"(10, 3, 4)", b"(10, 4, 3)"),
     "other type": lambda content: content.replace(b"|u1", b"|i1"),
@@ -121,92 +119,94 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_table_is_made_again(store: Path, source: Path, damage: str) -> None:
-    converted("set", [source], SHAPE, halves)
-    file = store / kept(store)[0]
+def test_damaged_table_is_converted_again(store: Path, source: Path, damage: str) -> None:
+    cached_table("set", [source], SHAPE, two_blocks)
+    file = store / cached_files(store)[0]
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
-    assert torch.equal(converted("set", [source], SHAPE, halves), torch.from_numpy(TABLE))
+    assert torch.equal(cached_table("set", [source], SHAPE, two_blocks), torch.from_numpy(TABLE))
 
 
-def failing() -> Iterator[Bytes]:
+def raise_after_one_block() -> Iterator[ByteArray]:
     yield TABLE[:4]
     raise UserError("damaged")
 
 
-BROKEN: dict[str, tuple[Callable[[], Iterator[Bytes]], str]] = {
-    "source refused": (failing, "damaged"),
-    "too few rows": (lambda: iter([TABLE[:9]]), "10 rows together. Got 9"),
-    "too many rows": (lambda: iter([TABLE, TABLE]), "10 rows together. Got 20"),
+BROKEN: dict[str, tuple[Callable[[], Iterator[ByteArray]], str]] = {
+    "damaged source": (raise_after_one_block, "damaged"),
+    "too few rows": (lambda: iter([TABLE[:9]]), "10 rows in total. Got 9"),
+    "too many rows": (lambda: iter([TABLE, TABLE]), "10 rows in total. Got 20"),
     "other rows": (lambda: iter([TABLE[:, 1:]]), r"Got uint8 \(10, 2, 4\)"),
     "not bytes": (lambda: iter([TABLE.astype(np.int16)]), r"Got int16"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_conversion_leaves_nothing(store: Path, source: Path, case: str) -> None:
+def test_failed_conversion_leaves_no_file(store: Path, source: Path, case: str) -> None:
     blocks, message = BROKEN[case]
     with pytest.raises((UserError, ValueError), match=message):
-        converted("set", [source], SHAPE, blocks)
-    assert kept(store) == []
+        cached_table("set", [source], SHAPE, blocks)
+    assert cached_files(store) == []
 
 
-def test_a_full_disk_leaves_nothing(store: Path, source: Path) -> None:
-    """A limit on the size of files fails the same writes as a full disk."""
+def test_full_disk_leaves_no_file(store: Path, source: Path) -> None:
+    """A limit on the file size makes the same writes fail as a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
     try:
         with pytest.raises(UserError, match=r"Could not write in .*cache: .*set UNBRAID_CACHE"):
-            converted("set", [source], (1 << 13, 1), lambda: iter([np.zeros((1 << 13, 1), np.uint8)]))
+            cached_table("set", [source], (1 << 13, 1), lambda: iter([np.zeros((1 << 13, 1), np.uint8)]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert kept(store) == []
+    assert cached_files(store) == []
 
 
-def test_a_table_that_cannot_fit_is_refused_before_reading(store: Path, source: Path) -> None:
+def test_missing_disk_space_is_reported_before_reading(store: Path, source: Path) -> None:
     rows = shutil.disk_usage(source.parent).total + 1
     with pytest.raises(UserError, match=r"must have [\d,]+ MB free .* Got [\d,]+ MB instead.*UNBRAID_CACHE"):
-        converted("set", [source], (rows, 1), never)
+        cached_table("set", [source], (rows, 1), fail_if_called)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_that_cannot_be_created_is_reported(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(source / "below"))
     with pytest.raises(UserError, match="Could not create the folder"):
-        converted("set", [source], SHAPE, never)
+        cached_table("set", [source], SHAPE, fail_if_called)
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from unbraid.data.convert import converted
+from unbraid.data.files.convert import cached_table
 
 def blocks():
     yield np.zeros((4, 3, 4), np.uint8)
     os.kill(os.getpid(), signal.SIGKILL)
 
-converted("set", [Path(sys.argv[1])], (10, 3, 4), blocks)
+cached_table("set", [Path(sys.argv[1])], (10, 3, 4), blocks)
 """
 
 
-def test_a_killed_conversion_is_not_taken_for_complete(store: Path, source: Path) -> None:
+def test_killed_conversion_does_not_count_as_complete(store: Path, source: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(source)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert all(name.endswith(".tmp") for name in kept(store))
-    assert torch.equal(converted("set", [source], SHAPE, halves), torch.from_numpy(TABLE))
-    assert len(kept(store)) == 1
+    assert all(name.endswith(".tmp") for name in cached_files(store))
+    assert torch.equal(cached_table("set", [source], SHAPE, two_blocks), torch.from_numpy(TABLE))
+    assert len(cached_files(store)) == 1
 
 
-def test_the_second_waits_for_the_first_and_takes_its_table(store: Path, source: Path) -> None:
+def test_second_conversion_waits_and_uses_the_first_table(store: Path, source: Path) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    def slow() -> Iterator[Bytes]:
+    def slow() -> Iterator[ByteArray]:
         begun.set()
         assert go.wait(30)
         yield TABLE
 
     tables: list[torch.Tensor] = []
-    first = threading.Thread(target=lambda: tables.append(converted("set", [source], SHAPE, slow)))
-    second = threading.Thread(target=lambda: tables.append(converted("set", [source], SHAPE, never)))
+    first = threading.Thread(target=lambda: tables.append(cached_table("set", [source], SHAPE, slow)))
+    second = threading.Thread(target=lambda: tables.append(cached_table("set", [source], SHAPE, fail_if_called)))
     first.start()
     assert begun.wait(30)
     second.start()

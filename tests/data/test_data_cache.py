@@ -1,4 +1,4 @@
-"""What is kept on disk comes back whole or is made again, and no failure of the disk stops the work."""
+"""The cache returns complete tables or none, and no failure of the disk stops the program."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from unbraid.data import cache, dsprites
 from unbraid.data.rendered.dsprites import FILE, SHA256
 from unbraid.noise import mix
+from unbraid.runtime.files import cache_folder
 
 TABLE = mix(torch.arange(4096)).view(torch.uint8).view(64, 512)
 
@@ -32,31 +33,31 @@ def digest(table: Tensor) -> str:
     return hashlib.sha256(table.numpy().data).hexdigest()
 
 
-def test_cache_returns_what_was_kept(store: Path) -> None:
+def test_cache_returns_the_stored_table(store: Path) -> None:
     assert cache.read("table", (64, 512)) is None
     cache.write("table", TABLE)
-    kept = cache.read("table", (64, 512))
-    assert kept is not None
-    assert torch.equal(kept, TABLE)
+    restored = cache.read("table", (64, 512))
+    assert restored is not None
+    assert torch.equal(restored, TABLE)
     assert [file.name for file in store.iterdir()] == ["table"]
 
 
-def test_cache_inflates_more_than_a_piece(store: Path) -> None:
+def test_cache_decompresses_tables_larger_than_one_piece(store: Path) -> None:
     flat = torch.zeros(3 * cache.PIECE + 5, 1, dtype=torch.uint8)
     cache.write("table", flat)
-    kept = cache.read("table", (len(flat), 1))
-    assert kept is not None
-    assert torch.equal(kept, flat)
+    restored = cache.read("table", (len(flat), 1))
+    assert restored is not None
+    assert torch.equal(restored, flat)
 
 
-def test_cache_inflates_in_time_linear_in_its_size(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What hardly deflates has input left after every piece, and zlib copies all that is left of what it was given."""
+def test_decompression_time_is_linear_in_the_size(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that compresses badly has unused input after every piece, and zlib copies all of it each time."""
     flat = mix(torch.arange(2 * cache.PIECE)).view(torch.uint8).view(-1, 1)
     cache.write("table", flat)
-    given: list[int] = []
+    input_sizes: list[int] = []
 
-    class Counted:
-        """zlib's stream, counting what it is given."""
+    class CountingStream:
+        """A zlib stream that counts the bytes passed to it."""
 
         def __init__(self) -> None:
             self.stream = zlib.decompressobj()
@@ -66,51 +67,51 @@ def test_cache_inflates_in_time_linear_in_its_size(store: Path, monkeypatch: pyt
             return self.stream.unconsumed_tail
 
         def decompress(self, rest: bytes, most: int) -> bytes:
-            given.append(len(rest))
+            input_sizes.append(len(rest))
             return self.stream.decompress(rest, most)
 
-    monkeypatch.setattr(cache, "zlib", SimpleNamespace(decompressobj=Counted, error=zlib.error))
-    kept = cache.read("table", (len(flat), 1))
-    assert kept is not None
-    assert torch.equal(kept, flat)
-    assert sum(given) < 2 * len(flat)
+    monkeypatch.setattr(cache, "zlib", SimpleNamespace(decompressobj=CountingStream, error=zlib.error))
+    restored = cache.read("table", (len(flat), 1))
+    assert restored is not None
+    assert torch.equal(restored, flat)
+    assert sum(input_sizes) < 2 * len(flat)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda content: b"",
     "within the digest": lambda content: content[:20],
     "half": lambda content: content[: len(content) // 2],
-    "last byte gone": lambda content: content[:-1],
-    "a byte more": lambda content: content + b"\0",
+    "last byte missing": lambda content: content[:-1],
+    "one more byte": lambda content: content + b"\0",
     "bit of the digest": lambda content: bytes([content[0] ^ 1]) + content[1:],
     "bit of the body": lambda content: content[:999] + bytes([content[999] ^ 16]) + content[1000:],
     "other size": lambda content: cache._pack(TABLE[1:]),
     "larger size": lambda content: cache._pack(TABLE.repeat(2, 1)),
-    "not deflated": lambda content: hashlib.sha256(b"plain").digest() + b"plain",
+    "not compressed": lambda content: hashlib.sha256(b"plain").digest() + b"plain",
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_cache_warns_and_counts_as_absent(store: Path, damage: str) -> None:
+def test_damaged_cache_warns_and_returns_none(store: Path, damage: str) -> None:
     cache.write("table", TABLE)
     file = store / "table"
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
-    with pytest.warns(RuntimeWarning, match="damaged .* made again"):
+    with pytest.warns(RuntimeWarning, match="damaged .* computed again"):
         assert cache.read("table", (64, 512)) is None
 
 
-def test_full_disk_warns_and_leaves_the_old_file(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_warns_and_keeps_the_old_file(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.write("table", TABLE)
 
-    def full(_: int) -> None:
+    def raise_no_space(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_no_space)
     with pytest.warns(RuntimeWarning, match=r"No space left.*Set UNBRAID_CACHE"):
         cache.write("table", TABLE + 1)
-    kept = cache.read("table", (64, 512))
-    assert kept is not None
-    assert torch.equal(kept, TABLE)
+    restored = cache.read("table", (64, 512))
+    assert restored is not None
+    assert torch.equal(restored, TABLE)
     assert [file.name for file in store.iterdir()] == ["table"]
 
 
@@ -120,13 +121,13 @@ def test_unreadable_cache_warns(store: Path) -> None:
         assert cache.read("table", (64, 512)) is None
 
 
-def test_no_home_warns_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
+def test_missing_home_folder_warns_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("UNBRAID_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(Path, "home", raise_no_home)
     with pytest.warns(RuntimeWarning, match="Set UNBRAID_CACHE"):
         cache.write("table", TABLE)
 
@@ -135,14 +136,14 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HOME", "/h")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("UNBRAID_CACHE", "")
-    assert cache.folder() == Path("/h/.cache/unbraid")
+    assert cache_folder() == Path("/h/.cache/unbraid")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache.folder() == Path("/x/unbraid")
+    assert cache_folder() == Path("/x/unbraid")
     monkeypatch.setenv("UNBRAID_CACHE", "/u")
-    assert cache.folder() == Path("/u")
+    assert cache_folder() == Path("/u")
 
 
-def test_dsprites_is_rendered_once_and_a_damaged_cache_is_mended(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dsprites_is_rendered_once_and_replaces_a_damaged_cache(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.mkdir()
     (store / FILE).write_bytes(b"damaged")
     with pytest.warns(RuntimeWarning, match="damaged") as caught:
@@ -152,7 +153,7 @@ def test_dsprites_is_rendered_once_and_a_damaged_cache_is_mended(store: Path, mo
     assert digest(first.table) == digest(dsprites().table) == SHA256
 
 
-def test_dsprites_goes_on_without_a_writable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dsprites_loads_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path / "file" / "below"))
     with pytest.warns(RuntimeWarning, match="could not be written") as caught:

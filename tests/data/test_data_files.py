@@ -1,4 +1,4 @@
-"""Where the files of datasets are looked for, what is said of missing ones, and how a wrong one is told."""
+"""Dataset files are found in the data folder; missing and wrong files are reported."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.faulty_server import Server, serving
+from support.faulty_server import Server, run_server
 from unbraid.data import DATASETS
-from unbraid.data.files.catalogue import SOURCES
-from unbraid.data.files.locate import File, data_folder, examine, fetch, locate, remembered
+from unbraid.data.files.catalogue import SOURCES, File
+from unbraid.data.files.fetch import fetch
+from unbraid.data.files.integrity import check_file, read_sha256_record
+from unbraid.data.files.locate import data_folder, locate
 from unbraid.errors import UserError
 
 CONTENT = bytes(range(97)) * 2 + b"end"
@@ -24,14 +26,16 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving() as running:
+    with run_server() as running:
         yield running
 
 
 def npz() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("images.npy"), CONTENT)  # of 1980: the same bytes at any hour
+        archive.writestr(
+            zipfile.ZipInfo("images.npy"), CONTENT
+        )  # dated 1980, so that the bytes do not depend on the time
     return buffer.getvalue()
 
 
@@ -45,7 +49,7 @@ def npz() -> bytes:
         ("a.ply", b"solid", "must begin with b'ply'"),
     ],
 )
-def test_mislabelled_and_cut_files_without_a_checksum(
+def test_wrong_and_truncated_files_are_detected_without_a_checksum(
     name: str, content: bytes, message: str, server: Server, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -54,22 +58,22 @@ def test_mislabelled_and_cut_files_without_a_checksum(
     assert fetch(File("b.npz", (server.add("/file", npz()),)), tmp_path).read_bytes() == npz()
 
 
-def test_first_seen_sha256_is_kept_and_compared(server: Server, tmp_path: Path) -> None:
+def test_first_sha256_is_recorded_and_compared(server: Server, tmp_path: Path) -> None:
     file = File("data.bin", (server.add("/data.bin", CONTENT),))
     path = fetch(file, tmp_path)
     done = subprocess.run(["sha256sum", "-c", "data.bin.sha256"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0
-    assert examine(file, path, remembered(path)).how == "first seen sha256"
+    assert check_file(file, path, read_sha256_record(path)).how == "first seen sha256"
     for damaged in (CONTENT[:-1], b"!" + CONTENT[1:]):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=f"first seen sha256 {SHA256}. Got {hashlib.sha256(damaged).hexdigest()}"):
-            examine(file, path, remembered(path))
+            check_file(file, path, read_sha256_record(path))
     path.unlink()
     server.add("/data.bin", CONTENT + b"new")
-    assert remembered(fetch(file, tmp_path)) == hashlib.sha256(CONTENT + b"new").hexdigest()
+    assert read_sha256_record(fetch(file, tmp_path)) == hashlib.sha256(CONTENT + b"new").hexdigest()
     (tmp_path / "data.bin.sha256").write_text("short")
     with pytest.raises(UserError, match="64 digits"):
-        remembered(path)
+        read_sha256_record(path)
 
 
 def test_data_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +88,7 @@ def test_data_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert data_folder("/r") == Path("/r")
 
 
-def test_locate_takes_any_complete_alternative(tmp_path: Path) -> None:
+def test_locate_accepts_any_complete_alternative(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         locate("cars3d", tmp_path)
     for part in (str(tmp_path / "cars3d"), "http://www.scottreed.info/files/", "unbraid data get cars3d"):
@@ -100,7 +104,7 @@ def test_locate_takes_any_complete_alternative(tmp_path: Path) -> None:
         locate("cars3", tmp_path)
 
 
-def test_locate_names_what_is_missing_only(tmp_path: Path) -> None:
+def test_locate_lists_only_missing_files(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     for file in SOURCES["mnist"].alternatives[0][:3]:
         (tmp_path / "mnist" / file.name).touch()
@@ -116,8 +120,8 @@ def test_locate_finds_folders_and_unpacked_archives(tmp_path: Path) -> None:
     (nested / "000001.jpg").touch()
     (tmp_path / "celeba" / "list_attr_celeba.txt").touch()
     assert locate("celeba", tmp_path)["img_align_celeba"] == nested
-    with pytest.raises(UserError, match=r"must hold 202,599 files\. Got 1 instead"):
-        examine(SOURCES["celeba"].alternatives[0][0], nested)
+    with pytest.raises(UserError, match=r"must contain 202,599 files\. Got 1 instead"):
+        check_file(SOURCES["celeba"].alternatives[0][0], nested)
     meshes = tmp_path / "faust" / "MPI-FAUST" / "training" / "registrations"
     meshes.mkdir(parents=True)
     for file in SOURCES["faust"].alternatives[0]:
@@ -125,11 +129,11 @@ def test_locate_finds_folders_and_unpacked_archives(tmp_path: Path) -> None:
     assert len(locate("faust", tmp_path)) == 100
 
 
-def test_catalogue_is_sound() -> None:
+def test_catalogue_is_consistent() -> None:
     assert set(DATASETS) <= set(SOURCES)
     for name, source in SOURCES.items():
         assert name == source.name
-        assert source.what
+        assert source.description
         assert source.licence
         assert source.built_in != bool(source.alternatives)
         assert source.built_in or (source.citation and source.homepage)

@@ -1,4 +1,4 @@
-"""Processes that fetch and are killed, stopped, doubled, out of space or not allowed to write."""
+"""Downloads in separate processes that are killed, interrupted, run twice, out of disk space or without permission."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from support.faulty_server import Fault, Server, serving
-from unbraid.data.files.locate import File, fetch
+from support.faulty_server import Fault, Server, run_server
+from unbraid.data.files.catalogue import File
+from unbraid.data.files.fetch import fetch
 
 CONTENT = bytes(range(97)) * 2 + b"end"
 BIG = os.urandom(1000) * 300
 
-# A process of its own that fetches URL into FOLDER as a file of the given sha256 ("-" for none).
+# Downloads URL to FOLDER as a file with the given sha256 ("-" for none).
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -43,11 +44,11 @@ sys.exit(main(["fetch"]))
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving() as running:
+    with run_server() as running:
         yield running
 
 
-def process(url: str, folder: Path, sha256: str, before: str = "") -> subprocess.Popen[str]:
+def start_download(url: str, folder: Path, sha256: str, before: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, "-B", "-c", SCRIPT.format(before=before), url, str(folder), sha256]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -55,28 +56,28 @@ def process(url: str, folder: Path, sha256: str, before: str = "") -> subprocess
     )  # fmt: skip
 
 
-def test_killed_process_leaves_a_part_that_is_resumed(server: Server, tmp_path: Path) -> None:
+def test_killed_download_is_resumed(server: Server, tmp_path: Path) -> None:
     sha256 = hashlib.sha256(BIG).hexdigest()
     url = server.add("/data.bin", BIG, Fault(delay=0.01, piece=1000))
     part = tmp_path / "data.bin.part"
-    running = process(url, tmp_path, sha256)
+    running = start_download(url, tmp_path, sha256)
     while not (part.exists() and part.stat().st_size > 20_000):
         assert running.poll() is None
         time.sleep(0.005)
     running.send_signal(signal.SIGKILL)
     running.communicate()
     assert not (tmp_path / "data.bin").exists()
-    have = part.stat().st_size
-    assert have < len(BIG)
+    downloaded = part.stat().st_size
+    assert downloaded < len(BIG)
     file = File("data.bin", (url,), sha256)
     assert fetch(file, tmp_path).read_bytes() == BIG
-    assert server.requests[-1] == ("/data.bin", f"bytes={have}-")
+    assert server.requests[-1] == ("/data.bin", f"bytes={downloaded}-")
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "data.bin"}
 
 
-def test_interrupt_leaves_a_part(server: Server, tmp_path: Path) -> None:
+def test_interrupted_download_keeps_the_partial_file(server: Server, tmp_path: Path) -> None:
     url = server.add("/data.bin", BIG, Fault(delay=0.2, piece=1000))
-    running = process(url, tmp_path, "-")
+    running = start_download(url, tmp_path, "-")
     while not (tmp_path / "data.bin.part").exists():
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
@@ -85,14 +86,14 @@ def test_interrupt_leaves_a_part(server: Server, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "data.bin.part", "data.bin.part.json"}
 
 
-def test_two_processes_fetch_once(server: Server, tmp_path: Path) -> None:
-    """The first is held by the server until the second has said that it waits."""
+def test_two_processes_download_once(server: Server, tmp_path: Path) -> None:
+    """The server delays the first process until the second has printed that it waits."""
     gate = threading.Event()
     url = server.add("/data.bin", BIG, Fault(gate=gate))
-    first = process(url, tmp_path, "-")
+    first = start_download(url, tmp_path, "-")
     while not server.requests:
         time.sleep(0.005)
-    second = process(url, tmp_path, "-")
+    second = start_download(url, tmp_path, "-")
     assert second.stderr is not None
     assert "waiting for it" in second.stderr.readline()
     gate.set()
@@ -102,11 +103,11 @@ def test_two_processes_fetch_once(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "data.bin").read_bytes() == BIG
 
 
-def test_full_disk_gets_one_line_and_is_resumed(server: Server, tmp_path: Path) -> None:
-    """A real limit on the size of files, in a real process."""
+def test_full_disk_prints_one_line_and_is_resumed(server: Server, tmp_path: Path) -> None:
+    """The process has a real limit on the size of files."""
     url = server.add("/data.bin", BIG)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))"
-    running = process(url, tmp_path, "-", limit)
+    running = start_download(url, tmp_path, "-", limit)
     error = running.communicate()[1]
     assert running.returncode == 2
     assert error.startswith("unbraid: error: Could not write")
@@ -117,16 +118,16 @@ def test_full_disk_gets_one_line_and_is_resumed(server: Server, tmp_path: Path) 
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_read_only_folder_gets_one_line(server: Server) -> None:
-    """As an ordinary user, for the administrator may write anywhere."""
+def test_read_only_folder_prints_one_line(server: Server) -> None:
+    """The process runs as an ordinary user, because root may write anywhere."""
     url = server.add("/data.bin", CONTENT)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "read only"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "read only"
         folder.mkdir()
         folder.chmod(0o555)
-        Path(place).chmod(0o755)
+        Path(temporary).chmod(0o755)
         before = "import os; os.getuid() == 0 and os.setuid(65534)"
-        running = process(url, folder, "-", before)
+        running = start_download(url, folder, "-", before)
         error = running.communicate()[1]
         assert running.returncode == 2
         assert f"Could not write {folder}: Permission denied" in error

@@ -28,7 +28,7 @@ from unbraid.noise import Noise
 
 
 def test_sources_are_independent_autoregressive_and_laplace() -> None:
-    _, s = planted.series(2**14, sources=3, rho=0.6)
+    _, s = planted.mixed_time_series(2**14, sources=3, rho=0.6)
     rows = s.numpy()
     np.testing.assert_allclose(np.corrcoef(rows.T), np.eye(3), atol=0.05)
     np.testing.assert_allclose(rows.std(0), 1, atol=0.05)
@@ -41,16 +41,16 @@ def test_sources_are_independent_autoregressive_and_laplace() -> None:
 
 
 def test_a_series_is_a_linear_mixing_and_the_same_every_time() -> None:
-    data, s = planted.series(200)
+    data, s = planted.mixed_time_series(200)
     assert (len(data), data.shape, data.gridded) == (200, (5,), False)
     mixing = torch.linalg.lstsq(s, data.table.double()).solution
     torch.testing.assert_close(s @ mixing, data.table.double(), rtol=1e-4, atol=1e-4)
     assert float(torch.linalg.cond(mixing)) < planted.WELL_CONDITIONED
-    assert torch.equal(data.table, planted.series(200)[0].table)
+    assert torch.equal(data.table, planted.mixed_time_series(200)[0].table)
 
 
 def test_the_product_is_curved_injective_and_on_a_grid() -> None:
-    data, factors = planted.product()
+    data, factors = planted.curved_product()
     assert (data.gridded, data.sizes, data.shape) == (True, (8, 8, 8), (12,))
     torch.testing.assert_close(factors, data.factors(slice(None)) / 3.5 - 1)
     gaps = torch.cdist(data.table, data.table).fill_diagonal_(math.inf)
@@ -61,7 +61,7 @@ def test_the_product_is_curved_injective_and_on_a_grid() -> None:
 
 
 def test_the_shape_turns_once_round() -> None:
-    data, angle = planted.turning(n=24)
+    data, angle = planted.rotating_half_disc(n=24)
     assert (data.shape, data.sizes, len(angle)) == ((1, 32, 32), (24,), 24)
     images = data.images(slice(None))[:, 0].float()
     grid = torch.arange(32) - 15.5
@@ -71,7 +71,7 @@ def test_the_shape_turns_once_round() -> None:
 
 
 def test_consecutive_pairs_are_all_rows_with_their_next() -> None:
-    data, _ = planted.series(9)
+    data, _ = planted.mixed_time_series(9)
     drawn = consecutive(data, Noise(torch.tensor(3)), 8000)
     assert torch.equal(drawn.examples[:, 1], drawn.examples[:, 0] + 1)
     assert stats.chisquare(np.bincount(drawn.examples[:, 0], minlength=8)).pvalue > 1e-5
@@ -102,7 +102,7 @@ def test_a_function_of_the_key_alone(draw: object, toy: FactorData) -> None:
 @pytest.mark.parametrize("pairs", ["walk", "consecutive"])
 def test_laws_of_steps(pairs: Any, toy: FactorData) -> None:
     """Steps of a grid and rows of a series obey the laws of the registry; a series needs no labels."""
-    method, data = SlowVAE(pairs=pairs), planted.series(50)[0] if pairs == "consecutive" else toy
+    method, data = SlowVAE(pairs=pairs), planted.mixed_time_series(50)[0] if pairs == "consecutive" else toy
     assert_stack_equals_solo(varied(method), data)
     assert_vmap_equals_turns(varied(method), data)
     assert_every_parameter_learns(method, data)
@@ -121,5 +121,5 @@ def test_walks_without_a_factor_that_moves_are_refused() -> None:
     data.categorical = ("kind",)
     SlowVAE(pairs="uniform").check(data, 4, 2)
     for pairs in ("walk", "laplace"):
-        with pytest.raises(ValueError, match=r"factor of arrays must be free to move. Got all held: kind"):
+        with pytest.raises(ValueError, match=r"factor of arrays must be free to change. All are fixed: kind"):
             SlowVAE(pairs=pairs).check(data, 4, 2)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Manipulated data: the changes themselves, the files they are in, and the game in which they are learned."""
+"""Manipulated data: the changes of images, the files that hold them, and the command that learns them."""
 
 from __future__ import annotations
 
@@ -19,30 +19,38 @@ import unbraid as ub
 from support.manipulations import SMALL, discs
 from unbraid.cli import dispatch as cli
 from unbraid.data import from_arrays, load
-from unbraid.data.manipulated import Modified, describe, modified, perturbed, read, reflected, write
+from unbraid.data.manipulated import (
+    ManipulatedImages,
+    add_fixed_noise,
+    apply_manipulation,
+    describe_data,
+    read_manipulation,
+    reflect,
+    write_manipulation,
+)
 from unbraid.errors import UserError
-from unbraid.manipulation import compare, modify
-from unbraid.manipulation.recipe import planes
+from unbraid.manipulation import draw_comparison, modify
+from unbraid.manipulation.settings import choose_planes
 from unbraid.noise import Noise
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short manipulation of the sprites."""
+def manipulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a short manipulation of the sprites."""
     return modify("sprites", out=tmp_path_factory.mktemp("modified") / "short.safetensors", **SMALL)
 
 
 def test_reflection_keeps_the_range_and_small_changes_small() -> None:
     values = torch.tensor([1.1, -0.1, 0.0, 1.0, 0.4, 2.0, -1.0])
-    assert reflected(values).tolist() == pytest.approx([0.9, 0.1, 0.0, 1.0, 0.4, 0.0, 1.0], abs=1e-6)
+    assert reflect(values).tolist() == pytest.approx([0.9, 0.1, 0.0, 1.0, 0.4, 0.0, 1.0], abs=1e-6)
     x, change = torch.rand(1000), 2 * torch.rand(1000) - 1
-    y = reflected(x + change)
+    y = reflect(x + change)
     assert float(y.min()) >= 0
     assert float(y.max()) <= 1
     assert bool(((y - x).abs() <= change.abs() + 1e-6).all())
 
 
-def test_noise_is_uniform_fixed_and_no_stronger_than_asked() -> None:
+def test_noise_is_uniform_fixed_and_within_eps() -> None:
     data, plain = load("sprites?noise=0.1"), load("sprites")
     index = torch.arange(0, len(data), 37)
     first = data.batch(index)
@@ -59,7 +67,7 @@ def test_noise_is_uniform_fixed_and_no_stronger_than_asked() -> None:
     assert (data.binary, data.categorical, data.name) == (False, ("shape",), "sprites?noise=0.1")
 
 
-def test_noise_may_be_cut_off() -> None:
+def test_noise_can_be_clipped() -> None:
     data, folded, plain = load("sprites?noise=0.1:clip"), load("sprites?noise=0.1"), load("sprites")
     index = torch.arange(0, len(data), 37)
     x, change = plain.batch(index), folded.change(index)  # type: ignore[attr-defined]
@@ -71,23 +79,23 @@ def test_noise_may_be_cut_off() -> None:
     assert torch.equal(data.to("cpu").batch(index), data.batch(index))
 
 
-def test_noise_of_noisy_data_is_its_own() -> None:
+def test_added_noise_is_independent_of_the_noise_of_noisy_data() -> None:
     base = load("noisy_dsprites")
     index = torch.arange(0, len(base), 100_000)
-    change = perturbed(base, 0.1).change(index).flatten()
+    change = add_fixed_noise(base, 0.1).change(index).flatten()
     empty = base.batch(index).flatten()
-    kept = empty < 1
-    assert abs(float(torch.corrcoef(torch.stack([change[kept], empty[kept]]))[0, 1])) < 0.02
+    background = empty < 1
+    assert abs(float(torch.corrcoef(torch.stack([change[background], empty[background]]))[0, 1])) < 0.02
 
 
-def test_changes_are_those_of_the_file_and_within_eps(made: Path) -> None:
-    data, plain = load(f"sprites?modified={made}"), load("sprites")
-    assert isinstance(data, Modified)
+def test_changes_equal_the_patterns_of_the_file_and_stay_within_eps(manipulation: Path) -> None:
+    data, plain = load(f"sprites?modified={manipulation}"), load("sprites")
+    assert isinstance(data, ManipulatedImages)
     index = torch.arange(len(data))
     change = data.batch(index) - plain.batch(index)
     assert 0 < float(change.abs().max()) <= 0.1 + 1e-6
-    tensors, facts = read(made)
-    expected = reflected(plain.batch(index) + 0.1 * tensors["patterns"][tensors["which"].long()] / 127)
+    tensors, facts = read_manipulation(manipulation)
+    expected = reflect(plain.batch(index) + 0.1 * tensors["patterns"][tensors["which"].long()] / 127)
     assert torch.allclose(data.batch(index), expected, atol=1e-6)
     assert torch.equal(data.factors(index), plain.factors(index))
     assert torch.equal(data.index(plain.factors(index[:9])), index[:9])
@@ -99,24 +107,24 @@ def test_changes_are_those_of_the_file_and_within_eps(made: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("rotations", "message"),
     [("x", "pairs of different factors"), ("x:x", "pairs of different"), ("x:size", "Unknown factor to rotate"),
      ("x:y,y:scale", "pairs of different"), ("x:shape", "Unknown factor to rotate")],
 )  # fmt: skip
-def test_rotations_that_cannot_be(asked: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        planes(load("sprites"), asked, 1, 0)
+def test_invalid_rotations_are_rejected(rotations: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        choose_planes(load("sprites"), rotations, 1, 0)
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("eps", 0.0), ("eps", 1.5), ("steps", 0), ("capacity", float("nan")), ("learning_rate", -1.0)]
 )
-def test_recipes_that_cannot_be(key: str, value: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"The '{key}' of a manipulation"):
+def test_invalid_settings_are_rejected(key: str, value: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"The setting '{key}' of a manipulation"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, key: value})
 
 
-def test_what_cannot_be_manipulated(tmp_path: Path, made: Path) -> None:
+def test_invalid_data_and_files_are_rejected(tmp_path: Path, manipulation: Path) -> None:
     out = tmp_path / "m.safetensors"
     cases: list[tuple[Any, Path, str]] = [
         ("toy", out, "needs images with factors"),
@@ -124,61 +132,61 @@ def test_what_cannot_be_manipulated(tmp_path: Path, made: Path) -> None:
         (from_arrays(np.zeros((4, 16, 16))), out, "needs images with factors"),
         ("sprites", tmp_path / "m.bin", "must end in .safetensors"),
         (from_arrays(np.zeros((3, 16, 16)), np.arange(3)[:, None]), out, "two factors whose values have an order"),
-        ("sprites", made, "made with seed = 0"),
+        ("sprites", manipulation, "made with seed = 0"),
     ]
-    for data, path, said in cases:
-        with pytest.raises(UserError, match=said):
+    for data, path, message in cases:
+        with pytest.raises(UserError, match=message):
             modify(data, out=path, **SMALL, seed=5)
-    with pytest.raises(UserError, match="Only images"):
+    with pytest.raises(UserError, match="need images"):
         load("toy?noise=0.1")
     for text in ("0", "2", "nan", "much", "0.1:cut", ":clip"):
         with pytest.raises(ValueError, match="noise"):
             load(f"sprites?noise={text}")
-    with pytest.raises(ValueError, match="Choose one of the options"):
-        load(f"sprites?noise=0.1&modified={made}")
+    with pytest.raises(ValueError, match="exclude each other"):
+        load(f"sprites?noise=0.1&modified={manipulation}")
 
 
-def damaged(kind: str, path: Path) -> bytes:
-    """A file that must not be taken."""
-    tensors, facts = read(path)
+def damaged_file(kind: str, path: Path) -> bytes:
+    """Return the content of an invalid file."""
+    tensors, facts = read_manipulation(path)
     content = {
         "cut": path.read_bytes()[:-500],
         "foreign": b"not a file of tensors",
         "kind": safetensors.torch.save(tensors, {"unbraid": json.dumps({**facts, "kind": "weights"})}),
         "format": safetensors.torch.save(tensors, {"unbraid": json.dumps({**facts, "format": 99})}),
         "bare": safetensors.torch.save(tensors),
-        "rows": _saved({**tensors, "which": tensors["which"][:-1].clone()}, facts),
-        "range": _saved({**tensors, "which": tensors["which"] + 1}, facts),
-        "dtype": _saved({**tensors, "patterns": tensors["patterns"].float()}, facts),
-        "shape": _saved({**tensors, "patterns": tensors["patterns"][..., :16].clone()}, facts),
-        "missing": _saved({"which": tensors["which"]}, facts),
-        "base": _saved(tensors, {**facts, "base": "dsprites"}),
-        "sizes": _saved(tensors, {**facts, "sizes": [1, 2]}),
-        "nothing": _saved(tensors, {"kind": facts["kind"], "format": 1, "eps": 0.1}),
+        "rows": _file_content({**tensors, "which": tensors["which"][:-1].clone()}, facts),
+        "range": _file_content({**tensors, "which": tensors["which"] + 1}, facts),
+        "dtype": _file_content({**tensors, "patterns": tensors["patterns"].float()}, facts),
+        "shape": _file_content({**tensors, "patterns": tensors["patterns"][..., :16].clone()}, facts),
+        "missing": _file_content({"which": tensors["which"]}, facts),
+        "base": _file_content(tensors, {**facts, "base": "dsprites"}),
+        "sizes": _file_content(tensors, {**facts, "sizes": [1, 2]}),
+        "nothing": _file_content(tensors, {"kind": facts["kind"], "format": 1, "eps": 0.1}),
     }
     return content[kind]
 
 
-def _saved(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
+def _file_content(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
     return safetensors.torch.save(tensors, {"unbraid": json.dumps(facts)})
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [("cut", "cannot be read"), ("foreign", "cannot be read"), ("kind", "cannot be read"), ("format", "cannot be read"),
      ("bare", "cannot be read"), ("rows", "must hold int8"), ("range", "must hold int8"), ("dtype", "must hold int8"),
-     ("shape", "must hold int8"), ("missing", "cannot be read"), ("base", "'base' must be sprites. Got dsprites"),
-     ("sizes", "'sizes' must be"), ("nothing", "'base' must be sprites. Got None")],
+     ("shape", "must hold int8"), ("missing", "cannot be read"), ("base", "with 'base' sprites. Got 'base' dsprites"),
+     ("sizes", "with 'sizes'"), ("nothing", "with 'base' sprites. Got 'base' None")],
 )  # fmt: skip
-def test_damaged_and_wrong_files_are_refused(kind: str, said: str, made: Path, tmp_path: Path) -> None:
+def test_damaged_and_wrong_files_are_rejected(kind: str, message: str, manipulation: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.safetensors"
-    bad.write_bytes(damaged(kind, made))
-    with pytest.raises(UserError, match=said):
+    bad.write_bytes(damaged_file(kind, manipulation))
+    with pytest.raises(UserError, match=message):
         load(f"sprites?modified={bad}")
 
 
 def test_files_are_found_by_path_by_name_and_by_default(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    manipulation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
     with pytest.raises(UserError, match=r"unbraid data modify sprites --out .*modified/sprites.safetensors"):
@@ -188,9 +196,9 @@ def test_files_are_found_by_path_by_name_and_by_default(
     folder = tmp_path / "modified"
     folder.mkdir()
     for name in ("sprites", "short"):
-        (folder / f"{name}.safetensors").write_bytes(made.read_bytes())
+        (folder / f"{name}.safetensors").write_bytes(manipulation.read_bytes())
     index = torch.arange(0, 9216, 500)
-    expected = load(f"sprites?modified={made}").batch(index)
+    expected = load(f"sprites?modified={manipulation}").batch(index)
     for name in ("default", "short.safetensors"):
         data = load(f"sprites?modified={name}&subset=50")
         assert data.name == f"sprites?modified={name}&subset=50"
@@ -200,13 +208,13 @@ def test_files_are_found_by_path_by_name_and_by_default(
         load("sprites?modified=default", root=tmp_path / "elsewhere")
 
 
-def test_own_data_by_path(tmp_path: Path) -> None:
+def test_manipulation_of_user_data_loaded_by_path(tmp_path: Path) -> None:
     own = discs(4, 3)
     np.savez(tmp_path / "discs.npz", images=own.images(slice(None)).numpy(), factors=own.factors(slice(None)).numpy())
     path = tmp_path / "discs.npz"
     file = modify(str(path), out=tmp_path / "own.safetensors", **SMALL)
     data = load(f"{path}?modified={file}")
-    assert isinstance(data, Modified)
+    assert isinstance(data, ManipulatedImages)
     assert data.name == f"{path}?modified={file}"
     assert torch.equal(load(data.name).batch(torch.arange(12)), data.batch(torch.arange(12)))
     assert str(data.fingerprint).startswith(str(load(str(path)).fingerprint))  # type: ignore[attr-defined]
@@ -214,37 +222,37 @@ def test_own_data_by_path(tmp_path: Path) -> None:
     moved = tmp_path / "moved.npz"
     path.rename(moved)
     assert torch.equal(load(f"{moved}?modified={file}").batch(torch.arange(12)), data.batch(torch.arange(12)))
-    with pytest.raises(UserError, match="'names' must be"):
-        modified(discs(), file)
+    with pytest.raises(UserError, match="with 'names'"):
+        apply_manipulation(discs(), file)
 
 
-def test_labels_without_a_grid(tmp_path: Path) -> None:
+def test_manipulation_of_data_that_do_not_fill_a_grid(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.random((30, 16, 16)), rng.integers(4, size=(30, 2))
     data = from_arrays(images, labels)
     assert not data.gridded
-    changed = modified(data, modify(data, out=tmp_path / "m.safetensors", **SMALL))
+    changed = apply_manipulation(data, modify(data, out=tmp_path / "m.safetensors", **SMALL))
     assert float((changed.batch(torch.arange(30)) - data.batch(torch.arange(30))).abs().max()) <= 0.1 + 1e-6
     assert len(changed) == 30
     assert torch.equal(changed.factors([3, 7]), data.factors([3, 7]))
     assert int(changed.draw(Noise(torch.tensor(0)), 999).max()) == 29
-    with pytest.raises(UserError, match="'labels' must be"):
-        modified(from_arrays(images[::-1].copy(), labels[::-1].copy()), tmp_path / "m.safetensors")
+    with pytest.raises(UserError, match="with 'labels'"):
+        apply_manipulation(from_arrays(images[::-1].copy(), labels[::-1].copy()), tmp_path / "m.safetensors")
 
 
-def test_values_without_order_and_single_values_stay_out(tmp_path: Path) -> None:
+def test_categorical_and_constant_factors_are_not_rotated(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     factors = np.array([[i, 0, j, k] for i in range(3) for j in range(3) for k in range(2)])
     data = from_arrays(rng.random((18, 16, 16)), factors[:, [0, 2, 3]], names=["a", "b", "kind"])
     data.categorical = ("kind",)
     file = modify(data, out=tmp_path / "m.safetensors", **SMALL, ensemble=2, rotations="random")
-    facts = read(file)[1]
+    facts = read_manipulation(file)[1]
     assert {tuple(sorted(plane)) for one in facts["recipe"]["rotations"] for plane in one} == {("a", "b")}
     assert len(facts["sigma"]) == 4
 
 
-def test_a_fresh_process_loads_and_trains_by_name(made: Path, tmp_path: Path) -> None:
-    name = f"sprites?modified={made}"
+def test_a_new_process_loads_manipulated_data_by_name(manipulation: Path, tmp_path: Path) -> None:
+    name = f"sprites?modified={manipulation}"
     runs = ub.train(ub.methods.BetaVAE(), data=name, seeds=[0], steps=2, batch=8, out=tmp_path, quiet=True)
     assert runs[0].spec.data == name
     program = (
@@ -259,7 +267,7 @@ def test_a_fresh_process_loads_and_trains_by_name(made: Path, tmp_path: Path) ->
     assert done.stdout.split() == [str(data.fingerprint), str(total), "True"]  # type: ignore[attr-defined]
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     status = cli.main(["data", *map(str, arguments)])
     streams = capsys.readouterr()
     return status, streams.out + streams.err
@@ -268,38 +276,38 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
     flags = ["--steps", "2", "--batch", "4", "--samples", "1", "--quiet"]
-    status, said = call(capsys, "modify", "sprites", *flags, "--picture", tmp_path / "pair.png")
-    assert status == 0, said
-    assert '"sprites?modified=default"' in said
+    status, output = run_command(capsys, "modify", "sprites", *flags, "--picture", tmp_path / "pair.png")
+    assert status == 0, output
+    assert '"sprites?modified=default"' in output
     assert (tmp_path / "modified" / "sprites.safetensors").exists()
     with Image.open(tmp_path / "pair.png") as picture:
         assert picture.height == pytest.approx(3 * 64, abs=30)
-    status, said = call(capsys, "show", "sprites?modified=default", "--out", tmp_path / "all.png")
-    assert status == 0, said
+    status, output = run_command(capsys, "show", "sprites?modified=default", "--out", tmp_path / "all.png")
+    assert status == 0, output
     assert (tmp_path / "all.png").exists()
-    status, said = call(capsys, "modify", "sprites", *flags, "--eps", "3", "--out", tmp_path / "m.safetensors")
+    status, output = run_command(capsys, "modify", "sprites", *flags, "--eps", "3", "--out", tmp_path / "m.safetensors")
     assert status != 0
-    assert "The 'eps' of a manipulation" in said
-    assert "modify" in call(capsys, "--help")[1]
+    assert "The setting 'eps' of a manipulation" in output
+    assert "modify" in run_command(capsys, "--help")[1]
 
 
-def test_difference_is_drawn_ten_times_as_strong(tmp_path: Path) -> None:
+def test_difference_is_drawn_magnified_ten_times(tmp_path: Path) -> None:
     data = discs()
     patterns = torch.zeros(2, 1, 16, 16, dtype=torch.int8)
     patterns[1, 0, 0, 0] = 127
     which = torch.ones(len(data), dtype=torch.int16)
-    write(tmp_path / "dot.safetensors", patterns, which, {**describe(data), "eps": 0.05})
-    with pytest.raises(UserError, match="is there already"):
+    write_manipulation(tmp_path / "dot.safetensors", patterns, which, {**describe_data(data), "eps": 0.05})
+    with pytest.raises(UserError, match="exists already"):
         modify(data, out=tmp_path / "dot.safetensors", **SMALL)
-    changed = modified(data, tmp_path / "dot.safetensors")
+    changed = apply_manipulation(data, tmp_path / "dot.safetensors")
     assert float(changed.batch(torch.tensor([7]))[0, 0, 0, 0] - data.batch(torch.tensor([7]))[0, 0, 0, 0]) > 0.049
-    with Image.open(compare(changed, tmp_path / "dot.png", examples=2)) as picture:
+    with Image.open(draw_comparison(changed, tmp_path / "dot.png", examples=2)) as picture:
         grey = np.asarray(picture.convert("L"))
     lower = grey[2 * grey.shape[0] // 3 :]
     assert int(((lower > 120) & (lower < 135)).sum()) >= 2 * 16  # .05 x 10 = half grey, in both tiles
 
 
-def test_to_another_device_and_back(made: Path) -> None:
-    data = load(f"sprites?modified={made}")
+def test_patterns_move_to_another_device(manipulation: Path) -> None:
+    data = load(f"sprites?modified={manipulation}")
     assert data.to("meta").patterns.device.type == "meta"  # type: ignore[attr-defined]
     assert data.to("cpu").batch(torch.arange(3)).shape == (3, 1, 32, 32)

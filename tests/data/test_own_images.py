@@ -1,4 +1,4 @@
-"""Files of images come in as they are, at the size asked for, or are refused by name."""
+"""Image files of every format are read at the requested size; unreadable files are named in the error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from support.own import fill, halved, pixels, put, write_csv
+from support.own import random_pixels, save_image, save_images, truncate_to_half, write_csv
 from unbraid.data.own.load import from_folder
 from unbraid.errors import UserError
 
@@ -33,26 +33,26 @@ EXACT = {"png": {}, "bmp": {}, "tif": {}, "tiff": {}, "gif": {}, "webp": {"lossl
 
 
 @pytest.mark.parametrize("suffix", [*EXACT, "PNG"])
-def test_images_of_the_right_size_come_in_unchanged(folder: Path, suffix: str) -> None:
-    image = pixels(64, 64)
-    put(folder / f"a.{suffix}", image, **EXACT.get(suffix, {}))
+def test_images_of_the_right_size_are_not_changed(folder: Path, suffix: str) -> None:
+    image = random_pixels(64, 64)
+    save_image(folder / f"a.{suffix}", image, **EXACT.get(suffix, {}))
     data = from_folder(folder, channels=1)
     assert data.images([0])[0, 0].tolist() == image.tolist()
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "jpeg"])
-def test_jpegs_come_in_nearly_unchanged(folder: Path, suffix: str) -> None:
-    image = np.array(Image.fromarray(pixels(4, 4, 3)).resize((64, 64), Image.Resampling.BICUBIC))
-    put(folder / f"a.{suffix}", image, quality=95)
+def test_jpegs_are_almost_unchanged(folder: Path, suffix: str) -> None:
+    image = np.array(Image.fromarray(random_pixels(4, 4, 3)).resize((64, 64), Image.Resampling.BICUBIC))
+    save_image(folder / f"a.{suffix}", image, quality=95)
     found = from_folder(folder).images([0])[0].permute(1, 2, 0).numpy()
     assert np.abs(found.astype(int) - image).mean() < 4
 
 
-def test_files_come_in_sorted_order_and_hidden_ones_not_at_all(folder: Path) -> None:
-    fill(folder, "b.png", "a/z.png", "c.png", ".hidden.png", ".git/x.png", "a.png")
+def test_files_are_sorted_and_hidden_files_skipped(folder: Path) -> None:
+    save_images(folder, "b.png", "a/z.png", "c.png", ".hidden.png", ".git/x.png", "a.png")
     (folder / "notes.txt").write_text("not an image")
     data = from_folder(folder, size=8)
-    given = [pixels(8, 8, key=1000 * i).tolist() for i in (1, 5, 0, 2)]
+    given = [random_pixels(8, 8, key=1000 * i).tolist() for i in (1, 5, 0, 2)]
     assert data.images(slice(None))[:, 0].tolist() == given
     assert data.name == f"{folder.resolve()}?size=8"
     assert not data.gridded
@@ -60,152 +60,156 @@ def test_files_come_in_sorted_order_and_hidden_ones_not_at_all(folder: Path) -> 
 
 
 @pytest.mark.parametrize(("shape", "window"), [((64, 97), np.s_[:, 16:80]), ((70, 64), np.s_[3:67, :])])
-def test_the_middle_square_is_kept(folder: Path, shape: tuple[int, int], window: Any) -> None:
-    image = pixels(*shape)
-    put(folder / "a.png", image)
+def test_central_square_is_cropped(folder: Path, shape: tuple[int, int], window: Any) -> None:
+    image = random_pixels(*shape)
+    save_image(folder / "a.png", image)
     assert from_folder(folder).images([0])[0, 0].tolist() == image[window].tolist()
 
 
-def test_a_plain_image_stays_plain_at_every_size(folder: Path) -> None:
-    put(folder / "a.png", np.full((50, 30, 3), (10, 200, 77), np.uint8))
+def test_uniform_image_stays_uniform_at_every_size(folder: Path) -> None:
+    save_image(folder / "a.png", np.full((50, 30, 3), (10, 200, 77), np.uint8))
     for size in (1, 32, 128):
         found = from_folder(folder, size=size).images([0])
         assert found.shape == (1, 3, size, size)
         assert found.unique(dim=3).flatten().tolist() == [10] * size + [200] * size + [77] * size
 
 
-def test_a_gradient_keeps_its_course_when_scaled(folder: Path) -> None:
-    put(folder / "a.png", np.tile(np.arange(0, 256, 2, dtype=np.uint8), (128, 1)))
+def test_gradient_is_preserved_when_scaled(folder: Path) -> None:
+    save_image(folder / "a.png", np.tile(np.arange(0, 256, 2, dtype=np.uint8), (128, 1)))
     found = from_folder(folder, size=32).images([0])[0, 0, 16].double()
     expected = torch.arange(32).double() * 8 + 3  # the mean of four pixels two apart
     assert (found - expected)[2:-2].abs().max() <= 1
 
 
 COLOURS: dict[str, tuple[Image.Image, int]] = {
-    "grey": (Image.fromarray(pixels(8, 8)), 1),
-    "bits": (Image.fromarray(pixels(8, 8)).convert("1"), 1),
-    "grey with alpha": (Image.fromarray(pixels(8, 8)).convert("LA"), 1),
-    "sixteen bits": (Image.fromarray(pixels(8, 8).astype(np.uint16) * 257), 1),
-    "colour": (Image.fromarray(pixels(8, 8, 3)), 3),
-    "grey palette": (Image.fromarray(pixels(8, 8)).convert("P"), 1),
-    "colour palette": (Image.fromarray(pixels(8, 8, 3)).quantize(8), 3),
+    "grey": (Image.fromarray(random_pixels(8, 8)), 1),
+    "bits": (Image.fromarray(random_pixels(8, 8)).convert("1"), 1),
+    "grey with alpha": (Image.fromarray(random_pixels(8, 8)).convert("LA"), 1),
+    "sixteen bits": (Image.fromarray(random_pixels(8, 8).astype(np.uint16) * 257), 1),
+    "colour": (Image.fromarray(random_pixels(8, 8, 3)), 3),
+    "grey palette": (Image.fromarray(random_pixels(8, 8)).convert("P"), 1),
+    "colour palette": (Image.fromarray(random_pixels(8, 8, 3)).quantize(8), 3),
 }
 
 
 @pytest.mark.parametrize("kind", COLOURS)
-def test_grey_or_colour_is_decided_from_the_files(folder: Path, kind: str) -> None:
+def test_files_decide_between_grey_and_colour(folder: Path, kind: str) -> None:
     image, channels = COLOURS[kind]
-    put(folder / "b.png", image)
+    save_image(folder / "b.png", image)
     assert from_folder(folder, size=8).shape == (channels, 8, 8)
     assert from_folder(folder, size=8, channels=1).shape == (1, 8, 8)
     assert from_folder(folder, size=8, channels=3).shape == (3, 8, 8)
-    put(folder / "a.png", COLOURS["colour"][0])
+    save_image(folder / "a.png", COLOURS["colour"][0])
     assert from_folder(folder, size=8).shape == (3, 8, 8)
 
 
-def test_sixteen_bits_are_scaled_to_eight(folder: Path) -> None:
-    put(folder / "a.png", pixels(8, 8).astype(np.uint16) * 257)
-    assert from_folder(folder, size=8).images([0])[0, 0].tolist() == pixels(8, 8).tolist()
+def test_16_bit_images_are_scaled_to_8_bit(folder: Path) -> None:
+    save_image(folder / "a.png", random_pixels(8, 8).astype(np.uint16) * 257)
+    assert from_folder(folder, size=8).images([0])[0, 0].tolist() == random_pixels(8, 8).tolist()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_what_is_transparent_is_black(folder: Path, channels: int) -> None:
+def test_transparent_pixels_become_black(folder: Path, channels: int) -> None:
     colours = np.full((8, 8, 4), 200, np.uint8)
     colours[..., 3] = np.where(np.arange(8) < 4, 0, 255)
-    put(folder / "a.png", colours)
+    save_image(folder / "a.png", colours)
     found = from_folder(folder, size=8, channels=channels).images([0])
     assert found.shape == (1, channels, 8, 8)
     assert found[..., :4].unique().tolist() == [0]
     assert found[..., 4:].unique().tolist() == [200]
 
 
-def test_a_transparent_colour_of_a_palette_is_black(folder: Path) -> None:
+def test_transparent_palette_colour_becomes_black(folder: Path) -> None:
     image = Image.fromarray((np.indices((8, 8)).sum(0) % 2).astype(np.uint8), "P")
     image.putpalette([255, 0, 0, 0, 0, 255])
-    put(folder / "a.png", image, transparency=0)
+    save_image(folder / "a.png", image, transparency=0)
     found = from_folder(folder, size=8).images([0])[0, :, 0, :2]
     assert found.T.tolist() == [[0, 0, 0], [0, 0, 255]]
 
 
-def test_photos_are_turned_upright(folder: Path) -> None:
-    image = pixels(8, 8)
+def test_photos_are_rotated_upright(folder: Path) -> None:
+    image = random_pixels(8, 8)
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: the first row is the right-hand side
-    put(folder / "a.png", image, exif=exif)
+    exif[0x0112] = 6  # rotated camera: the first row is the right side
+    save_image(folder / "a.png", image, exif=exif)
     assert from_folder(folder, size=8).images([0])[0, 0].tolist() == np.rot90(image, -1).tolist()
 
 
-def test_the_first_frame_of_an_animation_is_taken(folder: Path) -> None:
-    frames = [Image.fromarray(pixels(8, 8, key=1000 * i)) for i in range(3)]
-    put(folder / "a.gif", frames[0], save_all=True, append_images=frames[1:])
-    assert from_folder(folder, size=8, channels=1).images([0])[0, 0].tolist() == pixels(8, 8).tolist()
+def test_first_frame_of_an_animation_is_used(folder: Path) -> None:
+    frames = [Image.fromarray(random_pixels(8, 8, key=1000 * i)) for i in range(3)]
+    save_image(folder / "a.gif", frames[0], save_all=True, append_images=frames[1:])
+    assert from_folder(folder, size=8, channels=1).images([0])[0, 0].tolist() == random_pixels(8, 8).tolist()
 
 
 BROKEN: dict[str, Callable[[Path], object]] = {
-    "truncated": halved,
+    "truncated": truncate_to_half,
     "empty": lambda path: path.write_bytes(b""),
     "not an image": lambda path: path.write_text("<html>404</html>"),
     "only a header": lambda path: path.write_bytes(path.read_bytes()[:30]),
     "floats": lambda path: Image.fromarray(np.zeros((8, 8), np.float32)).save(path, "TIFF"),
-    "gone": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "missing": lambda path: (path.unlink(), path.symlink_to("nowhere")),
 }
 
 
 @pytest.mark.parametrize("damage", BROKEN)
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif"])
-def test_a_broken_image_is_refused_by_name(folder: Path, damage: str, suffix: str) -> None:
-    put(folder / "good.png", pixels(64, 64))
-    bad = put(folder / f"bad.{suffix}", pixels(64, 64))
+def test_broken_image_is_named_in_the_error(folder: Path, damage: str, suffix: str) -> None:
+    save_image(folder / "good.png", random_pixels(64, 64))
+    bad = save_image(folder / f"bad.{suffix}", random_pixels(64, 64))
     BROKEN[damage](bad)
     with pytest.raises(UserError, match=rf"bad\.{suffix}"):
         from_folder(folder)
 
 
-def test_a_broken_image_says_what_to_do(folder: Path) -> None:
-    bad = put(folder / "bad.png", pixels(64, 64))
-    halved(bad)
-    with pytest.raises(UserError, match=r"bad\.png must be a whole image\. .*truncated.* Replace the file or move it"):
+def test_broken_image_error_names_the_remedy(folder: Path) -> None:
+    bad = save_image(folder / "bad.png", random_pixels(64, 64))
+    truncate_to_half(bad)
+    with pytest.raises(
+        UserError, match=r"bad\.png must be a complete image\. .*truncated.* Replace or remove the file"
+    ):
         from_folder(folder)
 
 
-def test_folders_without_images_are_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"must hold images \(\.png, .*Got 0 other files instead\. Choose another"):
+def test_folders_without_images_are_rejected(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"must contain images \(\.png, .*Got 0 other files instead\. Choose another"):
         from_folder(folder)
     np.save(folder / "x.npy", np.zeros(3))
-    with pytest.raises(UserError, match=r"Got 1 other files instead\. For the arrays in x\.npy give that file"):
+    with pytest.raises(UserError, match=r"Got 1 other files instead\. To use the arrays in x\.npy, pass that file"):
         from_folder(folder)
-    with pytest.raises(UserError, match=r"nowhere must be a folder of images.*Got nothing there instead"):
+    with pytest.raises(UserError, match=r"nowhere must be a folder of images.*Got a path that does not exist instead"):
         from_folder(folder / "nowhere")
-    with pytest.raises(UserError, match=r"Got a file instead\. For arrays use from_file"):
+    with pytest.raises(UserError, match=r"Got a file instead\. Use from_file for arrays"):
         from_folder(folder / "x.npy")
 
 
 @pytest.mark.parametrize("size", [0, -3, 5000])
-def test_sizes_no_network_takes_are_refused_with_those_that_train(folder: Path, size: int) -> None:
-    with pytest.raises(UserError, match=rf"Got {size} instead.*locatello and burgess take 16, 32, 64, 128, 256 .* mlp"):
+def test_unsupported_sizes_are_rejected_with_the_supported_ones(folder: Path, size: int) -> None:
+    with pytest.raises(
+        UserError, match=rf"Got {size} instead.*locatello and burgess need square images of 16, 32, 64, 128, 256 .* mlp"
+    ):
         from_folder(folder, size=size)
     with pytest.raises(UserError, match=r"must be 1 \(grey\) or 3 \(colour\)\. Got 4"):
         from_folder(folder, channels=4)
 
 
-def test_a_few_small_files_leave_nothing_in_the_cache(folder: Path, store: Path) -> None:
-    fill(folder, "a.png")
+def test_few_small_files_are_not_cached(folder: Path, store: Path) -> None:
+    save_images(folder, "a.png")
     from_folder(folder)
     assert not store.exists()
 
 
-def test_many_bytes_are_decoded_once_until_a_file_changes(folder: Path, store: Path) -> None:
-    before, after = pixels(1300, 1300, 3), pixels(1300, 1300, 3, key=7)
-    file = put(folder / "a.bmp", before)  # 5 MB
+def test_large_folder_is_decoded_once_until_a_file_changes(folder: Path, store: Path) -> None:
+    before, after = random_pixels(1300, 1300, 3), random_pixels(1300, 1300, 3, key=7)
+    file = save_image(folder / "a.bmp", before)  # 5 MB
     first = from_folder(folder, size=32)
     kept = {path.name for path in store.glob("own-*.npy")}
     assert len(kept) == 2
     assert from_folder(folder, size=32).fingerprint == first.fingerprint
 
     state = file.stat()
-    put(file, after)
+    save_image(file, after)
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert torch.equal(from_folder(folder, size=32).table, first.table)  # nothing that can be seen has changed
+    assert torch.equal(from_folder(folder, size=32).table, first.table)  # size and modification time have not changed
 
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     changed = from_folder(folder, size=32)
@@ -216,8 +220,8 @@ def test_many_bytes_are_decoded_once_until_a_file_changes(folder: Path, store: P
     assert not now & kept
 
 
-def test_fingerprints_tell_names_sizes_labels_and_options(folder: Path) -> None:
-    fill(folder, "a.png", "b.png")
+def test_fingerprint_depends_on_names_sizes_labels_and_options(folder: Path) -> None:
+    save_images(folder, "a.png", "b.png")
     seen = [from_folder(folder, size=8).fingerprint]
     assert seen == [from_folder(folder, size=8).fingerprint]
     write_csv(folder, "file,v\na.png,1\nb.png,2\n")
@@ -225,7 +229,7 @@ def test_fingerprints_tell_names_sizes_labels_and_options(folder: Path) -> None:
     write_csv(folder, "file,v\na.png,2\nb.png,1\n")
     seen.append(from_folder(folder, size=8).fingerprint)
     seen.append(from_folder(folder, size=16).fingerprint)
-    fill(folder, "c.png")
+    save_images(folder, "c.png")
     seen.append(from_folder(folder, size=8, labels="none").fingerprint)
     (folder / "c.png").rename(folder / "d.png")
     seen.append(from_folder(folder, size=8, labels="none").fingerprint)
@@ -233,9 +237,9 @@ def test_fingerprints_tell_names_sizes_labels_and_options(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [None, 3])
-def test_progress_rises_to_one(folder: Path, channels: int | None) -> None:
-    fill(folder, *(f"{i}.png" for i in range(5)))
-    put(folder / "large.bmp", pixels(1300, 1300, 3))
+def test_progress_of_a_folder_increases_to_one(folder: Path, channels: int | None) -> None:
+    save_images(folder, *(f"{i}.png" for i in range(5)))
+    save_image(folder / "large.bmp", random_pixels(1300, 1300, 3))
     for _ in range(2):
         seen: list[float] = []
         from_folder(folder, channels=channels, progress=seen.append)

@@ -1,4 +1,4 @@
-"""Labels of image files are those that were given, or are refused with the first that does not fit."""
+"""Labels of image files are read from csv files, folders and names; the first invalid one is named in the error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.own import fill, pixels, rows, write_csv
+from support.own import label_rows, random_pixels, save_images, write_csv
 from unbraid.data.own.load import from_folder
 from unbraid.errors import UserError
 
@@ -34,47 +34,47 @@ FORMS: dict[str, Callable[[Path], str | None]] = {
     "tabs and Windows line ends": lambda folder: write_csv(folder, table("\t").replace("\n", "\r\n")) and None,
     "empty lines and spaces": lambda folder: write_csv(folder, table(" , ").replace("\n", "\n\n")) and None,
     "./ in front": lambda folder: write_csv(folder, table().replace("\n", "\n./").removesuffix("./")) and None,
-    "elsewhere": lambda folder: str(write_csv(folder.parent, table(), "mine.csv")),
+    "csv in another folder": lambda folder: str(write_csv(folder.parent, table(), "mine.csv")),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_csv_labels_its_files_and_a_full_grid_is_put_in_order(folder: Path, form: str) -> None:
-    fill(folder, *GRID)
+def test_csv_labels_files_and_a_full_grid_is_sorted(folder: Path, form: str) -> None:
+    save_images(folder, *GRID)
     data = from_folder(folder, size=8, labels=FORMS[form](folder))
     assert data.gridded
     assert (data.names, data.sizes) == (("shape", "x"), (2, 3))
     assert data.values == {"shape": ["heart", "square"], "x": [1, 2, 10]}
     assert data.categorical == ("shape",)
-    assert rows(data) == [[shape, x] for shape in ("heart", "square") for x in (1, 2, 10)]
-    given = {name: pixels(8, 8, key=1000 * i).tolist() for i, name in enumerate(GRID)}
-    assert data.images(slice(None))[:, 0].tolist() == [given[f"{shape}-{x}.png"] for shape, x in rows(data)]
+    assert label_rows(data) == [[shape, x] for shape in ("heart", "square") for x in (1, 2, 10)]
+    given = {name: random_pixels(8, 8, key=1000 * i).tolist() for i, name in enumerate(GRID)}
+    assert data.images(slice(None))[:, 0].tolist() == [given[f"{shape}-{x}.png"] for shape, x in label_rows(data)]
     assert data.index([[1, 2]]).tolist() == [5]
 
 
-def test_an_incomplete_grid_keeps_the_order_of_the_files(folder: Path) -> None:
-    fill(folder, *GRID[:-1])
+def test_incomplete_grid_keeps_the_order_of_the_files(folder: Path) -> None:
+    save_images(folder, *GRID[:-1])
     write_csv(folder, "\n".join(table().splitlines()[:-1]))
     data = from_folder(folder, size=8)
     assert not data.gridded
-    assert rows(data) == [["heart", 10], ["heart", 2], ["square", 1], ["square", 10], ["square", 2]]
+    assert label_rows(data) == [["heart", 10], ["heart", 2], ["square", 1], ["square", 10], ["square", 2]]
     with pytest.raises(ValueError, match="not a full grid"):
         data.index([[0, 0]])
 
 
-def test_a_csv_may_leave_out_folders_where_names_are_clear(folder: Path) -> None:
-    fill(folder, "one/a.png", "two/b.png", "two/c.png", "one/c.png")
+def test_csv_may_omit_folders_if_names_are_unique(folder: Path) -> None:
+    save_images(folder, "one/a.png", "two/b.png", "two/c.png", "one/c.png")
     write_csv(folder, "file,v\na.png,0.5\nb.png,-1\ntwo\\c.png,1e1\none/c.png,0.5\n")
     data = from_folder(folder, size=8)
-    assert rows(data) == [[0.5], [0.5], [-1.0], [10.0]]
+    assert label_rows(data) == [[0.5], [0.5], [-1.0], [10.0]]
     assert data.values == {"v": [-1.0, 0.5, 10.0]}
     write_csv(folder, "file,v\na.png,5\nb.png,-1\nc.png,1\none/c.png,5\n")
     with pytest.raises(UserError, match=r"Got 1 that do not, such as c\.png"):
         from_folder(folder, size=8)
 
 
-def test_values_are_told_apart_exactly_and_words_stay_words(folder: Path) -> None:
-    fill(folder, "a.png", "b.png", "c.png", "d.png")
+def test_values_are_distinguished_exactly_and_words_stay_words(folder: Path) -> None:
+    save_images(folder, "a.png", "b.png", "c.png", "d.png")
     big = 12345678901234567890
     write_csv(folder, f"file,id,word,mixed\na.png,{big},nan,1\nb.png,{big + 1},x,x\nc.png,1,1e999,02\nd.png,01,x,2\n")
     data = from_folder(folder, size=8)
@@ -82,8 +82,8 @@ def test_values_are_told_apart_exactly_and_words_stay_words(folder: Path) -> Non
     assert data.categorical == ("word", "mixed")
 
 
-def test_a_factor_of_one_value_is_left_out(folder: Path) -> None:
-    fill(folder, "a.png", "b.png")
+def test_factor_with_one_value_is_left_out(folder: Path) -> None:
+    save_images(folder, "a.png", "b.png")
     write_csv(folder, "file,camera,v\na.png,x,1\nb.png,x,2\n")
     assert from_folder(folder, size=8).values == {"v": [1, 2]}
 
@@ -99,28 +99,28 @@ FOLDERS: dict[str, tuple[list[str], dict[str, list[Any]]]] = {
 
 
 @pytest.mark.parametrize("case", FOLDERS)
-def test_folders_label_what_lies_in_them(folder: Path, case: str) -> None:
+def test_folders_label_their_images(folder: Path, case: str) -> None:
     files, values = FOLDERS[case]
-    fill(folder, *files)
+    save_images(folder, *files)
     assert from_folder(folder, size=8).values == values
     if values:
         assert from_folder(folder, size=8, labels="folders").values == values
     else:
-        with pytest.raises(UserError, match="Folders label images that lie"):
+        with pytest.raises(UserError, match="To be used as labels"):
             from_folder(folder, size=8, labels="folders")
 
 
 @pytest.mark.parametrize("mark", ["_", ",", ";", " "])
-def test_names_label_their_files(folder: Path, mark: str) -> None:
+def test_file_names_label_their_images(folder: Path, mark: str) -> None:
     names = [f"img{mark}shape={s}{mark}x={x}.png" for s, x in (("b", 10), ("b", 2), ("a", -1.5))]
-    fill(folder, *names, f"x=2{mark}shape=a.png")
+    save_images(folder, *names, f"x=2{mark}shape=a.png")
     data = from_folder(folder, size=8)
     assert data.values == {"shape": ["a", "b"], "x": [-1.5, 2.0, 10.0]}
-    assert rows(data) == [["a", -1.5], ["b", 10.0], ["b", 2.0], ["a", 2.0]]
+    assert label_rows(data) == [["a", -1.5], ["b", 10.0], ["b", 2.0], ["a", 2.0]]
 
 
-def test_labels_are_taken_from_the_first_source_there_is(folder: Path) -> None:
-    fill(folder, "p/v=1.png", "q/v=2.png")
+def test_labels_come_from_the_first_available_source(folder: Path) -> None:
+    save_images(folder, "p/v=1.png", "q/v=2.png")
     assert from_folder(folder, size=8).values == {"folder": ["p", "q"]}
     assert from_folder(folder, size=8, labels="names").values == {"v": [1, 2]}
     write_csv(folder, "file,w\nv=1.png,5\nv=2.png,6\n")
@@ -133,19 +133,19 @@ def test_labels_are_taken_from_the_first_source_there_is(folder: Path) -> None:
 CSVS: dict[str, tuple[str, str]] = {
     "empty": ("", "must name the columns: the file, then each factor once. Got [] instead."),
     "no factor": ("file\na.png\n", "Got ['file'] instead."),
-    "no head": ("a.png,1\nb.png,2\n", "must name the columns. Got the image a.png."),
+    "no header": ("a.png,1\nb.png,2\n", "must name the columns. Got the image a.png."),
     "twice the same factor": ("file,v,v\n", "each factor once. Got ['file', 'v', 'v'] instead."),
     "short row": ("file,v,w\na.png,1\n", "Line 2 of {0} must have a file and 2 values (v, w). Got ['a.png', '1']"),
     "empty cell": ("file,v\na.png,1\nb.png,\n", "Line 3 of {0} must have a file and 1 values (v). Got ['b.png', '']"),
-    "file without a row": ("file,v\nb.png,1\n", "Got 1 of 2 without, such as a.png."),
+    "file without a row": ("file,v\nb.png,1\n", "Got 1 of 2 without one, such as a.png."),
     "row without a file": ("file,v\na.png,1\nb.png,1\nz.png,2\ny.png,3\n", "Got 2 that do not, such as z.png."),
     "two rows": ("file,v\na.png,1\nb.png,1\na.png,2\n", "Got a second one for a.png in line 4."),
 }
 
 
 @pytest.mark.parametrize("case", CSVS)
-def test_a_csv_that_does_not_fit_is_refused(folder: Path, case: str) -> None:
-    fill(folder, "a.png", "b.png")
+def test_invalid_csv_is_rejected(folder: Path, case: str) -> None:
+    save_images(folder, "a.png", "b.png")
     text, message = CSVS[case]
     path = write_csv(folder, text)
     with pytest.raises(UserError) as error:
@@ -153,8 +153,8 @@ def test_a_csv_that_does_not_fit_is_refused(folder: Path, case: str) -> None:
     assert message.format(path) in str(error.value)
 
 
-def test_labels_that_cannot_be_had_are_refused(folder: Path) -> None:
-    fill(folder, "a=1.png", "b.png")
+def test_unavailable_labels_are_rejected(folder: Path) -> None:
+    save_images(folder, "a=1.png", "b.png")
     with pytest.raises(UserError, match=r"must have the form a=\.\.\..* Got 1 others, such as b\.png\. Rename"):
         from_folder(folder, size=8)
     assert from_folder(folder, size=8, labels="none").values == {}
@@ -162,21 +162,21 @@ def test_labels_that_cannot_be_had_are_refused(folder: Path) -> None:
         from_folder(folder, labels="name")
     with pytest.raises(UserError, match=r"either labels\.csv or factors\.csv\. Got neither"):
         from_folder(folder, labels="csv")
-    with pytest.raises(UserError, match=r"gone\.csv must be a csv file in UTF-8.*No such file"):
-        from_folder(folder, labels=folder / "gone.csv")
+    with pytest.raises(UserError, match=r"missing\.csv must be a csv file in UTF-8.*No such file"):
+        from_folder(folder, labels=folder / "missing.csv")
     (folder / "latin.csv").write_bytes("file,größe\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.csv must be a csv file in UTF-8"):
         from_folder(folder, labels=folder / "latin.csv")
     write_csv(folder, "file,v\n")
     write_csv(folder, "file,v\n", "factors.csv")
-    with pytest.raises(UserError, match=r"Got both\. Say which"):
+    with pytest.raises(UserError, match=r"Got both\. Pass labels"):
         from_folder(folder)
     (folder / "b.png").rename(folder / "a=1_a=2.png")
     with pytest.raises(UserError, match=r"each factor once\. Got a=1_a=2\.png"):
         from_folder(folder, labels="names")
 
 
-def test_names_without_the_form_are_refused_when_asked_for(folder: Path) -> None:
-    fill(folder, "a.png")
+def test_requested_labels_in_names_must_exist(folder: Path) -> None:
+    save_images(folder, "a.png")
     with pytest.raises(UserError, match="must have the form name=value"):
         from_folder(folder, labels="names")

@@ -8,13 +8,13 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from test_data import made, some
 from torch import Tensor
 from torch.func import vmap
 
+from support.builtin_data import draw_indices, load_dataset
 from unbraid.data import load
 from unbraid.data.rendered import painted
-from unbraid.data.rendered.painted import PART, Noisy, OnPicture, shifted, swirls
+from unbraid.data.rendered.painted import IMAGES_AT_ONCE, SpritesOnNoise, SpritesOnPicture, shifted_words, swirl_picture
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
@@ -22,7 +22,7 @@ from unbraid.noise import Noise
 def test_a_run_paints_with_its_own_chance() -> None:
     index = torch.arange(0, 737_280, 60_000)
     for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites"):
-        data = made(name)
+        data = load_dataset(name)
         first, again, other = (data.batch(index, Noise(torch.tensor(key))) for key in (1, 1, 2))
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
@@ -32,10 +32,10 @@ def test_a_run_paints_with_its_own_chance() -> None:
 
 
 def test_painted_images_follow_their_recipes() -> None:
-    index = some(made("dsprites"), 200)
-    sprite = made("dsprites").batch(index).bool().expand(-1, 3, -1, -1)
+    index = draw_indices(load_dataset("dsprites"), 200)
+    sprite = load_dataset("dsprites").batch(index).bool().expand(-1, 3, -1, -1)
     colour, noisy, scream = (
-        made(name).images(index) for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites")
+        load_dataset(name).images(index) for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites")
     )
     assert not colour[~sprite].any()
     shades = [image[:, mask].unique(dim=1) for image, mask in zip(colour, sprite[:, 0], strict=True)]
@@ -44,7 +44,7 @@ def test_painted_images_follow_their_recipes() -> None:
     assert (noisy[sprite] == 255).all()
     assert stats.chisquare(torch.bincount(noisy[~sprite].int(), minlength=256).numpy()).pvalue > 1e-5
     behind = torch.where(sprite, 255 - scream, scream)  # the sprite is the negative of what is behind it
-    tint = behind.int() - (swirls().int() // 2).amin((1, 2))[:, None, None]
+    tint = behind.int() - (swirl_picture().int() // 2).amin((1, 2))[:, None, None]
     assert int(behind.max()) <= 254
     assert int(tint.min()) >= 0
     smooth = (behind[:, :, :, 1:].int() - behind[:, :, :, :-1].int()).abs().float().mean()
@@ -52,10 +52,10 @@ def test_painted_images_follow_their_recipes() -> None:
 
 
 def test_noise_drawn_in_parts_is_that_of_the_whole() -> None:
-    data = made("noisy_dsprites")
-    assert isinstance(data, Noisy)
-    for n in (0, 1, PART, 2 * PART + 3):
-        index, noise, other = some(data, n), Noise(torch.tensor(5), 2), Noise(torch.tensor(5), 2)
+    data = load_dataset("noisy_dsprites")
+    assert isinstance(data, SpritesOnNoise)
+    for n in (0, 1, IMAGES_AT_ONCE, 2 * IMAGES_AT_ONCE + 3):
+        index, noise, other = draw_indices(data, n), Noise(torch.tensor(5), 2), Noise(torch.tensor(5), 2)
         whole = data.paint(data._sprites(index), noise).float() / 255
         assert torch.equal(data.batch(index, other), whole)
         assert other.draws == noise.draws
@@ -70,7 +70,7 @@ def test_noise_drawn_in_parts_is_that_of_the_whole() -> None:
 def test_crops_copied_by_words_are_those_of_the_picture() -> None:
     for width in (64, 65, 71, 72, 274):
         picture = Noise(torch.tensor(width)).bytes(3, 80, 8 * width).view(3, 80, -1)[:, :, :width]
-        crops = shifted(picture).unfold(3, 8, 1)
+        crops = shifted_words(picture).unfold(3, 8, 1)
         for column in range(width - 63):
             found = crops[column % 8, :, :, column // 8].contiguous().view(torch.uint8)
             assert torch.equal(found, picture[:, :, column : column + 64])
@@ -79,7 +79,7 @@ def test_crops_copied_by_words_are_those_of_the_picture() -> None:
 def test_own_picture_behind_sprites(tmp_path: Path) -> None:
     Image.new("RGB", (400, 300), (10, 200, 90)).save(tmp_path / "flat.png")
     data = load(f"scream_dsprites?picture={tmp_path / 'flat.png'}")
-    assert isinstance(data, OnPicture)
+    assert isinstance(data, SpritesOnPicture)
     assert data.picture.shape == (3, 206, 274)
     corner = data.images([0])[0, :, 0, 0].int()
     assert ((corner - torch.tensor([5, 100, 45])) >= 0).all()
@@ -106,6 +106,6 @@ def test_kernels_paint_the_same_pixels(name: str, monkeypatch: pytest.MonkeyPatc
     plain = vmap(batch)(index, keys), data.batch(index[0])
     monkeypatch.setattr(painted, "kernels_on", lambda device: True)
     if name == "noisy_dsprites":
-        monkeypatch.setattr(painted.Noisy, "batch", painted.Painted.batch)
+        monkeypatch.setattr(painted.SpritesOnNoise, "batch", painted.PaintedSprites.batch)
     assert torch.equal(vmap(batch)(index, keys), plain[0])
     assert torch.equal(data.batch(index[0]), plain[1])

@@ -1,4 +1,4 @@
-"""Cars3D from the archive, the folder and the npz, and the MATLAB files inside."""
+"""Cars3D is read from the archive, the folder and the npz; MATLAB files are decoded correctly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 
 from support import formats
-from support.damage import cut, flipped, mutants, refusals, refused
-from support.formats import npy, pixels
+from support.damage import check_user_error, count_user_errors, damaged_copies, flip_byte, truncate_file
+from support.formats import npy_bytes, random_pixels
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers import cars3d, mat
 from unbraid.data.readers.cars3d import read_cars3d
@@ -33,10 +33,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def car(seed: int) -> Array:
-    return np.asfortranarray(pixels(128, 128, 3, 24, 4, seed=seed))
+    return np.asfortranarray(random_pixels(128, 128, 3, 24, 4, seed=seed))
 
 
-def smaller(image: Array, size: int = 64) -> Array:
+def resize_image(image: Array, size: int = 64) -> Array:
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((size, size), Image.Resampling.LANCZOS))
 
 
@@ -48,94 +48,101 @@ def car_archive(path: Path, changes: dict[str, bytes] | None = None) -> Path:
     members |= {"data/sprites/sprites_1.mat": b"other", "data/cars/._car_001_mesh.mat": b"leftover"}
     for compressed, (name, images) in enumerate(CARS.items()):
         mask = images[:, :, 0]
-        members[f"data/cars/{name}.mat"] = formats.mat5({"im": images, "mask": mask}, bool(compressed))
-    return formats.tar(path, members | (changes or {}))
+        members[f"data/cars/{name}.mat"] = formats.mat5_bytes({"im": images, "mask": mask}, bool(compressed))
+    return formats.write_tar(path, members | (changes or {}))
 
 
 def assert_cars(data: FactorData) -> None:
     assert (data.names, data.sizes) == (("elevation", "azimuth", "object"), (4, 24, 2))
     for elevation, azimuth, number in [(0, 0, 0), (0, 1, 1), (3, 2, 0), (2, 23, 1), (3, 23, 1)]:
-        expected = smaller(CARS[f"car_00{number + 1}_mesh"][:, :, :, azimuth, elevation])
+        expected = resize_image(CARS[f"car_00{number + 1}_mesh"][:, :, :, azimuth, elevation])
         found = data.images(data.index([[elevation, azimuth, number]]))[0]
         assert np.array_equal(found.permute(1, 2, 0), expected)
 
 
 def test_cars3d_is_read_from_the_archive_sorted_by_name(tmp_path: Path) -> None:
-    told: list[float] = []
-    assert_cars(read_cars3d(car_archive(tmp_path / "cars.tar.gz"), objects=2, progress=told.append))
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    reported: list[float] = []
+    assert_cars(read_cars3d(car_archive(tmp_path / "cars.tar.gz"), objects=2, progress=reported.append))
+    assert reported == sorted(reported)
+    assert reported[-1] == 1.0
 
 
-def test_cars3d_is_read_from_a_folder_and_from_the_newer_format(tmp_path: Path) -> None:
+def test_cars3d_is_read_from_a_folder_and_from_matlab_7_3(tmp_path: Path) -> None:
     (tmp_path / "cars").mkdir()
     for name, images in CARS.items():
-        (tmp_path / "cars" / f"{name}.mat").write_bytes(formats.mat5({"im": images}))
+        (tmp_path / "cars" / f"{name}.mat").write_bytes(formats.mat5_bytes({"im": images}))
     assert_cars(read_cars3d(tmp_path / "cars", objects=2))
     pytest.importorskip("h5py")
-    formats.mat73(tmp_path / "cars" / "car_001_mesh.mat", {"im": CARS["car_001_mesh"]})
+    formats.write_mat73(tmp_path / "cars" / "car_001_mesh.mat", {"im": CARS["car_001_mesh"]})
     assert_cars(read_cars3d(tmp_path / "cars", objects=2))
 
 
 @pytest.mark.parametrize("compressed", [True, False])
 def test_matlab_files_agree_with_scipy(compressed: bool) -> None:
-    """It writes what is read here, and reads what the tests write."""
-    arrays, file = {"a": pixels(2), "im": pixels(3, 4, 5), "z": pixels(9, 9)}, io.BytesIO()
+    """The reader decodes files that scipy writes, and scipy decodes the files that the tests write."""
+    arrays, file = {"a": random_pixels(2), "im": random_pixels(3, 4, 5), "z": random_pixels(9, 9)}, io.BytesIO()
     savemat(file, {"first": np.arange(3.0), **arrays}, do_compression=compressed)
-    assert np.array_equal(mat.array(Path("cars.mat"), file.getvalue(), "im", (3, 4, 5)), arrays["im"])
-    assert np.array_equal(loadmat(io.BytesIO(formats.mat5(arrays, compressed)))["im"], arrays["im"])
+    assert np.array_equal(mat.read_array(Path("cars.mat"), file.getvalue(), "im", (3, 4, 5)), arrays["im"])
+    assert np.array_equal(loadmat(io.BytesIO(formats.mat5_bytes(arrays, compressed)))["im"], arrays["im"])
 
 
-WHOLE_CAR = formats.mat5({"im": CARS["car_001_mesh"]})
+WHOLE_CAR = formats.mat5_bytes({"im": CARS["car_001_mesh"]})
 WRONG_CARS: dict[str, tuple[dict[str, bytes], str]] = {
     "other shape": (
-        {"data/cars/car_001_mesh.mat": formats.mat5({"im": pixels(64, 64, 3, 24, 4)})},
+        {"data/cars/car_001_mesh.mat": formats.mat5_bytes({"im": random_pixels(64, 64, 3, 24, 4)})},
         r"shape of 'im' .*car_001_mesh.mat must be \(128, 128, 3, 24, 4\). Got \(64, 64, 3, 24, 4\)",
     ),
-    "no images": ({"data/cars/car_001_mesh.mat": formats.mat5({"mask": pixels(8, 8)})}, "array 'im'. Got mask"),
-    "cut": ({"data/cars/car_001_mesh.mat": WHOLE_CAR[:-1000]}, "car_001_mesh.mat must be a whole MATLAB file"),
-    "cut at once": ({"data/cars/car_001_mesh.mat": WHOLE_CAR[:100]}, "must be a whole MATLAB file"),
-    "empty": ({"data/cars/car_001_mesh.mat": b""}, "must be a whole MATLAB file"),
+    "no images": (
+        {"data/cars/car_001_mesh.mat": formats.mat5_bytes({"mask": random_pixels(8, 8)})},
+        "array 'im'. Got mask",
+    ),
+    "cut": ({"data/cars/car_001_mesh.mat": WHOLE_CAR[:-1000]}, "car_001_mesh.mat must be a complete MATLAB file"),
+    "cut at once": ({"data/cars/car_001_mesh.mat": WHOLE_CAR[:100]}, "must be a complete MATLAB file"),
+    "empty": ({"data/cars/car_001_mesh.mat": b""}, "must be a complete MATLAB file"),
     "text": ({"data/cars/car_001_mesh.mat": b"<html>not found</html>" * 99}, "car_001_mesh.mat"),
     "one more": ({"data/cars/car_003_mesh.mat": WHOLE_CAR}, "number of .mat files in cars/ .* must be 2. Got 3"),
-    "outside": ({"../cars/car_003_mesh.mat": WHOLE_CAR}, "paths inside it must stay below"),
+    "outside": ({"../cars/car_003_mesh.mat": WHOLE_CAR}, "its paths must stay inside"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_CARS)
-def test_cars3d_refuses_what_is_not_as_published(tmp_path: Path, store: Path, case: str) -> None:
+def test_cars3d_rejects_files_that_differ_from_the_published_ones(tmp_path: Path, store: Path, case: str) -> None:
     changes, message = WRONG_CARS[case]
     path = car_archive(tmp_path / "cars.tar.gz", changes)
-    refused(message, lambda: read_cars3d(path, objects=2), store)
+    check_user_error(message, lambda: read_cars3d(path, objects=2), store)
 
 
-def test_a_damaged_archive_of_cars_is_refused(tmp_path: Path, store: Path) -> None:
-    refused("whole tar", lambda: read_cars3d(cut(car_archive(tmp_path / "a.tar.gz")), objects=2), store)
-    refused("must be a whole", lambda: read_cars3d(flipped(car_archive(tmp_path / "b.tar.gz")), objects=2), store)
+def test_damaged_archive_of_cars_is_rejected(tmp_path: Path, store: Path) -> None:
+    check_user_error(
+        "complete tar", lambda: read_cars3d(truncate_file(car_archive(tmp_path / "a.tar.gz")), objects=2), store
+    )
+    check_user_error(
+        "must be a complete", lambda: read_cars3d(flip_byte(car_archive(tmp_path / "b.tar.gz")), objects=2), store
+    )
 
 
-def test_an_absurd_size_in_an_archive_is_refused(tmp_path: Path, store: Path) -> None:
+def test_too_large_member_of_an_archive_is_rejected(tmp_path: Path, store: Path) -> None:
     path, large = tmp_path / "cars.tar.gz", tarfile.TarInfo("data/cars/car_001_mesh.mat")
     large.size = 1 << 40
     with tarfile.open(path, "w:gz") as archive:
         archive.addfile(large)
-    refused("must keep to .* Got 1,099,511,627,776", lambda: read_cars3d(path, objects=2), store)
+    check_user_error("must not exceed .* Got 1,099,511,627,776", lambda: read_cars3d(path, objects=2), store)
 
 
-def test_cars3d_is_read_from_an_npz_of_either_size(tmp_path: Path, store: Path) -> None:
+def test_cars3d_is_read_from_an_npz_of_64_or_128_pixels(tmp_path: Path, store: Path) -> None:
     order = itertools.product(range(4), range(24), sorted(CARS))
     large = np.stack([CARS[name][:, :, :, azimuth, elevation] for elevation, azimuth, name in order])
-    assert_cars(read_cars3d(formats.npz(tmp_path / "large.npz", {"images": npy(large)}), objects=2))
-    small = npy(np.stack([smaller(image) for image in large]))
-    sizes = npy(np.array([4, 24, 2]))
-    assert_cars(read_cars3d(formats.npz(tmp_path / "c.npz", {"images": small, "factor_sizes": sizes}), objects=2))
-    wrong = formats.npz(tmp_path / "w.npz", {"images": small, "factor_sizes": npy(np.array([24, 4, 2]))})
+    assert_cars(read_cars3d(formats.write_npz(tmp_path / "large.npz", {"images": npy_bytes(large)}), objects=2))
+    small = npy_bytes(np.stack([resize_image(image) for image in large]))
+    sizes = npy_bytes(np.array([4, 24, 2]))
+    assert_cars(read_cars3d(formats.write_npz(tmp_path / "c.npz", {"images": small, "factor_sizes": sizes}), objects=2))
+    wrong = formats.write_npz(tmp_path / "w.npz", {"images": small, "factor_sizes": npy_bytes(np.array([24, 4, 2]))})
     with pytest.raises(UserError, match=r"factor_sizes .* must be \[4, 24, 2\]. Got \[24, 4, 2\]"):
         read_cars3d(wrong, objects=2)
 
 
-def test_the_real_cars_have_their_order_and_means(shared: Path) -> None:
-    """Means as in shared/data.md, there of a bilinear filter: Lanczos overshoots at edges and is clipped at white."""
+def test_published_cars_have_the_known_order_and_means(shared: Path) -> None:
+    """The means in shared/data.md are of a bilinear filter; Lanczos overshoots at edges and is clipped at white."""
     data = cars3d(root=shared / "data")
     assert (len(data), data.sizes, data.shape) == (17_568, (4, 24, 183), (3, 64, 64))
     means = data.table.view(17_568, 3, -1).float().mean((0, 2)) / 255
@@ -153,7 +160,9 @@ def _first_two_and_last(shared: Path) -> bytes:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_damaged_matlab_files_are_refused_and_never_worse(compressed: bool) -> None:
-    content = formats.mat5({"im": pixels(3, 4, 5), "mask": pixels(9, 9)}, compressed)
-    count = refusals(lambda spoiled: mat.array(Path("cars.mat"), spoiled, "im", (3, 4, 5)), mutants(content, 999, 124))
+def test_damaged_matlab_files_raise_only_user_errors(compressed: bool) -> None:
+    content = formats.mat5_bytes({"im": random_pixels(3, 4, 5), "mask": random_pixels(9, 9)}, compressed)
+    count = count_user_errors(
+        lambda spoiled: mat.read_array(Path("cars.mat"), spoiled, "im", (3, 4, 5)), damaged_copies(content, 999, 124)
+    )
     assert count > 300

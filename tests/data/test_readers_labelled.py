@@ -1,4 +1,4 @@
-"""Digits, toys and faces: files with labels of their own, read as they are written or refused."""
+"""MNIST, small NORB and CelebA are read correctly; damaged or wrong files are rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from support import formats
-from support.formats import pixels
+from support.formats import random_pixels
 from unbraid.data.readers import binary
 from unbraid.data.readers.celeba import read_celeba
 from unbraid.data.readers.mnist import read_mnist
@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def written(folder: Path, contents: dict[str, bytes]) -> dict[str, Path]:
+def write_files(folder: Path, contents: dict[str, bytes]) -> dict[str, Path]:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return {name: folder / name for name in contents}
@@ -38,55 +38,67 @@ def written(folder: Path, contents: dict[str, bytes]) -> dict[str, Path]:
 PARTS = {"train": 5, "t10k": 3}
 
 
-def digits(suffix: str = "") -> dict[str, bytes]:
+def mnist_contents(suffix: str = "") -> dict[str, bytes]:
     contents = {}
     for seed, (part, rows) in enumerate(PARTS.items()):
-        contents[f"{part}-images-idx3-ubyte{suffix}"] = formats.idx(pixels(rows, 28, 28, seed=seed))
-        contents[f"{part}-labels-idx1-ubyte{suffix}"] = formats.idx(pixels(rows, seed=seed, high=10))
-    return {name: formats.packed(c) if suffix else c for name, c in contents.items()}
+        contents[f"{part}-images-idx3-ubyte{suffix}"] = formats.idx_bytes(random_pixels(rows, 28, 28, seed=seed))
+        contents[f"{part}-labels-idx1-ubyte{suffix}"] = formats.idx_bytes(random_pixels(rows, seed=seed, high=10))
+    return {name: formats.gzip_bytes(c) if suffix else c for name, c in contents.items()}
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_mnist_is_read_and_framed(tmp_path: Path, suffix: str) -> None:
-    data = read_mnist("mnist", "digit", written(tmp_path, digits(suffix)), PARTS)
+def test_mnist_is_read_and_padded(tmp_path: Path, suffix: str) -> None:
+    data = read_mnist("mnist", "digit", write_files(tmp_path, mnist_contents(suffix)), PARTS)
     assert (len(data), data.names, data.sizes, data.shape) == (8, ("digit",), (10,), (1, 32, 32))
-    expected = np.concatenate([pixels(rows, 28, 28, seed=seed) for seed, rows in enumerate(PARTS.values())])
+    expected = np.concatenate([random_pixels(rows, 28, 28, seed=seed) for seed, rows in enumerate(PARTS.values())])
     assert np.array_equal(data.images(range(8))[:, 0, 2:-2, 2:-2], expected)
     assert data.images(range(8)).sum() == expected.sum()
-    assert data.factors([5, 6, 7])[:, 0].tolist() == pixels(3, seed=1, high=10).tolist()
-    plain = read_mnist("mnist", "digit", written(tmp_path, digits(suffix)), PARTS, pad=0)
+    assert data.factors([5, 6, 7])[:, 0].tolist() == random_pixels(3, seed=1, high=10).tolist()
+    plain = read_mnist("mnist", "digit", write_files(tmp_path, mnist_contents(suffix)), PARTS, pad=0)
     assert plain.shape == (1, 28, 28)
 
 
-def changed(name: str, change: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+def change_file(name: str, change: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
     return lambda contents: contents | {name: change(contents[name])}
 
 
 WRONG_DIGITS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
-    "labels for images": ("train-images-idx3-ubyte", lambda c: formats.idx(pixels(5)), "0x00000803. Got 0x00000801"),
+    "labels for images": (
+        "train-images-idx3-ubyte",
+        lambda c: formats.idx_bytes(random_pixels(5)),
+        "0x00000803. Got 0x00000801",
+    ),
     "floats": ("train-images-idx3-ubyte", lambda c: c[:2] + b"\x0d" + c[3:], "Got 0x00000d03"),
-    "fewer": ("t10k-images-idx3-ubyte", lambda c: formats.idx(pixels(2, 28, 28)), r"\(3, 28, 28\). Got \(2, 28, 28\)"),
+    "fewer": (
+        "t10k-images-idx3-ubyte",
+        lambda c: formats.idx_bytes(random_pixels(2, 28, 28)),
+        r"\(3, 28, 28\). Got \(2, 28, 28\)",
+    ),
     "cut": ("t10k-images-idx3-ubyte", lambda c: c[:-1], "ends 1 bytes early, after 2,351 of 2,352"),
     "longer": ("t10k-images-idx3-ubyte", lambda c: c + b"\0", "bytes follow"),
     "header cut": ("t10k-labels-idx1-ubyte", lambda c: c[:6], "early"),
     "empty": ("t10k-labels-idx1-ubyte", lambda c: b"", "early"),
     "mislabelled": ("t10k-labels-idx1-ubyte", lambda c: c[:-1] + b"\x0a", r"labels of .*t10k.* in 0..9. Got 10"),
     "absurd size": ("train-images-idx3-ubyte", lambda c: c[:4] + b"\xff" * 12 + c[16:], r"Got \(4294967295,"),
-    "zip cut": ("train-images-idx3-ubyte", lambda c: formats.packed(c)[:-9], "Reading it failed"),
-    "zip flipped": ("train-images-idx3-ubyte", lambda c: formats.packed(c)[:-6] + b"abcdef", "Reading it failed: CRC"),
+    "zip cut": ("train-images-idx3-ubyte", lambda c: formats.gzip_bytes(c)[:-9], "Reading it failed"),
+    "zip flipped": (
+        "train-images-idx3-ubyte",
+        lambda c: formats.gzip_bytes(c)[:-6] + b"abcdef",
+        "Reading it failed: CRC",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG_DIGITS)
-def test_mnist_refuses_what_is_not_as_published(tmp_path: Path, case: str) -> None:
+def test_mnist_rejects_files_that_differ_from_the_published_ones(tmp_path: Path, case: str) -> None:
     name, change, message = WRONG_DIGITS[case]
-    files = written(tmp_path, changed(name, change)(digits()))
+    files = write_files(tmp_path, change_file(name, change)(mnist_contents()))
     with pytest.raises(UserError, match=message):
         read_mnist("mnist", "digit", files, PARTS)
 
 
 NORB = {"training": "smallnorb-5x46789x9x18x6x2x96x96", "testing": "smallnorb-5x01235x9x18x6x2x96x96"}
-# Instance, elevation, azimuth and lighting of four pairs in each part; the azimuth is published twofold.
+# Instance, elevation, azimuth and lighting of four pairs in each part; the published azimuth is doubled.
 INFO = {
     "training": [[4, 0, 0, 0], [9, 8, 34, 5], [6, 3, 12, 1], [7, 1, 2, 3]],
     "testing": [[0, 0, 0, 0], [5, 8, 34, 5], [1, 2, 20, 2], [3, 4, 6, 4]],
@@ -94,23 +106,23 @@ INFO = {
 CATEGORY = [0, 4, 2, 1]
 
 
-def toys(suffix: str = "") -> dict[str, bytes]:
+def norb_contents(suffix: str = "") -> dict[str, bytes]:
     contents = {}
     for seed, (part, stem) in enumerate(NORB.items()):
-        contents[f"{stem}-{part}-dat.mat{suffix}"] = formats.norb(pixels(4, 2, 96, 96, seed=seed))
-        contents[f"{stem}-{part}-cat.mat{suffix}"] = formats.norb(np.array(CATEGORY, np.int32))
-        contents[f"{stem}-{part}-info.mat{suffix}"] = formats.norb(np.array(INFO[part], np.int32))
-    return {name: formats.packed(c) if suffix else c for name, c in contents.items()}
+        contents[f"{stem}-{part}-dat.mat{suffix}"] = formats.norb_bytes(random_pixels(4, 2, 96, 96, seed=seed))
+        contents[f"{stem}-{part}-cat.mat{suffix}"] = formats.norb_bytes(np.array(CATEGORY, np.int32))
+        contents[f"{stem}-{part}-info.mat{suffix}"] = formats.norb_bytes(np.array(INFO[part], np.int32))
+    return {name: formats.gzip_bytes(c) if suffix else c for name, c in contents.items()}
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_smallnorb_is_read_with_instance_aside(tmp_path: Path, suffix: str) -> None:
-    data = read_smallnorb(written(tmp_path, toys(suffix)), rows=4)
+def test_smallnorb_is_read_with_instances_outside_the_factors(tmp_path: Path, suffix: str) -> None:
+    data = read_smallnorb(write_files(tmp_path, norb_contents(suffix)), rows=4)
     assert (len(data), data.sizes, data.shape) == (8, (5, 9, 18, 6), (1, 64, 64))
     assert data.names == ("category", "elevation", "azimuth", "lighting")
     assert data.factors([1, 6]).tolist() == [[4, 8, 17, 5], [2, 2, 10, 2]]
     assert data.instance.tolist() == [row[0] for part in INFO.values() for row in part]
-    left = Image.fromarray(pixels(4, 2, 96, 96, seed=1)[2, 0]).resize((64, 64), Image.Resampling.LANCZOS)
+    left = Image.fromarray(random_pixels(4, 2, 96, 96, seed=1)[2, 0]).resize((64, 64), Image.Resampling.LANCZOS)
     assert np.array_equal(data.images([6])[0, 0], np.asarray(left))
     assert torch.equal(data.to("cpu").instance, data.instance)
 
@@ -120,13 +132,13 @@ def matrix(part: str, kind: str) -> str:
 
 
 def info(rows: list[list[int]]) -> bytes:
-    return formats.norb(np.array(rows, np.int32))
+    return formats.norb_bytes(np.array(rows, np.int32))
 
 
 WRONG_TOYS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "integers for images": (matrix("training", "dat"), lambda c: info([[0]]), "0x1e3d4c55. Got 0x1e3d4c54"),
     "big-endian": (matrix("testing", "cat"), lambda c: c[3::-1] + c[4:], "0x1e3d4c54. Got 0x544c3d1e"),
-    "fewer": (matrix("testing", "cat"), lambda c: formats.norb(np.zeros(3, np.int32)), r"\(4,\). Got \(3,\)"),
+    "fewer": (matrix("testing", "cat"), lambda c: formats.norb_bytes(np.zeros(3, np.int32)), r"\(4,\). Got \(3,\)"),
     "a dimension more": (matrix("testing", "cat"), lambda c: info([[0]] * 4), "number of dimensions .* 1. Got 2"),
     "cut": (matrix("testing", "dat"), lambda c: c[:-5], "ends 5 bytes early"),
     "longer": (matrix("training", "info"), lambda c: c + b"\0", "bytes follow"),
@@ -138,40 +150,40 @@ WRONG_TOYS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_TOYS)
-def test_smallnorb_refuses_what_is_not_as_published(tmp_path: Path, case: str) -> None:
+def test_smallnorb_rejects_files_that_differ_from_the_published_ones(tmp_path: Path, case: str) -> None:
     name, change, message = WRONG_TOYS[case]
     with pytest.raises(UserError, match=message):
-        read_smallnorb(written(tmp_path, changed(name, change)(toys())), rows=4)
+        read_smallnorb(write_files(tmp_path, change_file(name, change)(norb_contents())), rows=4)
 
 
-def test_a_matrix_of_small_norb_has_three_dimensions_at_least(tmp_path: Path) -> None:
-    """The header of the published category file, byte by byte: 1 dimension, and the words 24300, 1, 1."""
+def test_smallnorb_header_has_at_least_three_dimensions(tmp_path: Path) -> None:
+    """The header of the published category file: 1 dimension, and the words 24300, 1, 1."""
     head = bytes.fromhex("544c3d1e 01000000 ec5e0000 01000000 01000000")
     (tmp_path / "cat.mat").write_bytes(head + np.arange(24300, dtype="<i4").tobytes())
-    assert np.array_equal(binary.norb_integers(tmp_path / "cat.mat", (24300,)), np.arange(24300))
+    assert np.array_equal(binary.read_norb_integers(tmp_path / "cat.mat", (24300,)), np.arange(24300))
 
 
 NAMES = [f"{i:06d}.jpg" for i in range(1, 6)]
-MARKS = pixels(5, 40, high=2)
+MARKS = random_pixels(5, 40, high=2)
 
 
 def face(seed: int) -> Array:
-    """A smooth picture, for a photograph's compression."""
-    return np.asarray(Image.fromarray(pixels(4, 3, 3, seed=seed)).resize((178, 218), Image.Resampling.BICUBIC))
+    """Return a smooth picture, which JPEG compresses well."""
+    return np.asarray(Image.fromarray(random_pixels(4, 3, 3, seed=seed)).resize((178, 218), Image.Resampling.BICUBIC))
 
 
 def faces(folder: Path, form: str, changes: dict[str, bytes] | None = None) -> Path:
-    contents = {name: formats.jpeg(face(i)) for i, name in reversed(list(enumerate(NAMES)))} | (changes or {})
+    contents = {name: formats.jpeg_bytes(face(i)) for i, name in reversed(list(enumerate(NAMES)))} | (changes or {})
     if form == "zip":
         members = {name if "/" in name else f"img_align_celeba/{name}": content for name, content in contents.items()}
-        return formats.zipped(folder / "img_align_celeba.zip", members)
+        return formats.write_zip(folder / "img_align_celeba.zip", members)
     (folder / "img_align_celeba").mkdir()
-    written(folder / "img_align_celeba", contents)
+    write_files(folder / "img_align_celeba", contents)
     return folder / "img_align_celeba"
 
 
 def marks(folder: Path, text: str | None = None) -> Path:
-    (folder / "list_attr_celeba.txt").write_text(text or formats.attributes(NAMES, MARKS))
+    (folder / "list_attr_celeba.txt").write_text(text or formats.attribute_list(NAMES, MARKS))
     return folder / "list_attr_celeba.txt"
 
 
@@ -184,51 +196,56 @@ def test_celeba_is_read_in_the_order_of_its_list(tmp_path: Path, form: str, size
     assert np.array_equal(data.factors(range(5)), MARKS)
     middle = Image.fromarray(face(3)).crop((0, 20, 178, 198)).resize((size, size), Image.Resampling.LANCZOS)
     found = data.images([3])[0].permute(1, 2, 0).int()
-    assert (found - torch.from_numpy(np.array(middle)).int()).abs().max() <= 8  # what the compression of 95 leaves
+    assert (found - torch.from_numpy(np.array(middle)).int()).abs().max() <= 8  # the error of JPEG at quality 95
     assert set(data.draw(Noise(torch.tensor(1)), 99).tolist()) == set(range(5))
 
 
-LINES = formats.attributes(NAMES, MARKS).splitlines()
+LINES = formats.attribute_list(NAMES, MARKS).splitlines()
 WRONG_LISTS: dict[str, tuple[list[str], str]] = {
     "other count": (["6", *LINES[1:]], "first line .* must be 5. Got 6"),
     "a row less": (LINES[:-1], "number of rows .* must be 5. Got 4"),
     "a name less": ([LINES[0], LINES[1].split(" ", 1)[1], *LINES[2:]], "number of attributes .* 40. Got 39"),
     "a value less": ([*LINES[:4], LINES[4].rsplit(" ", 1)[0], *LINES[5:]], "Line 5 of"),
-    "zero for no": ([line.replace("-1", "0") for line in LINES], "40 times 1 or -1"),
+    "zero for no": ([line.replace("-1", "0") for line in LINES], "40 values 1 or -1"),
     "a name twice": ([*LINES[:-1], LINES[-2]], "distinct file names .* 5. Got 4"),
     "page of text": (["<html>", "<body>"], "first line .* 5. Got <html>"),
-    "unknown picture": ([*LINES[:-1], LINES[-1].replace(NAMES[-1], "000009.jpg")], "must have the picture 000009.jpg"),
-    "outside": ([*LINES[:-1], LINES[-1].replace(NAMES[-1], "../secret")], r"must have the picture \.\./secret"),
+    "unknown picture": (
+        [*LINES[:-1], LINES[-1].replace(NAMES[-1], "000009.jpg")],
+        "must contain the picture 000009.jpg",
+    ),
+    "outside": ([*LINES[:-1], LINES[-1].replace(NAMES[-1], "../secret")], r"must contain the picture \.\./secret"),
 }
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
 @pytest.mark.parametrize("case", WRONG_LISTS)
-def test_celeba_refuses_lists_that_are_not_as_published(tmp_path: Path, store: Path, form: str, case: str) -> None:
+def test_celeba_rejects_lists_that_differ_from_the_published_one(
+    tmp_path: Path, store: Path, form: str, case: str
+) -> None:
     lines, message = WRONG_LISTS[case]
-    (tmp_path / "secret").write_bytes(formats.jpeg(face(0)))
+    (tmp_path / "secret").write_bytes(formats.jpeg_bytes(face(0)))
     with pytest.raises(UserError, match=message):
         read_celeba(faces(tmp_path, form), marks(tmp_path, "\n".join(lines) + "\n"), rows=5)
     assert not list(store.glob("*.npy"))
 
 
 WRONG_FACES: dict[str, tuple[dict[str, bytes], str]] = {
-    "other size": ({NAMES[2]: formats.jpeg(pixels(178, 178, 3))}, r"\(178, 218\). Got \(178, 178\)"),
-    "cut": ({NAMES[2]: formats.jpeg(face(2))[:2000]}, "000003.jpg must be a whole picture"),
-    "text": ({NAMES[2]: b"not a picture"}, "000003.jpg must be a whole picture"),
-    "empty": ({NAMES[2]: b""}, "000003.jpg must be a whole picture"),
+    "other size": ({NAMES[2]: formats.jpeg_bytes(random_pixels(178, 178, 3))}, r"\(178, 218\). Got \(178, 178\)"),
+    "cut": ({NAMES[2]: formats.jpeg_bytes(face(2))[:2000]}, "000003.jpg must be a complete picture"),
+    "text": ({NAMES[2]: b"not a picture"}, "000003.jpg must be a complete picture"),
+    "empty": ({NAMES[2]: b""}, "000003.jpg must be a complete picture"),
 }
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
 @pytest.mark.parametrize("case", WRONG_FACES)
-def test_celeba_refuses_damaged_pictures(tmp_path: Path, store: Path, form: str, case: str) -> None:
+def test_celeba_rejects_damaged_pictures(tmp_path: Path, store: Path, form: str, case: str) -> None:
     changes, message = WRONG_FACES[case]
     with pytest.raises(UserError, match=message):
         read_celeba(faces(tmp_path, form, changes), marks(tmp_path), rows=5)
     assert not list(store.glob("*.npy"))
 
 
-def test_a_zip_of_faces_that_leads_outside_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="must stay below"):
+def test_celeba_rejects_a_zip_with_paths_outside(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="must stay inside"):
         read_celeba(faces(tmp_path, "zip", {"../img_align_celeba/x.jpg": b"x"}), marks(tmp_path), rows=5)

@@ -1,4 +1,4 @@
-"""FAUST and the PLY files it is made of."""
+"""FAUST and its PLY files are read correctly; damaged or wrong files are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support import formats
-from support.damage import mutants, refusals
+from support.damage import count_user_errors, damaged_copies
 from unbraid.data.readers import faust, ply
 from unbraid.data.readers.faust import FILES, TRIANGLES, VERTICES
 from unbraid.errors import UserError
@@ -28,13 +28,13 @@ PLY_FORMS = ["ascii", "binary_little_endian", "binary_big_endian"]
 
 
 def registrations(changes: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """One of them in text, the rest binary of either order, half with normals."""
+    """Return the files: one as text, the others binary in both byte orders, half of them with normals."""
     forms = [PLY_FORMS[0 if i == 7 else 1 + i % 2] for i in range(len(FILES))]
-    contents = {name: formats.ply(body(i), SKIN, forms[i], i % 4 < 2) for i, name in enumerate(FILES)}
+    contents = {name: formats.ply_bytes(body(i), SKIN, forms[i], i % 4 < 2) for i, name in enumerate(FILES)}
     return contents | (changes or {})
 
 
-def write(folder: Path, contents: dict[str, bytes]) -> None:
+def write_files(folder: Path, contents: dict[str, bytes]) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
 
@@ -46,26 +46,26 @@ def test_faust_is_read_by_subject_and_pose(tmp_path: Path, archive: bool) -> Non
     if archive:
         members = {f"MPI-FAUST/training/registrations/{name}": c for name, c in registrations().items()}
         members |= {"MPI-FAUST/training/scans/tr_scan_000.ply": b"scan", "MPI-FAUST/test/x/tr_reg_000.ply": b"other"}
-        formats.zipped(folder / "MPI-FAUST.zip", members)
+        formats.write_zip(folder / "MPI-FAUST.zip", members)
     else:
-        write(folder, registrations())
-    told: list[float] = []
-    data = faust(root=tmp_path, progress=told.append)
+        write_files(folder, registrations())
+    reported: list[float] = []
+    data = faust(root=tmp_path, progress=reported.append)
     assert (len(data), data.names, data.sizes, data.shape) == (100, ("subject", "pose"), (10, 10), (20670,))
     for subject, pose in [(0, 0), (0, 7), (9, 9), (4, 2)]:
         found = data.batch(data.index([[subject, pose]]))
         assert np.array_equal(found.view(VERTICES, 3), body(10 * subject + pose))
     assert np.array_equal(data.to("cpu").faces, SKIN)
-    assert told[-1] == 1.0
+    assert reported[-1] == 1.0
 
 
-def test_faust_refuses_other_meshes(tmp_path: Path) -> None:
+def test_faust_rejects_other_meshes(tmp_path: Path) -> None:
     (tmp_path / "faust").mkdir()
-    other = {FILES[50]: formats.ply(body(0), SKIN[::-1])}
-    write(tmp_path / "faust", registrations(other))
+    other = {FILES[50]: formats.ply_bytes(body(0), SKIN[::-1])}
+    write_files(tmp_path / "faust", registrations(other))
     with pytest.raises(UserError, match=r"tr_reg_050.ply must be 0\. Got 13,7"):
         faust(root=tmp_path)
-    (tmp_path / "faust" / FILES[50]).write_bytes(formats.ply(body(0)[:-1], SKIN % (VERTICES - 1)))
+    (tmp_path / "faust" / FILES[50]).write_bytes(formats.ply_bytes(body(0)[:-1], SKIN % (VERTICES - 1)))
     with pytest.raises(UserError, match=r"vertices of .*tr_reg_050.ply must be 6,890\. Got 6,889"):
         faust(root=tmp_path)
     (tmp_path / "faust" / FILES[50]).unlink()
@@ -77,13 +77,13 @@ POINTS, CORNERS = body(0)[:9], SKIN[:7] % 9
 
 
 def read_mesh(content: bytes) -> tuple[Array, Array]:
-    return ply.mesh(Path("small.ply"), io.BytesIO(content))
+    return ply.read_mesh(Path("small.ply"), io.BytesIO(content))
 
 
 @pytest.mark.parametrize("form", PLY_FORMS)
 @pytest.mark.parametrize("normals", [False, True])
-def test_meshes_are_read_in_every_form(form: str, normals: bool) -> None:
-    vertices, triangles = read_mesh(formats.ply(POINTS, CORNERS, form, normals))
+def test_meshes_are_read_in_every_format(form: str, normals: bool) -> None:
+    vertices, triangles = read_mesh(formats.ply_bytes(POINTS, CORNERS, form, normals))
     assert np.array_equal(vertices, POINTS)
     assert np.array_equal(triangles, CORNERS)
 
@@ -107,22 +107,22 @@ WRONG_MESHES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize("form", PLY_FORMS)
 @pytest.mark.parametrize("case", WRONG_MESHES)
-def test_damaged_meshes_are_refused(form: str, case: str) -> None:
+def test_damaged_meshes_are_rejected(form: str, case: str) -> None:
     change, message = WRONG_MESHES[case]
     with pytest.raises(UserError, match=message):
-        read_mesh(change(formats.ply(POINTS, CORNERS, form)))
+        read_mesh(change(formats.ply_bytes(POINTS, CORNERS, form)))
 
 
 @pytest.mark.parametrize("form", PLY_FORMS)
-def test_meshes_that_are_no_triangles_of_points_are_refused(form: str) -> None:
+def test_meshes_without_valid_triangles_are_rejected(form: str) -> None:
     with pytest.raises(UserError, match=r"corners of triangles .* 0..8. Got 9"):
-        read_mesh(formats.ply(POINTS, CORNERS * 0 + 9, form))
+        read_mesh(formats.ply_bytes(POINTS, CORNERS * 0 + 9, form))
     with pytest.raises(UserError, match=r"not finite .* 0. Got 1"):
-        read_mesh(formats.ply(np.where(np.arange(9)[:, None] == 4, np.nan, POINTS), CORNERS, form))
+        read_mesh(formats.ply_bytes(np.where(np.arange(9)[:, None] == 4, np.nan, POINTS), CORNERS, form))
     with pytest.raises(UserError, match=r"Reading it failed|corners of a face"):
-        read_mesh(formats.ply(POINTS, np.concatenate([CORNERS, CORNERS[:, :1]], 1), form))
+        read_mesh(formats.ply_bytes(POINTS, np.concatenate([CORNERS, CORNERS[:, :1]], 1), form))
 
 
 @pytest.mark.parametrize("form", PLY_FORMS)
-def test_damaged_meshes_are_refused_and_never_worse(form: str) -> None:
-    assert refusals(read_mesh, mutants(formats.ply(POINTS, CORNERS, form), 999)) > 600
+def test_damaged_meshes_raise_only_user_errors(form: str) -> None:
+    assert count_user_errors(read_mesh, damaged_copies(formats.ply_bytes(POINTS, CORNERS, form), 999)) > 600

@@ -1,4 +1,4 @@
-"""How examples are drawn: known distributions, functions of the key alone, on any device."""
+"""Draws have the documented distributions and depend only on the key, on any device."""
 
 from __future__ import annotations
 
@@ -18,14 +18,23 @@ from torch.func import vmap
 import unbraid as ub
 from unbraid.data import DATASETS, FactorData, load
 from unbraid.data.files.catalogue import SOURCES
-from unbraid.data.sampling import PAIRS, Pairs, joint, laplace_transitions, pairs, sharing, uniform_transitions, walk
+from unbraid.data.sampling import (
+    PAIRS,
+    Pairs,
+    joint_distribution,
+    laplace_transitions,
+    pairs,
+    pairs_sharing,
+    uniform_transitions,
+    walk,
+)
 from unbraid.noise import Noise
 
 MANY = 40_000
 DRAWS: dict[str, Callable[[FactorData, Noise, int], Any]] = {
     **{name: draw for name, draw in PAIRS.items() if name != "sharing"},
     "one factor": partial(pairs, k=1),
-    "sharing": partial(sharing, shared=["b"]),
+    "sharing": partial(pairs_sharing, shared=["b"]),
     "walk": partial(walk, length=5),
 }
 
@@ -34,7 +43,7 @@ def noise(key: int = 3) -> Noise:
     return Noise(torch.tensor(key))
 
 
-def flat(drawn: Any) -> Tensor:
+def indices_of(drawn: Any) -> Tensor:
     return drawn.examples if isinstance(drawn, Pairs) else drawn
 
 
@@ -43,26 +52,26 @@ def factors_of(data: FactorData, drawn: Pairs) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_a_function_of_the_key_alone(name: str, toy: FactorData) -> None:
+def test_draws_depend_only_on_the_key(name: str, toy: FactorData) -> None:
     draw = DRAWS[name]
     keys = torch.tensor([3, 4, 99])
-    alone = [flat(draw(toy, Noise(key), 50)) for key in keys]
-    assert torch.equal(vmap(lambda key: flat(draw(toy, Noise(key), 50)))(keys), torch.stack(alone))
-    assert torch.equal(alone[0], flat(draw(toy, noise(3), 50)))
+    alone = [indices_of(draw(toy, Noise(key), 50)) for key in keys]
+    assert torch.equal(vmap(lambda key: indices_of(draw(toy, Noise(key), 50)))(keys), torch.stack(alone))
+    assert torch.equal(alone[0], indices_of(draw(toy, noise(3), 50)))
     assert not torch.equal(alone[0], alone[1])
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_never_waits_for_the_device(name: str, toy: FactorData) -> None:
-    elsewhere = toy.to("meta")  # where reading a value raises
-    drawn = flat(DRAWS[name](elsewhere, Noise(torch.tensor(0, device="meta")), 6))
+def test_draws_never_wait_for_the_device(name: str, toy: FactorData) -> None:
+    on_meta = toy.to("meta")  # reading a value on this device raises an error
+    drawn = indices_of(DRAWS[name](on_meta, Noise(torch.tensor(0, device="meta")), 6))
     assert drawn.device.type == "meta"
     assert drawn.dtype == torch.int64
 
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_first_examples_are_uniform(name: str, toy: FactorData) -> None:
-    first = toy.factors(flat(DRAWS[name](toy, noise(), MANY))[:, 0])
+    first = toy.factors(indices_of(DRAWS[name](toy, noise(), MANY))[:, 0])
     for j, size in enumerate(toy.sizes):
         assert stats.chisquare(np.bincount(first[:, j], minlength=size)).pvalue > 1e-5
 
@@ -90,14 +99,14 @@ def test_k_changed_factors(toy: FactorData) -> None:
             pairs(toy, noise(), 4, k=bad)
 
 
-def test_any_set_of_factors_is_as_likely(toy: FactorData) -> None:
+def test_all_subsets_of_factors_are_equally_likely(toy: FactorData) -> None:
     changed = pairs(toy, noise(), MANY, k=2).changed
     two = changed[changed.sum(1) == 2]
     counts = [int((two[:, i] & two[:, j]).sum()) for i, j in itertools.combinations(range(4), 2)]
     assert stats.chisquare(counts).pvalue > 1e-5
 
 
-def test_uniform_transitions_always_move(toy: FactorData) -> None:
+def test_uniform_transitions_always_change_a_factor(toy: FactorData) -> None:
     drawn = uniform_transitions(toy, noise(), MANY)
     before, after = factors_of(toy, drawn)
     assert torch.equal(before != after, drawn.changed)
@@ -107,58 +116,58 @@ def test_uniform_transitions_always_move(toy: FactorData) -> None:
 
 
 def exact_laplace(sizes: tuple[int, ...], start: tuple[int, ...], rate: float) -> dict[tuple[int, ...], float]:
-    """The distribution by enumeration: independent factors, given that at least one of them moves."""
-    chances = {}
+    """Return the distribution by enumeration: independent factors, given that at least one of them changes."""
+    weights = {}
     for end in itertools.product(*map(range, sizes)):
         if end != start:
-            chances[end] = math.exp(
+            weights[end] = math.exp(
                 -sum(abs(a - b) * rate / math.log(s) for a, b, s in zip(start, end, sizes, strict=True))
             )
-    total = sum(chances.values())
-    return {end: p / total for end, p in chances.items()}
+    total = sum(weights.values())
+    return {end: p / total for end, p in weights.items()}
 
 
 @pytest.mark.parametrize("rate", [1.0, 4.0])
-def test_laplace_transitions_equal_the_enumerated_law(rate: float, toy: FactorData) -> None:
-    """Factors c and d held: what is left is 8 x 6 values, compared with all 47 ends of one start."""
-    drawn = laplace_transitions(toy, noise(), 400_000, rate=rate, held=["c", "d"])
+def test_laplace_transitions_have_the_enumerated_distribution(rate: float, toy: FactorData) -> None:
+    """Factors c and d are fixed. The other 8 x 6 values are compared with all 47 possible ends from one start."""
+    drawn = laplace_transitions(toy, noise(), 400_000, rate=rate, fixed=["c", "d"])
     before, after = factors_of(toy, drawn)
     assert torch.equal(before[:, 2:], after[:, 2:])
     assert (before != after).any(1).all()
-    here = (before[:, 0] == 2) & (before[:, 1] == 0)
+    at_start = (before[:, 0] == 2) & (before[:, 1] == 0)
     ends = exact_laplace((8, 6), (2, 0), rate)
-    counts = {end: int(((after[here][:, 0] == end[0]) & (after[here][:, 1] == end[1])).sum()) for end in ends}
-    likely = [end for end in ends if ends[end] * int(here.sum()) > 5]
-    rest = int(here.sum()) - sum(counts[end] for end in likely)
+    counts = {end: int(((after[at_start][:, 0] == end[0]) & (after[at_start][:, 1] == end[1])).sum()) for end in ends}
+    likely = [end for end in ends if ends[end] * int(at_start.sum()) > 5]
+    rest = int(at_start.sum()) - sum(counts[end] for end in likely)
     observed = [*(counts[end] for end in likely), rest]
     expected = [*(ends[end] for end in likely), max(1e-12, 1 - sum(ends[end] for end in likely))]
-    if rest == 0 and expected[-1] * int(here.sum()) < 1:
+    if rest == 0 and expected[-1] * int(at_start.sum()) < 1:
         observed, expected = observed[:-1], expected[:-1]
     assert stats.chisquare(observed, np.array(expected) / sum(expected) * sum(observed)).pvalue > 1e-5
 
 
-def test_laplace_transitions_hold_categories(sprites: FactorData) -> None:
+def test_laplace_transitions_keep_categorical_factors(sprites: FactorData) -> None:
     drawn = laplace_transitions(sprites, noise(), 5000)
     before, after = factors_of(sprites, drawn)
     assert sprites.categorical == ("shape",)
     assert torch.equal(before[:, 0], after[:, 0])
     assert (before[:, 1:] != after[:, 1:]).any(0).all()
     with pytest.raises(ValueError, match="At least one factor of sprites must be free"):
-        laplace_transitions(sprites, noise(), 4, held=sprites.names)
+        laplace_transitions(sprites, noise(), 4, fixed=sprites.names)
     with pytest.raises(ValueError, match=r"Unknown factor of sprites 'shap'\. Did you mean 'shape'\?"):
-        laplace_transitions(sprites, noise(), 4, held=["shap"])
+        laplace_transitions(sprites, noise(), 4, fixed=["shap"])
 
 
-def test_pairs_share_what_they_are_told_to(toy: FactorData) -> None:
-    before, after = factors_of(toy, sharing(toy, noise(), MANY, shared=["a", "c"]))
+def test_pairs_agree_in_the_shared_factors(toy: FactorData) -> None:
+    before, after = factors_of(toy, pairs_sharing(toy, noise(), MANY, shared=["a", "c"]))
     assert torch.equal(before[:, [0, 2]], after[:, [0, 2]])
     for j in (1, 3):
         cells = np.bincount(before[:, j] * toy.sizes[j] + after[:, j], minlength=toy.sizes[j] ** 2)
         assert stats.chisquare(cells).pvalue > 1e-5
 
 
-def test_walks_move_one_factor_by_one(toy: FactorData) -> None:
-    steps = walk(toy, noise(), 2000, length=6, held=["d"])
+def test_each_step_of_a_walk_changes_one_factor_by_one(toy: FactorData) -> None:
+    steps = walk(toy, noise(), 2000, length=6, fixed=["d"])
     path = torch.stack([toy.factors(step) for step in steps.unbind(1)], 1)
     moves = path.diff(dim=1)
     assert torch.equal(moves.abs().sum(2), torch.ones(2000, 5, dtype=torch.int64))
@@ -167,18 +176,20 @@ def test_walks_move_one_factor_by_one(toy: FactorData) -> None:
 
 
 def test_joint_distribution_of_correlated_factors() -> None:
-    table = joint((3, 5), 0.2, torch.device("cpu"))
+    table = joint_distribution((3, 5), 0.2, torch.device("cpu"))
     assert float(table.sum()) == pytest.approx(1)
     ratio = float(table[0, 0] / table[0, 4])
     assert ratio == pytest.approx(math.exp(1 / (2 * 0.2**2)))
-    assert joint((3, 5), 100.0, torch.device("cpu")).numpy() == pytest.approx(np.full((3, 5), 1 / 15), rel=1e-4)
+    assert joint_distribution((3, 5), 100.0, torch.device("cpu")).numpy() == pytest.approx(
+        np.full((3, 5), 1 / 15), rel=1e-4
+    )
 
 
-def test_correlated_data_draws_the_joint_and_keeps_the_grid() -> None:
+def test_correlated_data_draws_from_the_joint_distribution_and_keeps_the_grid() -> None:
     data = load("toy?correlate=a:b:0.2")
     drawn = data.factors(data.draw(noise(), MANY))
     cells = np.bincount(drawn[:, 0] * 6 + drawn[:, 1], minlength=48)
-    expected = joint((8, 6), 0.2, torch.device("cpu")).flatten().numpy() * MANY
+    expected = joint_distribution((8, 6), 0.2, torch.device("cpu")).flatten().numpy() * MANY
     likely = expected > 5
     observed, wanted = (
         np.append(cells[likely], cells[~likely].sum()),
@@ -189,7 +200,7 @@ def test_correlated_data_draws_the_joint_and_keeps_the_grid() -> None:
     assert torch.equal(data.images(slice(None)), load("toy").images(slice(None)))
 
 
-def test_a_subset_is_fixed_and_the_rest_never_drawn() -> None:
+def test_only_the_fixed_subset_is_drawn() -> None:
     data = load("toy?subset=50")
     seen = data.draw(noise(), MANY).unique()
     assert len(seen) == 50
@@ -198,8 +209,8 @@ def test_a_subset_is_fixed_and_the_rest_never_drawn() -> None:
     assert len(data) == 960
 
 
-def test_painting_belongs_to_the_run_in_any_stack() -> None:
-    """Colours are part of a run's chance: alone and beside another run it trains to the same weights."""
+def test_random_colours_depend_only_on_the_run() -> None:
+    """The colours come from the noise of the run: it trains to the same weights alone and beside another run."""
     data = load("color_dsprites")
     kind, settings = ub.methods.VAE(), {"data": data, "steps": 2, "batch": 4, "latents": 3, "net": "mlp", "quiet": True}
     alone = ub.train(kind, seeds=[1], **settings)[0]
@@ -223,10 +234,10 @@ def test_painting_belongs_to_the_run_in_any_stack() -> None:
         ("tooy?subset=4", "Unknown dataset 'tooy'. Did you mean 'toy'?"),
     ],
 )
-def test_options_that_make_no_sense(name: str, message: str) -> None:
+def test_invalid_options_are_rejected(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         load(name)
 
 
-def test_the_catalogue_covers_the_registry() -> None:
+def test_catalogue_covers_the_registry() -> None:
     assert set(SOURCES) == set(DATASETS)

@@ -19,17 +19,17 @@ from torch.func import vmap
 from unbraid.data.rendered import blending, raycast
 from unbraid.data.rendered.raycast import FLOOR, FLOOR_SHARE, LAYERS, SKY_RED, SOLID_SHARE, WALL, WALL_SHARE
 from unbraid.data.rendered.shapes3d_rendered import (
-    GRAIN,
     OVERSAMPLE,
     SCENE,
     SIZES,
+    UNITS_PER_LEVEL,
     Shapes3D,
-    angles,
-    fifths,
+    camera_angles,
+    hue_colours,
     shapes3d_rendered,
 )
 from unbraid.methods import VAE
-from unbraid.nets.registry import name_net
+from unbraid.nets.registry import resolve_net
 from unbraid.noise import Noise, mix
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime import jit as compiled
@@ -70,7 +70,7 @@ def test_rays_stop_where_the_solid_begins(shape: int) -> None:
     origin = origin / origin.norm(dim=0) * 9
     target = torch.stack([*(4 * noise.uniform(2, 1, 1, 4000) - 2), 4.5 * noise.uniform(1, 1, 4000) - 0.3]).double()
     one = torch.ones(1, dtype=torch.float64)
-    hit = raycast.solid(SCENE, shape, one, origin, target - origin)
+    hit = raycast.intersect_solid(SCENE, shape, one, origin, target - origin)
     met = hit.t < torch.inf
     steps = torch.linspace(0, 2.5, 2000, dtype=torch.float64)
     walked = torch.stack([inside(shape, (origin + t * (target - origin))[:, 0, 0]) for t in steps])
@@ -98,18 +98,18 @@ def test_surfaces_show_colour_times_light_up_to_their_share() -> None:
     layers[FLOOR], layers[FLOOR_SHARE] = torch.tensor([[0.5, 2.0]]), torch.tensor([[1.0, 0.25]])
     layers[WALL], layers[WALL_SHARE] = 0.125, 0.5
     layers[SKY_RED] = 0.0625
-    image = raycast.blend(layers, torch.tensor([1.0, 0.5, 0.0]), torch.tensor([0.0, 1.0, 0.0]), torch.zeros(3))
+    image = raycast.blend_layers(layers, torch.tensor([1.0, 0.5, 0.0]), torch.tensor([0.0, 1.0, 0.0]), torch.zeros(3))
     assert image[:, 0].tolist() == [[0.5625, 0.3125], [0.375, 0.375], [0.0, 0.0]]
 
 
 def test_hues_are_those_of_hsv() -> None:
     expected = torch.tensor([colorsys.hsv_to_rgb(i / 10, 1, 1) for i in range(10)])
-    assert torch.allclose(fifths(torch.arange(10)) / 5, expected, atol=1e-6)
+    assert torch.allclose(hue_colours(torch.arange(10)) / 5, expected, atol=1e-6)
 
 
 def test_shares_fill_every_pixel(data: Shapes3D) -> None:
     """Where no filter subtracts, floor, wall, solid and sky make up one pixel."""
-    table = data.table.float() / (255 * GRAIN)
+    table = data.table.float() / (255 * UNITS_PER_LEVEL)
     sky = table[:, SKY_RED] * 255 / raycast.SKY[0]
     whole = table[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]].sum(1) + sky
     assert (whole > 1 - 1e-3).all()
@@ -119,10 +119,10 @@ def test_shares_fill_every_pixel(data: Shapes3D) -> None:
 
 def test_round_solids_look_alike_from_everywhere_and_the_cube_mirrored(data: Shapes3D) -> None:
     share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_SHARE].int()
-    assert (share[:, 1:] - share[:, 1:, :1]).abs().max() < 0.12 * 255 * GRAIN  # a sample or two of nine change sides
-    assert (share[:, 1:] - share[:, 1:, :1]).abs().float().mean() < 0.001 * 255 * GRAIN
-    assert (share[:, 0] - share[:, 0].flip(1, 3)).abs().float().mean() < 0.001 * 255 * GRAIN
-    width = (share[:, 0, :, 44] > 0.5 * 255 * GRAIN).sum(-1)
+    assert (share[:, 1:] - share[:, 1:, :1]).abs().max() < 0.12 * 255 * UNITS_PER_LEVEL  # a sample or two of nine change sides
+    assert (share[:, 1:] - share[:, 1:, :1]).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
+    assert (share[:, 0] - share[:, 0].flip(1, 3)).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
+    width = (share[:, 0, :, 44] > 0.5 * 255 * UNITS_PER_LEVEL).sum(-1)
     assert (width[:, 0] > width[:, 7]).all()
 
 
@@ -132,9 +132,9 @@ def test_larger_scales_cover_more(data: Shapes3D) -> None:
 
 
 def test_shadow_only_darkens_the_floor_and_falls_right_of_the_solid(data: Shapes3D) -> None:
-    empty = raycast.room(SCENE, angles()[7:8], OVERSAMPLE)
-    bare = raycast.layers(SCENE, empty, 2, torch.tensor([1e-6]))[0, FLOOR]
-    ball = raycast.layers(SCENE, empty, 2, torch.ones(1))[0]
+    empty = raycast.trace_room(SCENE, camera_angles()[7:8], OVERSAMPLE)
+    bare = raycast.render_layers(SCENE, empty, 2, torch.tensor([1e-6]))[0, FLOOR]
+    ball = raycast.render_layers(SCENE, empty, 2, torch.ones(1))[0]
     clear = ball[SOLID_SHARE] == 0
     change = (ball[FLOOR] - bare)[clear & (ball[FLOOR_SHARE] > 0.999)]
     assert change.max() < 0.15  # the filter brightens what lies beside the shadow
@@ -192,11 +192,11 @@ def test_compiled_blending_under_vmap(data: Shapes3D) -> None:
     assert torch.equal(data.batch(index[:, 2]), each[:, 2])
     views, colours = data.table[:2].expand(3, -1, -1, -1, -1), torch.zeros(10, 3, dtype=torch.int16)
     with pytest.raises(TypeError, match="Only the index"):
-        vmap(lambda table: blending.images(index[0], table, colours, 1))(views)
+        vmap(lambda table: blending.blend_images(index[0], table, colours, 1))(views)
 
 
 def test_a_stack_under_vmap_sees_the_images_of_runs_in_turn(data: Shapes3D) -> None:
-    net, builder = name_net("mlp")
+    net, builder = resolve_net("mlp")
     specs = [RunSpec(VAE(), data.name, seed, steps=1, batch=4, latents=2, net=net) for seed in (0, 1)]
     turns, together = (Stack(specs, data, builder, vmapped=vmapped) for vmapped in (False, True))
     for stack in (turns, together):
@@ -214,7 +214,7 @@ def test_kernels_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPat
         return true(function, **options)
 
     monkeypatch.setattr(compiled, "njit", nowhere)
-    fill = compiled.kernel()(blending.channel.py_func)  # type: ignore[attr-defined]
+    fill = compiled.kernel()(blending.fill_channel.py_func)  # type: ignore[attr-defined]
     layers, image = np.full((LAYERS, 4), 64, np.int16), np.empty(4, np.uint8)
     fill(layers, np.int16(1), np.int16(1), np.int16(1), layers[SKY_RED], np.float32(1), image)
     assert image.tolist() == [8, 8, 8, 8]  # 64 from each of floor, wall, solid and sky, by GRAIN

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unbraid.data.rendered.zbuffer import AMBIENT, FAR, LIGHT, UNIT, View, draw
+from unbraid.data.rendered.zbuffer import AMBIENT, FAR, LIGHT, UNIT, View, draw_meshes
 from unbraid.noise import Noise
 
 SMALL = View(5, 6, 5.0, samples=1)  # a pixel is a metre
@@ -46,7 +46,7 @@ def ball(radius: float, rings: int = 40) -> tuple[Tensor, Tensor]:
 
 def literal(vertices: Tensor, faces: Tensor, view: View) -> list[list[int]]:
     """One mesh by loops over subpixels and faces, in fractions."""
-    points = list(zip(*view.fixed(vertices[None])[:, 0].tolist(), strict=True))
+    points = list(zip(*view.to_fixed_point(vertices[None])[:, 0].tolist(), strict=True))
     normals: list[list[int]] = [[0, 0, 0] for _ in points]
     for corners in faces.tolist():
         a, b, c = (np.array([points[i][0], -points[i][1], points[i][2]], dtype=object) for i in corners)
@@ -85,7 +85,7 @@ def nearest(points: list[tuple[int, ...]], shades: list[int], faces: Tensor, col
 def test_drawing_equals_the_literal_one(key: int, samples: int) -> None:
     vertices, faces = soup(key)
     view = View(5, 6, 5.0, (0.2, -0.1), samples)
-    images = draw(vertices, faces, view)
+    images = draw_meshes(vertices, faces, view)
     assert images.shape == (3, 1, 5, 6)
     assert images.dtype == torch.uint8
     assert images.max() > 0
@@ -96,22 +96,22 @@ def test_drawing_equals_the_literal_one(key: int, samples: int) -> None:
 def test_order_of_faces_and_company_of_meshes_do_not_matter() -> None:
     vertices, faces = soup(11, 30)
     view = View(16, 20, 6.0)
-    images = draw(vertices, faces, view)
-    assert torch.equal(draw(vertices, faces.flip(0).roll(1, 1), view), images)
-    assert torch.equal(torch.cat([draw(mesh[None], faces, view) for mesh in vertices]), images)
+    images = draw_meshes(vertices, faces, view)
+    assert torch.equal(draw_meshes(vertices, faces.flip(0).roll(1, 1), view), images)
+    assert torch.equal(torch.cat([draw_meshes(mesh[None], faces, view) for mesh in vertices]), images)
 
 
 def test_square_to_the_viewer_lights_its_pixels_alone() -> None:
-    image = draw(square(-2, 1, -0.5, 1.5)[None], QUAD, SMALL)[0, 0]
+    image = draw_meshes(square(-2, 1, -0.5, 1.5)[None], QUAD, SMALL)[0, 0]
     expected = torch.zeros(5, 6, dtype=torch.uint8)
     expected[1:3, 1:4] = math.floor(255 * (AMBIENT + (1 - AMBIENT) * LIGHT[2]) + 0.5)
     assert torch.equal(image, expected)
-    assert draw(square(-2, 1, -0.5, 1.5)[None], QUAD.flip(1), SMALL).max() == 0
+    assert draw_meshes(square(-2, 1, -0.5, 1.5)[None], QUAD.flip(1), SMALL).max() == 0
 
 
 def test_pixel_half_covered_is_half_as_bright() -> None:
     view = View(5, 6, 5.0, samples=4)
-    image = draw(square(-2, 0.5, -0.5, 1.5)[None], QUAD, view)[0, 0].int()
+    image = draw_meshes(square(-2, 0.5, -0.5, 1.5)[None], QUAD, view)[0, 0].int()
     assert image[1, 3] == (image[1, 1] + 1) // 2
     assert image[1, 4] == 0
 
@@ -119,24 +119,24 @@ def test_pixel_half_covered_is_half_as_bright() -> None:
 def test_nearer_surface_hides_the_farther() -> None:
     near = torch.tensor([[-2.0, -2, 1], [2, -2, 1], [2, 2, 1.5], [-2, 2, 1.5]])
     both = torch.cat([square(-3, 3, -2.5, 2.5), near])[None]
-    image = draw(both, torch.cat([QUAD, QUAD + 4]), SMALL)[0, 0]
-    alone = draw(near[None], QUAD, SMALL)[0, 0]
+    image = draw_meshes(both, torch.cat([QUAD, QUAD + 4]), SMALL)[0, 0]
+    alone = draw_meshes(near[None], QUAD, SMALL)[0, 0]
     assert torch.equal(image[alone > 0], alone[alone > 0])
-    assert (image[alone == 0] == draw(both[:, :4], QUAD, SMALL)[0, 0][alone == 0]).all()
+    assert (image[alone == 0] == draw_meshes(both[:, :4], QUAD, SMALL)[0, 0][alone == 0]).all()
     assert image.min() > 0
 
 
 def test_what_lies_beyond_the_frame_is_cut_off() -> None:
-    assert draw(square(-99, 99, -99, 99)[None], QUAD, SMALL).unique().numel() == 1
-    assert draw(square(3.1, 9, -1, 1)[None], QUAD, SMALL).max() == 0
-    assert draw(square(-1, 1, -9, -2.6)[None], QUAD, SMALL).max() == 0
+    assert draw_meshes(square(-99, 99, -99, 99)[None], QUAD, SMALL).unique().numel() == 1
+    assert draw_meshes(square(3.1, 9, -1, 1)[None], QUAD, SMALL).max() == 0
+    assert draw_meshes(square(-1, 1, -9, -2.6)[None], QUAD, SMALL).max() == 0
     assert FAR & 255 == 0
 
 
 def test_ball_is_round_and_brightest_towards_the_lamp() -> None:
     points, faces = ball(1.0)
     view = View(100, 100, 2.5, samples=1)
-    image = draw(points, faces, view)[0, 0]
+    image = draw_meshes(points, faces, view)[0, 0]
     assert (image > 0).sum().item() == pytest.approx(math.pi * 40**2, rel=0.01)
     row, column = np.unravel_index(int(image.argmax()), image.shape)
     seen = ((column + 0.5) / 40 - 1.25, 1.25 - (row + 0.5) / 40)
@@ -148,4 +148,4 @@ def test_ball_is_round_and_brightest_towards_the_lamp() -> None:
 @pytest.mark.gpu
 def test_every_device_draws_the_same() -> None:
     for vertices, faces, view in ((*soup(3, 200), View(64, 50, 6.0, samples=3)), (*ball(1.0), View(200, 100, 2.2))):
-        assert torch.equal(draw(vertices.cuda(), faces.cuda(), view).cpu(), draw(vertices, faces, view))
+        assert torch.equal(draw_meshes(vertices.cuda(), faces.cuda(), view).cpu(), draw_meshes(vertices, faces, view))

@@ -21,9 +21,9 @@ from support.training import quick
 from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
 from unbraid.errors import UserError
-from unbraid.exporting import export as exporting
-from unbraid.exporting import plain_network as portable
-from unbraid.exporting.export import export, gather_elements
+from unbraid.exporting.export import export
+from unbraid.exporting.formats import gather_elements
+from unbraid.exporting.plain_network import without_unused_layers
 from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Method
 from unbraid.nets.pointnet import pointnet
 
@@ -157,7 +157,7 @@ class Reaching(nn.Module):
 
 def test_pruning_keeps_what_is_reached_into() -> None:
     module, x = Reaching(), torch.rand(2, 3)
-    assert portable.pruned(module, x)(x).equal(module(x))
+    assert without_unused_layers(module, x)(x).equal(module(x))
 
 
 class Shifted(nn.Linear):
@@ -216,4 +216,4 @@ def test_what_is_missing_is_named(
     assert 'onnxscript, not installed here. Install them: pip install "unbraid[export]"' in capsys.readouterr().err
     with pytest.raises(ValueError, match="Did you mean 'onnx'"):
         export(run, tmp_path / "x", format="onxn")
-    assert exporting.export(run, tmp_path / "x", format="torch", quiet=True)["kind"] == "torch"
+    assert export(run, tmp_path / "x", format="torch", quiet=True)["kind"] == "torch"

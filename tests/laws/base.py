@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from support.planted import Array
+from support.known_codes import Array
 
 UNIT = (0.0, 1.0)
 LENGTH = (0.0, float("inf"))

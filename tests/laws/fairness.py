@@ -8,7 +8,7 @@ import numpy as np
 
 from laws.base import UNIT, Fact, Law
 from oracles import fairness as oracle
-from support.planted import GRID, Array, reflected, table
+from support.known_codes import GRID, Array, reflected, table
 
 PAIRS = [f"pred{i}:sens{j}" for i, j in itertools.permutations(range(3), 2)]
 ONE = [

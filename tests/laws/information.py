@@ -9,7 +9,7 @@ import numpy as np
 
 from laws.base import LENGTH, UNIT, Fact, Law
 from oracles import information as oracle
-from support.planted import CODE_SIZES, GRID, Array, drawn, noise, table
+from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, table
 
 EXACT = {"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12}
 # InfoE comes from a solver that stops at a gradient of 1e-4; its path, and so its end, follows the order of additions.

@@ -8,7 +8,7 @@ import numpy as np
 
 from laws.base import UNIT, Fact, Law
 from oracles import linear as oracle
-from support.planted import CODE_SIZES, GRID, Array, drawn, noise, reflected, table
+from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, reflected, table
 
 BITS = table(2, 2, 30)[:, :2]
 COMMONEST = (1 / 5 + 1 / 4 + 1 / 6) / 3  # of each factor of GRID, every value being equally common

@@ -9,7 +9,7 @@ import numpy as np
 
 from laws.base import LENGTH, UNIT, Fact, Law
 from oracles import metrics as oracle
-from support.planted import CODE_SIZES, GRID, Array, drawn, noise, table
+from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, table
 
 
 def perfect(sizes: tuple[int, ...]) -> Callable[[], Array]:

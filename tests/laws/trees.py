@@ -6,7 +6,7 @@ import numpy as np
 
 from laws.base import UNIT, Fact, Law
 from oracles import trees as oracle
-from support.planted import CODE_SIZES, GRID, drawn, noise, table
+from support.known_codes import CODE_SIZES, GRID, drawn, noise, table
 
 KINDS = ("", "_mean", "_per_tree")
 

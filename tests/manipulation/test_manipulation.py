@@ -1,4 +1,4 @@
-"""Training a manipulation: its networks, its game, and the gap it makes."""
+"""Learning a manipulation: its networks, the adversarial training, and the gap it causes."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ import pytest
 import safetensors.torch
 import torch
 
-from support.manipulations import SMALL, discs, played
+from support.manipulations import SMALL, discs, short_training
 from unbraid.data import FactorData, from_arrays, load
-from unbraid.data.manipulated import describe, modified, read, reflected, write
+from unbraid.data.manipulated import apply_manipulation, describe_data, read_manipulation, reflect, write_manipulation
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
-from unbraid.manipulation import gap, modify
-from unbraid.manipulation.game import PATTERNS, Game, recipe_of
-from unbraid.manipulation.networks import Families, Pair, partner, turned
-from unbraid.manipulation.recipe import Standard, planes, strengths
-from unbraid.runtime.progress import silent
+from unbraid.manipulation import measure_gap, modify
+from unbraid.manipulation.adversarial_training import PATTERNS, AdversarialTraining
+from unbraid.manipulation.networks import FixedEncoderPair, PairFamilies, rotated_copy, rotation_matrix
+from unbraid.manipulation.settings import FactorStandardiser, choose_planes, factor_strengths, fill_settings
+from unbraid.runtime.progress import no_report
 
 
-def test_table_of_patterns_is_the_network(tmp_path: Path) -> None:
-    game = played(discs())
-    patterns, which = game.table()
-    w = game.standard(game.data.factors(slice(None)))
+def test_pattern_table_matches_the_network(tmp_path: Path) -> None:
+    training = short_training(discs())
+    patterns, which = training.pattern_table()
+    w = training.standard(training.data.factors(slice(None)))
     with torch.no_grad():
-        exact, scalar = game.manipulation(w), game.manipulation.scalar(w)[:, 0]
+        exact, scalar = training.manipulation(w), training.manipulation.scalar(w)[:, 0]
     assert len(patterns) == PATTERNS
     assert (int(which.min()), int(which.max())) == (0, PATTERNS - 1)
     assert bool((which[scalar.argsort()].diff() >= 0).all())
     assert float((patterns[which.long()] / 127 - exact).abs().max()) < 0.5 / 127 + 1e-3
 
 
-def test_entangling_pairs_begin_as_their_partners() -> None:
-    rotation = turned(3, [(0, 2)])
+def test_entangling_pairs_start_as_the_same_function_as_disentangling_pairs() -> None:
+    rotation = rotation_matrix(3, [(0, 2)])
     assert torch.allclose(rotation @ rotation.T, torch.eye(3), atol=1e-6)
     assert rotation[:, 1].tolist() == [0, 1, 0]
-    pair = Pair((1, 16, 16), turned(3, []), 4.5)
+    pair = FixedEncoderPair((1, 16, 16), rotation_matrix(3, []), 4.5)
     w, epsilon = torch.randn(5, 3), torch.randn(5, 3)
-    assert torch.allclose(pair(w, epsilon), partner(pair, rotation)(w, epsilon), atol=1e-5)
+    assert torch.allclose(pair(w, epsilon), rotated_copy(pair, rotation)(w, epsilon), atol=1e-5)
     with torch.no_grad():
         pair.shares.copy_(torch.tensor([1.0, -2.0, 0.3]))
     sigma = pair.sigma().detach()
     assert float(-sigma.log().sum()) == pytest.approx(4.5, rel=1e-5)
     assert float(sigma.max()) <= 1
-    assert not torch.allclose(pair(w, epsilon), partner(pair, rotation)(w, epsilon), atol=1e-3)
+    assert not torch.allclose(pair(w, epsilon), rotated_copy(pair, rotation)(w, epsilon), atol=1e-3)
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
-def test_a_perfect_decoder_has_no_error(likelihood: str) -> None:
-    pairs = Families((1, 16, 16), 2, [[(0, 1)]], 2.0, likelihood, 2)
+def test_a_perfect_decoder_has_zero_error(likelihood: str) -> None:
+    pairs = PairFamilies((1, 16, 16), 2, [[(0, 1)]], 2.0, likelihood, 2)
     x = torch.rand(3, 1, 16, 16)
-    x[0] = x[0].round()  # black and white, of no entropy
+    x[0] = x[0].round()  # black and white: zero entropy
     perfect = LIKELIHOODS[likelihood].output(x).repeat(2, 1, 1, 1)
     blurred = LIKELIHOODS[likelihood].output(0.8 * x + 0.1).repeat(2, 1, 1, 1)
     none, some = pairs.errors(x, [perfect, blurred]).tolist()
@@ -62,52 +62,54 @@ def test_a_perfect_decoder_has_no_error(likelihood: str) -> None:
     assert some > 0.5  # (.2 x - .1)^2 / 2 of 256 pixels is .43 for grey images and 1.28 for black and white
 
 
-def test_factors_are_standardised_and_paired_by_strength() -> None:
+def test_factors_are_standardised_and_planes_chosen_by_strength() -> None:
     data = load("sprites")
-    w = Standard(data)(data.factors(slice(None)))
+    w = FactorStandardiser(data)(data.factors(slice(None)))
     assert torch.allclose(w.mean(0), torch.zeros(5), atol=1e-5)
     assert torch.allclose(w.var(0, correction=0), torch.ones(5), atol=1e-4)
-    strong = strengths(data)
+    strong = factor_strengths(data)
     assert strong["x"] > strong["y"] > strong["orientation"] > strong["scale"]
-    assert planes(data, "closest", 2, 0) == ((("orientation", "y"),),) * 2
-    drawn = planes(data, "random", 3, 0)
-    assert drawn == planes(data, "random", 3, 0) != planes(data, "random", 3, 1)
-    assert all(len({name for plane in one for name in plane} - {"shape"}) == 4 for one in drawn)
-    assert planes(data, "x:orientation", 1, 0) == ((("x", "orientation"),),)
+    assert choose_planes(data, "closest", 2, 0) == ((("orientation", "y"),),) * 2
+    random_planes = choose_planes(data, "random", 3, 0)
+    assert random_planes == choose_planes(data, "random", 3, 0) != choose_planes(data, "random", 3, 1)
+    assert all(len({name for plane in one for name in plane} - {"shape"}) == 4 for one in random_planes)
+    assert choose_planes(data, "x:orientation", 1, 0) == ((("x", "orientation"),),)
     labelled = from_arrays(np.zeros((5, 16, 16)), np.array([[0, 0], [1, 2], [3, 1], [1, 0], [0, 1]]))
     assert not labelled.gridded
-    assert torch.allclose(Standard(labelled)(labelled.factors(slice(None))).mean(0), torch.zeros(2), atol=1e-6)
+    assert torch.allclose(
+        FactorStandardiser(labelled)(labelled.factors(slice(None))).mean(0), torch.zeros(2), atol=1e-6
+    )
 
 
-def test_the_scalar_begins_along_the_diagonal_and_learns_slowly() -> None:
+def test_the_scalar_starts_along_the_diagonal_with_a_lower_learning_rate() -> None:
     data = load("sprites")
-    game = Game(data, recipe_of(data, 0.1, 4, 8, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
-    w = game.standard(data.factors(slice(None)))
-    scalar = game.manipulation.squeeze(w)[:, 0].detach()
-    x, y = (w[:, game.standard.names.index(name)] for name in ("x", "y"))
+    training = AdversarialTraining(data, fill_settings(data, 0.1, 4, 8, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
+    w = training.standard(data.factors(slice(None)))
+    scalar = training.manipulation.squeeze(w)[:, 0].detach()
+    x, y = (w[:, training.standard.names.index(name)] for name in ("x", "y"))
     assert float(torch.corrcoef(torch.stack([scalar, x + y]))[0, 1]) > 0.9
-    rates = {name: optimiser.param_groups[0]["lr"] for name, optimiser in game.optimisers.items()}
+    rates = {name: optimiser.param_groups[0]["lr"] for name, optimiser in training.optimisers.items()}
     assert rates == pytest.approx({"pairs": 1e-3, "m": 1e-4})
 
 
-def test_same_seed_same_file_and_another_another(tmp_path: Path) -> None:
+def test_the_file_depends_only_on_the_seed(tmp_path: Path) -> None:
     files = [modify(discs(), out=tmp_path / f"{i}.safetensors", **SMALL, seed=i // 2) for i in range(4)]
     first, again, other, _ = (path.read_bytes() for path in files)
     assert first == again != other
-    kept = files[0].stat().st_mtime_ns
-    assert modify(discs(), out=files[0], **SMALL).stat().st_mtime_ns == kept  # done already
-    apart = [modified(discs(), path).fingerprint for path in files]
-    assert apart[0] == apart[1] != apart[2]
+    written = files[0].stat().st_mtime_ns
+    assert modify(discs(), out=files[0], **SMALL).stat().st_mtime_ns == written  # nothing to do
+    fingerprints = [apply_manipulation(discs(), path).fingerprint for path in files]
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
 class Killed(Exception):
-    """Raised in place of a signal."""
+    """Raised in place of a signal that ends the process."""
 
 
-def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unbraid.manipulation import game
+def test_a_killed_training_resumes_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unbraid.manipulation import modification
 
-    monkeypatch.setattr(game, "EVERY", 2)
+    monkeypatch.setattr(modification, "LOG_EVERY", 2)
     settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
     whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
 
@@ -116,79 +118,85 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch
             raise Killed
 
     out = tmp_path / "killed.safetensors"
-    monkeypatch.setattr(game, "silent", die)
+    monkeypatch.setattr(modification, "no_report", die)
     with pytest.raises(Killed):
         modify(discs(), out=out, **settings)
     assert not out.exists()
     checkpoint = out.with_suffix(".checkpoint")
     assert json.loads(safetensors.safe_open(checkpoint, "pt").metadata()["unbraid"])["step"] == 4
-    monkeypatch.setattr(game, "silent", silent)
+    monkeypatch.setattr(modification, "no_report", no_report)
     with pytest.raises(UserError, match="made with seed = 0"):
         modify(discs(), out=out, **settings, seed=1)
     steps: list[int] = []
-    take = game.Game.step
-    monkeypatch.setattr(game.Game, "step", lambda self, step: (steps.append(step), take(self, step))[1])
+    take = AdversarialTraining.step
+    monkeypatch.setattr(AdversarialTraining, "step", lambda self, step: (steps.append(step), take(self, step))[1])
     modify(discs(), out=out, **settings)
     assert steps == [4, 5, 6]
     assert out.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
 
 
-def test_a_restored_game_and_the_one_it_came_from_go_on_apart() -> None:
-    """Both end at the same errors, though one after the other: they share no moments of Adam."""
-    first = played(discs())
-    second = Game(first.data, first.recipe)
+def test_a_restored_training_shares_no_state_with_the_original() -> None:
+    """Both reach the same errors, although one runs after the other: they do not share the moments of Adam."""
+    first = short_training(discs())
+    second = AdversarialTraining(first.data, first.settings)
     second.restore(first.state())
     ends = []
-    for game in (first, second):
+    for training in (first, second):
         for step in range(4, 7):
-            game.step(step)
-        ends.append(game.terms.clone())
+            training.step(step)
+        ends.append(training.terms.clone())
     torch.testing.assert_close(ends[1], ends[0], rtol=1e-5, atol=1e-6)
 
 
-def test_divergence_is_noticed(tmp_path: Path) -> None:
+def test_divergence_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="diverged before step"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, "steps": 30, "learning_rate": 1e18})
     assert not (tmp_path / "m.safetensors").exists()
 
 
-def ridge(strength: float) -> FactorData:
-    """Discs over a plain that brightens along a diagonal of the factors: what a manipulation could be at best."""
+def discs_on_slope(strength: float) -> FactorData:
+    """Return discs on a background that brightens along a diagonal of the factors: an ideal manipulation."""
     plain = discs()
-    w = Standard(plain)(plain.factors(slice(None)))
+    w = FactorStandardiser(plain)(plain.factors(slice(None)))
     images = plain.batch(torch.arange(len(plain)))
     slope = strength * (w.sum(1) / w.sum(1).abs().max()).view(-1, 1, 1, 1)
-    return from_arrays(reflected(images + slope).numpy(), plain.factors(slice(None)).numpy(), names=plain.names)
+    return from_arrays(reflect(images + slope).numpy(), plain.factors(slice(None)).numpy(), names=plain.names)
 
 
 def test_gap_falls_where_images_change_along_a_diagonal() -> None:
     settings: dict[str, Any] = {"steps": 300, "batch": 32, "samples": 2, "rotations": "right:down"}
-    straight, slanted = (gap(ridge(strength), **settings) for strength in (0.0, 0.4))
+    straight, slanted = (measure_gap(discs_on_slope(strength), **settings) for strength in (0.0, 0.4))
     assert slanted["gap"] + 3 * slanted["error"] < straight["gap"] - 3 * straight["error"]
     assert slanted["gap"] < 0
-    assert gap(ridge(0.4), **{**settings, "steps": 3}) == gap(ridge(0.4), **{**settings, "steps": 3})
+    short = {**settings, "steps": 3}
+    assert measure_gap(discs_on_slope(0.4), **short) == measure_gap(discs_on_slope(0.4), **short)
 
 
-def along(name: str, file: Path) -> Path:
-    """A control: the same patterns as often as before, in the order of one factor."""
+def patterns_along_factor(name: str, file: Path) -> Path:
+    """Write a control: the same patterns, equally often, in the order of one factor."""
     data = load("sprites")
-    tensors, facts = read(file)
+    tensors, facts = read_manipulation(file)
     order = data.factors(slice(None))[:, data.names.index(name)].argsort(stable=True)
     which = torch.empty_like(tensors["which"])
     which[order] = tensors["which"].sort().values
     out = file.with_name(f"{name}.safetensors")
-    write(out, tensors["patterns"], which, {**describe(data), "eps": facts["eps"]})
+    write_manipulation(out, tensors["patterns"], which, {**describe_data(data), "eps": facts["eps"]})
     return out
 
 
 @pytest.mark.slow
-def test_learned_changes_cost_rotated_factors_less_than_noise_does(tmp_path: Path) -> None:
-    """For new decoders rotated factors cost less than on the original, than with noise, than with patterns along x."""
+def test_learned_patterns_reduce_the_gap_more_than_noise_does(tmp_path: Path) -> None:
+    """For new decoders the gap is smaller than on the original, with noise, and with patterns along x."""
     out = tmp_path / "m.safetensors"
     file = modify("sprites", out=out, steps=800, batch=16, samples=2, quiet=True)
-    names = ("sprites", "sprites?noise=0.1", f"sprites?modified={file}", f"sprites?modified={along('x', file)}")
-    original, noise, manipulated, straight = (gap(name, steps=400, batch=16, samples=2) for name in names)
+    names = (
+        "sprites",
+        "sprites?noise=0.1",
+        f"sprites?modified={file}",
+        f"sprites?modified={patterns_along_factor('x', file)}",
+    )
+    original, noise, manipulated, straight = (measure_gap(name, steps=400, batch=16, samples=2) for name in names)
     assert original["gap"] > 5 * original["error"]
     assert manipulated["gap"] + 3 * manipulated["error"] < noise["gap"] - 3 * noise["error"]
     assert manipulated["gap"] < 0.6 * original["gap"]

@@ -86,4 +86,4 @@ def test_codes_are_points(sprites: FactorData) -> None:
     row = ub.score(run, ["mig"], data=sprites, quiet=True)[0]
     assert {key for key in row if key.startswith("mig.")} == {"mig.discrete_mig"}
     with pytest.raises(UserError, match="normal posterior"):
-        ub.bounds(run, sprites, index=[0], quiet=True)
+        ub.likelihood_bounds(run, sprites, index=[0], quiet=True)

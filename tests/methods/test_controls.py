@@ -169,7 +169,7 @@ def test_angles_go_once_around() -> None:
 def test_turns_about_one_axis_are_those_of_a_traversal() -> None:
     controls, own = made("rotations")
     angles = torch.linspace(-3, 3, 7)
-    walked, _ = DiffusionVAE(space="rotations").manifold(9).paths(own[2], angles)
+    walked, _ = DiffusionVAE(space="rotations").manifold(9).closed_curves(own[2], angles)
     for axis in range(3):
         placed = controls.place(angles[:, None] * torch.eye(3)[axis], 2)
         torch.testing.assert_close(placed, walked[axis], rtol=0, atol=1e-6)

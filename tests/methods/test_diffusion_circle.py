@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import unbraid as ub
-from unbraid.data.known_sources import circular_correlation, folding, turning, unevenness
+from unbraid.data.known_sources import circular_correlation, largest_fold, rotating_half_disc, step_unevenness
 from unbraid.methods import BetaVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 
@@ -22,17 +22,17 @@ def test_circular_correlation(turned: float, expected: float) -> None:
 def test_tears_and_folds_are_told_from_circles() -> None:
     angle = torch.arange(60) * 2 * math.pi / 60
     circle, torn, folded = torch.stack([angle.cos(), angle.sin()], 1), angle[:, None], (angle + 0.03).cos()[:, None]
-    assert (unevenness(circle), folding(circle)) == pytest.approx((1.0, 2 * math.pi / 60), rel=1e-3)
-    assert unevenness(torn) == pytest.approx(30, rel=0.01)
-    assert folding(torn) < 0.2
-    assert unevenness(folded) < 2
-    assert folding(folded) > 3
+    assert (step_unevenness(circle), largest_fold(circle)) == pytest.approx((1.0, 2 * math.pi / 60), rel=1e-3)
+    assert step_unevenness(torn) == pytest.approx(30, rel=0.01)
+    assert largest_fold(torn) < 0.2
+    assert step_unevenness(folded) < 2
+    assert largest_fold(folded) > 3
 
 
 @pytest.mark.slow
 def test_circle_recovers_a_turn_that_a_line_tears() -> None:
     """A continuous code on a line cannot have every angle once: it jumps, or it has distant angles side by side."""
-    data, angle = turning()
+    data, angle = rotating_half_disc()
     images = data.images(slice(None))
     settings = {"steps": 800, "batch": 32, "learning_rate": 1e-3, "net": "mlp", "precision": "fp32", "quiet": True}
     circles = ub.train(DiffusionVAE(walk_steps=5), data, latents=2, seeds=range(3), **settings)
@@ -40,9 +40,9 @@ def test_circle_recovers_a_turn_that_a_line_tears() -> None:
     for circle, line in zip(circles, lines, strict=True):
         z, code = circle.encode(images), line.encode(images)
         found = circular_correlation(angle, circle.encode(images, "angles")[:, 0])
-        told = [(unevenness(c), folding(c), run.log[-1]["rec"]) for c, run in ((z, circle), (code, line))]
+        told = [(step_unevenness(c), largest_fold(c), run.log[-1]["rec"]) for c, run in ((z, circle), (code, line))]
         print(f"correlation {found:.4f}; unevenness, folding, reconstruction: circle {told[0]}, line {told[1]}")
         assert abs(found) > 0.95
-        assert unevenness(z) < 3
-        assert folding(z) < 0.3
-        assert unevenness(code) > 5 or folding(code) > 1
+        assert step_unevenness(z) < 3
+        assert largest_fold(z) < 0.3
+        assert step_unevenness(code) > 5 or largest_fold(code) > 1

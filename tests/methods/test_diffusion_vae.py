@@ -27,10 +27,10 @@ from unbraid.distributions import Gaussian
 from unbraid.methods import Method
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.method import Batch
-from unbraid.nets.registry import name_net
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
-from unbraid.pictures.traversal import sweep
+from unbraid.pictures.traversal import decode_traversal
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
 
@@ -89,7 +89,7 @@ def test_killed_and_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def network(method: DiffusionVAE, data: FactorData) -> VAENet:
     spec = RunSpec(method, data.name, latents=LATENTS[method.space], net="mlp", likelihood="gaussian")
-    return build_net(spec, data.shape, name_net("mlp")[1])
+    return build_net(spec, data.shape, resolve_net("mlp")[1])
 
 
 def terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float, dict[str, float], Gaussian]:
@@ -229,7 +229,7 @@ def test_traversal_stays_on_the_space(space: str, toy: FactorData) -> None:
     manifold = DiffusionVAE(space=space).manifold(LATENTS[space])
     torch.testing.assert_close(manifold.project(walk.z), walk.z, rtol=0, atol=1e-5)
     torch.testing.assert_close(walk.z[:, 2], walk.start.expand_as(walk.z[:, 2]), rtol=0, atol=1e-5)
-    assert sweep(run, toy, 3, positions).images.shape == (len(walk.labels), 5, 16)
+    assert decode_traversal(run, toy, 3, positions).images.shape == (len(walk.labels), 5, 16)
 
 
 def test_scores_of_every_kind_of_code(toy: FactorData) -> None:

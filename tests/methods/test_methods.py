@@ -28,10 +28,10 @@ from support.training import flat
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
-from unbraid.methods.beta_tcvae import stratified, total_correlation, weighted
+from unbraid.methods.beta_tcvae import stratified_log_weights, total_correlation, weighted_log_weights
 from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
 from unbraid.methods.method import Batch
-from unbraid.nets.registry import name_net
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
@@ -84,7 +84,7 @@ def test_resume_equals_uninterrupted(
 def test_threads_equal_turns(sprites: FactorData) -> None:
     """Members on threads of their own end where they end one after another."""
     specs = [RunSpec(BetaVAE(beta=b), "sprites", s, 100, 16, 1e-3, 4) for s, b in enumerate((1.0, 2.0, 4.0))]
-    turns, threads = (Stack(specs, sprites, name_net("locatello")[1], threads=n) for n in (1, 2))
+    turns, threads = (Stack(specs, sprites, resolve_net("locatello")[1], threads=n) for n in (1, 2))
     for _ in range(3):
         turns.advance()
         threads.advance()
@@ -97,17 +97,17 @@ def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> Non
     found = []
     for precision in ("fp32", "bf16"):
         s = Stack([RunSpec(BetaVAE(), "sprites", 0, 9, 64, 1e-3, 4, precision=precision)], sprites,
-                  name_net("locatello")[1], vmapped=vmapped)  # fmt: skip
+                  resolve_net("locatello")[1], vmapped=vmapped)  # fmt: skip
         for _ in range(3):
             s.advance()
         step = torch.tensor(3)
         if vmapped:
-            values, grads = s._gradients(step)
+            values, grads = s._gradients_vmapped(step)
             grad = flat(grads)
         else:
-            values, grad = s._gradients_in_turn(step)
+            values, grad = s._gradients_one_by_one(step)
         assert values.dtype == grad.dtype == torch.float32
-        assert s.trainees[0].net.encode(sprites.batch(torch.arange(2))).mean.dtype == torch.float32
+        assert s.modules[0].net.encode(sprites.batch(torch.arange(2))).mean.dtype == torch.float32
         found.append((values.clone(), s.layout.unflatten(grad[0].clone())))
     (full, wanted), (half, got) = found
     assert not torch.equal(full, half)
@@ -158,14 +158,17 @@ def posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
 @pytest.mark.parametrize("population", [6, 50, 737_280])
 def test_total_correlation_equals_its_loops(population: int) -> None:
     q, z = posterior(6, 3)
-    for estimator, loops in ((weighted, oracle.weighted_tc), (stratified, oracle.stratified_tc)):
+    for estimator, loops in (
+        (weighted_log_weights, oracle.weighted_tc),
+        (stratified_log_weights, oracle.stratified_tc),
+    ):
         found = total_correlation(q, z, estimator(6, population).double())
         assert float(found) == pytest.approx(loops(q.mean, q.logvar, z, population), rel=1e-5)
 
 
 def test_stratified_weights() -> None:
     """Every row sums to one, with 1 / N on the diagonal: the trap that published implementations fall into."""
-    w = stratified(4, 100).exp()
+    w = stratified_log_weights(4, 100).exp()
     assert w.sum(1).tolist() == pytest.approx([1.0] * 4)
     assert w.diagonal().tolist() == pytest.approx([0.01] * 4)
     assert sorted(w[2].tolist()) == pytest.approx(sorted([0.01, 1 / 3, 1 / 3, 97 / 300]))
@@ -175,7 +178,7 @@ def test_weighted_estimate_carries_its_constant() -> None:
     """The weighted estimate exceeds the one without constants by (d - 1) log(B N): 11.07 for B 64, N 1000, d 2."""
     q, z = posterior(64, 2)
     bare = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
-    full = total_correlation(q, z, weighted(64, 1000).double())
+    full = total_correlation(q, z, weighted_log_weights(64, 1000).double())
     assert float(full - bare) == pytest.approx(math.log(64 * 1000), abs=1e-5)
     assert round(math.log(64 * 1000), 2) == 11.07
 
@@ -190,19 +193,19 @@ def test_stratified_estimate_is_near_the_truth() -> None:
     )
     z = q.mean + math.sqrt(0.3) * torch.randn(n, 2, generator=g, dtype=torch.float64)
     exact = total_correlation(q, z, torch.full((n, n), -math.log(n), dtype=torch.float64))
-    estimates = {stratified: 0.0, weighted: 0.0}
+    estimates = {stratified_log_weights: 0.0, weighted_log_weights: 0.0}
     for _ in range(60):
         rows = torch.randperm(n, generator=g)[:b]
         part = Gaussian(q.mean[rows], q.logvar[rows])
         for estimator in estimates:
             estimates[estimator] += float(total_correlation(part, z[rows], estimator(b, n).double())) / 60
-    assert estimates[stratified] == pytest.approx(float(exact), abs=0.06)
-    assert estimates[weighted] > float(exact) + 5
+    assert estimates[stratified_log_weights] == pytest.approx(float(exact), abs=0.06)
+    assert estimates[weighted_log_weights] > float(exact) + 5
 
 
 def test_stratified_refuses_more_examples_than_the_data() -> None:
     with pytest.raises(ValueError, match="population"):
-        stratified(64, 10)
+        stratified_log_weights(64, 10)
 
 
 def test_dip_covariances_equal_their_loops() -> None:
@@ -246,7 +249,7 @@ def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
     """TC is the mean log-odds of the joint; the critic's loss is half the cross-entropy of each class."""
     method = FactorVAE(gamma=7.0)
     spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
-    net: VAENet = build_net(spec, toy.shape, name_net("mlp")[1])
+    net: VAENet = build_net(spec, toy.shape, resolve_net("mlp")[1])
     net.critic = Scripted([[0.3, -0.2]])
     noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
     loss, terms = method.objective(net, Batch(toy.batch(torch.arange(8)), len(toy)), noise, torch.tensor(0.0))
@@ -262,10 +265,10 @@ def test_factor_vae_gradients_stay_apart(toy: FactorData) -> None:
     grads = []
     for gamma in (0.0, 10.0):
         s = stack([FactorVAE(gamma=gamma)], toy, [0], [1e-3])
-        _, grad = s._gradients_in_turn(torch.tensor(0))
+        _, grad = s._gradients_one_by_one(torch.tensor(0))
         grads.append(s.layout.unflatten(grad[0]))
     plain = stack([VAE()], toy, [0], [1e-3])
-    _, grad = plain._gradients_in_turn(torch.tensor(0))
+    _, grad = plain._gradients_one_by_one(torch.tensor(0))
     for name, value in plain.layout.unflatten(grad[0]).items():
         torch.testing.assert_close(grads[0][name], value)
     critic = [name for name in grads[0] if name.startswith("critic.")]
@@ -279,6 +282,4 @@ def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
     main, critic = s.segments
     assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
     assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))
-    assert critic.stop - critic.start == sum(
-        p.numel() for n, p in s.trainees[0].net.named_parameters() if "critic" in n
-    )
+    assert critic.stop - critic.start == sum(p.numel() for n, p in s.modules[0].net.named_parameters() if "critic" in n)

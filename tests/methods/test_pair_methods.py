@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles import pairs as oracle
 from support.engine_laws import (
     assert_divergence_stays_home,
     assert_every_parameter_learns,
@@ -17,7 +16,6 @@ from support.training import quick
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.data.sampling import PAIRS
-from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.method import Method
 from unbraid.methods.slow_vae import SlowVAE
@@ -33,20 +31,6 @@ FORMS: list[Method] = [
     SlowVAE(pairs="uniform"),
 ]
 SEEDS, RATES = [3, 1, 4], [1e-3, 3e-3, 1e-4]
-
-
-def normals(rows: list[oracle.Row]) -> Gaussian:
-    """The posteriors of a batch, from means and variances."""
-    table = torch.tensor(rows, dtype=torch.float64)
-    return Gaussian(table[..., 0], table[..., 1].log())
-
-
-def posteriors(n: int, d: int) -> tuple[list[oracle.Row], list[oracle.Row]]:
-    """Random pairs that a float32 would tell apart."""
-    g = torch.Generator().manual_seed(2)
-    table = torch.stack([torch.randn(2, n, d, generator=g), torch.rand(2, n, d, generator=g) + 0.1], -1)
-    first, second = ([[(float(m), float(v)) for m, v in row] for row in part] for part in table)
-    return first, second
 
 
 # The laws of the registry, for every form.

@@ -20,8 +20,8 @@ from support.engine_laws import (
 )
 from unbraid.data.dataset import FactorData
 from unbraid.methods.method import Batch
-from unbraid.methods.pcl import PCL, ComponentRegression, LaplaceRegression, standardised
-from unbraid.nets.registry import name_net
+from unbraid.methods.pcl import PCL, ComponentRegression, LaplaceRegression, standardise
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
@@ -174,8 +174,8 @@ def test_negatives_are_whole_rows_shuffled() -> None:
 
 def test_standardised_is_batch_normalisation() -> None:
     x = 3 * torch.randn(50, 4) + 2
-    torch.testing.assert_close(standardised(x), nn.BatchNorm1d(4, affine=False)(x))
-    torch.testing.assert_close(standardised(torch.ones(5, 2)), torch.zeros(5, 2))
+    torch.testing.assert_close(standardise(x), nn.BatchNorm1d(4, affine=False)(x))
+    torch.testing.assert_close(standardise(torch.ones(5, 2)), torch.zeros(5, 2))
 
 
 def test_scale_matters_only_without_normalisation() -> None:
@@ -266,7 +266,7 @@ def test_loss_falls_below_chance(method: PCL, toy: FactorData) -> None:
 def test_encoder_begins_as_a_vaes(toy: FactorData) -> None:
     """The same seed gives the same encoder with and without a decoder."""
     pcl, vae = (
-        build_net(RunSpec(m, "toy", net="mlp", latents=4), toy.shape, name_net("mlp")[1])
+        build_net(RunSpec(m, "toy", net="mlp", latents=4), toy.shape, resolve_net("mlp")[1])
         for m in (PCL(), ub.methods.VAE())
     )
     for name, value in pcl.encoder.state_dict().items():

@@ -19,9 +19,9 @@ from unbraid.errors import UserError
 from unbraid.methods.method import Method
 from unbraid.methods.pcl import PCL
 from unbraid.methods.slow_vae import SlowVAE
-from unbraid.metrics.mcc import correlation, matched
+from unbraid.metrics.mcc import best_assignment_mean, correlation
 from unbraid.runs.run import Run
-from unbraid.scoring.selection import rank
+from unbraid.scoring.selection import select
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_scores_have_means_only(trained: list[Run]) -> None:
 
 
 def test_ranking_compares_seeds(trained: list[Run]) -> None:
-    rows = rank(trained, examples=500, quiet=True)
+    rows = select(trained, examples=500, quiet=True)
     assert len(rows) == 2
     assert all(0 <= row["udr"] <= 1 for row in rows)
 
@@ -134,7 +134,7 @@ def test_series_are_refused_that_are_none(method: Method) -> None:
 @pytest.mark.parametrize("batch", [7, 2])
 def test_odd_batches_of_a_series_are_refused(batch: int) -> None:
     with pytest.raises(ValueError, match=f"even batch of at least 4.*Got {batch}"):
-        ub.train(PCL(pairs="consecutive"), planted.series(20)[0], steps=1, batch=batch, quiet=True)
+        ub.train(PCL(pairs="consecutive"), planted.mixed_time_series(20)[0], steps=1, batch=batch, quiet=True)
 
 
 def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
@@ -145,12 +145,12 @@ def recovered(
     method: PCL, net: str | Callable[..., Any], points: int, steps: int, rate: float
 ) -> tuple[float, float, float]:
     """Mean correlation of sources and codes before and after training, and the last loss."""
-    data, s = planted.series(points)
+    data, s = planted.mixed_time_series(points)
     settings: dict[str, Any] = {"batch": 512, "learning_rate": rate, "latents": 5, "net": net, "quiet": True}
     found = []
     for length in (0, steps):
         (run,) = ub.train(method, data, steps=length, **settings)
-        found.append(matched(correlation(run.encode(data.table).double().numpy(), s.numpy())))
+        found.append(best_assignment_mean(correlation(run.encode(data.table).double().numpy(), s.numpy())))
     return found[0], found[1], run.log[-1]["loss"]
 
 

@@ -7,43 +7,11 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from oracles import pmp as loops
-from unbraid.data.dataset import FactorData
+from support.pmp import make_noise, random_codes
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
-from unbraid.nets.registry import name_net
-from unbraid.nets.vae import VAENet
-from unbraid.noise import Noise
-from unbraid.runs.network import build_net
-from unbraid.runs.spec import RunSpec
-
-ACTIVE = PMP(subspaces=4, horizon=4.0)  # every term has weight from the third step on
-
-
-class Vectors(FactorData):
-    """A table of vectors over a grid of factors."""
-
-    def batch(self, index: Tensor, noise: Noise | None = None) -> Tensor:
-        return self.table[index]
-
-    def _examples(self, index: Tensor) -> Tensor:
-        return self.table[index]
-
-
-def noise(seed: int = 0) -> Noise:
-    return Noise.of(torch.tensor(seed), torch.tensor(0))
-
-
-def codes(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def network(data: FactorData, method: PMP, latents: int = 4) -> VAENet:
-    spec = RunSpec(method, data.name, latents=latents, net="mlp", likelihood="gaussian")
-    return build_net(spec, data.shape, name_net("mlp")[1])
-
 
 SPARSITIES = [
     ([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 3.0]], 0.0),  # one-hot and disjoint
@@ -61,21 +29,21 @@ def test_sparsity_by_hand(vectors: list[list[float]], expected: float) -> None:
 
 def test_identical_pairs_cost_half() -> None:
     """Nothing is chosen, so every entry pays the whole margin: 10 x .05, exactly, however ties are split."""
-    s = codes(6, 10, 4)
-    delta = losses.moved(s, s)
-    chosen = losses.oracle(delta, losses.spread(torch.cat([s, s])))
+    s = random_codes(6, 10, 4)
+    delta = losses.subspace_distances(s, s)
+    chosen = losses.changed_subspace(delta, losses.mean_distances(torch.cat([s, s])))
     torch.testing.assert_close(chosen, torch.full_like(chosen, 0.1))
     assert float(losses.distance(delta, chosen)) == pytest.approx(0.5, abs=1e-12)
 
 
 def test_subspaces_not_chosen_add_a_constant() -> None:
     """.45 for ten subspaces, once the pair is far apart in one and equal in the others; it has no gradient."""
-    first = codes(5, 10, 4)
+    first = random_codes(5, 10, 4)
     second = first.clone()
     second[:, 3] += 1.0
     second.requires_grad_()
-    delta = losses.moved(first, second)
-    found = losses.distance(delta, losses.oracle(delta, losses.spread(torch.cat([first, second]))))
+    delta = losses.subspace_distances(first, second)
+    found = losses.distance(delta, losses.changed_subspace(delta, losses.mean_distances(torch.cat([first, second]))))
     assert float(found.detach()) == pytest.approx(10 * 0.05 * 9 / 10, abs=1e-12)
     assert round(10 * 0.05 * 9 / 10, 2) == 0.45
     found.backward()
@@ -97,13 +65,13 @@ def test_even_use_costs_nothing() -> None:
 def test_oracle_looks_at_normalised_distance() -> None:
     """The largest distance is in subspace 0, but for that subspace it is small: subspace 1 is chosen, one-hot."""
     delta, scale = torch.tensor([[4.0, 1.0, 0.1]]), torch.tensor([10.0, 1.0, 1.0])
-    assert losses.oracle(delta, scale).tolist() == [[0.0, 1.0, 0.0]]
+    assert losses.changed_subspace(delta, scale).tolist() == [[0.0, 1.0, 0.0]]
 
 
 def test_oracle_has_no_gradient_and_regularisation_has() -> None:
-    s = codes(6, 3, 4, scale=0.03).requires_grad_()
-    delta = losses.moved(*s.chunk(2))
-    assert not losses.oracle(delta, losses.spread(s)).requires_grad
+    s = random_codes(6, 3, 4, scale=0.03).requires_grad_()
+    delta = losses.subspace_distances(*s.chunk(2))
+    assert not losses.changed_subspace(delta, losses.mean_distances(s)).requires_grad
     (grad,) = torch.autograd.grad(losses.regularisation(delta), s)
     assert grad.abs().sum() > 0
 
@@ -111,13 +79,13 @@ def test_oracle_has_no_gradient_and_regularisation_has() -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.02])
 @pytest.mark.parametrize(("n", "k", "d"), [(1, 2, 1), (4, 3, 2), (5, 10, 10)])
 def test_losses_equal_their_loops(n: int, k: int, d: int, scale: float) -> None:
-    s = codes(2 * n, k, d, seed=n, scale=scale)
+    s = random_codes(2 * n, k, d, seed=n, scale=scale)
     first, second = s.chunk(2)
     a, b = first.tolist(), second.tolist()
-    delta = losses.moved(first, second)
+    delta = losses.subspace_distances(first, second)
     torch.testing.assert_close(delta, torch.tensor(loops.moved(a, b), dtype=torch.float64))
-    torch.testing.assert_close(losses.spread(s), torch.tensor(loops.spread(a + b), dtype=torch.float64))
-    chosen = losses.oracle(delta, losses.spread(s))
+    torch.testing.assert_close(losses.mean_distances(s), torch.tensor(loops.spread(a + b), dtype=torch.float64))
+    chosen = losses.changed_subspace(delta, losses.mean_distances(s))
     torch.testing.assert_close(chosen, torch.tensor(loops.oracle(a, b), dtype=torch.float64), rtol=1e-6, atol=1e-9)
     assert float(losses.sparsity(s)) == pytest.approx(loops.sparsity(a + b))
     assert float(losses.distance(delta, chosen)) == pytest.approx(loops.distance(a, b))
@@ -127,21 +95,21 @@ def test_losses_equal_their_loops(n: int, k: int, d: int, scale: float) -> None:
 def test_mixtures_take_one_subspace_from_the_first() -> None:
     """2n different ones of the k n; all of them for k = 2, each as often as any other for more."""
     n, k = 4, 3
-    first, second = codes(n, k, 2, seed=1), codes(n, k, 2, seed=2)
+    first, second = random_codes(n, k, 2, seed=1), random_codes(n, k, 2, seed=2)
     every = {
         (i, b): torch.tensor(loops.mixture(first[b].tolist(), second[b].tolist(), i), dtype=torch.float64)
         for i, b in itertools.product(range(k), range(n))
     }
     seen = dict.fromkeys(every, 0)
     for seed in range(300):
-        found = losses.mixtures(first, second, noise(seed))
+        found = losses.mix_subspaces(first, second, make_noise(seed))
         assert found.shape == (2 * n, k, 2)
         names = [name for row in found for name, mixture in every.items() if torch.equal(row, mixture)]
         assert len(set(names)) == 2 * n
         for name in names:
             seen[name] += 1
     assert all(abs(count - 300 * 2 / k) < 5 * math.sqrt(300 * 2 / k * (1 - 2 / k)) for count in seen.values())
-    whole = losses.mixtures(first[:, :2], second[:, :2], noise())
+    whole = losses.mix_subspaces(first[:, :2], second[:, :2], make_noise())
     assert len({tuple(row.flatten().tolist()) for row in whole}) == 2 * n
 
 

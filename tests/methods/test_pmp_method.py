@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_pmp import ACTIVE, Vectors, codes, network, noise
 from torch import nn
 
 from oracles import pmp as loops
@@ -21,12 +20,13 @@ from support.engine_laws import (
     assert_vmap_equals_turns_on_images,
     varied,
 )
+from support.pmp import ALL_TERMS, VectorTable, build_pmp, make_noise, random_codes
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.method import Batch
-from unbraid.methods.pmp import PMP, one_shared, reconstruction
+from unbraid.methods.pmp import PMP, pairs_sharing_one_factor, reconstruction_error
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.nets.vae import VAENet
 from unbraid.training import loop as execute
@@ -38,7 +38,7 @@ def test_projectors_are_separate_networks() -> None:
     projectors = Projectors(3, 4).double()
     torch.manual_seed(5)
     apart = [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).double() for _ in range(3)]
-    z = codes(6, 4)
+    z = random_codes(6, 4)
     found = projectors(z)
     torch.testing.assert_close(found, torch.stack([net(z) for net in apart], 1))
     for i in range(3):
@@ -52,7 +52,7 @@ def test_reconstruction_is_averaged_over_pixels(likelihood: str) -> None:
     net = VAENet(nn.Flatten(), nn.Sequential(nn.Linear(2, 12), nn.Unflatten(1, (3, 2, 2))), likelihood)
     x, z = torch.rand(5, 3, 2, 2), torch.randn(5, 2)
     expected = nn.BCELoss() if likelihood == "bernoulli" else nn.MSELoss()
-    torch.testing.assert_close(reconstruction(net, x, z), expected(net.decode(z), x))
+    torch.testing.assert_close(reconstruction_error(net, x, z), expected(net.decode(z), x))
 
 
 @pytest.mark.parametrize("step", [0, 10, 41, 44, 47, 60, 200])
@@ -60,14 +60,14 @@ def test_reconstruction_is_averaged_over_pixels(likelihood: str) -> None:
 def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: FactorData) -> None:
     """Every term from its loops, from the network's own vectors; consistency counts once b2 exceeds .01."""
     method = PMP(preset, "pairs", 3, 100.0, 0.3, 0.7, 50.0, 0.02)
-    net = network(toy, method)
+    net = build_pmp(toy, method)
     with torch.no_grad():
-        x = toy.batch(method.draw(toy, noise(1), 12).examples)
-        loss, terms = method.objective(net, Batch(x, len(toy)), noise(2), torch.tensor(float(step)))
-        s = method.project(net, net.encode(x))
+        x = toy.batch(method.draw(toy, make_noise(1), 12).examples)
+        loss, terms = method.objective(net, Batch(x, len(toy)), make_noise(2), torch.tensor(float(step)))
+        s = method.subspace_codes(net, net.encode(x))
         first, second = s.chunk(2)
-        mixed = losses.mixtures(first, second, noise(2))
-        again = method.project(net, net.encode(net.decode(mixed.sum(1))))
+        mixed = losses.mix_subspaces(first, second, make_noise(2))
+        again = method.subspace_codes(net, net.encode(net.decode(mixed.sum(1))))
         rec = (net.decode(s.sum(1)) - x).square().mean()
     a, b = first.tolist(), second.tolist()
     expected = {
@@ -87,12 +87,12 @@ def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: Fa
 @pytest.mark.parametrize("term", ["distance", "sparsity", "consistency", "regularisation"])
 def test_a_weight_of_zero_ablates_its_term(term: str, toy: FactorData) -> None:
     full = PMP(subspaces=3, horizon=100.0)
-    net = network(toy, full)
-    batch = Batch(toy.batch(full.draw(toy, noise(1), 12).examples), len(toy))
+    net = build_pmp(toy, full)
+    batch = Batch(toy.batch(full.draw(toy, make_noise(1), 12).examples), len(toy))
     step = torch.tensor(45.0)
     with torch.no_grad():
-        loss, terms = full.objective(net, batch, noise(2), step)
-        without, _ = dataclasses.replace(full, **{term: 0.0}).objective(net, batch, noise(2), step)
+        loss, terms = full.objective(net, batch, make_noise(2), step)
+        without, _ = dataclasses.replace(full, **{term: 0.0}).objective(net, batch, make_noise(2), step)
     b1, b2, b3 = loops.weights(0.45, 1, "paper")
     weight = {"distance": b1, "sparsity": b1, "consistency": b2, "regularisation": b3}[term]
     assert float(loss - without) == pytest.approx(weight * getattr(full, term) * float(terms[term]), rel=1e-3, abs=1e-6)
@@ -101,19 +101,19 @@ def test_a_weight_of_zero_ablates_its_term(term: str, toy: FactorData) -> None:
 def test_consistency_teaches_both_sides(toy: FactorData) -> None:
     """Nothing is detached: its gradient reaches encoder, projectors and decoder."""
     method = PMP(subspaces=3, horizon=1.0, distance=0.0, sparsity=0.0, regularisation=0.0)
-    net = network(toy, method)
-    batch = Batch(toy.batch(method.draw(toy, noise(1), 12).examples), len(toy))
-    _, terms = method.objective(net, batch, noise(2), torch.tensor(1.0))
+    net = build_pmp(toy, method)
+    batch = Batch(toy.batch(method.draw(toy, make_noise(1), 12).examples), len(toy))
+    _, terms = method.objective(net, batch, make_noise(2), torch.tensor(1.0))
     named = dict(net.named_parameters())
     grads = torch.autograd.grad(terms["consistency"], list(named.values()))
     assert all(grad.abs().sum() > 0 for grad in grads)
 
 
 def test_log_variances_are_not_used(toy: FactorData) -> None:
-    method = dataclasses.replace(ACTIVE, horizon=1.0)
-    net = network(toy, method)
-    batch = Batch(toy.batch(method.draw(toy, noise(1), 12).examples), len(toy))
-    loss, _ = method.objective(net, batch, noise(2), torch.tensor(1.0))
+    method = dataclasses.replace(ALL_TERMS, horizon=1.0)
+    net = build_pmp(toy, method)
+    batch = Batch(toy.batch(method.draw(toy, make_noise(1), 12).examples), len(toy))
+    loss, _ = method.objective(net, batch, make_noise(2), torch.tensor(1.0))
     last = list(net.encoder.parameters())[-1]
     (grad,) = torch.autograd.grad(loss, last)
     assert grad[:4].all()
@@ -121,7 +121,7 @@ def test_log_variances_are_not_used(toy: FactorData) -> None:
 
 
 def test_pairs_of_meshes_share_one_factor(toy: FactorData) -> None:
-    found = one_shared(toy, noise(), 4_000)
+    found = pairs_sharing_one_factor(toy, make_noise(), 4_000)
     a, b = toy.factors(found.examples[:, 0]), toy.factors(found.examples[:, 1])
     same = ~found.changed
     assert same.sum(1).eq(1).all()
@@ -134,7 +134,7 @@ def test_pairs_of_meshes_share_one_factor(toy: FactorData) -> None:
 
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])
 def test_draw_gives_firsts_then_partners(kind: str, toy: FactorData) -> None:
-    drawn = PMP(pairs=kind).draw(toy, noise(), 64)
+    drawn = PMP(pairs=kind).draw(toy, make_noise(), 64)
     assert drawn.examples.shape == (64,)
     assert drawn.changed is not None
     assert drawn.changed.shape == (32, 4)
@@ -151,7 +151,7 @@ def test_refusals(toy: FactorData) -> None:
     with pytest.raises(ValueError, match="full grid"):
         method.check(Labelled("own", ("a", "b"), (2, 2), torch.zeros(3, 2), torch.zeros(3, 2).long()), 64, 10)
     with pytest.raises(ValueError, match="two factors that vary"):
-        method.check(Vectors("line", ("a", "b"), (5, 1), (2,), torch.zeros(5, 2)), 64, 10)
+        method.check(VectorTable("line", ("a", "b"), (5, 1), (2,), torch.zeros(5, 2)), 64, 10)
     for wrong in ({"subspaces": 1}, {"horizon": 0.0}, {"preset": "both"}, {"distance": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PMP(**wrong)  # type: ignore[arg-type]
@@ -164,11 +164,11 @@ def posteriors(n: int, d: int = 4) -> Gaussian:
 def test_codes(toy: FactorData) -> None:
     """The sum, and of each subspace what numpy's singular vectors give, up to the sign that is fixed."""
     method, q = PMP(subspaces=3), posteriors(50)
-    net = network(toy, method)
+    net = build_pmp(toy, method)
     with torch.no_grad():
-        s = method.project(net, q)
-        torch.testing.assert_close(method.code(net, q, "sum", noise()), s.sum(1))
-        components = method.code(net, q, "components", noise())
+        s = method.subspace_codes(net, q)
+        torch.testing.assert_close(method.code(net, q, "sum", make_noise()), s.sum(1))
+        components = method.code(net, q, "components", make_noise())
     assert components.shape == (50, 3)
     for i in range(3):
         centred = s[:, i].double().numpy() - s[:, i].double().numpy().mean(0)
@@ -181,28 +181,28 @@ def test_codes(toy: FactorData) -> None:
 
 def test_walk_moves_one_subspace_along_its_axis(toy: FactorData) -> None:
     method, population = PMP(subspaces=3), posteriors(80)
-    net = network(toy, method)
+    net = build_pmp(toy, method)
     q = Gaussian(population.mean[:1], population.logvar[:1])
     positions = torch.linspace(-2, 2, 5)
     with torch.no_grad():
-        walk = method.walk(net, q, population, positions)
-        s, own = method.project(net, population), method.project(net, q)
+        walk = method.traversal(net, q, population, positions)
+        s, own = method.subspace_codes(net, population), method.subspace_codes(net, q)
     assert walk.z.shape == (3, 5, 4)
     torch.testing.assert_close(walk.start, own.sum(1))
     order = [int(label.split("\n")[0].split()[1]) for label in walk.labels]
-    spreads = [float(losses.axis(s[:, i]).std) for i in order]
+    spreads = [float(losses.principal_axis(s[:, i]).std) for i in order]
     assert sorted(order) == [0, 1, 2]
     assert spreads == sorted(spreads, reverse=True)
     for row, i in enumerate(order):
-        axis = losses.axis(s[:, i])
+        axis = losses.principal_axis(s[:, i])
         subspace = walk.z[row] - (own.sum(1) - own[:, i])  # what is left once the others are taken away
-        torch.testing.assert_close(axis.place(subspace), positions * axis.std, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(axis.coordinate(subspace), positions * axis.std, atol=1e-5, rtol=1e-4)
         assert float((subspace[1:] - subspace[:-1]).norm(dim=1).std()) < 1e-5
 
 
 def test_axis_of_planted_points() -> None:
     t = torch.linspace(-1, 1, 101, dtype=torch.float64)[:, None]
-    axis = losses.axis(torch.tensor([3.0, 1.0], dtype=torch.float64) + t * torch.tensor([0.6, -0.8]).double())
+    axis = losses.principal_axis(torch.tensor([3.0, 1.0], dtype=torch.float64) + t * torch.tensor([0.6, -0.8]).double())
     assert axis.direction.tolist() == pytest.approx([-0.6, 0.8])  # the largest entry is positive
     assert axis.centre.tolist() == pytest.approx([3.0, 1.0])
     assert float(axis.std) == pytest.approx(float(t.std(correction=0)))
@@ -212,31 +212,31 @@ def test_axis_of_planted_points() -> None:
 
 
 def test_stack_equals_solo(sprites: FactorData) -> None:
-    assert_stack_equals_solo(varied(ACTIVE, but=["horizon"]), sprites)
+    assert_stack_equals_solo(varied(ALL_TERMS, but=["horizon"]), sprites)
 
 
 @pytest.mark.parametrize("preset", ["paper", "code"])
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])
 def test_vmap_equals_turns(preset: losses.Preset, kind: str, toy: FactorData) -> None:
-    base = dataclasses.replace(ACTIVE, preset=preset, pairs=kind)
+    base = dataclasses.replace(ALL_TERMS, preset=preset, pairs=kind)
     methods = [dataclasses.replace(m, horizon=4.0 + i) for i, m in enumerate(varied(base, but=["horizon"]))]
     assert_vmap_equals_turns(methods, toy, steps=(0, 3), rtol=2e-3)
 
 
 def test_vmap_equals_turns_on_images(sprites: FactorData) -> None:
-    assert_vmap_equals_turns_on_images(varied(ACTIVE, 2, but=["horizon"]), sprites, taken=4, rtol=2e-3)
+    assert_vmap_equals_turns_on_images(varied(ALL_TERMS, 2, but=["horizon"]), sprites, taken=4, rtol=2e-3)
 
 
 @pytest.mark.parametrize("step", [1, 4])
 def test_every_parameter_learns(step: int, toy: FactorData) -> None:
-    assert_every_parameter_learns(ACTIVE, toy, step)
+    assert_every_parameter_learns(ALL_TERMS, toy, step)
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_divergence_stays_home(vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_stays_home(ACTIVE, toy, vmapped, begun=3)
+    assert_divergence_stays_home(ALL_TERMS, toy, vmapped, begun=3)
 
 
 def test_resume_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "LOG_LINES", 4)
-    assert_resume_equals_uninterrupted(ACTIVE, tmp_path, monkeypatch, seeds=[0, 1])
+    assert_resume_equals_uninterrupted(ALL_TERMS, tmp_path, monkeypatch, seeds=[0, 1])

@@ -107,7 +107,7 @@ def test_the_appearance_is_seen_with_the_perspective_taken_back(glyphs: FactorDa
     with torch.no_grad():
         for net in (conditional, free):
             net.decoder.perspective[-1].bias.copy_(torch.tensor([0.1, 0.2, -0.1, 0.0, 0.1, 0.2]))
-        z = conditional.see_perspective(x).mean
+        z = conditional.encode_perspective(x).mean
         gamma = conditional.decoder.perspective(z)
         back = conditional.decoder.transformer.backward(x, gamma)
         seen = conditional.encode(x).mean[:, :2]
@@ -122,7 +122,7 @@ def test_what_is_decoded_is_the_upright_image_warped(glyphs: FactorData) -> None
     with torch.no_grad():
         net.decoder.perspective[-1].bias[2] = 0.4
         z = torch.randn(5, 4)
-        upright, gamma = net.decoder.upright(z[:, :2]), net.decoder.perspective(z[:, 2:])
+        upright, gamma = net.decoder.decode_appearance(z[:, :2]), net.decoder.perspective(z[:, 2:])
         warped = net.decoder.transformer.forward(upright, gamma)
         torch.testing.assert_close(net.decode(z), warped.clamp(1e-5, 1 - 1e-5), rtol=1e-4, atol=1e-6)
         x = glyphs.batch(torch.arange(5))

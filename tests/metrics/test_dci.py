@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from support.planted import CODE_SIZES, GRID, NOISY, Array, drawn, noise
+from support.known_codes import CODE_SIZES, GRID, NOISY, Array, drawn, noise
 from unbraid.metrics.dci import completeness, dci, disentanglement
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from oracles import fairness as oracle
-from support.planted import GRID, NOISY, Array, noise, table
-from unbraid.metrics.fairness import aggregates, fairness, interventions, total_variation
+from support.known_codes import GRID, NOISY, Array, noise, table
+from unbraid.metrics.fairness import aggregates, fairness, intervention_rows, total_variation
 
 HEADLINE = "mean_fairness:mean_pred:mean_sens"
 
@@ -69,7 +69,7 @@ def test_golden_distances_in_single_precision(shared: Path) -> None:
 def test_interventions_change_one_factor_only() -> None:
     rng = np.random.default_rng(0)
     for j in range(3):
-        rows = interventions(GRID, j, 50, rng)
+        rows = intervention_rows(GRID, j, 50, rng)
         assert rows.shape == (50, len(np.unique(GRID[:, j])))
         changed = GRID[rows]
         assert np.all(changed[:, :, j] == np.unique(GRID[:, j]))
@@ -78,14 +78,14 @@ def test_interventions_change_one_factor_only() -> None:
 
 
 def test_interventions_reach_every_setting() -> None:
-    rows = interventions(GRID, 0, 2000, np.random.default_rng(0))
+    rows = intervention_rows(GRID, 0, 2000, np.random.default_rng(0))
     assert np.array_equal(np.unique(rows), np.arange(len(GRID)))
     assert np.bincount(rows[:, 0], minlength=24).max() < 4 * 2000 / 24
 
 
 def test_interventions_draw_among_rows_of_equal_factors() -> None:
     factors = np.r_[GRID, GRID]
-    rows = interventions(factors, 1, 400, np.random.default_rng(0))
+    rows = intervention_rows(factors, 1, 400, np.random.default_rng(0))
     assert np.any(rows < 120)
     assert np.any(rows >= 120)
     mixed = (rows < 120).any(axis=1) & (rows >= 120).any(axis=1)
@@ -94,7 +94,7 @@ def test_interventions_draw_among_rows_of_equal_factors() -> None:
 
 def test_incomplete_settings_are_never_drawn() -> None:
     hole = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing: so is every setting through it
-    rows = interventions(hole, 2, 500, np.random.default_rng(0))
+    rows = intervention_rows(hole, 2, 500, np.random.default_rng(0))
     assert not np.any((hole[rows][:, :, :2] == 0).all(axis=2))
     assert len(np.unique(rows)) == 114  # 19 of 20 settings
 
@@ -103,14 +103,14 @@ def test_labels_are_names() -> None:
     names = np.array([-(2**62), 7, 2**62, 2**40, 5, 6])
     order = np.argsort(np.argsort(names))
     for j in range(3):
-        got = interventions(names[GRID], j, 30, np.random.default_rng(1))
-        assert np.array_equal(got, interventions(order[GRID], j, 30, np.random.default_rng(1)))
+        got = intervention_rows(names[GRID], j, 30, np.random.default_rng(1))
+        assert np.array_equal(got, intervention_rows(order[GRID], j, 30, np.random.default_rng(1)))
 
 
 def test_many_settings_do_not_overflow() -> None:
     wide = np.random.default_rng(0).integers(0, 1000, size=(500, 12))
     factors = np.r_[np.c_[np.zeros(500, int), wide], np.c_[np.ones(500, int), wide]]
-    rows = interventions(factors, 0, 300, np.random.default_rng(0))
+    rows = intervention_rows(factors, 0, 300, np.random.default_rng(0))
     assert np.all(rows[:, 1] - rows[:, 0] == 500)
 
 

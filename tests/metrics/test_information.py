@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from oracles import information as oracle
-from support.planted import GRID, NOISY, Array, drawn, noise, reflected, table
+from support.known_codes import GRID, NOISY, Array, drawn, noise, reflected, table
 from unbraid.metrics.dcimig import dcimig
-from unbraid.metrics.infomec import concentration, explicitness, infomec
+from unbraid.metrics.infomec import concentration, linear_explicitness, infomec
 from unbraid.metrics.information import entropy
 from unbraid.metrics.irs import irs, robustness
 from unbraid.metrics.jemmig import jemmig
-from unbraid.metrics.mcc import correlation, matched, mcc
+from unbraid.metrics.mcc import correlation, best_assignment_mean, mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 
@@ -111,7 +111,7 @@ def test_mcc_assigns_the_best(matrix: Array) -> None:
         sum(wide[i, j] for i, j in enumerate(chosen))
         for chosen in itertools.permutations(range(wide.shape[1]), len(wide))
     )
-    assert matched(matrix) == pytest.approx(best / matrix.shape[1], abs=1e-12)
+    assert best_assignment_mean(matrix) == pytest.approx(best / matrix.shape[1], abs=1e-12)
 
 
 def test_infomec_equals_its_oracle_in_all_three() -> None:
@@ -148,9 +148,9 @@ def test_infomec_from_neighbours() -> None:
     assert got["InfoM"] == pytest.approx(1, abs=0.03)
     assert got["InfoC"] == pytest.approx(1, abs=0.03)
     assert infomec(codes, factors, neighbours=10) == got
-    from unbraid.metrics.infomec import _nearest
+    from unbraid.metrics.infomec import _neighbour_information
 
-    shares = _nearest(codes, factors, 10, 0) / math.log(2)
+    shares = _neighbour_information(codes, factors, 10, 0) / math.log(2)
     assert np.diag(shares) == pytest.approx(expected, abs=0.03)
 
 
@@ -163,7 +163,7 @@ def test_concentration_of_nothing() -> None:
 
 
 def test_explicitness_grows_with_iterations() -> None:
-    assert explicitness(NOISY, GRID, 1) < explicitness(NOISY, GRID, 1000)
+    assert linear_explicitness(NOISY, GRID, 1) < linear_explicitness(NOISY, GRID, 1000)
 
 
 def test_infomec_predicts_two_values_and_many() -> None:

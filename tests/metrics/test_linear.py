@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from oracles import linear as oracle
-from support.planted import Array, drawn, noise
+from support.known_codes import Array, drawn, noise
 from unbraid.metrics.explicitness import areas_under_curve
 from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regression_cv, svm_accuracies
-from unbraid.metrics.linear.svm import lines
+from unbraid.metrics.linear.svm import one_vs_rest_lines
 
 
 def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
@@ -69,11 +69,11 @@ def test_iterates_are_those_of_scipy() -> None:
     from scipy.optimize import minimize
 
     from unbraid.metrics.linear.lbfgs import minimise
-    from unbraid.metrics.linear.softmax import blocks, loss_gradient
+    from unbraid.metrics.linear.softmax import as_blocks, loss_gradient
 
     codes, labels = problem(100, 5, 6, scale=30.0)
     sums = np.stack([np.c_[codes, np.ones(100)][labels == c].sum(axis=0) for c in range(6)])
-    data = (blocks(codes), 100, sums, 1e-4, False)
+    data = (as_blocks(codes), 100, sums, 1e-4, False)
 
     def function(w: Array) -> tuple[float, Array]:
         gradient = np.empty_like(w)
@@ -95,7 +95,7 @@ def test_iterates_are_those_of_scipy() -> None:
 def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: bool) -> None:
     from scipy.special import logsumexp, softmax
 
-    from unbraid.metrics.linear.softmax import blocks, loss_gradient
+    from unbraid.metrics.linear.softmax import as_blocks, loss_gradient
 
     x, y = np.c_[codes, np.ones(7)], np.arange(7) % 4
     scores = np.c_[x @ w.T, np.zeros((7, int(zero)))]
@@ -103,7 +103,7 @@ def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: boo
     loss = np.mean(logsumexp(scores, axis=1) - picked) + 0.25 * np.sum(w[:, :-1] ** 2)
     gradient = (softmax(scores, axis=1)[:, :4] - np.eye(4)[y]).T @ x / 7 + 0.5 * w * [1, 1, 1, 0]
     got = np.empty(16)
-    assert loss_gradient(w.ravel(), got, blocks(codes), 7, np.eye(4)[y].T @ x, 0.5, zero) == pytest.approx(
+    assert loss_gradient(w.ravel(), got, as_blocks(codes), 7, np.eye(4)[y].T @ x, 0.5, zero) == pytest.approx(
         loss, rel=1e-10, abs=1e-9
     )
     assert got.reshape(4, 4) == pytest.approx(gradient, rel=1e-9, abs=1e-9)
@@ -150,7 +150,7 @@ def test_lines_equal_scikit_learn(name: str) -> None:
     codes, labels = SVM[name]
     code = np.sort(codes[:, 0] + 0.5)
     classes, y = np.unique(labels[np.argsort(codes[:, 0])], return_inverse=True)
-    slopes, intercepts = lines(code, y, len(classes))
+    slopes, intercepts = one_vs_rest_lines(code, y, len(classes))
     svm = oracle.svm(code[:, None], y, tol=1e-10)
     first = 1 if len(classes) == 2 else 0
     assert slopes[first:] == pytest.approx(svm.coef_[:, 0], abs=1e-5)

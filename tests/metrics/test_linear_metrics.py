@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from oracles import linear as oracle
-from support.planted import GRID, NOISY, Array, drawn, noise, table
-from unbraid.metrics.beta_vae import beta_vae, differences
+from support.known_codes import GRID, NOISY, Array, drawn, noise, table
+from unbraid.metrics.beta_vae import beta_vae, pair_differences
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
 from unbraid.metrics.explicitness import areas_by_factor, explicitness
 from unbraid.metrics.factor_vae import factor_vae
@@ -106,7 +106,7 @@ def test_explicitness_of_unusual_codes() -> None:
 
 
 def test_pairs_share_the_fixed_factor() -> None:
-    fixed, features = differences(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
+    fixed, features = pair_differences(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
     assert np.all(features[np.arange(3000), fixed] == 0)
     assert np.all(np.bincount(fixed) > 900)
     for j, size in enumerate((5, 4, 6)):  # two independent values of a factor differ by (s^2 - 1) / 3s on average
@@ -134,7 +134,7 @@ def test_beta_vae_needs_two_factors_and_one_draw() -> None:
 def test_rows_alone_with_their_value_are_left_out(metric: Any) -> None:
     alone = np.r_[GRID, [[5, 0, 0], [6, 1, 1]]]
     codes = np.r_[GRID, [[1e9, -1e9, 1e9]] * 2]
-    fixed, _ = differences(codes, alone, 500, 8, np.random.default_rng(0))
+    fixed, _ = pair_differences(codes, alone, 500, 8, np.random.default_rng(0))
     assert len(np.unique(fixed)) == 3
     assert metric(codes[:, :1] * 0 + codes, alone, train=300, test=200)["eval_accuracy"] > 0.5
 
@@ -142,7 +142,7 @@ def test_rows_alone_with_their_value_are_left_out(metric: Any) -> None:
 def test_values_drawn_are_those_of_two_rows_at_least() -> None:
     factors = np.c_[np.r_[np.zeros(50, int), np.ones(50, int), [2]], np.r_[table(2, 50)[:, 1] % 2, [0]]]
     codes = np.r_[np.zeros(100), [1e6]][:, None]
-    fixed, features = differences(codes, factors, 2000, 4, np.random.default_rng(0))
+    fixed, features = pair_differences(codes, factors, 2000, 4, np.random.default_rng(0))
     assert np.all(features[fixed == 0] == 0)  # the only large code is alone with its value
     assert features[fixed == 1].max() > 0
 

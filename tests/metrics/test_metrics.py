@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from laws import LAWS
 from laws.base import Fact
 from oracles import metrics as oracle
-from support.planted import CASES, GRID, MAPS, NOISY, Array, noise, reflected, score, table
+from support.known_codes import CASES, GRID, MAPS, NOISY, Array, noise, reflected, score, table
 from unbraid.metrics import METRICS, TRAITS
-from unbraid.metrics.known_codes import PLANTED
+from unbraid.metrics.known_codes import KNOWN_CODES
 from unbraid.metrics.protocol import Rows
 from unbraid.metrics.sap import squared_correlation
 
@@ -151,9 +151,9 @@ def test_mixing_lowers(name: str) -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_a_perfect_code_beats_noise(name: str) -> None:
     factors = np.repeat(GRID, 3, axis=0)
-    rows = Rows.split(factors, factors, 1000, 1000, 0)
+    rows = Rows.sample_disjoint(factors, factors, 1000, 1000, 0)
     better, worse = (
-        rows.of(PLANTED[code](factors, 0)).score([name], 0).whole()[name][TRAITS[name].headline]
+        rows.with_codes(KNOWN_CODES[code](factors, 0)).score([name], 0).values_or_raise()[name][TRAITS[name].headline]
         for code in ("perfect", "noise")
     )
     assert better < worse if TRAITS[name].low_is_good else better > worse + 0.1

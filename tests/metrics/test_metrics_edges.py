@@ -7,7 +7,7 @@ from test_metrics import check_range
 
 from laws import LAWS
 from support.edges import EDGES, REFUSES, given_arrays
-from support.planted import takes
+from support.known_codes import takes
 from unbraid.metrics import METRICS
 
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from support.planted import (
+from support.known_codes import (
     Array,
     score,
     table,
 )
 from unbraid.metrics import METRICS
-from unbraid.metrics.factor_vae import accuracy, votes
+from unbraid.metrics.factor_vae import vote_accuracy, vote_counts
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.linear import svm_accuracies
 from unbraid.metrics.sap import squared_correlation
@@ -70,7 +70,7 @@ def test_golden_factor_vae(golden: Golden) -> None:
     active = np.sqrt(spread) >= want["prune_threshold"]
     assert active.tolist() == want["active_dims"]
     learnt, held = (
-        votes(
+        vote_counts(
             arrays[f"factorvae_{part}_local_variances"],
             spread,
             arrays[f"factorvae_{part}_factor"].astype(int),
@@ -81,8 +81,8 @@ def test_golden_factor_vae(golden: Golden) -> None:
     )
     assert learnt.tolist() == want["train_votes"]
     assert held.tolist() == want["eval_votes"]
-    assert accuracy(learnt, learnt) == pytest.approx(want["train_accuracy"], abs=1e-9)
-    assert accuracy(learnt, held) == pytest.approx(want["eval_accuracy"], abs=1e-9)
+    assert vote_accuracy(learnt, learnt) == pytest.approx(want["train_accuracy"], abs=1e-9)
+    assert vote_accuracy(learnt, held) == pytest.approx(want["eval_accuracy"], abs=1e-9)
 
 
 def test_golden_factor_vae_end_to_end(golden: Golden) -> None:

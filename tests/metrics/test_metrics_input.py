@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from support.planted import (
+from support.known_codes import (
     CASES,
     GRID,
     NOISY,
@@ -26,7 +26,7 @@ from support.planted import (
     takes,
 )
 from unbraid.metrics import METRICS
-from unbraid.metrics.factor_vae import interventions
+from unbraid.metrics.factor_vae import intervention_variances
 from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
@@ -145,7 +145,7 @@ def test_factor_vae_is_judged_by_votes_it_did_not_learn_from() -> None:
 
 
 def test_interventions_hold_the_factor_fixed() -> None:
-    fixed, local = interventions(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
+    fixed, local = intervention_variances(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
     assert np.all(local[np.arange(3000), fixed] == 0)
     assert np.all(np.bincount(fixed) > 900)
     expected = GRID.var(axis=0)  # independent factors: the others keep their variance

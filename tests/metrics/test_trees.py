@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sklearn.ensemble import GradientBoostingClassifier
 
 from oracles.trees import replay
-from support.planted import GRID, NOISY, Array, noise
+from support.known_codes import GRID, NOISY, Array, noise
 from unbraid.metrics.dci import dci
-from unbraid.metrics.trees import boosted_trees, boosting, remembered
-from unbraid.metrics.trees.boosting import grown
+from unbraid.metrics.trees import boosted_trees, boosting, cached_fits
+from unbraid.metrics.trees.boosting import grow_trees
 
 
 def problem(n: int, d: int, k: int, seed: int = 0) -> tuple[Array, Array]:
@@ -98,7 +98,7 @@ def small_problems(draw: st.DrawFn) -> tuple[Array, Array]:
 @given(small_problems(), st.sampled_from([2, 8, 64]))
 def test_every_cut_is_the_best_of_all(case: tuple[Array, Array], bins: int) -> None:
     codes, y = case
-    trees, _, raw = grown(codes, y, 0, 3, bins)
+    trees, _, raw = grow_trees(codes, y, 0, 3, bins)
     done = replay(codes.tolist(), y.tolist(), trees.feature, trees.threshold, trees.value)
     grow = slice(1, None) if len(raw) == 2 else slice(None)
     for found, best in done.cuts:
@@ -111,7 +111,7 @@ def test_every_cut_is_the_best_of_all(case: tuple[Array, Array], bins: int) -> N
 @pytest.mark.parametrize("n", [30, 500, 1500])
 def test_bins_change_nothing(n: int) -> None:
     codes, labels = doubled(n, 4, 5)
-    fits = [grown(codes.astype(np.float32), labels, 3, 20, bins) for bins in (2, 8, 32, 256, 2000)]
+    fits = [grow_trees(codes.astype(np.float32), labels, 3, 20, bins) for bins in (2, 8, 32, 256, 2000)]
     for trees, _, raw in fits[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(trees, fits[0][0], strict=True))
         assert np.array_equal(raw, fits[0][2])
@@ -123,7 +123,7 @@ def test_threads_change_nothing() -> None:
     try:
         for threads in range(1, most + 1):
             numba.set_num_threads(threads)
-            fits.append(grown(codes.astype(np.float32), labels, 0, 20, 32))
+            fits.append(grow_trees(codes.astype(np.float32), labels, 0, 20, 32))
     finally:
         numba.set_num_threads(most)
     assert len(fits) == most
@@ -133,7 +133,7 @@ def test_threads_change_nothing() -> None:
 def test_more_than_65536_bins_in_all() -> None:
     codes = np.random.default_rng(0).normal(size=(300, 260)).astype(np.float32)
     labels = (codes[:, 7] > 0.2).astype(np.int64)
-    narrow, wide = (grown(codes, labels, 0, 2, bins) for bins in (16, 300))
+    narrow, wide = (grow_trees(codes, labels, 0, 2, bins) for bins in (16, 300))
     assert all(np.array_equal(a, b) for a, b in zip(narrow[0], wide[0], strict=True))
 
 
@@ -243,9 +243,9 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_remembered_fits_once(fits: list[str]) -> None:
     labels = GRID[:, 0]
     outside = boosted_trees(NOISY, labels, stages=5)
-    with remembered():
+    with cached_fits():
         first = boosted_trees(NOISY, labels, stages=5)
-        with remembered():
+        with cached_fits():
             assert boosted_trees(NOISY.astype(np.float32), labels.copy(), stages=5) is first
         assert boosted_trees(NOISY.copy(), labels, stages=5) is first
         assert len(fits) == 2
@@ -261,7 +261,7 @@ def test_remembered_fits_once(fits: list[str]) -> None:
 
 def test_dci_shares_fits(fits: list[str]) -> None:
     alone = dci(NOISY, GRID, NOISY, GRID)
-    with remembered():
+    with cached_fits():
         mean, per_tree = (dci(NOISY, GRID, NOISY, GRID, importances=kind) for kind in ("mean", "per_tree"))
         boosted_trees(NOISY, GRID[:, 2])
     assert len(fits) == 6
@@ -271,7 +271,7 @@ def test_dci_shares_fits(fits: list[str]) -> None:
 
 
 def test_remembered_forgets_after_an_error(fits: list[str]) -> None:
-    with pytest.raises(KeyError), remembered():
+    with pytest.raises(KeyError), cached_fits():
         boosted_trees(NOISY, GRID[:, 0], stages=1)
         raise KeyError
     boosted_trees(NOISY, GRID[:, 0], stages=1)

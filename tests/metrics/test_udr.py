@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.planted import GRID, Array, noise
+from support.known_codes import GRID, Array, noise
 from unbraid.metrics.udr import ALPHA, lasso, relative_strength, udr
 
 

@@ -1,19 +1,21 @@
-"""Networks: known parameter counts, shapes, and layers that agree with PyTorch's own."""
+"""Networks: known parameter counts, shapes, and layers that agree with PyTorch."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import unbraid.nets
 from unbraid.accel.layers import Conv, ConvTranspose
 from unbraid.data.dataset import FactorData
 from unbraid.methods import VAE
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import critic, mlp
-from unbraid.nets.registry import NETS, check_net, name_net
+from unbraid.nets.registry import NETS, check_net, resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
@@ -24,7 +26,7 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def test_study_parameter_counts() -> None:
+def test_parameter_counts_match_the_reference() -> None:
     """Counts of the reference implementation for 64x64x1 and 10 latents (disentanglement_lib, 86a644d)."""
     encoder, decoder = locatello((1, 64, 64), 10)
     assert (count(encoder), count(decoder), count(critic(10))) == (309_204, 381_313, 5_018_002)
@@ -32,7 +34,7 @@ def test_study_parameter_counts() -> None:
 
 @pytest.mark.parametrize("shape", [(c, n, n) for c in (1, 3) for n in (32, 64, 128)])
 @pytest.mark.parametrize("name", NETS)
-def test_shapes(name: str, shape: tuple[int, int, int]) -> None:
+def test_outputs_have_the_right_shapes(name: str, shape: tuple[int, int, int]) -> None:
     encoder, decoder = NETS[name](shape, 7)
     net = VAENet(encoder, decoder)
     x = torch.rand(2, *shape)
@@ -42,7 +44,7 @@ def test_shapes(name: str, shape: tuple[int, int, int]) -> None:
     assert net.nll(x, q.mean).shape == (2,)
 
 
-def test_kernels() -> None:
+def test_kernel_sizes_match_the_papers() -> None:
     def kernels(net: nn.Module) -> list[int]:
         return [m.kernel_size[0] for m in net.modules() if isinstance(m, nn.Conv2d | nn.ConvTranspose2d)]
 
@@ -53,7 +55,7 @@ def test_kernels() -> None:
 @pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize("kernel", [2, 4])
 def test_layers_equal_pytorch(channels: int, kernel: int) -> None:
-    """Values, first and second derivatives in double precision, for narrow and wide, both kernels."""
+    """Values, first and second derivatives agree in double precision, for few and many channels and both kernels."""
     down, up = Conv(channels, 5, kernel).double(), ConvTranspose(5, channels, kernel).double()
     x = torch.randn(3, channels, 8, 12, dtype=torch.float64, requires_grad=True)
     y = torch.randn(3, 5, 8, 6, dtype=torch.float64, requires_grad=True)
@@ -80,14 +82,14 @@ def test_layers_under_vmap_equal_a_loop(channels: int) -> None:
     torch.testing.assert_close(together, torch.stack([net(v) for net, v in zip(nets, x, strict=True)]))
 
 
-def test_odd_images_take_pytorchs_route() -> None:
+def test_odd_image_sizes_use_pytorchs_convolution() -> None:
     layer = Conv(1, 4, 4)
     x = torch.rand(2, 1, 7, 9)
     torch.testing.assert_close(layer(x), nn.Conv2d.forward(layer, x))
 
 
 @pytest.mark.parametrize("shape", [(1, 48, 48), (2, 64, 64), (1, 64, 32), (16,)])
-def test_unfit_shapes_are_refused(shape: tuple[int, ...]) -> None:
+def test_unsupported_shapes_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="Got shape"):
         locatello(shape, 10)
 
@@ -96,15 +98,15 @@ def spec(**settings: Any) -> RunSpec:
     return RunSpec(VAE(), "toy", **{"latents": 3, "net": "mlp", "likelihood": "gaussian", **settings})
 
 
-def own_pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+def user_builder(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     encoder = nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2 * latents))
     return encoder, nn.Linear(latents, shape[0])
 
 
-def test_own_function_trains_with_its_buffers(toy: FactorData) -> None:
-    """A user's pair, batch norm included, trains in a stack as alone, and running statistics move."""
-    name, builder = name_net(own_pair)
-    assert name.endswith(":own_pair")
+def test_user_builder_with_batch_norm_trains_in_a_stack(toy: FactorData) -> None:
+    """A user's network with batch norm trains in a stack as it does alone, and its running statistics are updated."""
+    name, builder = resolve_net(user_builder)
+    assert name.endswith(":user_builder")
     specs = [spec(seed=s, net=name) for s in (0, 1)]
     together = Stack(specs, toy, builder)
     alone = Stack(specs[1:], toy, builder)
@@ -119,18 +121,18 @@ def test_own_function_trains_with_its_buffers(toy: FactorData) -> None:
     assert together.weights(0)["encoder.1.running_mean"].abs().sum() > 0
 
 
-def test_own_modules_are_copied_as_they_are(toy: FactorData) -> None:
-    pair = own_pair(toy.shape, 3)
-    name, builder = name_net(pair)
+def test_user_modules_are_copied_with_their_weights(toy: FactorData) -> None:
+    pair = user_builder(toy.shape, 3)
+    name, builder = resolve_net(pair)
     nets = [build_net(spec(seed=s, net=name), toy.shape, builder) for s in (0, 1)]
     for net in nets:
         torch.testing.assert_close(net.state_dict()["decoder.weight"], pair[1].state_dict()["weight"])
-    assert name_net(pair)[0] == name
+    assert resolve_net(pair)[0] == name
     pair[1].weight.data += 1
-    assert name_net(pair)[0] != name
+    assert resolve_net(pair)[0] != name
 
 
-def test_initialisation_is_the_seeds(toy: FactorData) -> None:
+def test_initialisation_depends_only_on_the_seed(toy: FactorData) -> None:
     a, b, c = (build_net(spec(seed=s), toy.shape, mlp).state_dict() for s in (1, 1, 2))
     assert all(torch.equal(a[k], b[k]) for k in a)
     assert not torch.equal(a["encoder.1.weight"], c["encoder.1.weight"])
@@ -139,12 +141,12 @@ def test_initialisation_is_the_seeds(toy: FactorData) -> None:
 @pytest.mark.parametrize(
     ("encoder", "decoder", "message"),
     [
-        (nn.Linear(16, 5), nn.Linear(3, 16), "must give 2 x 3 numbers"),
-        (nn.Linear(16, 6), nn.Linear(3, 15), r"must give the shape of an example, \(16,\)"),
-        (nn.Sequential(nn.Linear(16, 6), nn.Dropout(0.1)), nn.Linear(3, 16), "Leave dropout out"),
+        (nn.Linear(16, 5), nn.Linear(3, 16), "must return 2 x 3 numbers"),
+        (nn.Linear(16, 6), nn.Linear(3, 15), r"must return the shape of an example, \(16,\)"),
+        (nn.Sequential(nn.Linear(16, 6), nn.Dropout(0.1)), nn.Linear(3, 16), "Remove the dropout layers"),
     ],
 )
-def test_unfit_pairs_are_refused(encoder: nn.Module, decoder: nn.Module, message: str) -> None:
+def test_wrong_shapes_and_dropout_are_rejected(encoder: nn.Module, decoder: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_net(VAENet(encoder, decoder, "gaussian"), (16,), 3)
 
@@ -154,6 +156,15 @@ def test_unfit_pairs_are_refused(encoder: nn.Module, decoder: nn.Module, message
     [("locatelo", "Did you mean 'locatello'"), ("nowhere:pair", "importable as module:attribute"),
      ("modules:abc", "Pass the pair again")],
 )  # fmt: skip
-def test_unknown_nets_are_refused(name: str, message: str) -> None:
+def test_unknown_nets_are_rejected(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        name_net(name)
+        resolve_net(name)
+
+
+def test_package_exports_every_preset_and_the_pointnet_module_stays_importable() -> None:
+    """Specs record `unbraid.nets.pointnet:pointnet`, although the package also exports the function `pointnet`."""
+    for name, builder in NETS.items():
+        assert getattr(unbraid.nets, name) is builder
+    assert all(hasattr(unbraid.nets, name) for name in unbraid.nets.__all__)
+    assert importlib.import_module("unbraid.nets.pointnet").pointnet is unbraid.nets.pointnet
+    assert resolve_net("unbraid.nets.pointnet:pointnet")[1] is unbraid.nets.pointnet

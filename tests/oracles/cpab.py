@@ -1,4 +1,4 @@
-"""Piecewise-affine velocity fields from their constraints alone, and their flow by fine Runge-Kutta steps."""
+"""Piecewise-affine velocity fields, derived from their constraints, and their flow by fine Runge-Kutta steps."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ Array = NDArray[np.float64]
 
 
 def triangles(nx: int, ny: int) -> list[list[tuple[float, float]]]:
-    """Corners of every triangle: rectangles row by row, in each top, right, bottom, left."""
-    found = []
+    """Return the corners of every triangle: rectangles row by row, and in each top, right, bottom, left."""
+    corners = []
     for i in range(ny):
         for j in range(nx):
             left, right, top, bottom = j / nx, (j + 1) / nx, i / ny, (i + 1) / ny
             middle = ((j + 0.5) / nx, (i + 0.5) / ny)
-            found += [
+            corners += [
                 [middle, (left, top), (right, top)],
                 [middle, (right, top), (right, bottom)],
                 [middle, (right, bottom), (left, bottom)],
                 [middle, (left, bottom), (left, top)],
             ]
-    return found
+    return corners
 
 
 def constraints(nx: int, ny: int, zero_boundary: bool, volume_preserving: bool) -> Array:
-    """Rows that the 6 entries of all affine parts must be orthogonal to."""
+    """Return the rows to which the 6 entries of all affine parts must be orthogonal."""
     cells = triangles(nx, ny)
     rows = []
 
@@ -55,13 +55,13 @@ def constraints(nx: int, ny: int, zero_boundary: bool, volume_preserving: bool) 
 
 
 def null_space(rows: Array, small: float = 1e-6) -> Array:
-    """Orthonormal columns, by singular vectors."""
-    _, size, turn = np.linalg.svd(rows)
-    return turn[int((size > small).sum()) :].T
+    """Return orthonormal columns that span the null space, from a singular value decomposition."""
+    _, values, vectors = np.linalg.svd(rows)
+    return vectors[int((values > small).sum()) :].T
 
 
 def cell(nx: int, ny: int, p: Array) -> NDArray[np.int64]:
-    """The triangle of each point, by the rule as it is published."""
+    """Return the triangle of each point, by the published rule."""
     column = np.clip(np.floor(p[:, 0] * nx), 0, nx - 1)
     row = np.clip(np.floor(p[:, 1] * ny), 0, ny - 1)
     x, y = p[:, 0] * nx - column, p[:, 1] * ny - row
@@ -70,13 +70,13 @@ def cell(nx: int, ny: int, p: Array) -> NDArray[np.int64]:
 
 
 def velocity(nx: int, ny: int, parts: Array, p: Array) -> Array:
-    """Affine parts (cells, 2, 3) at points."""
-    own = parts[cell(nx, ny, p)]
-    return np.einsum("nij,nj->ni", own, np.concatenate([p, np.ones_like(p[:, :1])], 1))
+    """Evaluate affine parts (cells, 2, 3) at points (n, 2)."""
+    chosen = parts[cell(nx, ny, p)]
+    return np.einsum("nij,nj->ni", chosen, np.concatenate([p, np.ones_like(p[:, :1])], 1))
 
 
 def runge_kutta(nx: int, ny: int, parts: Array, p: Array, steps: int) -> Array:
-    """The flow over a unit of time, of fourth order within triangles and of second across their edges."""
+    """Integrate the flow over a unit of time: fourth order within triangles, second order across their edges."""
     h = 1 / steps
     for _ in range(steps):
         first = velocity(nx, ny, parts, p)

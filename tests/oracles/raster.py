@@ -1,4 +1,4 @@
-"""Sprites by the literal rule: for each pixel, count the edges that cross its row at or before its centre."""
+"""Sprites by the definition: for each pixel, count the edges that cross its row at or before its centre."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Point = tuple[int, int]
 
 
 def outline(shape: int) -> list[tuple[float, float]]:
-    """Square, ellipse or heart at scale 1 about the origin, in pixels, y down."""
+    """Return the outline of a square, ellipse or heart at scale 1 around the origin, in pixels, y down."""
     if shape == 0:
         return [(-9.6, -9.6), (-9.6, 9.6), (9.6, 9.6), (9.6, -9.6)]
     if shape == 1:
@@ -24,14 +24,14 @@ def _heart(t: float) -> tuple[float, float]:
 
 
 def vertices(shape: int, scale: float, theta: float, x: float, y: float) -> list[tuple[float, float]]:
-    """The outline scaled, turned by -theta in image coordinates and moved to (x, y), in units of 1/256 px."""
+    """Return the outline scaled, rotated by -theta in image coordinates and moved to (x, y), in units of 1/256 px."""
     cos, sin = math.cos(-theta), math.sin(-theta)
     turned = [(scale * (a * cos - b * sin), scale * (a * sin + b * cos)) for a, b in outline(shape)]
     return [(256 * (x + a), 256 * (y + b)) for a, b in turned]
 
 
 def picture(points: list[tuple[float, float]], pixels: int) -> list[list[int]]:
-    """Ones inside the polygon and zeros outside, by the even-odd rule at pixel centres."""
+    """Return ones inside the polygon and zeros outside, by the even-odd rule at pixel centres."""
     rounded = [(math.floor(a + 0.5), math.floor(b + 0.5)) for a, b in points]
     return [[_inside(_crossings(rounded, r), c) for c in range(pixels)] for r in range(pixels)]
 
@@ -49,12 +49,12 @@ def _inside(crossings: list[Fraction], c: int) -> int:
 
 
 def dsprite(factors: list[int]) -> list[tuple[float, float]]:
-    """The vertices of a dSprites image from its factors."""
+    """Return the vertices of a dSprites image from its factors."""
     shape, scale, orientation, x, y = factors
     return vertices(shape, 0.5 + 0.1 * scale, 2 * math.pi * orientation / 39, 16 + 32 * x / 31, 16 + 32 * y / 31)
 
 
 def sprite(factors: list[int]) -> list[tuple[float, float]]:
-    """The vertices of a small sprite from its factors."""
+    """Return the vertices of a small sprite from its factors."""
     shape, scale, orientation, x, y = factors
     return vertices(shape, 0.46 + 0.09 * scale, math.pi / 16 * orientation, 10 + 0.8 * x, 12.5 + y)

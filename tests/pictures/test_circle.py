@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unbraid.pictures.circle import draw_circle, hues
+from unbraid.pictures.circle import draw_circle, wheel_colours
 
 TURN = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 WHEEL = np.stack([np.cos(TURN), np.sin(TURN)], 1)
@@ -36,9 +36,9 @@ def test_points_outside_the_circle_are_in_the_picture() -> None:
 
 
 def test_hues_follow_order_not_size() -> None:
-    assert hues([0, 1, 2]) == hues([-5.0, 0.1, 100.0])
-    assert len(set(hues(np.arange(24)))) == 24
-    assert len(set(hues([7, 7, 7]))) == 1
+    assert wheel_colours([0, 1, 2]) == wheel_colours([-5.0, 0.1, 100.0])
+    assert len(set(wheel_colours(np.arange(24)))) == 24
+    assert len(set(wheel_colours([7, 7, 7]))) == 1
 
 
 @pytest.mark.parametrize("code", [np.zeros((3, 3)), np.zeros(3), np.zeros((0, 2)), [[np.nan, 0.0]]])

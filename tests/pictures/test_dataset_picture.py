@@ -12,7 +12,8 @@ from PIL import Image
 import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
-from unbraid.pictures.dataset import factor_rows, points_picture, show
+from unbraid.pictures.dataset import draw_dataset, factor_rows
+from unbraid.pictures.examples import points_image
 
 
 def test_one_row_a_factor_with_its_values(sprites: FactorData, tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_one_row_a_factor_with_its_values(sprites: FactorData, tmp_path: Path) -
     assert [len(tiles) for _, tiles in rows] == [3, 3, 8, 10, 8]
     for _, tiles in rows:
         assert len({tile.numpy().tobytes() for tile in tiles}) == len(tiles)
-    with Image.open(show(sprites, tmp_path / "new" / "s.png")) as picture:
+    with Image.open(draw_dataset(sprites, tmp_path / "new" / "s.png")) as picture:
         assert picture.size[1] == 5 * (64 + 2) + 2
         assert len(np.unique(np.asarray(picture))) > 2
 
@@ -41,13 +42,13 @@ def test_labels_without_a_grid_show_examples(tmp_path: Path) -> None:
     images = torch.arange(12 * 64, dtype=torch.uint8).view(12, 1, 8, 8)
     labels = torch.tensor([[i % 3, i // 6] for i in range(12)])
     data = Labelled("own", ("kind", "half"), (3, 2), images, labels)
-    with Image.open(show(data, tmp_path / "own.png")) as picture:
+    with Image.open(draw_dataset(data, tmp_path / "own.png")) as picture:
         assert picture.size[1] == 3 * (64 + 2) + 2
 
 
 def test_meshes_are_drawn_upright() -> None:
     body = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.1, 1.0, 0.2]])
-    picture = points_picture(body, size=32)[0]
+    picture = points_image(body, size=32)[0]
     lit = picture.nonzero()
     assert picture.shape == (32, 32)
     assert int(lit[:, 0].min()) <= 6 < 26 <= int(lit[:, 0].max())

@@ -18,8 +18,9 @@ from unbraid.cli.dispatch import main
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import AE, PCL, PMP, BetaVAE, DiffusionVAE, Method
-from unbraid.pictures.pair import extremes, holders, sweep_pair, traverse_pair
-from unbraid.pictures.traversal import LABEL, MARGIN, middle_example
+from unbraid.pictures.examples import middle_example
+from unbraid.pictures.images import LABEL, MARGIN
+from unbraid.pictures.pair import best_and_worst_runs, decode_pair, informative_controls, traverse_pair
 
 
 def trained(method: Method, data: FactorData, **settings: Any) -> ub.Run:
@@ -56,7 +57,7 @@ class Planted(nn.Module):
 def test_every_place_of_the_grid_by_hand(sprites: FactorData) -> None:
     """Row i and column j decode the example's own latents with the second at position i and the first at j."""
     run = trained(BetaVAE(), sprites)
-    found, names = sweep_pair(run, sprites, 7, (2, 0), 1.5, 4)
+    found, names = decode_pair(run, sprites, 7, (2, 0), 1.5, 4)
     own, way = run.posterior(sprites.batch(torch.tensor([7]))).mean[0], torch.linspace(-1.5, 1.5, 4)
     assert names == ("latent 2", "latent 0")
     assert found.labels[0] == "latent 0\n-1.50"
@@ -72,19 +73,19 @@ def test_factors_name_the_latents_that_hold_them(sprites: FactorData) -> None:
     run = trained(BetaVAE(), sprites)
     run.net.encoder = Planted(sprites)
     names = sprites.names
-    assert holders(run, sprites, 4, (names[2], names[-1])) == (2, 0)
-    assert holders(run, sprites, 4, (names[-1], names[2])) == (0, 2)
+    assert informative_controls(run, sprites, 4, (names[2], names[-1])) == (2, 0)
+    assert informative_controls(run, sprites, 4, (names[-1], names[2])) == (0, 2)
     with pytest.raises(UserError, match="Unknown factor of sprites 'colour'"):
-        holders(run, sprites, 4, ("colour", names[0]))
+        informative_controls(run, sprites, 4, ("colour", names[0]))
     with pytest.raises(UserError, match="by number"):
-        holders(run, sprites, 3, (names[2], names[-1]))
+        informative_controls(run, sprites, 3, (names[2], names[-1]))
 
 
 def test_a_factor_that_no_latent_holds_alone_takes_two(sprites: FactorData) -> None:
     """The same factor twice: the two latents are different."""
     run = trained(BetaVAE(), sprites)
     run.net.encoder = Planted(sprites)
-    first, second = holders(run, sprites, 4, (sprites.names[-1], sprites.names[-1]))
+    first, second = informative_controls(run, sprites, 4, (sprites.names[-1], sprites.names[-1]))
     assert {first, second} == {0, 1}
 
 
@@ -100,7 +101,7 @@ def test_methods_with_knobs_of_their_own(method: Method, sprites: FactorData, tm
 def test_names_are_shown_where_factors_were_asked_for(sprites: FactorData) -> None:
     run = trained(PMP(subspaces=3), sprites)
     pair = (sprites.names[0], sprites.names[1])
-    found, names = sweep_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
+    found, names = decode_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
     assert names[0].startswith("subspace ")
     assert names[0].endswith(f"({pair[0]})")
     assert found.images.shape[:2] == (3, 3)
@@ -131,12 +132,12 @@ def test_runs_without_a_decoder_or_folder_are_refused(sprites: FactorData) -> No
 def test_the_best_and_the_worst(tmp_path: Path) -> None:
     kept(tmp_path, BetaVAE(), [0.2, 0.4, 0.1])
     kept(tmp_path, AE(), [0.3])
-    found = [(end, value, run.spec.seed) for end, value, run in extremes(ub.load_runs(tmp_path), "mig")]
+    found = [(end, value, run.spec.seed) for end, value, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
     assert sorted(found) == [("best", 0.3, 0), ("best", 0.4, 1), ("worst", 0.1, 2)]
     with pytest.raises(UserError, match=r"No run has a score dci\.disentanglement.*--metrics dci"):
-        extremes(ub.load_runs(tmp_path), "dci")
+        best_and_worst_runs(ub.load_runs(tmp_path), "dci")
     with pytest.raises(UserError, match="Did you mean 'mig'"):
-        extremes(ub.load_runs(tmp_path), "migg")
+        best_and_worst_runs(ub.load_runs(tmp_path), "migg")
 
 
 def test_over_pruned_runs_are_no_extremes_where_others_are(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_over_pruned_runs_are_no_extremes_where_others_are(tmp_path: Path) -> No
             values = {"units": 4 - (run.spec.seed in seeds), "factors": 4}
             with (run.path / "scores.jsonl").open("a") as file:
                 file.write(json.dumps({"metric": "active", "codes": "mean", "values": values}) + "\n")
-        return [run.spec.seed for _, _, run in extremes(ub.load_runs(tmp_path), "mig")]
+        return [run.spec.seed for _, _, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
 
     kept(tmp_path, BetaVAE(), [0.2, 0.4, 0.1, 0.3])
     assert prune({1}) == [3, 2]

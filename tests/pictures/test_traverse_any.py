@@ -16,7 +16,8 @@ import unbraid as ub
 from unbraid.data import FactorData
 from unbraid.errors import UserError
 from unbraid.pictures.any_model import Adapter, as_images
-from unbraid.pictures.traversal import LABEL, MARGIN, sweep_images
+from unbraid.pictures.images import LABEL, MARGIN
+from unbraid.pictures.traversal import traverse_images
 
 POSITIONS = torch.tensor([-1.0, 0.0, 2.0])
 
@@ -58,7 +59,7 @@ def x() -> Tensor:
 
 
 def test_every_latent_moves_alone_by_its_own_spread(x: Tensor) -> None:
-    found = sweep_images(Bars(), x, 3, POSITIONS)
+    found = traverse_images(Bars(), x, 3, POSITIONS)
     codes = Bars().encode(x)
     std, mean = codes.std(0, correction=0), codes.mean(0)
     assert [label.split("\n")[0] for label in found.labels] == ["latent 1", "latent 0", "latent 2"]
@@ -79,7 +80,7 @@ def test_posteriors_that_name_their_variance_are_sorted_by_nats(x: Tensor) -> No
         mean = Bars().encode(images)
         return Normal(mean, torch.tensor([0.01, 1.0, 1.0]).expand_as(mean))
 
-    found = sweep_images((encode, Bars().decode), x, 0, POSITIONS)
+    found = traverse_images((encode, Bars().decode), x, 0, POSITIONS)
     assert [label.split("\n")[0] for label in found.labels] == ["latent 0", "latent 1", "latent 2"]
     assert found.labels[2] == "latent 2\n0.00 nats"
     moved = Bars().encode(found.images[0])
@@ -87,7 +88,7 @@ def test_posteriors_that_name_their_variance_are_sorted_by_nats(x: Tensor) -> No
 
 
 def test_one_image_has_no_spread_and_moves_about_itself(x: Tensor) -> None:
-    found = sweep_images(Bars(), x[:1], 0, POSITIONS)
+    found = traverse_images(Bars(), x[:1], 0, POSITIONS)
     assert found.labels == ["latent 0", "latent 1", "latent 2"]
     torch.testing.assert_close(Bars().encode(found.images[1])[:, 1], Bars().encode(x[:1])[0, 1] + POSITIONS)
 
@@ -129,7 +130,7 @@ def test_with_a_folder_it_writes_picture_and_animation(x: Tensor, tmp_path: Path
 def test_a_run_on_images_walks_as_its_method_does(sprites: FactorData) -> None:
     (run,) = ub.train(ub.methods.PMP(subspaces=3), data=sprites, steps=1, latents=4, quiet=True)
     x = sprites.images(range(0, 9000, 300))
-    found = sweep_images(run, as_images(x), 0, POSITIONS)
+    found = traverse_images(run, as_images(x), 0, POSITIONS)
     assert sorted(label.split("\n")[0] for label in found.labels) == ["subspace 0", "subspace 1", "subspace 2"]
     assert ub.traverse(run, x).size[1] == 4 * (64 + MARGIN) + MARGIN
     (encoder,) = ub.train(ub.methods.PCL(), data=sprites, steps=1, quiet=True)

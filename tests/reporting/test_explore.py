@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_pmp_meshes import spheres, untrained
 
 import unbraid as ub
+from support.meshes import spheres, untrained_run
+from support.server import LATENTS, decode_path, decoded_example
 from support.training import quick
 from unbraid.errors import UserError
-from unbraid.pictures.dataset import mesh_pictures
-from unbraid.reporting.content import seen_shape
-from unbraid.reporting.detail import drawn
-from unbraid.reporting.server import BODY, Server, serve
+from unbraid.pictures.examples import decoded_images, mesh_images
+from unbraid.reporting.content import picture_shape
+from unbraid.reporting.server import MOST_BODY_BYTES, Server, serve
 
 PAGE = "<!doctype html><title>a page</title>ä".encode()
 TOKEN = "a token"
-Z = np.array([0.5, -1.25, 2.0], "<f4")
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +57,6 @@ def say(server: Server, text: bytes) -> bytes:
         return b"".join(iter(lambda: line.recv(1 << 16), b""))
 
 
-def target(run: str, token: str = "a%20token") -> str:
-    return f"/decode?run={run}&token={token}"
-
-
-def decoded(run: ub.Run, z: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.asarray(run.decode(torch.from_numpy(np.asarray(z, np.float32))[None])[0])
-
-
 def test_the_page_comes_as_it_is(server: Server) -> None:
     status, headers, body = ask(server, "GET", "/")
     assert (status, body) == (200, PAGE)
@@ -88,17 +79,17 @@ def test_every_answer_is_guarded_by_headers(method: str, path: str, server: Serv
 def test_each_run_decodes(server: Server, runs: list[ub.Run]) -> None:
     assert len(runs) == 2
     for run in runs:
-        status, headers, body = ask(server, "POST", target(run.id), Z.tobytes())
+        status, headers, body = ask(server, "POST", decode_path(run.id), LATENTS.tobytes())
         assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
-        assert np.allclose(np.frombuffer(body, "<f4"), decoded(run, Z), atol=1e-6)
+        assert np.allclose(np.frombuffer(body, "<f4"), decoded_example(run, LATENTS), atol=1e-6)
 
 
 def test_one_connection_serves_many_requests(server: Server, runs: list[ub.Run]) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     for k in range(5):
-        connection.request("POST", target(runs[0].id), (k * Z).tobytes())
+        connection.request("POST", decode_path(runs[0].id), (k * LATENTS).tobytes())
         line = connection.sock
-        assert np.allclose(np.frombuffer(connection.getresponse().read(), "<f4"), decoded(runs[0], k * Z), atol=1e-6)
+        assert np.allclose(np.frombuffer(connection.getresponse().read(), "<f4"), decoded_example(runs[0], k * LATENTS), atol=1e-6)
         assert connection.sock is line
     connection.close()
 
@@ -107,27 +98,27 @@ def test_one_connection_serves_many_requests(server: Server, runs: list[ub.Run])
     ("body", "reason"),
     [
         (b"", b"12 bytes"),
-        (Z.tobytes()[:-1], b"12 bytes"),
-        (2 * Z.tobytes(), b"12 bytes"),
+        (LATENTS.tobytes()[:-1], b"12 bytes"),
+        (2 * LATENTS.tobytes(), b"12 bytes"),
         (struct.pack("<3f", 0, float("nan"), 0), b"finite"),
         (struct.pack("<3f", 0, 0, float("-inf")), b"finite"),
     ],
     ids=["nothing", "short", "long", "nan", "infinite"],
 )
 def test_latents_must_be_those_of_the_run(body: bytes, reason: bytes, server: Server, runs: list[ub.Run]) -> None:
-    status, _, answer = ask(server, "POST", target(runs[0].id), body)
+    status, _, answer = ask(server, "POST", decode_path(runs[0].id), body)
     assert status == 400
     assert reason in answer
 
 
 def test_a_run_must_be_on_the_page(server: Server) -> None:
-    assert ask(server, "POST", target("../../etc/passwd"), Z.tobytes())[0] == 404
-    assert ask(server, "POST", "/decode?token=a%20token", Z.tobytes())[0] == 404
+    assert ask(server, "POST", decode_path("../../etc/passwd"), LATENTS.tobytes())[0] == 404
+    assert ask(server, "POST", "/decode?token=a%20token", LATENTS.tobytes())[0] == 404
 
 
 @pytest.mark.parametrize("query", ["", "&token=", "&token=other", "&token=a%20token%00", "&token=%ff"])
 def test_nobody_decodes_without_the_token(query: str, server: Server, runs: list[ub.Run]) -> None:
-    status, _, body = ask(server, "POST", f"/decode?run={runs[0].id}{query}", Z.tobytes())
+    status, _, body = ask(server, "POST", f"/decode?run={runs[0].id}{query}", LATENTS.tobytes())
     assert status == 403
     assert TOKEN.encode() not in body
 
@@ -136,28 +127,28 @@ def test_a_token_is_made_where_none_is_given(runs: list[ub.Run]) -> None:
     with serve(runs, PAGE) as one, serve(runs, PAGE) as other:
         assert len(one.token) >= 32
         assert one.token != other.token
-        assert ask(one, "POST", target(runs[0].id, ""), Z.tobytes())[0] == 403
-        assert ask(one, "POST", target(runs[0].id, one.token.decode()), Z.tobytes())[0] == 200
+        assert ask(one, "POST", decode_path(runs[0].id, ""), LATENTS.tobytes())[0] == 403
+        assert ask(one, "POST", decode_path(runs[0].id, one.token.decode()), LATENTS.tobytes())[0] == 200
 
 
 def test_too_many_parameters_are_refused(server: Server) -> None:
-    assert ask(server, "POST", "/decode?" + "&a=1" * 50, Z.tobytes())[0] == 400
+    assert ask(server, "POST", "/decode?" + "&a=1" * 50, LATENTS.tobytes())[0] == 400
 
 
-@pytest.mark.parametrize("size", [BODY + 1, 1_000_000])
+@pytest.mark.parametrize("size", [MOST_BODY_BYTES + 1, 1_000_000])
 def test_large_bodies_are_refused(size: int, server: Server, runs: list[ub.Run]) -> None:
-    status, headers, _ = ask(server, "POST", target(runs[0].id), bytes(size))
+    status, headers, _ = ask(server, "POST", decode_path(runs[0].id), bytes(size))
     assert (status, headers["Connection"]) == (413, "close")
 
 
 def test_a_body_must_say_its_length(server: Server, runs: list[ub.Run]) -> None:
-    head = f"POST {target(runs[0].id)} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
+    head = f"POST {decode_path(runs[0].id)} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
     twice, chunked = b"Content-Length: 12\r\n" * 2, b"Transfer-Encoding: chunked\r\nContent-Length: 12\r\n"
     odd = [b"Content-Length: -1\r\n", b"Content-Length: x\r\n", "Content-Length: ١٢\r\n".encode()]
     for length in (b"", *odd, twice, chunked):
-        assert say(server, head + length + b"\r\n" + Z.tobytes()).startswith(b"HTTP/1.1 411 "), length
+        assert say(server, head + length + b"\r\n" + LATENTS.tobytes()).startswith(b"HTTP/1.1 411 "), length
     assert say(server, head + b"Content-Length: 999999999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
-    assert say(server, head + b"Content-Length: 12\r\n\r\n" + Z.tobytes()[:5]).startswith(b"HTTP/1.1 400 ")
+    assert say(server, head + b"Content-Length: 12\r\n\r\n" + LATENTS.tobytes()[:5]).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_body_nobody_reads_is_no_second_request(server: Server) -> None:
@@ -186,7 +177,7 @@ def test_the_page_can_only_be_got(method: str, server: Server) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
 def test_decoding_is_only_posted(method: str, server: Server, runs: list[ub.Run]) -> None:
-    status, headers, _ = ask(server, method, target(runs[0].id))
+    status, headers, _ = ask(server, method, decode_path(runs[0].id))
     assert (status, headers["Allow"]) == (405, "POST")
 
 
@@ -198,7 +189,7 @@ def test_a_host_of_another_name_is_refused(server: Server, runs: list[ub.Run]) -
         assert ask(server, "GET", "/", Host=host)[0] == 200, host
     for host in other:
         assert ask(server, "GET", "/", Host=host)[0] == 403, host
-        assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Host=host)[0] == 403, host
+        assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Host=host)[0] == 403, host
     named = f"Host: {own[0]}\r\n".encode()
     assert say(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
     absolute = f"GET http://evil.example/ HTTP/1.1\r\nHost: {own[0]}\r\n\r\n".encode()
@@ -208,7 +199,7 @@ def test_a_host_of_another_name_is_refused(server: Server, runs: list[ub.Run]) -
 
 def test_pages_of_other_origins_may_not_ask(server: Server, runs: list[ub.Run]) -> None:
     own = f"http://127.0.0.1:{server.port}"
-    assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Origin=own)[0] == 200
+    assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=own)[0] == 200
     for origin in (
         "null",
         "http://evil.example",
@@ -216,7 +207,7 @@ def test_pages_of_other_origins_may_not_ask(server: Server, runs: list[ub.Run]) 
         "http://127.0.0.1:1",
         own + ".evil",
     ):
-        assert ask(server, "POST", target(runs[0].id), Z.tobytes(), Origin=origin)[0] == 403, origin
+        assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=origin)[0] == 403, origin
     assert ask(server, "GET", "/", Origin="http://evil.example")[0] == 403
 
 
@@ -233,8 +224,8 @@ def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[
         run = runs[k % 2]
         start.wait()
         for z in latents:
-            status, _, body = ask(server, "POST", target(run.id), z.tobytes())
-            if status != 200 or not np.allclose(np.frombuffer(body, "<f4"), decoded(run, z), atol=1e-6):
+            status, _, body = ask(server, "POST", decode_path(run.id), z.tobytes())
+            if status != 200 or not np.allclose(np.frombuffer(body, "<f4"), decoded_example(run, z), atol=1e-6):
                 failed.append((k, status))
 
     threads = [threading.Thread(target=client, args=(k,)) for k in range(50)]
@@ -248,12 +239,12 @@ def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[
 
 def test_meshes_are_served_as_pictures() -> None:
     data = spheres()
-    run = untrained(data)
-    with serve([run], PAGE, token=TOKEN, draw=lambda _, example: drawn(example, data)[0]) as server:
-        status, _, body = ask(server, "POST", target(run.id), np.zeros(4, "<f4").tobytes())
-    (picture,) = mesh_pictures(run.decode(torch.zeros(1, 4)), data)
+    run = untrained_run(data)
+    with serve([run], PAGE, token=TOKEN, draw=lambda _, example: decoded_images(example, data)[0]) as server:
+        status, _, body = ask(server, "POST", decode_path(run.id), np.zeros(4, "<f4").tobytes())
+    (picture,) = mesh_images(run.decode(torch.zeros(1, 4)), data)
     assert status == 200
-    assert list(picture.shape) == seen_shape(data)
+    assert list(picture.shape) == picture_shape(data)
     assert np.array_equal(np.frombuffer(body, "<f4"), picture.numpy().ravel())
 
 
@@ -261,10 +252,10 @@ def test_a_decoder_that_fails_is_an_answer(runs: list[ub.Run]) -> None:
     headless = copy.deepcopy(runs[0])
     headless.net.decoder = None
     with serve([headless, runs[1]], PAGE, token=TOKEN) as server:
-        status, _, body = ask(server, "POST", target(headless.id), Z.tobytes())
+        status, _, body = ask(server, "POST", decode_path(headless.id), LATENTS.tobytes())
         assert status == 500
         assert b"no decoder" in body
-        assert ask(server, "POST", target(runs[1].id), Z.tobytes())[0] == 200
+        assert ask(server, "POST", decode_path(runs[1].id), LATENTS.tobytes())[0] == 200
 
 
 def test_nothing_goes_to_the_terminal(runs: list[ub.Run], capfd: pytest.CaptureFixture[str]) -> None:

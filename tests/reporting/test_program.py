@@ -16,8 +16,8 @@ from unbraid.errors import UserError
 from unbraid.methods import METHODS, PCL, UVITAE, VAE
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
-from unbraid.nets.vitae import Generation, vitae_net
-from unbraid.reporting.program import program
+from unbraid.nets.vitae import VitaeDecoder, build_vitae_net
+from unbraid.reporting.program import decoder_program
 from unbraid.spaces.transformers import Cpab
 
 KNOWN = {"linear", "reshape", "relu", "leaky_relu", "conv_transpose", "sigmoid", "identity", "even", "warp"}
@@ -41,11 +41,11 @@ def test_every_method_is_covered() -> None:
 def test_the_weights_are_what_the_ops_point_to(name: str) -> None:
     case = CASES[name]
     net = case.build()
-    made = program(net, case.shape, case.latents)
+    made = decoder_program(net, case.shape, case.latents)
     json.dumps(made.spec, allow_nan=False)
     assert names(made.spec["ops"]) <= KNOWN
     assert (made.spec["latents"], made.spec["shape"]) == (case.latents, list(case.shape))
-    mean = case.likelihood == "bernoulli" and not isinstance(net.decoder, Generation)
+    mean = case.likelihood == "bernoulli" and not isinstance(net.decoder, VitaeDecoder)
     assert made.spec["output"] == ("sigmoid" if mean else "identity")
     spans = extents(made.spec["ops"])
     assert [start for start, _ in spans] == [0, *[end for _, end in spans[:-1]]]
@@ -60,7 +60,7 @@ def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_weights_are_the_decoders_own(net: str) -> None:
     """Rounded to half precision, and small layers to twice that."""
     decoder = NETS[net]((1, 32, 32), 5)[1]
-    made = program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
+    made = decoder_program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
     weights = np.frombuffer(made.weights, "<f2").astype(np.float64)
     own = [layer for layer in decoder.modules() if isinstance(layer, nn.Linear | nn.ConvTranspose2d)]
     for op, layer in zip(layers(made.spec["ops"]), own, strict=True):
@@ -75,7 +75,7 @@ def test_weights_are_the_decoders_own(net: str) -> None:
 def test_maps_are_exact() -> None:
     """Their weights have two parts, however many there are."""
     case = Case(UVITAE(transform="cpab", nx=8, ny=8), "mlp")
-    (warp,) = program(case.build(), case.shape, case.latents).spec["ops"]
+    (warp,) = decoder_program(case.build(), case.shape, case.latents).spec["ops"]
     assert any(op["in"] * op["out"] > 2**14 for op in layers(warp["map"]))
     assert {op["parts"] for op in layers(warp["map"])} == {2}
     assert {op["parts"] for op in layers(warp["image"])} == {1, 2}
@@ -85,7 +85,7 @@ def test_maps_are_exact() -> None:
 def test_node_draws_what_torch_draws(name: str) -> None:
     case = CASES[name]
     net, codes = case.build(), case.codes()
-    assert levels(net, codes, node(DECODE, job(program(net, case.shape, case.latents), codes))) < 1
+    assert levels(net, codes, node(DECODE, job(decoder_program(net, case.shape, case.latents), codes))) < 1
 
 
 ODD: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
@@ -111,7 +111,7 @@ def test_node_runs_modules_of_users(name: str) -> None:
     for parameter in net.parameters():
         parameter.copy_(parameter.half())
     codes = torch.randn(4, 5)
-    made = torch.tensor(node(DECODE, job(program(net, shape, 5), codes)))
+    made = torch.tensor(node(DECODE, job(decoder_program(net, shape, 5), codes)))
     torch.testing.assert_close(made.view(4, *shape), net.decode(codes), rtol=1e-5, atol=1e-6)
 
 
@@ -126,7 +126,7 @@ def test_node_reads_every_half() -> None:
 
 def test_a_code_of_another_size_is_refused() -> None:
     case = Case(VAE(), "mlp", latents=3)
-    made = program(case.build(), case.shape, case.latents)
+    made = decoder_program(case.build(), case.shape, case.latents)
     body = DECODE.replace("return", "try {") + "} catch (error) { return error.message; }"
     assert node(body, job(made, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
 
@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[list[nn.Module], str]] = {
 def test_what_a_page_cannot_run_is_refused(name: str) -> None:
     layers, message = REFUSED[name]
     with pytest.raises(UserError, match=message) as refusal:
-        program(wrapped(*layers), (4,), 5)
+        decoder_program(wrapped(*layers), (4,), 5)
     assert "unbraid explore" in str(refusal.value)
 
 
@@ -173,25 +173,25 @@ def test_weights_beyond_half_precision_are_refused(value: float) -> None:
     with torch.no_grad():
         layer.bias[1] = value
     with pytest.raises(UserError, match=f"at most 65504. Got {value:g} in the bias of a linear"):
-        program(wrapped(layer), (4,), 5)
+        decoder_program(wrapped(layer), (4,), 5)
 
 
 def test_hooks_are_refused() -> None:
     layer = nn.Linear(5, 4)
     layer.register_forward_hook(lambda module, given, made: made + 1)
     with pytest.raises(UserError, match="cannot run hooks"):
-        program(wrapped(layer), (4,), 5)
+        decoder_program(wrapped(layer), (4,), 5)
 
 
 def test_an_encoder_alone_is_refused() -> None:
     with pytest.raises(UserError, match="no decoder"):
-        program(PCL().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli"), (1, 8, 8), 4)
+        decoder_program(PCL().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli"), (1, 8, 8), 4)
 
 
 def test_other_flows_are_refused() -> None:
-    net = vitae_net(NETS["mlp"], (1, 8, 8), (2, 2), Cpab(method="squaring"), "bernoulli", False)
+    net = build_vitae_net(NETS["mlp"], (1, 8, 8), (2, 2), Cpab(method="squaring"), "bernoulli", False)
     with pytest.raises(UserError, match=r"cannot warp images with Cpab.*squaring"):
-        program(net, (1, 8, 8), 4)
+        decoder_program(net, (1, 8, 8), 4)
 
 
 def test_a_warped_image_in_other_modules_is_refused() -> None:
@@ -199,11 +199,11 @@ def test_a_warped_image_in_other_modules_is_refused() -> None:
     net = UVITAE().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli")
     net.decoder = nn.Sequential(net.decoder)  # type: ignore[assignment, arg-type]
     with pytest.raises(UserError, match="the module Generation"):
-        program(net, (1, 8, 8), 4)
+        decoder_program(net, (1, 8, 8), 4)
 
 
 def test_other_likelihoods_are_refused() -> None:
     net = wrapped(nn.Linear(5, 4))
     net.likelihood = Likelihood(net.likelihood.nll, torch.exp, torch.log)
     with pytest.raises(UserError, match="means of Bernoulli and normal pixels"):
-        program(net, (4,), 5)
+        decoder_program(net, (4,), 5)

@@ -14,8 +14,8 @@ import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.reporting import content
-from unbraid.reporting.content import in_turn, ranking, scored, short_labels
-from unbraid.reporting.page import embedded, report
+from unbraid.reporting.content import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
+from unbraid.reporting.page import json_for_html, report
 from unbraid.runs.run import load_runs
 
 SETTINGS: dict[str, Any] = {"data": "sprites", "latents": 4, "quiet": True}
@@ -100,7 +100,7 @@ def test_vectors_have_no_pictures_but_a_decoder(tmp_path: Path) -> None:
 def test_a_decoder_too_large_for_a_page_is_left_to_explore(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "ROOM", 1000)
+    monkeypatch.setattr(content, "MOST_WEIGHT_BYTES", 1000)
     runs = [run for run in load_runs(folder) if run.net.decoder is not None][:1]
     path = report(runs, tmp_path / "large.html", metrics=[], scoring=False, quiet=True)
     found = facts(path)["runs"][0]
@@ -124,7 +124,7 @@ def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
     )
     name = str(tmp_path / "one.npz")
     runs = ub.train(ub.methods.VAE(), data=name, steps=1, latents=3, quiet=True)
-    scores, notes = scored(runs, {name: ub.data.load(name)}, ["mig", "dci"], True, True)
+    scores, notes = read_and_compute_scores(runs, {name: ub.data.load(name)}, ["mig", "dci"], True, True)
     assert "mig.discrete_mig" in scores[runs[0].id]
     assert "dci.disentanglement" not in scores[runs[0].id]
     (note,) = notes
@@ -134,16 +134,16 @@ def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
 def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:
     runs = load_runs(folder)[:3]
     scores = {runs[0].id: {}, runs[1].id: {"mig.discrete_mig": 0.1}, runs[2].id: {"mig.discrete_mig": 0.2}}
-    assert ranking(runs, scores, "mig") == [runs[2], runs[1], runs[0]]
+    assert rank_runs(runs, scores, "mig") == [runs[2], runs[1], runs[0]]
     total = {runs[i].id: {"unsupervised.gaussian_total_correlation": float(i)} for i in range(3)}
-    assert ranking(runs, total, "unsupervised") == runs
+    assert rank_runs(runs, total, "unsupervised") == runs
 
 
 def test_every_dataset_is_looked_at() -> None:
     runs = [
         run for data in ("toy", "sprites") for run in ub.train(ub.methods.VAE(), seeds=range(2), data=data, steps=0)
     ]
-    assert [run.spec.data for run in in_turn(runs)] == ["toy", "sprites", "toy", "sprites"]
+    assert [run.spec.data for run in best_of_each_dataset(runs)] == ["toy", "sprites", "toy", "sprites"]
 
 
 def test_settings_that_follow_from_others_are_not_in_labels() -> None:
@@ -153,7 +153,7 @@ def test_settings_that_follow_from_others_are_not_in_labels() -> None:
 
 
 def test_json_cannot_end_its_element() -> None:
-    text = embedded({"label": "</script><!--&"})
+    text = json_for_html({"label": "</script><!--&"})
     assert not set("<>&") & set(text)
     assert json.loads(text) == {"label": "</script><!--&"}
 

@@ -18,11 +18,11 @@ from unbraid import reporting
 from unbraid.data import from_arrays
 from unbraid.data.dataset import BinaryImages, FactorData
 from unbraid.data.rendered.dsprites import scene as large_scene
-from unbraid.data.rendered.painted import Noisy
+from unbraid.data.rendered.painted import SpritesOnNoise
 from unbraid.data.rendered.raster import Scene
 from unbraid.data.rendered.sprites import scene as small_scene
 from unbraid.noise import Noise
-from unbraid.reporting.truth import SCRIPTS, truth
+from unbraid.reporting.truth import SCRIPTS, renderer_spec
 
 ASSETS = Path(reporting.__file__).parent / "assets"
 DRAW = """
@@ -57,7 +57,7 @@ def node(spec: dict[str, Any], rows: Any) -> subprocess.CompletedProcess[bytes]:
 
 def drawn(data: FactorData, index: torch.Tensor) -> Array:
     """The images at `index` as JavaScript draws them from their factors."""
-    spec = truth(data)
+    spec = renderer_spec(data)
     assert spec is not None
     done = node(spec, data.factors(index).tolist())
     assert done.returncode == 0, done.stderr.decode()
@@ -100,60 +100,60 @@ def test_no_vertex_lies_where_a_last_bit_decides(scene: Scene) -> None:
 
 @pytest.mark.parametrize("options", ["subset=50", "subset=9&seed=3", "correlate=x:y:0.2"])
 def test_how_examples_are_drawn_does_not_matter(options: str, sprites: FactorData) -> None:
-    spec = truth(datasets.load(f"sprites?{options}"))
+    spec = renderer_spec(datasets.load(f"sprites?{options}"))
     assert spec is not None
-    assert spec == truth(sprites)
+    assert spec == renderer_spec(sprites)
 
 
 def test_a_page_stays_small(sprites: FactorData, painted: FactorData, rooms: FactorData) -> None:
     for data in (sprites, painted, rooms):
-        assert len(json.dumps(truth(data), allow_nan=False)) < 8_000
+        assert len(json.dumps(renderer_spec(data), allow_nan=False)) < 8_000
 
 
 def test_other_data_is_not_drawn(toy: FactorData, glyphs: FactorData, sprites: FactorData) -> None:
-    assert truth(toy) is None
-    assert truth(glyphs) is None
-    assert truth(from_arrays(sprites.images(slice(0, 48)), sprites.factors(slice(0, 48)), name="sprites")) is None
-    assert truth(datasets.load("scream_dsprites")) is None
+    assert renderer_spec(toy) is None
+    assert renderer_spec(glyphs) is None
+    assert renderer_spec(from_arrays(sprites.images(slice(0, 48)), sprites.factors(slice(0, 48)), name="sprites")) is None
+    assert renderer_spec(datasets.load("scream_dsprites")) is None
 
 
 def test_sprites_of_another_content_are_not_mistaken(sprites: FactorData) -> None:
     table = sprites.table.clone()
     table[5000, 64] ^= 1
     grid = (sprites.names, sprites.sizes, sprites.shape)
-    assert truth(BinaryImages("sprites", *grid, sprites.table)) == truth(sprites)
-    assert truth(BinaryImages("sprites", *grid, table)) is None
-    assert truth(BinaryImages("sprites_of_mine", *grid, sprites.table)) is None
-    assert truth(BinaryImages("dsprites", *grid, sprites.table)) is None
-    assert truth(BinaryImages("sprites", ("a", *sprites.names[1:]), *grid[1:], sprites.table)) is None
+    assert renderer_spec(BinaryImages("sprites", *grid, sprites.table)) == renderer_spec(sprites)
+    assert renderer_spec(BinaryImages("sprites", *grid, table)) is None
+    assert renderer_spec(BinaryImages("sprites_of_mine", *grid, sprites.table)) is None
+    assert renderer_spec(BinaryImages("dsprites", *grid, sprites.table)) is None
+    assert renderer_spec(BinaryImages("sprites", ("a", *sprites.names[1:]), *grid[1:], sprites.table)) is None
 
 
 def test_large_sprites_of_another_content_are_not_mistaken(painted: FactorData) -> None:
     changed = copy.copy(painted)
     changed.table = painted.table.clone()
-    assert truth(changed) == truth(painted)
+    assert renderer_spec(changed) == renderer_spec(painted)
     changed.table[-1, -1] ^= 1
-    assert truth(changed) is None
+    assert renderer_spec(changed) is None
 
 
 def test_a_class_of_ones_own_may_draw_anything(painted: FactorData) -> None:
-    class Mine(Noisy):
+    class Mine(SpritesOnNoise):
         pass
 
     own = Mine(BinaryImages("dsprites", painted.names, painted.sizes, (1, 64, 64), painted.table), "noisy_dsprites")
-    assert truth(own) is None
+    assert renderer_spec(own) is None
 
 
 def test_rooms_of_another_scene_are_not_mistaken(rooms: FactorData) -> None:
     changed = copy.copy(rooms)
     for table in (rooms.table[:, :, :, ::2], rooms.table.roll(1, 0), (rooms.table * 1.01).short()):
         changed.table = table
-        assert truth(changed) is None
+        assert renderer_spec(changed) is None
 
 
 @pytest.mark.parametrize("bad", [3, -1, 0.5, None])
 def test_factors_beyond_the_grid_are_refused(bad: float | None, sprites: FactorData) -> None:
-    spec = truth(sprites)
+    spec = renderer_spec(sprites)
     assert spec is not None
     done = node(spec, [[bad, 0, 0, 0, 0]])
     assert done.returncode != 0

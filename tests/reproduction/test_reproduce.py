@@ -12,7 +12,7 @@ from pandas import DataFrame, read_csv
 from scipy.stats import ttest_ind
 
 from unbraid.errors import UserError
-from unbraid.reproduction import TARGETS, WITHOUT, Cell, Claim, Ours, Published, reproduce, save
+from unbraid.reproduction import TARGETS, STUDIES_WITHOUT_NUMBERS, Cell, PublishedSign, OurResult, Published, reproduce, save_reproduction
 from unbraid.reproduction import demystifying as paper
 from unbraid.reproduction import example_table as planted
 from unbraid.reproduction import figure as picture
@@ -103,7 +103,7 @@ def test_over_pruned_runs_are_left_out_and_counted() -> None:
     assert found.status == 0
     cells = {(c.published.row, c.published.column): c.ours for c in found.cells}
     vae, other = cells["beta_vae, dsprites original", "DCI"], cells["pcl, dsprites original", "DCI"]
-    assert vae == Ours(pytest.approx(0.11), pytest.approx(0.03), 10, "2 over-pruned")  # type: ignore[arg-type]
+    assert vae == OurResult(pytest.approx(0.11), pytest.approx(0.03), 10, "2 over-pruned")  # type: ignore[arg-type]
     assert other is not None
     assert (other.count, other.note) == (10, "")
     every = table.assign(**{"active.units": table["active.units"].where(~here, 0)})
@@ -147,7 +147,7 @@ def test_signs_turn_when_modified_and_noise_are_exchanged() -> None:
     slow = table["method"] == "slow_vae"
     table.loc[slow, "data"] = table.loc[slow, "data"].replace(form)
     wrong = [cell.published for cell in reproduce("demystifying2021", table).of("differ")]
-    turned = {(sign.row, sign.column) for sign in wrong if isinstance(sign, Claim)}
+    turned = {(sign.row, sign.column) for sign in wrong if isinstance(sign, PublishedSign)}
     row = "slow_vae, shapes3d: loss by the change less that by noise"
     assert {(row, column) for column in paper.TABLES} <= turned
     assert {name.partition(",")[0] for name, _ in turned} == {"slow_vae"}
@@ -168,11 +168,11 @@ def test_signs_are_open_where_the_paper_does_not_settle_them() -> None:
 
 def test_the_reach_of_a_cell() -> None:
     cell = Published("a", "b", 0.11, 0.03, 10)
-    assert [cell.agrees(Ours(mean)) for mean in (0.045, 0.0449, 0.175, 0.1751)] == [True, False, True, False]
+    assert [cell.agrees(OurResult(mean)) for mean in (0.045, 0.0449, 0.175, 0.1751)] == [True, False, True, False]
     plain = Published("a", "b", 0.26, tolerance=0.05)
-    assert [plain.agrees(Ours(mean)) for mean in (0.204, 0.206, 0.314, 0.316)] == [False, True, True, False]
-    up, down = Claim("a", "b", 1), Claim("a", "b", -1)
-    assert [(up.agrees(Ours(m)), down.agrees(Ours(m))) for m in (0.1, 0.0, -0.1)] == [
+    assert [plain.agrees(OurResult(mean)) for mean in (0.204, 0.206, 0.314, 0.316)] == [False, True, True, False]
+    up, down = PublishedSign("a", "b", 1), PublishedSign("a", "b", -1)
+    assert [(up.agrees(OurResult(m)), down.agrees(OurResult(m))) for m in (0.1, 0.0, -0.1)] == [
         (True, False), (False, False), (False, True)
     ]  # fmt: skip
     assert Cell(Published("a", "b", 1.0), None, "why").verdict == "missing"
@@ -182,13 +182,13 @@ def test_welch_is_that_of_the_samples_themselves() -> None:
     rng = np.random.default_rng(0)
     mine, theirs = rng.normal(0.3, 0.1, 6), rng.normal(0.2, 0.05, 10)
     cell = Published("a", "b", float(theirs.mean()), float(theirs.std(ddof=1)), 10)
-    ours = Ours.of(mine)
+    ours = OurResult.of(mine)
     assert ours is not None
     assert cell.chance(ours) == pytest.approx(ttest_ind(mine, theirs, equal_var=False).pvalue)
-    assert cell.chance(Ours(0.3)) is None
-    assert Published("a", "b", 0.3, 0.0, 10).chance(Ours(0.3, 0.0, 5)) == 1.0
-    assert Published("a", "b", 0.3, 0.0, 10).chance(Ours(0.2, 0.0, 5)) == 0.0
-    assert Ours.of([float("nan")]) is None
+    assert cell.chance(OurResult(0.3)) is None
+    assert Published("a", "b", 0.3, 0.0, 10).chance(OurResult(0.3, 0.0, 5)) == 1.0
+    assert Published("a", "b", 0.3, 0.0, 10).chance(OurResult(0.2, 0.0, 5)) == 0.0
+    assert OurResult.of([float("nan")]) is None
 
 
 def test_longer_runs_go_first_and_twins_are_refused() -> None:
@@ -223,7 +223,7 @@ def test_cuts_are_said() -> None:
 
 def test_files_hold_every_cell(tmp_path: Path) -> None:
     found = reproduce("demystifying2021", planted(seeds=4, shift=0.03)[:100])
-    csv, told, png = save(found, tmp_path / "new")
+    csv, told, png = save_reproduction(found, tmp_path / "new")
     table, values = read_csv(csv), json.loads(told.read_text())
     assert len(table) == len(values["cells"]) == len(found.cells) == 242
     assert table["verdict"].value_counts().to_dict() == {k: n for k, n in values["counts"].items() if n}
@@ -235,9 +235,9 @@ def test_files_hold_every_cell(tmp_path: Path) -> None:
 
 
 def test_every_study_has_published_numbers_or_a_reason() -> None:
-    assert set(TARGETS) | set(WITHOUT) == set(STUDIES)
-    assert not set(TARGETS) & set(WITHOUT)
-    for name in WITHOUT:
+    assert set(TARGETS) | set(STUDIES_WITHOUT_NUMBERS) == set(STUDIES)
+    assert not set(TARGETS) & set(STUDIES_WITHOUT_NUMBERS)
+    for name in STUDIES_WITHOUT_NUMBERS:
         with pytest.raises(UserError, match=f"no published numbers to compare {name}.*demystifying2021"):
             reproduce(name, planted())
     with pytest.raises(UserError, match="Did you mean 'demystifying2021'"):

@@ -10,11 +10,20 @@ import pytest
 from pandas import DataFrame
 
 from unbraid import analysis
-from unbraid.analysis.variance import explained
+from unbraid.analysis.variance import explained_share
 from unbraid.cli.dispatch import main
-from unbraid.reproduction import TARGETS, Claim, Ours, Published, Reproduction, compared, reproduce
+from unbraid.metrics import headline
+from unbraid.reproduction import (
+    TARGETS,
+    OurResult,
+    Published,
+    PublishedSign,
+    Reproduction,
+    compare_with_published,
+    reproduce,
+)
 from unbraid.reproduction import locatello as paper
-from unbraid.runs.results import NAME, write
+from unbraid.runs.results import RESULTS_FILE, write_table
 
 NAMES = {
     "Cars3D": "cars3d", "Color-dSprites": "color_dsprites", "Noisy-dSprites": "noisy_dsprites",
@@ -52,12 +61,12 @@ def test_what_vitaes_supplement_says(shared: Path) -> None:
 
 def beside(name: str, table: DataFrame) -> Reproduction:
     """Without what was cut, which takes a while to tell of 12,600 runs."""
-    return compared(name, TARGETS[name], table)
+    return compare_with_published(name, TARGETS[name], table)
 
 
 def patterned(data: str, seeds: int, settings: int = 6) -> DataFrame:
     """Runs whose scores have exactly the published shares: orthogonal patterns of method, strength and seed."""
-    methods = list(analysis.planted(seeds=1, data=[data])["method"].unique())
+    methods = list(analysis.example_results(seeds=1, data=[data])["method"].unique())
     rows = [
         {"data": data, "method": m, "level": level, "strength": float(level), "seed": seed}
         for m in methods for level in range(settings) for seed in range(seeds)
@@ -67,7 +76,7 @@ def patterned(data: str, seeds: int, settings: int = 6) -> DataFrame:
     method = table["method"].map({name: i for i, name in enumerate(methods)})
     parts = [unit(method), unit(table["level"]), unit(table["seed"])]
     shares = {(c.row, c.column): c.value for c in paper.numbers()}
-    for metric, column in {**{m: analysis.tables.headline(m) for m in paper.METRICS}, "dci": paper.PER_TREE}.items():
+    for metric, column in {**{m: headline(m) for m in paper.METRICS}, "dci": paper.PER_TREE}.items():
         one = shares[paper.variance_row(data, "objective"), paper.TITLES[metric]]
         both = shares[paper.variance_row(data, "setting"), paper.TITLES[metric]]
         weights = np.sqrt([one, both - one, 1 - both])
@@ -82,7 +91,7 @@ def unit(values: DataFrame) -> DataFrame:
 
 def test_published_shares_agree_and_others_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = patterned("dsprites", 50)
-    write(tmp_path / NAME, table.to_dict("records"))
+    write_table(tmp_path / RESULTS_FILE, table.to_dict("records"))
     assert main(["reproduce", "locatello2019", "--runs", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "12 of 12 numbers agree" in told
@@ -113,19 +122,19 @@ def test_shares_need_every_setting_and_two_seeds() -> None:
 
 def test_shares_of_few_seeds_are_those_expected_of_many() -> None:
     """As counted, five seeds give several points too much; as compared, none."""
-    table = analysis.planted(seeds=50, data=["dsprites"])
+    table = analysis.example_results(seeds=50, data=["dsprites"])
     column = "mig.discrete_mig"
     rng = np.random.default_rng(0)
     parts = [table[table["seed"].isin(rng.choice(50, 5, replace=False))] for _ in range(60)]
-    whole = explained(table, column, ["method", "level"])[0]
-    raw = np.mean([explained(part, column, ["method", "level"])[0] for part in parts])
-    mended = [paper.shares_of(part, column)["setting"] for part in parts]
+    whole = explained_share(table, column, ["method", "level"])[0]
+    raw = np.mean([explained_share(part, column, ["method", "level"])[0] for part in parts])
+    mended = [paper.shares_of_score(part, column)["setting"] for part in parts]
     assert raw - whole > 0.04
-    assert np.mean([one.mean for one in mended if isinstance(one, Ours)]) == pytest.approx(whole, abs=0.015)
+    assert np.mean([one.mean for one in mended if isinstance(one, OurResult)]) == pytest.approx(whole, abs=0.015)
 
 
 def test_win_rates_are_those_of_one_seed() -> None:
-    table = analysis.planted(seeds=3, data=["dsprites", "cars3d"])
+    table = analysis.example_results(seeds=3, data=["dsprites", "cars3d"])
     table[paper.PER_TREE] = table["dci.disentanglement"]
     rates = analysis.win_rates(analysis.transfer(table).table)
     found = {c.published.row: c.ours for c in beside("locatello2019", table).cells if c.published.column == "win rate"}
@@ -135,11 +144,11 @@ def test_win_rates_are_those_of_one_seed() -> None:
 
 
 def test_signs_of_the_total_correlation() -> None:
-    table = analysis.planted(seeds=3, data=["color_dsprites"])
-    signs = [cell for cell in beside("locatello2019", table).cells if isinstance(cell.published, Claim)]
+    table = analysis.example_results(seeds=3, data=["color_dsprites"])
+    signs = [cell for cell in beside("locatello2019", table).cells if isinstance(cell.published, PublishedSign)]
     assert [cell.verdict for cell in signs] == ["agree"] * 10
     turned = table.assign(level=5 - table["level"], strength=-table["strength"])
-    signs = [cell for cell in beside("locatello2019", turned).cells if isinstance(cell.published, Claim)]
+    signs = [cell for cell in beside("locatello2019", turned).cells if isinstance(cell.published, PublishedSign)]
     assert [cell.verdict for cell in signs] == ["differ"] * 10
 
 
@@ -166,7 +175,7 @@ def test_signs_of_vitae() -> None:
     digits = vitae("mnist?turn=20&shift=10&pad=0&part=train", ORDER)
     found = reproduce("vitae_mnist", digits)
     assert (len(found.of("agree")), found.status) == (8, 0)
-    assert found.cells[0].ours == Ours(pytest.approx(20.0), pytest.approx(np.sqrt(2 / 3)), 3)  # type: ignore[arg-type]
+    assert found.cells[0].ours == OurResult(pytest.approx(20.0), pytest.approx(np.sqrt(2 / 3)), 3)  # type: ignore[arg-type]
     (wrong,) = reproduce("vitae_mnist", vitae("mnist", {**ORDER, "u_vitae": 0.205})).of("differ")
     assert wrong.published.row == "u_vitae above beta_tcvae"
     lost = reproduce("vitae_mnist", digits.drop(columns="separation.score")).of("missing")

@@ -11,24 +11,24 @@ import pytest
 
 import unbraid as ub
 from unbraid.runs.scores import add_scores, find_score, read_scores
-from unbraid.runs.folder import RunDir
+from unbraid.runs.folder import RunFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunDir:
+def folder(tmp_path: Path) -> RunFolder:
     (run,) = ub.train(ub.methods.VAE(), data="toy", steps=2, latents=4, out=tmp_path, quiet=True)
     assert run.path is not None
-    return RunDir.open(run.path)
+    return RunFolder.open(run.path)
 
 
-def test_records_written_at_the_same_time_are_all_kept(folder: RunDir) -> None:
+def test_records_written_at_the_same_time_are_all_kept(folder: RunFolder) -> None:
     records = [{"metric": "mig", "seed": seed, "values": {"discrete_mig": seed / 50}} for seed in range(50)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda record: add_scores(folder.path, [record]), records))
     assert sorted(read_scores(folder.path), key=lambda record: record["seed"]) == records
 
 
-def test_a_key_is_kept_once_and_replaced_on_request(folder: RunDir) -> None:
+def test_a_key_is_kept_once_and_replaced_on_request(folder: RunFolder) -> None:
     first = {"metric": "udr", "among": [1], "values": {"score": 0.5}}
     assert add_scores(folder.path, [first, {**first, "values": {"score": 0.6}}]) == [first]
     second = {"metric": "udr", "among": [1, 2], "values": {"score": 0.7}}
@@ -40,7 +40,7 @@ TRIALS = [0, *(pytest.param(trial, marks=pytest.mark.slow) for trial in range(1,
 
 
 @pytest.mark.parametrize("trial", TRIALS)
-def test_two_score_commands_at_once_lose_nothing(folder: RunDir, trial: int) -> None:
+def test_two_score_commands_at_once_lose_nothing(folder: RunFolder, trial: int) -> None:
     metrics = ("mig,sap,modularity", "jemmig,mig_sup,mcc")
     command = [sys.executable, "-m", "unbraid", "score", str(folder.path.parent), "--no-bounds", "--quiet"]
     both = [subprocess.Popen([*command, "--metrics", names], stdout=subprocess.DEVNULL) for names in metrics]

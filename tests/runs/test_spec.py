@@ -77,4 +77,4 @@ def test_fastest_precision_follows_the_processor(
     flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precision, "_cpu_flags", lambda: flags)
-    assert precision.fastest.__wrapped__(torch.device("cpu")) == expected
+    assert precision.fastest_precision.__wrapped__(torch.device("cpu")) == expected

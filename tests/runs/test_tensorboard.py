@@ -18,7 +18,7 @@ from unbraid.runs import tensorboard as tensorboard_log
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
-from unbraid.runs.folder import RunDir
+from unbraid.runs.folder import RunFolder
 from unbraid.runs.tensorboard import FILE, FOLDER, write_tensorboard
 
 
@@ -66,7 +66,7 @@ def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
     assert other.path is not None
     live = (run.path / FOLDER / FILE).read_bytes()
     (run.path / FOLDER / FILE).unlink()
-    for given in (run, run.path, str(run.path), RunDir.open(run.path)):
+    for given in (run, run.path, str(run.path), RunFolder.open(run.path)):
         assert (write_tensorboard(given) / FILE).read_bytes() == live
     assert scalars(write_tensorboard(other)) == scalars(run.path / FOLDER)
     assert not list(run.path.glob(".*.tmp"))
@@ -112,7 +112,7 @@ def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: 
     def full(*_: Any) -> bytes:
         raise OSError("no space left")
 
-    monkeypatch.setattr(tensorboard_log, "events", full)
+    monkeypatch.setattr(tensorboard_log, "event_records", full)
     with pytest.warns(RuntimeWarning, match="no log for TensorBoard of .*: no space left"):
         (run,) = quick(tmp_path / "b", log="tensorboard")
     assert_same(run, plain)
@@ -121,7 +121,7 @@ def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: 
 def test_what_is_missing_is_said_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match="give a folder"):
+    with pytest.raises(UserError, match="Give a folder"):
         quick(log="tensorboard")
     with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
         quick(tmp_path / "r", log="tensorboards")
@@ -133,7 +133,7 @@ def test_what_is_missing_is_said_before_training(
     assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard"]) == 2
     assert 'pip install "unbraid[tensorboard]"' in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
-    with pytest.raises(UserError, match="without a folder"):
+    with pytest.raises(UserError, match="This run has no folder"):
         write_tensorboard(ub.Run(ub.RunSpec(BetaVAE(), "toy"), None))  # type: ignore[arg-type]
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from support.manipulations import SMALL, discs
 from support.training import assert_same, quick
 from unbraid.manipulation import modify
-from unbraid.manipulation.game import Game
+from unbraid.manipulation.adversarial_training import AdversarialTraining
 from unbraid.runs.folder import find_runs, read_tensors
-from unbraid.runtime.signals import deferred
+from unbraid.runtime.signals import deferred_signals
 from unbraid.training import loop as execute
 from unbraid.training.stack import Stack
 
@@ -68,15 +68,15 @@ def test_a_manipulation_goes_on_to_the_same_bytes(
 ) -> None:
     settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
     whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
-    out, take = tmp_path / "stopped.safetensors", Game.step
+    out, take = tmp_path / "stopped.safetensors", AdversarialTraining.step
 
-    def pressed(game: Game, at: int) -> Tensor:
+    def pressed(game: AdversarialTraining, at: int) -> Tensor:
         if at == step:
             signal.raise_signal(signal.SIGINT)
         return take(game, at)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Game, "step", pressed)
+        patch.setattr(AdversarialTraining, "step", pressed)
         modify(discs(), out=out, **settings)
     checkpoint = out.with_suffix(".checkpoint")
     assert (out.exists(), checkpoint.exists()) == (kept is None, kept is not None)
@@ -103,9 +103,9 @@ def test_what_handled_signals_before_handles_them_again(monkeypatch: pytest.Monk
 
 def test_a_second_one_is_not_put_off() -> None:
     reached = []
-    with pytest.raises(KeyboardInterrupt), deferred() as signals:
+    with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signal.raise_signal(signal.SIGINT)
-        reached.append(signals.came)
+        reached.append(signals.received)
         signal.raise_signal(signal.SIGINT)
         reached.append(None)
     assert reached == [signal.SIGINT]
@@ -113,15 +113,15 @@ def test_a_second_one_is_not_put_off() -> None:
 
 def test_where_none_came_the_next_is_still_put_off() -> None:
     reached = []
-    with pytest.raises(KeyboardInterrupt), deferred() as signals:
+    with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signals.deliver()
         signal.raise_signal(signal.SIGINT)
-        reached.append(signals.came)
+        reached.append(signals.received)
     assert reached == [signal.SIGINT]
 
 
 def test_one_that_came_beside_an_error_is_not_lost() -> None:
-    with pytest.raises(KeyboardInterrupt), deferred():
+    with pytest.raises(KeyboardInterrupt), deferred_signals():
         signal.raise_signal(signal.SIGINT)
         raise ValueError
 
@@ -129,9 +129,9 @@ def test_one_that_came_beside_an_error_is_not_lost() -> None:
 def test_ignored_ones_stay_ignored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with deferred() as signals:
+        with deferred_signals() as signals:
             signal.raise_signal(signal.SIGTERM)
-            assert signals.came is None
+            assert signals.received is None
     finally:
         signal.signal(signal.SIGTERM, before)
 

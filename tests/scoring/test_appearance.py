@@ -10,9 +10,9 @@ from torch import Tensor
 import unbraid as ub
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
-from unbraid.data.moving import BINS, Moved, binned, moved, turned
+from unbraid.data.moving import MOVE_BINS, MovedImages, bin_moves, move_images, warp_images
 from unbraid.methods import CVITAE, VAE
-from unbraid.scoring.appearance import appearance_accuracy, separation, split_of, tells, upright
+from unbraid.scoring.appearance import appearance_accuracy, separation, appearance_columns, predictability, decode_appearance
 
 RNG = np.random.default_rng(0)
 N = 1000
@@ -26,9 +26,9 @@ PLANTED = np.stack([np.cos(DIGIT * 1.6), np.sin(DIGIT * 1.6), TURN, SHIFT], 1) +
 def test_planted_code_scores_one() -> None:
     found = separation(PLANTED, *FACTORS, split=(0, 1))
     assert found.score > 0.95
-    assert found.told["digit"][0] == pytest.approx(1, abs=0.01)
-    assert found.told["turn"][0] < 0.05
-    assert found.told["turn"][1] > 0.95
+    assert found.predictability["digit"][0] == pytest.approx(1, abs=0.01)
+    assert found.predictability["turn"][0] < 0.05
+    assert found.predictability["turn"][1] > 0.95
 
 
 def test_swapped_split_scores_minus_one_and_noise_zero() -> None:
@@ -51,13 +51,13 @@ def test_mixed_code_scores_low() -> None:
 def test_tells_does_not_depend_on_the_order_of_rows() -> None:
     """Rows of a grid, in which every other one has another class."""
     kinds = np.arange(400) % 4
-    assert tells(np.eye(4)[kinds][:, :3] + 0.0, kinds) == pytest.approx(1)
+    assert predictability(np.eye(4)[kinds][:, :3] + 0.0, kinds) == pytest.approx(1)
 
 
 def test_tells_does_not_depend_on_scale() -> None:
     codes = PLANTED * np.array([1e-3, 1e3, 1.0, 1.0])
-    assert tells(codes[:, :2], DIGIT) == pytest.approx(tells(PLANTED[:, :2], DIGIT), abs=0.01)
-    assert tells(np.zeros((N, 1)), DIGIT) == pytest.approx(0, abs=0.05)
+    assert predictability(codes[:, :2], DIGIT) == pytest.approx(predictability(PLANTED[:, :2], DIGIT), abs=0.01)
+    assert predictability(np.zeros((N, 1)), DIGIT) == pytest.approx(0, abs=0.05)
 
 
 # Moving.
@@ -76,27 +76,27 @@ def where(images: Tensor) -> list[tuple[int, int]]:
 
 def test_turns_are_anticlockwise_and_shifts_right_and_down() -> None:
     quarter = torch.tensor([[90.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
-    assert where(turned(spots().table, quarter)) == [(1, 4), (4, 1)]
+    assert where(warp_images(spots().table, quarter)) == [(1, 4), (4, 1)]
     shift = torch.tensor([[0.0, -2 / 9, 1 / 9], [0.0, 1 / 9, 2 / 9]])
-    assert where(turned(spots().table, shift)) == [(5, 5), (3, 5)]
+    assert where(warp_images(spots().table, shift)) == [(5, 5), (3, 5)]
     still = torch.zeros(2, 3)
-    assert torch.equal(turned(spots().table, still), spots().table)
+    assert torch.equal(warp_images(spots().table, still), spots().table)
 
 
 def test_turned_first_and_then_shifted() -> None:
     both = torch.tensor([[90.0, 2 / 9, 0.0]])
-    assert where(turned(spots().table[:1], both)) == [(1, 6)]
+    assert where(warp_images(spots().table[:1], both)) == [(1, 6)]
 
 
 def test_movements_are_fixed_known_and_labelled() -> None:
-    a, b, c = (moved(spots(), 20, 0.1, seed) for seed in (0, 0, 1))
-    assert isinstance(a, Moved)
+    a, b, c = (move_images(spots(), 20, 0.1, seed) for seed in (0, 0, 1))
+    assert isinstance(a, MovedImages)
     assert torch.equal(a.table, b.table)
     assert not torch.equal(a.moves, c.moves)
     assert a.names == ("kind", "turn", "right", "down")
-    assert a.sizes == (2, BINS, BINS, BINS)
+    assert a.sizes == (2, MOVE_BINS, MOVE_BINS, MOVE_BINS)
     assert bool((a.moves.abs() <= torch.tensor([20, 0.1, 0.1])).all())
-    part = a.rows(slice(1, 2))
+    part = a.select_rows(slice(1, 2))
     assert len(part) == 1
     assert torch.equal(part.moves, a.moves[1:])  # type: ignore[attr-defined]
     assert torch.equal(part.labels, a.labels[1:])
@@ -104,16 +104,16 @@ def test_movements_are_fixed_known_and_labelled() -> None:
 
 def test_bins_are_equal() -> None:
     moves = torch.stack([torch.linspace(-20, 20, 2001)] * 3, 1)
-    counts = binned(moves, torch.tensor([20.0, 20.0, 20.0]))[:, 0].bincount()
-    assert len(counts) == BINS
+    counts = bin_moves(moves, torch.tensor([20.0, 20.0, 20.0]))[:, 0].bincount()
+    assert len(counts) == MOVE_BINS
     assert int(counts.max() - counts.min()) <= 2
-    assert binned(torch.zeros(1, 3), torch.zeros(3)).tolist() == [[5, 5, 5]]
+    assert bin_moves(torch.zeros(1, 3), torch.zeros(3)).tolist() == [[5, 5, 5]]
 
 
 @pytest.mark.parametrize(("degrees", "share"), [(-1, 0.1), (181, 0.1), (20, 1.0), (20, -0.1)])
 def test_movements_out_of_range_are_refused(degrees: float, share: float) -> None:
     with pytest.raises(ValueError, match="0 to 180 degrees and shifted by 0 to 99 %"):
-        moved(spots(), degrees, share)
+        move_images(spots(), degrees, share)
 
 
 # Runs.
@@ -125,9 +125,9 @@ def test_upright_images_of_runs(glyphs: FactorData) -> None:
     (warp,), (plain,) = ub.train(CVITAE(), glyphs, **settings), ub.train(VAE(), glyphs, **settings)
     x = glyphs.images(range(len(glyphs)))
     codes = warp.encode(x)
-    torch.testing.assert_close(upright(warp, x), warp.net.decoder.upright(codes[:, :2]))  # type: ignore[union-attr]
-    torch.testing.assert_close(upright(plain, x), plain.decode(plain.encode(x)))
-    assert split_of(warp) == (0, 1)
-    assert split_of(plain) is None
+    torch.testing.assert_close(decode_appearance(warp, x), warp.net.decoder.decode_appearance(codes[:, :2]))  # type: ignore[union-attr]
+    torch.testing.assert_close(decode_appearance(plain, x), plain.decode(plain.encode(x)))
+    assert appearance_columns(warp) == (0, 1)
+    assert appearance_columns(plain) is None
     kinds = glyphs.factors(range(len(glyphs)))[:, 0].numpy()
     assert 0 <= appearance_accuracy(warp, (x, kinds), (x, kinds)) <= 1

@@ -18,10 +18,11 @@ from support.training import quick
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.methods import PCL, BetaVAE
-from unbraid.runs.folder import RunDir
+from unbraid.runs.folder import RunFolder
 from unbraid.runs.scores import read_scores
-from unbraid.runtime.files import write_lines
-from unbraid.scoring.comparison import WAYS, compare, deals, permutation_test
+from unbraid.runtime.files import write_jsonl
+from unbraid.scoring.comparison import compare
+from unbraid.scoring.permutation import MOST_ASSIGNMENTS, assignment_weights, compare_many_scores
 
 METRICS = ["mig", "modularity", "unsupervised"]
 
@@ -43,7 +44,7 @@ def plant(folder: Path, scores: dict[str, list[float]], **made: Any) -> None:
 
     for i, run in enumerate(find_runs(folder)):
         made_alike = {"codes": "mean", "data": "toy", "seed": 0, **made}
-        write_lines(run.path / "scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
+        write_jsonl(run.path / "scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
                                          for m, values in scores.items()])  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def literal(first: Any, second: Any) -> tuple[list[float], list[float]]:
 def test_the_permutation_test_goes_through_every_way(sizes: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(sizes[0], 3)), rng.normal([0, 1, 4], size=(sizes[1], 3))
-    difference, alone, among = permutation_test(first, second)
+    difference, alone, among = compare_many_scores(first, second)
     np.testing.assert_allclose(difference, second.mean(0) - first.mean(0))
     np.testing.assert_allclose([alone, among], literal(first, second))
     assert (alone <= among).all()
@@ -79,12 +80,12 @@ def test_the_permutation_test_goes_through_every_way(sizes: tuple[int, int]) -> 
 
 def test_sides_that_do_not_overlap_have_the_least_p_there_is() -> None:
     low, high = np.arange(5.0)[:, None], 10 + np.arange(5.0)[:, None]
-    _, alone, among = permutation_test(low, high)
+    _, alone, among = compare_many_scores(low, high)
     assert alone[0] == among[0] == pytest.approx(2 / math.comb(10, 5))
-    _, same, _ = permutation_test(low, low)
+    _, same, _ = compare_many_scores(low, low)
     assert same[0] == 1
     constant = np.ones((4, 1))
-    assert permutation_test(constant, constant)[1][0] == 1
+    assert compare_many_scores(constant, constant)[1][0] == 1
 
 
 def test_chance_alone_is_called_a_finding_no_more_often_than_it_says() -> None:
@@ -93,7 +94,7 @@ def test_chance_alone_is_called_a_finding_no_more_often_than_it_says() -> None:
     any_of_six = one = 0
     for _ in range(300):
         drawn = rng.normal(size=(10, 6)) + rng.normal(size=(10, 1))
-        _, alone, among = permutation_test(drawn[:5], drawn[5:])
+        _, alone, among = compare_many_scores(drawn[:5], drawn[5:])
         one += alone[0] < 0.05
         any_of_six += (among < 0.05).any()
     assert one / 300 < 0.09  # three deviations of a share of 5 %
@@ -101,11 +102,11 @@ def test_chance_alone_is_called_a_finding_no_more_often_than_it_says() -> None:
 
 
 def test_many_runs_are_dealt_at_random() -> None:
-    weights = deals(12, 12, np.random.default_rng(0))
-    assert len(weights) == WAYS
+    weights = assignment_weights(12, 12, np.random.default_rng(0))
+    assert len(weights) == MOST_ASSIGNMENTS
     np.testing.assert_allclose(weights[0], [-1 / 12] * 12 + [1 / 12] * 12)
     np.testing.assert_allclose(weights.sum(1), 0, atol=1e-12)
-    assert len(deals(4, 4, np.random.default_rng(0))) == len(list(combinations(range(8), 4)))
+    assert len(assignment_weights(4, 4, np.random.default_rng(0))) == len(list(combinations(range(8), 4)))
 
 
 def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +129,7 @@ def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys
     assert main(["compare", *map(str, folders)]) == 0
     told = capsys.readouterr().out
     assert f"Unscored in strong: 4 of 4 run(s). Score: unbraid score {folders[1]}" in told
-    assert "a test needs scores of 3 seeds a side; strong has 0" in told
+    assert "a test needs scores of 3 seeds per side, but strong has 0" in told
 
 
 def test_it_scores_what_is_missing_when_asked(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_what_differs_beyond_chance_is_said(
     assert mig.p == pytest.approx(2 / 70)
     assert sap.p == 1
     sentence = found.sentences()[0]
-    assert "beyond chance among 2 metrics: mig +0.500 (p 0.029)" in sentence
+    assert "1 of 2 metrics differ significantly: mig +0.500 (p 0.029)" in sentence
     assert "sap" not in sentence
     assert main(["compare", str(a), str(b), "--json", "--csv", str(tmp_path / "c.csv")]) == 0
     everything = json.loads(capsys.readouterr().out)
@@ -176,7 +177,7 @@ def test_too_few_runs_to_show_anything_are_told_so(folders: tuple[Path, Path], t
     plant(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found.tests[0].p == pytest.approx(0.1)
-    assert "can show nothing at the 5% level" in found.sentences()[0]
+    assert "no difference can be significant at the 5% level" in found.sentences()[0]
 
 
 def test_scores_made_in_other_ways_are_not_tested(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -185,14 +186,14 @@ def test_scores_made_in_other_ways_are_not_tested(folders: tuple[Path, Path], tm
     plant(b, {"mig": [0.6, 0.7, 0.8, 0.9]}, seed=1)
     found = compare(a, b)
     assert found.tests == []
-    assert found.remarks == ["Not scored alike, so not tested: mig (they differ in seed)."]
+    assert found.remarks == ["Not tested, because scored in different ways: mig (they differ in seed)."]
 
 
 def test_mixed_settings_data_and_unfinished_runs_are_told(folders: tuple[Path, Path], tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     quick(mixed, [BetaVAE(beta=1.0), BetaVAE(beta=2.0)])
     ub.train(BetaVAE(), data="sprites", steps=0, quiet=True, out=tmp_path / "sprites")
-    RunDir.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
+    RunFolder.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
     told = " ".join(compare(mixed, tmp_path / "sprites").sentences())
     assert "mixed mixes settings" in told
     assert "Left out of mixed: 0 diverged, 1 unfinished." in told
@@ -210,7 +211,7 @@ def test_single_runs_can_be_compared(folders: tuple[Path, Path], capsys: pytest.
 def test_nonsense_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least two folders"):
         compare(folders[0])
-    with pytest.raises(ValueError, match="one of them twice"):
+    with pytest.raises(ValueError, match="One of them was given twice"):
         compare(folders[0], folders[0] / ".." / folders[0].name)
     with pytest.raises(ValueError, match="Did you mean 'mig'"):
         compare(*folders, metrics=["mgi"])
@@ -231,7 +232,7 @@ def test_the_best_runs_are_drawn_side_by_side(tmp_path: Path, capsys: pytest.Cap
         width, height = picture.size
         assert len(np.unique(np.asarray(picture))) > 10
     found = compare(tmp_path / "a", tmp_path / "b")
-    assert found.by() == "mig"
+    assert found.ranking_metric() == "mig"
     tall = 2 + 5 * 66  # examples, decoded and three latents
     assert height == tall + 2 * 14 + 6
     assert width > 2 * (84 + 8 * 66)
@@ -245,7 +246,7 @@ def test_a_side_without_a_decoder_is_said_so(tmp_path: Path) -> None:
     for name, method in (("vae", BetaVAE()), ("pcl", PCL()), ("other", PCL(normalise="none"))):
         ub.train(method, data="sprites", steps=0, quiet=True, latents=3, out=tmp_path / name)
     found = compare(tmp_path / "vae", tmp_path / "pcl")
-    assert found.by() is None
+    assert found.ranking_metric() is None
     assert draw_comparison(found, tmp_path / "c.png").stat().st_size > 1000
     with pytest.raises(UserError, match="A picture needs a decoder"):
         draw_comparison(compare(tmp_path / "pcl", tmp_path / "other"), tmp_path / "d.png")

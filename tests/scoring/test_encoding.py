@@ -37,5 +37,5 @@ def test_a_stack_of_encoders_equals_each(builder: PairBuilder, channels: int) ->
 
 
 def test_a_stack_of_encoders_without_kernels_is_refused() -> None:
-    with pytest.raises(ValueError, match="no kernels for this encoder"):
+    with pytest.raises(ValueError, match="a network for which kernels exist"):
         StackEncoder([mlp((1, 32, 32), 3)[0]], (1, 32, 32), "fp32")

@@ -51,7 +51,7 @@ def test_exact_posterior_gives_the_likelihood() -> None:
     run, data, truth = linear_run()
     weights = log_weights(run, data.table, 7, Noise.of(torch.tensor(0), torch.tensor(0)))
     torch.testing.assert_close(weights, truth[:, None].expand(50, 7), rtol=1e-3, atol=1e-3)
-    found = ub.bounds(run, data, samples=7, quiet=True)
+    found = ub.likelihood_bounds(run, data, samples=7, quiet=True)
     assert found["elbo"] == pytest.approx(float(truth.mean()), abs=1e-3)
     assert found["iwae"] == pytest.approx(float(truth.mean()), abs=1e-3)
     assert found["elbo_error"] == pytest.approx(float(truth.std() / math.sqrt(50)), rel=1e-2)
@@ -60,7 +60,7 @@ def test_exact_posterior_gives_the_likelihood() -> None:
 def test_bounds_are_bounds_and_samples_tighten() -> None:
     """With a wrong posterior the ELBO misses by its divergence from the true one, and IWAE comes closer."""
     run, data, truth = linear_run(off=0.2)
-    few, many = (ub.bounds(run, data, samples=n, quiet=True) for n in (2, 2000))
+    few, many = (ub.likelihood_bounds(run, data, samples=n, quiet=True) for n in (2, 2000))
     precision = 1 + float(run.net.decoder.weight.square().sum()) / 0.1  # type: ignore[union-attr]
     assert many["elbo"] == pytest.approx(float(truth.mean()) - 0.5 * precision * 0.2**2, abs=0.02)
     assert few["elbo"] < few["iwae"] < many["iwae"] + 0.02
@@ -69,7 +69,7 @@ def test_bounds_are_bounds_and_samples_tighten() -> None:
 
 def test_chunks_and_seeds(sprites: FactorData) -> None:
     (run,) = ub.train(VAE(), sprites, steps=2, latents=3, quiet=True)
-    a, b, c = (ub.bounds(run, sprites, index=range(40), samples=5, seed=seed, quiet=True) for seed in (0, 0, 1))
+    a, b, c = (ub.likelihood_bounds(run, sprites, index=range(40), samples=5, seed=seed, quiet=True) for seed in (0, 0, 1))
     assert a == b != c
     assert a["elbo"] == pytest.approx(c["elbo"], rel=0.01)
 
@@ -79,9 +79,9 @@ def test_refusals(toy: FactorData, sprites: FactorData) -> None:
     (pmp,) = ub.train(ub.methods.PMP(subspaces=2), sprites, steps=1, latents=3, quiet=True)
     for run in (pcl, pmp):
         with pytest.raises(UserError, match="need a decoder and a normal posterior"):
-            ub.bounds(run, sprites, index=[0], quiet=True)
+            ub.likelihood_bounds(run, sprites, index=[0], quiet=True)
     (run,) = ub.train(VAE(), toy, steps=1, quiet=True)
     with pytest.raises(ValueError, match="at least one sample"):
-        ub.bounds(run, toy, samples=0, quiet=True)
+        ub.likelihood_bounds(run, toy, samples=0, quiet=True)
     with pytest.raises(ValueError, match="at least one example"):
-        ub.bounds(run, toy, index=[], quiet=True)
+        ub.likelihood_bounds(run, toy, index=[], quiet=True)

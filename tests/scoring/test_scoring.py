@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import unbraid as ub
-from support.planted import GRID, NOISY, noise, table
+from support.known_codes import GRID, NOISY, noise, table
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, bounds
 from unbraid.metrics import known_codes as planted
-from unbraid.metrics.protocol import Protocol, Rows, check_alike, differences, identity, stamp
+from unbraid.metrics.protocol import Protocol, Rows, check_comparable, differences, identity, identity_digest
 from unbraid.scoring import score as scoring
-from unbraid.scoring.selection import grouped, rank
+from unbraid.scoring.selection import group_runs, select
 
 SMALL = Protocol(train=300, test=200)
 QUICK = ["mig", "sap", "dci"]
@@ -46,8 +46,8 @@ def test_identity_is_complete_and_plain() -> None:
 def test_unlike_scores_are_not_compared() -> None:
     sizes = {"train": 10, "test": 5}
     one, same = identity("dci", 0, sizes), identity("dci", 0, dict(sizes))
-    check_alike([one, same])
-    assert stamp([one]) == stamp([same])
+    check_comparable([one, same])
+    assert identity_digest([one]) == identity_digest([same])
     for other, field in [
         (identity("dci", 1, sizes), "seed"),
         (identity("dci", 0, {**sizes, "train": 11}), "rows"),
@@ -56,14 +56,14 @@ def test_unlike_scores_are_not_compared() -> None:
         ({**one, "versions": {"numpy": "0"}}, "versions"),
     ]:
         assert set(differences(one, other)) == {field}
-        assert stamp([one]) != stamp([other])
+        assert identity_digest([one]) != identity_digest([other])
         with pytest.raises(ValueError, match=f"These differ in {field}: "):
-            check_alike([one, other])
+            check_comparable([one, other])
 
 
 def test_the_table_of_a_large_grid_has_whole_lines() -> None:
     sizes = (3, 6, 40, 32, 32)
-    index = Protocol().index(sizes)
+    index = Protocol().grid_indices(sizes)
     assert len(index) == len(np.unique(index))
     assert 65_536 + 9_000 < len(index) < 65_536 + 100 * sum(sizes)
     factors = np.stack(np.unravel_index(index, sizes), axis=1)
@@ -95,7 +95,7 @@ def test_codes_that_carry_nothing_score_chance(name: str, count: int) -> None:
     """With disjoint samples accuracies of pure noise are at chance, however few rows there are."""
     factors = np.random.default_rng(1).integers((2, 3), size=(count, 2))
     rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
-    values = rows.score([name], 0).whole()[name]
+    values = rows.score([name], 0).values_or_raise()[name]
     chance = {"explicitness": 0.5, "sap": 0.0}.get(name, (1 / 2 + 1 / 3) / 2)  # explicitness is an area under a curve
     for key in TESTED[name]:
         assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
@@ -131,7 +131,7 @@ def test_a_study_is_scored_by_its_own_protocol(tmp_path: Path) -> None:
 
 
 def test_a_small_grid_is_its_own_table() -> None:
-    assert Protocol().index((3, 4)).tolist() == list(range(12))
+    assert Protocol().grid_indices((3, 4)).tolist() == list(range(12))
 
 
 def test_fits_are_shared_within_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,27 +147,27 @@ def test_fits_are_shared_within_a_protocol(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setitem(boosting.FITS, "fast", counted)
     factors = table(2, 3)
-    rows = Rows.drawn(factors + 0.3 * noise(6, 2), factors, 10_000, 500, 0)
-    together = rows.score(["dci", "downstream_gbt", "fairness"], 0).whole()
+    rows = Rows.sample_with_replacement(factors + 0.3 * noise(6, 2), factors, 10_000, 500, 0)
+    together = rows.score(["dci", "downstream_gbt", "fairness"], 0).values_or_raise()
     assert sorted(grown) == [10] * 2 + [100] * 2 + [1000] * 2 + [10_000] * 2
-    alone = {name: rows.score([name], 0).whole()[name] for name in together}
+    alone = {name: rows.score([name], 0).values_or_raise()[name] for name in together}
     assert alone == together
 
 
 def test_refusals_are_reported_or_raised() -> None:
     outcome = everything(NOISY[:, :1]).score(["mig", "modularity"], 0)
     assert set(outcome.values) == {"modularity"}
-    assert "at least 2 columns" in outcome.refused["mig"]
+    assert "at least 2 columns" in outcome.errors["mig"]
     with pytest.raises(ValueError, match=r"mig: Codes must have at least 2 columns. Got 1"):
-        outcome.whole()
+        outcome.values_or_raise()
 
 
 def test_bounds_are_what_metrics_say_of_planted_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
-    rows = SMALL.blank((3, 4, 5), 6)
+    rows = SMALL.rows_with_zero_codes((3, 4, 5), 6)
     found = bounds.bounds(rows, QUICK)
-    assert found["perfect"] == rows.of(planted.perfect(rows.factors)).score(QUICK, 0).whole()
-    assert found["noise"] == rows.of(planted.noise(rows.factors, 0, d=6)).score(QUICK, 0).whole()
+    assert found["perfect"] == rows.with_codes(planted.perfect(rows.factors)).score(QUICK, 0).values_or_raise()
+    assert found["noise"] == rows.with_codes(planted.noise(rows.factors, 0, d=6)).score(QUICK, 0).values_or_raise()
     files = {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
     assert len(files) == 2
     monkeypatch.setattr(Rows, "score", lambda *a, **k: pytest.fail("computed twice"))
@@ -177,7 +177,7 @@ def test_bounds_are_what_metrics_say_of_planted_codes(tmp_path: Path, monkeypatc
 
 def test_bounds_survive_damage_and_leave_out_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
-    one_factor = SMALL.blank((7,), 3)
+    one_factor = SMALL.rows_with_zero_codes((7,), 3)
     found = bounds.bounds(one_factor, ["mig"])
     assert found["perfect"]["mig"] == {}  # a perfect code of one factor has no second best
     assert found["noise"]["mig"]["discrete_mig"] < 0.1
@@ -189,17 +189,17 @@ def test_bounds_survive_damage_and_leave_out_refusals(tmp_path: Path, monkeypatc
 def test_bounds_need_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path / "file"))
-    with pytest.warns(RuntimeWarning, match="could not be kept"):
-        assert bounds.bounds(SMALL.blank((3, 4), 2), ["mig"])["perfect"]["mig"]["discrete_mig"] > 0.9
+    with pytest.warns(RuntimeWarning, match="could not be stored"):
+        assert bounds.bounds(SMALL.rows_with_zero_codes((3, 4), 2), ["mig"])["perfect"]["mig"]["discrete_mig"] > 0.9
 
 
 def test_published_ceilings() -> None:
     """MIG .896 and SAP .245 of a perfect dSprites code, modularity .677 of noise: disentanglement_lib at 86a644d."""
-    rows = Protocol().blank((3, 6, 40, 32, 32), 10)
-    best = rows.of(planted.perfect(rows.factors)).score(["mig", "sap"], 0).whole()
+    rows = Protocol().rows_with_zero_codes((3, 6, 40, 32, 32), 10)
+    best = rows.with_codes(planted.perfect(rows.factors)).score(["mig", "sap"], 0).values_or_raise()
     assert best["mig"]["discrete_mig"] == pytest.approx(0.896, abs=0.002)
     assert best["sap"]["SAP_score"] == pytest.approx(0.245, abs=0.01)
-    floor = rows.of(planted.noise(rows.factors)).score(["modularity"], 0).whole()
+    floor = rows.with_codes(planted.noise(rows.factors)).score(["modularity"], 0).values_or_raise()
     assert floor["modularity"]["modularity_score"] == pytest.approx(0.677, abs=0.04)
 
 
@@ -220,11 +220,11 @@ def test_planted_codes_are_what_they_say() -> None:
 def test_scores_of_many_runs_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = trained(4)
     alone = ub.score(runs, QUICK, protocol=SMALL, jobs=1, quiet=True)
-    monkeypatch.setattr(scoring, "WORTH", 0.0)  # whatever is left is worth other processes
-    monkeypatch.setattr(scoring, "AHEAD", 1)
+    monkeypatch.setattr(scoring, "PARALLEL_SECONDS", 0.0)  # whatever is left is worth other processes
+    monkeypatch.setattr(scoring, "QUEUED_RUNS_PER_PROCESS", 1)
     calls = []
-    elsewhere = scoring.elsewhere
-    monkeypatch.setattr(scoring, "elsewhere", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest))
+    elsewhere = scoring.run_tasks_in_processes
+    monkeypatch.setattr(scoring, "run_tasks_in_processes", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest))
     assert ub.score(runs, QUICK, protocol=SMALL, jobs=2, quiet=True) == alone
     assert calls == [7]  # four runs, two kinds of codes, one of them done here
 
@@ -267,7 +267,7 @@ def test_metrics_that_refuse_the_data_are_left_out_or_an_error() -> None:
 def test_ranking_finds_the_odd_one_out() -> None:
     """Three equal models and one of another seed, trained not at all: the three agree with each other."""
     runs = trained(2, steps=0)
-    rows = rank([runs[0], runs[0], runs[0], runs[1]], within="data", examples=500, quiet=True)
+    rows = select([runs[0], runs[0], runs[0], runs[1]], within="data", examples=500, quiet=True)
     assert rows[-1]["seed"] == 1
     assert rows[0]["udr"] > rows[-1]["udr"] + 0.1
     assert [row["udr"] for row in rows] == sorted((row["udr"] for row in rows), reverse=True)
@@ -275,19 +275,19 @@ def test_ranking_finds_the_odd_one_out() -> None:
 
 def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
     runs = trained(2, steps=0) + ub.train(ub.methods.BetaVAE(beta=2.0), data="toy", seeds=range(2), steps=0, quiet=True)
-    assert [len(group) for group in grouped(runs)] == [2, 2]
-    assert [len(group) for group in grouped(runs[:3])] == [3]
-    assert [len(group) for group in grouped(runs, "data")] == [4]
-    with pytest.raises(UserError, match="differ in the seed only"):
-        grouped(runs[:3], "settings")
+    assert [len(group) for group in group_runs(runs)] == [2, 2]
+    assert [len(group) for group in group_runs(runs[:3])] == [3]
+    assert [len(group) for group in group_runs(runs, "data")] == [4]
+    with pytest.raises(UserError, match="differ only in the seed"):
+        group_runs(runs[:3], "settings")
     with pytest.raises(UserError, match="at least 2 runs on the same data"):
-        grouped(runs[:1])
+        group_runs(runs[:1])
     with pytest.raises(ValueError, match=r"Unknown method of ranking 'lassso'\. Did you mean 'lasso'\?"):
-        rank(runs, method="lassso")
+        select(runs, method="lassso")
 
 
 def test_whole_tables_are_for_interventions() -> None:
     rows = Rows(noise(60, 3), table(3, 4, 5), np.arange(5), np.arange(5, 9))
     with pytest.raises(ValueError, match="at least 2 values"):
-        rows.of(rows.codes).score(["mig"], 0).whole()  # five rows hold one value of the first factor
-    assert rows.score(["beta_vae"], 0).whole()["beta_vae"]["eval_accuracy"] > 0
+        rows.with_codes(rows.codes).score(["mig"], 0).values_or_raise()  # five rows hold one value of the first factor
+    assert rows.score(["beta_vae"], 0).values_or_raise()["beta_vae"]["eval_accuracy"] > 0

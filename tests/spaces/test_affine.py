@@ -1,4 +1,4 @@
-"""Affine maps: the exponential, three parametrisations, inverses, decomposition."""
+"""Affine maps: the matrix exponential, three parametrisations, inverses and decomposition."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ every = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 
 
 def generators(n: int, norm: float = 1.0) -> Tensor:
-    """Random ones with entries up to `norm` in sum over a row."""
+    """Return n random generators whose largest sum of absolute values in a row is `norm`."""
     g = torch.randn(n, 2, 3, dtype=torch.float64)
     return norm * g / g.abs().sum(-1).amax(-1)[:, None, None]
 
 
 def square(g: Tensor) -> Tensor:
-    """With a row of zeros."""
+    """Append a row of zeros."""
     return torch.cat([g, torch.zeros_like(g[..., :1, :])], -2)
 
 
-def relative(found: Tensor, wanted: Tensor) -> float:
+def relative_error(found: Tensor, wanted: Tensor) -> float:
     size = wanted.abs().amax((-2, -1), keepdim=True)
     return float(((found - wanted).abs() / size).max())
 
 
 @pytest.mark.parametrize("norm", [1e-6, 0.1, 1.0, 3.0, 10.0])
-def test_exponential(norm: float) -> None:
-    """In the range that is promised, against PyTorch and, at norm 10 less exact itself, against SciPy."""
+def test_exponential_equals_pytorch_and_scipy(norm: float) -> None:
+    """Within the documented range of norms. SciPy itself is less accurate at norm 10."""
     g = generators(200, norm)
     ours = expm(g)
-    assert relative(ours, torch.linalg.matrix_exp(square(g))[:, :2]) < 3e-14
-    assert relative(ours, torch.tensor(scipy.linalg.expm(square(g).numpy()))[:, :2]) < 5e-12
+    assert relative_error(ours, torch.linalg.matrix_exp(square(g))[:, :2]) < 3e-14
+    assert relative_error(ours, torch.tensor(scipy.linalg.expm(square(g).numpy()))[:, :2]) < 5e-12
 
 
 def test_exponential_of_special_matrices() -> None:
-    """Nilpotent, a rotation, a scaling, a translation."""
+    """A translation (nilpotent), zero, a rotation and a scaling."""
     shift, zero = torch.tensor([[0.0, 0, 2], [0, 0, -1]]), torch.zeros(2, 3)
     assert torch.equal(expm1(shift), shift)
     assert torch.equal(expm1(zero), zero)
@@ -62,22 +62,22 @@ def test_exponential_of_special_matrices() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9])
-def test_small_maps_are_exact_to_their_own_size(size: float) -> None:
+def test_small_maps_have_small_relative_errors(size: float) -> None:
     g = generators(50, size)
     wanted = torch.linalg.matrix_exp(square(g))[:, :2] - torch.eye(2, 3, dtype=g.dtype)
-    assert relative(expm1(g), wanted) < 1e-15 / size + 1e-15
-    assert relative(expm1(g.float()).double(), expm1(g)) < 1e-6
+    assert relative_error(expm1(g), wanted) < 1e-15 / size + 1e-15
+    assert relative_error(expm1(g.float()).double(), expm1(g)) < 1e-6
 
 
-def test_beyond_the_range_digits_are_lost_gradually() -> None:
+def test_accuracy_decreases_gradually_beyond_the_range() -> None:
     for norm, error in ((16.0, 1e-12), (32.0, 1e-9), (64.0, 1e-5)):
         g = generators(50, norm)
-        assert relative(expm(g), torch.linalg.matrix_exp(square(g))[:, :2]) < error
+        assert relative_error(expm(g), torch.linalg.matrix_exp(square(g))[:, :2]) < error
     assert expm(generators(50, 80.0).float()).isfinite().all()
 
 
-def test_exponential_inverts_itself() -> None:
-    """To 1e-12, and areas grow by the exponential of the trace."""
+def test_exponential_of_the_negative_is_the_inverse() -> None:
+    """To 1e-12. The determinant is the exponential of the trace."""
     g = generators(200, 2.0)
     there, back = expm(g), expm(-g)
     both = torch.cat([compose(there, back)[..., :2], (there[..., :2] @ back[..., 2:]) + there[..., 2:]], -1)
@@ -87,18 +87,18 @@ def test_exponential_inverts_itself() -> None:
 
 
 @pytest.mark.parametrize("squarings", [0, 5])
-def test_exponential_has_gradients(squarings: int) -> None:
+def test_gradients_of_the_exponential(squarings: int) -> None:
     g = generators(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (g,))
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (torch.zeros_like(g).requires_grad_(),))
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_flows_by_a_kernel_are_those_in_tensors(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients of what a network warps by, plain and in a stack; without a GPU in Triton's interpreter."""
+def test_exponential_kernel_equals_tensor_operations(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and gradients of diffeomorphic maps, single and under vmap. Without a GPU in Triton's interpreter."""
     pytest.importorskip("triton", reason="Triton is not installed here")
     if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").interpreted():
-        pytest.skip("Triton's interpreter is on exactly where there is no GPU")
+        pytest.skip("Triton's interpreter is used only without a GPU")
     kind, gamma, pull = AffineDiffeomorphic(), 2 * torch.randn(3, 5, 6), torch.randn(3, 5, 2, 3)
     gamma[0, 0] = 0.0
 
@@ -106,14 +106,14 @@ def test_flows_by_a_kernel_are_those_in_tensors(device: str, monkeypatch: pytest
         return (kind.matrix(g) * weight).sum()
 
     wanted = vmap(kind.matrix)(gamma.double()), vmap(grad(loss))(gamma.double(), pull.double())
-    asked: list[torch.device] = []
-    monkeypatch.setattr("unbraid.spaces.expm.kernels_on", lambda where: asked.append(where) or True)
-    there = gamma.to(device), pull.to(device)
-    stacked = vmap(grad(loss))(*there)
-    single = torch.stack([grad(loss)(*pair) for pair in zip(*there, strict=True)])
-    for found, exact in ((vmap(kind.matrix)(there[0]), wanted[0]), (stacked, wanted[1]), (single, wanted[1])):
+    calls: list[torch.device] = []
+    monkeypatch.setattr("unbraid.spaces.expm.supports_kernels", lambda where: calls.append(where) or True)
+    moved = gamma.to(device), pull.to(device)
+    stacked = vmap(grad(loss))(*moved)
+    single = torch.stack([grad(loss)(*pair) for pair in zip(*moved, strict=True)])
+    for found, exact in ((vmap(kind.matrix)(moved[0]), wanted[0]), (stacked, wanted[1]), (single, wanted[1])):
         torch.testing.assert_close(found.cpu().double(), exact, rtol=1e-5, atol=2e-5)
-    assert len(asked) == 5
+    assert len(calls) == 5
 
 
 @every
@@ -124,23 +124,25 @@ def test_zero_is_the_identity(kind: Callable[[Tensor], Tensor]) -> None:
 
 
 @every
-def test_inverse(kind: Callable[[Tensor], Tensor]) -> None:
-    """Both ways round, as matrices and on points."""
+def test_inverse_maps(kind: Callable[[Tensor], Tensor]) -> None:
+    """In both orders, as matrices and applied to points."""
     matrix, points = kind(0.3 * torch.randn(50, 6, dtype=torch.float64)), torch.rand(20, 2, dtype=torch.float64)
     back = affine.inverse(matrix)
     for first, second in ((matrix, back), (back, matrix)):
-        assert torch.allclose(affine.transform(second, affine.transform(first, points)), points.expand(50, -1, -1))
+        assert torch.allclose(
+            affine.transform_points(second, affine.transform_points(first, points)), points.expand(50, -1, -1)
+        )
     exact = torch.linalg.inv(torch.cat([matrix, torch.tensor([0.0, 0, 1]).double().expand(50, 1, 3)], 1))
     assert torch.allclose(back, exact[:, :2])
 
 
-def test_inverse_of_a_flow_is_the_flow_back() -> None:
+def test_inverse_of_a_flow_has_negated_parameters() -> None:
     gamma = torch.randn(50, 6, dtype=torch.float64)
     assert torch.allclose(affine.inverse(affine.affine_diffeomorphic(gamma)), affine.affine_diffeomorphic(-gamma))
 
 
 def test_a_singular_map_has_no_inverse() -> None:
-    """The plain parametrisation can reach it and does not hide it; the others cannot."""
+    """Only the plain parametrisation contains singular maps; their inverses are not finite."""
     gamma = torch.tensor([[-1.0, 0, 0.3, 0, -1.0, 0.2]])
     assert not affine.inverse(affine.affine(gamma)).isfinite().any()
     near = gamma * torch.tensor([1 - 1e-4, 1, 1, 1, 1 - 1e-4, 1])
@@ -149,8 +151,8 @@ def test_a_singular_map_has_no_inverse() -> None:
         assert affine.inverse(kind(3 * torch.randn(500, 6))).isfinite().all()
 
 
-def test_decomposition() -> None:
-    """Parameters come back, for angles within half a turn."""
+def test_decomposition_recovers_the_parameters() -> None:
+    """For angles in (-pi, pi)."""
     gamma = torch.randn(200, 6, dtype=torch.float64)
     gamma[:, 0] = (2 * torch.rand(200, dtype=torch.float64) - 1) * 3.1
     found = affine.decompose(affine.affine_decomposed(gamma))
@@ -158,8 +160,8 @@ def test_decomposition() -> None:
     assert torch.allclose(found, wanted)
 
 
-def test_decomposition_of_any_map() -> None:
-    """Built again from its parts by matrix products, mirror images too."""
+def test_decomposition_composes_to_the_original_map() -> None:
+    """By matrix products of the parts, for random maps including reflections."""
     matrix = torch.randn(200, 2, 3, dtype=torch.float64)
     for (alpha, m, sx, sy, tx, ty), wanted in zip(affine.decompose(matrix).tolist(), matrix.numpy(), strict=True):
         turn = np.array([[math.cos(alpha), -math.sin(alpha)], [math.sin(alpha), math.cos(alpha)]])
@@ -168,26 +170,28 @@ def test_decomposition_of_any_map() -> None:
 
 
 @every
-def test_gradients(kind: Callable[[Tensor], Tensor]) -> None:
+def test_gradients_by_finite_differences(kind: Callable[[Tensor], Tensor]) -> None:
     gamma = (0.3 * torch.randn(2, 6, dtype=torch.float64)).requires_grad_()
     points = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda g, p: affine.transform(kind(g), p), (gamma, points))
+    assert torch.autograd.gradcheck(lambda g, p: affine.transform_points(kind(g), p), (gamma, points))
     assert torch.autograd.gradcheck(lambda g: affine.inverse(kind(g)), (gamma,))
     assert torch.autograd.gradcheck(lambda g: affine.decompose(kind(g)), (gamma,))
 
 
 @every
-def test_mapped_is_one_by_one(kind: Callable[[Tensor], Tensor]) -> None:
+def test_vmap_equals_a_loop(kind: Callable[[Tensor], Tensor]) -> None:
     gamma, points = torch.randn(4, 3, 6), torch.rand(5, 2)
 
     def one(g: Tensor) -> Tensor:
-        return affine.transform(affine.inverse(kind(g)), points)
+        return affine.transform_points(affine.inverse(kind(g)), points)
 
     assert torch.allclose(vmap(one)(gamma), torch.stack([one(g) for g in gamma]), rtol=1e-5)
 
 
-def test_points_of_each_map() -> None:
+def test_separate_points_for_each_map() -> None:
     matrix, points = torch.randn(3, 2, 3), torch.rand(3, 7, 2)
     wanted = torch.einsum("bij,bnj->bni", matrix[..., :2], points) + matrix[:, None, :, 2]
-    assert torch.allclose(affine.transform(matrix, points), wanted, atol=1e-6)
-    assert torch.equal(affine.transform(matrix, points[0])[1], affine.transform(matrix[1:2], points[:1])[0])
+    assert torch.allclose(affine.transform_points(matrix, points), wanted, atol=1e-6)
+    assert torch.equal(
+        affine.transform_points(matrix, points[0])[1], affine.transform_points(matrix[1:2], points[:1])[0]
+    )

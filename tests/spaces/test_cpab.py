@@ -1,4 +1,4 @@
-"""Piecewise-affine fields and their flows: dimensions, errors against fine Runge-Kutta, inverses, gradients."""
+"""Piecewise-affine fields and their flows: dimensions, errors against fine Runge-Kutta steps, inverses, gradients."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from torch.func import grad, vmap
 
 from oracles import cpab as oracle
 from unbraid.spaces import cpab
-from unbraid.spaces.cpab import Tessellation, exact, fields, find_cells, integrate, velocity
+from unbraid.spaces.cpab import Tessellation, affine_fields, find_cells, integrate, velocity
+from unbraid.spaces.cpab_exact import integrate_exactly
 
 SEED_MODEL, CELEBA = Tessellation(2, 4), Tessellation(4, 4)  # the tessellations of the VITAE paper
 
 
-def drawn(t: Tessellation, b: int = 2, n: int = 50, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Standard normal parameters and uniform points, in float64."""
-    chance = torch.Generator().manual_seed(seed)
-    theta = torch.randn(b, t.dim, generator=chance, dtype=torch.float64)
-    return theta, torch.rand(n, 2, generator=chance, dtype=torch.float64)
+def random_case(t: Tessellation, b: int = 2, n: int = 50, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return standard normal parameters and uniform points, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(b, t.dim, generator=generator, dtype=torch.float64)
+    return theta, torch.rand(n, 2, generator=generator, dtype=torch.float64)
 
 
-def fine(t: Tessellation, theta: Tensor, points: Tensor, steps: int = 2000) -> Tensor:
-    """The flow by the oracle."""
-    parts = fields(t, theta).numpy()
+def runge_kutta(t: Tessellation, theta: Tensor, points: Tensor, steps: int = 2000) -> Tensor:
+    """Integrate with fine Runge-Kutta steps of the oracle."""
+    parts = affine_fields(t, theta).numpy()
     return torch.tensor(np.stack([oracle.runge_kutta(t.nx, t.ny, a, points.numpy(), steps) for a in parts]))
 
 
-def worst(a: Tensor, b: Tensor) -> float:
+def max_error(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
@@ -40,8 +41,8 @@ def worst(a: Tensor, b: Tensor) -> float:
     ("cells", "bounded", "free"),
     [((1, 1), 2, 10), ((2, 2), 14, 26), ((3, 3), 34, 50), ((2, 4), 30, 46), ((4, 4), 62, 82)],
 )
-def test_dimensions(cells: tuple[int, int], bounded: int, free: int) -> None:
-    """Of the paper's tessellations, 30 and 62, and smaller ones."""
+def test_dimensions_of_the_basis(cells: tuple[int, int], bounded: int, free: int) -> None:
+    """30 and 62 for the tessellations of the paper, and smaller ones."""
     assert cpab.basis(cells).shape == (24 * cells[0] * cells[1], bounded)
     assert cpab.basis(cells, zero_boundary=False).shape[1] == free
 
@@ -63,11 +64,11 @@ def test_dimension_formula(nx: int, ny: int) -> None:
 def test_basis_spans_the_null_space_of_the_constraints(
     cells: tuple[int, int], bounded: bool, divergence_free: bool
 ) -> None:
-    """Against singular vectors of the constraints, written out vertex by vertex."""
+    """The oracle writes out the constraints vertex by vertex and takes their singular vectors."""
     rows = oracle.constraints(*cells, bounded, divergence_free)
     wanted = oracle.null_space(rows)
     if not wanted.shape[1]:
-        with pytest.raises(ValueError, match="No velocity field but zero"):
+        with pytest.raises(ValueError, match="No velocity field except zero"):
             cpab.basis(cells, bounded, divergence_free)
         return
     found = cpab.basis(cells, bounded, divergence_free).numpy()
@@ -76,17 +77,17 @@ def test_basis_spans_the_null_space_of_the_constraints(
     np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=1e-10)
 
 
-def test_basis_keeps_the_symmetry_of_the_square() -> None:
-    """The basis depends on nothing but the fields: with x and y exchanged it is the same up to order."""
+def test_basis_has_the_symmetry_of_the_square() -> None:
+    """With x and y exchanged, the basis is the same up to the order of its columns."""
     b = cpab.basis((3, 3)).unflatten(0, (3, 3, 4, 2, 3))
-    turned = b.transpose(0, 1)[:, :, [3, 2, 1, 0]].flip(3)[:, :, :, :, [1, 0, 2]]
-    match = (turned.flatten(0, 4).T @ b.flatten(0, 4)).abs()
+    exchanged = b.transpose(0, 1)[:, :, [3, 2, 1, 0]].flip(3)[:, :, :, :, [1, 0, 2]]
+    match = (exchanged.flatten(0, 4).T @ b.flatten(0, 4)).abs()
     assert torch.allclose(match.amax(1), torch.ones(b.shape[-1], dtype=b.dtype), atol=1e-10)
 
 
-def test_cells_follow_the_rule() -> None:
-    """At random, on edges, in corners and centres, and outside."""
-    t, (_, p) = Tessellation(3, 2), drawn(Tessellation(3, 2), n=500)
+def test_cells_equal_the_oracle() -> None:
+    """At random points, on edges, in corners and centres, and outside the square."""
+    t, (_, p) = Tessellation(3, 2), random_case(Tessellation(3, 2), n=500)
     steps = torch.arange(-1, 14, dtype=torch.float64) / 12
     p = torch.cat([1.4 * p - 0.2, torch.cartesian_prod(steps, steps)])
     assert find_cells(t, *p.unbind(-1)).tolist() == oracle.cell(3, 2, p.numpy()).tolist()
@@ -98,83 +99,83 @@ def test_cells_follow_the_rule() -> None:
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(3, 2, zero_boundary=False)], ids=str)
 def test_velocity_is_continuous(t: Tessellation) -> None:
-    """Equal on both sides of every edge and around every vertex, and the oracle's."""
-    theta, p = drawn(t)
-    parts = fields(t, theta).numpy()
+    """It equals the oracle, and is equal on all sides of every vertex."""
+    theta, p = random_case(t)
+    parts = affine_fields(t, theta).numpy()
     wanted = np.stack([oracle.velocity(t.nx, t.ny, a, p.numpy()) for a in parts])
-    assert worst(velocity(t, theta, p), torch.tensor(wanted)) < 1e-12
+    assert max_error(velocity(t, theta, p), torch.tensor(wanted)) < 1e-12
     corners = torch.tensor(oracle.triangles(t.nx, t.ny), dtype=torch.float64).flatten(0, 1)
     for a, b in itertools.product([-1e-9, 1e-9], repeat=2):
         near = (corners + torch.tensor([a, b])).clamp(0, 1)
-        assert worst(velocity(t, theta, near), velocity(t, theta, corners)) < 1e-6
+        assert max_error(velocity(t, theta, near), velocity(t, theta, corners)) < 1e-6
 
 
-def test_nothing_flows_through_the_edge_but_along_it() -> None:
-    t, (theta, p) = CELEBA, drawn(CELEBA)
+def test_points_on_the_boundary_move_only_along_it() -> None:
+    t, (theta, p) = CELEBA, random_case(CELEBA)
     for axis, side in itertools.product([0, 1], [0.0, 1.0]):
         edge = p.clone()
         edge[:, axis] = side
         v = velocity(t, theta, edge)
         assert float(v[..., axis].abs().max()) < 1e-12
         assert float(v[..., 1 - axis].abs().max()) > 0.1
-        assert worst(integrate(t, theta, edge)[..., axis], edge[:, axis]) < 1e-12
+        assert max_error(integrate(t, theta, edge)[..., axis], edge[:, axis]) < 1e-12
 
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA], ids=str)
-def test_error_of_steps(t: Tessellation) -> None:
-    """The worst of 5 standard normal fields at 100 points, of the way there and of there and back."""
-    theta, p = drawn(t, 5, 100)
-    wanted = fine(t, theta, p, 1000)
+def test_error_depends_on_the_number_of_steps(t: Tessellation) -> None:
+    """The largest error of 5 random fields at 100 points, of the flow and of the flow followed by its inverse."""
+    theta, p = random_case(t, 5, 100)
+    wanted = runge_kutta(t, theta, p, 1000)
     for steps, error in ((10, 1.7e-3), (50, 8e-5), (200, 4e-6)):
         there = integrate(t, theta, p, steps)
-        assert worst(there, wanted) < 2 * error
-        assert worst(integrate(t, -theta, there, steps), p) < 2 * 9e-5 * (50 / steps) ** 2
+        assert max_error(there, wanted) < 2 * error
+        assert max_error(integrate(t, -theta, there, steps), p) < 2 * 9e-5 * (50 / steps) ** 2
 
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(4, 4, volume_preserving=True)], ids=str)
-def test_exact_solution(t: Tessellation) -> None:
-    """As fine Runge-Kutta steps say, and its own inverse to rounding."""
-    theta, p = drawn(t, 2, 30)
-    there = exact(t, theta, p)
-    assert worst(there, fine(t, theta, p)) < 1e-7
-    assert worst(exact(t, -theta, there), p) < 1e-9
+def test_exact_solution_equals_runge_kutta(t: Tessellation) -> None:
+    """And it is inverted by negated parameters, up to rounding."""
+    theta, p = random_case(t, 2, 30)
+    there = integrate_exactly(t, theta, p)
+    assert max_error(there, runge_kutta(t, theta, p)) < 1e-7
+    assert max_error(integrate_exactly(t, -theta, there), p) < 1e-9
 
 
 def test_exact_solution_at_the_edges_of_triangles() -> None:
-    """Corners of the square stay; vertices, edges and centres go where their neighbours go."""
-    t, (theta, _) = Tessellation(2, 2), drawn(Tessellation(2, 2))
+    """Corners of the square do not move; vertices, edges and centres move as their neighbours do."""
+    t, (theta, _) = Tessellation(2, 2), random_case(Tessellation(2, 2))
     p = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 9, dtype=torch.float64)])
-    there = exact(t, theta, p)
-    assert worst(there, integrate(t, theta, p, 2000)) < 1e-6
-    assert worst(there, exact(t, theta, (p + 1e-10).clamp(0, 1))) < 1e-8
+    there = integrate_exactly(t, theta, p)
+    assert max_error(there, integrate(t, theta, p, 2000)) < 1e-6
+    assert max_error(there, integrate_exactly(t, theta, (p + 1e-10).clamp(0, 1))) < 1e-8
     corner = (p == p.round()).all(-1)
-    assert worst(there[:, corner], p[corner]) < 1e-12
+    assert max_error(there[:, corner], p[corner]) < 1e-12
 
 
 def test_points_stay_in_the_square() -> None:
-    """Also with parameters ten times as large, in float32."""
+    """Also with parameters that are ten times as large, in float32."""
     for t, size in itertools.product([SEED_MODEL, CELEBA], [1.0, 10.0]):
-        theta, p = drawn(t, 20, 200)
+        theta, p = random_case(t, 20, 200)
         there = integrate(t, size * theta.float(), p.float())
         assert float(there.min()) > -1e-5
         assert float(there.max()) < 1 + 1e-5
 
 
-def test_zero_moves_nothing_and_large_parameters_do_no_harm() -> None:
-    t, (theta, p) = CELEBA, drawn(CELEBA)
+def test_zero_and_huge_parameters() -> None:
+    t, (theta, p) = CELEBA, random_case(CELEBA)
     zero = torch.zeros_like(theta)
     assert torch.equal(integrate(t, zero, p), p.expand(2, -1, -1))
-    assert torch.equal(exact(t, zero, p), p.expand(2, -1, -1))
+    assert torch.equal(integrate_exactly(t, zero, p), p.expand(2, -1, -1))
     assert integrate(t, 1e6 * theta, p).shape == (2, 50, 2)
     assert integrate(t, theta * torch.nan, p).isnan().all()
 
 
-def test_flows_without_divergence_keep_areas() -> None:
-    """The determinant of every step's map, and the area of a polygon of many corners after many steps."""
+def test_volume_preserving_flows_preserve_areas() -> None:
+    """The determinant of the map of each step is 1, and the area of a polygon with many corners stays the same."""
     t = Tessellation(4, 4, volume_preserving=True)
-    theta, _ = drawn(t, 3)
-    step = cpab.steps_of(t, theta, 50)[..., :2] + torch.eye(2, dtype=torch.float64)
-    assert worst(torch.linalg.det(step), torch.ones(3, t.cells, dtype=torch.float64)) < 1e-12
+    theta, _ = random_case(t, 3)
+    step = cpab.step_table(t, theta, 50)[..., :2] + torch.eye(2, dtype=torch.float64)
+    assert max_error(torch.linalg.det(step), torch.ones(3, t.cells, dtype=torch.float64)) < 1e-12
     angle = torch.arange(4000, dtype=torch.float64) * 2 * torch.pi / 4000
     ring = 0.5 + 0.3 * torch.stack([angle.cos(), angle.sin()], -1)
     x, y = integrate(t, theta, ring, 1000).unbind(-1)
@@ -182,10 +183,10 @@ def test_flows_without_divergence_keep_areas() -> None:
     assert area.tolist() == pytest.approx([torch.pi * 0.09] * 3, abs=1e-6)
 
 
-def test_gradients() -> None:
-    """Against finite differences, for parameters and points, shared and of each field's own."""
+def test_gradients_by_finite_differences() -> None:
+    """For parameters and points; the points are shared by all fields or separate for each field."""
     t = Tessellation(2, 2)
-    theta, p = drawn(t, 2, 4)
+    theta, p = random_case(t, 2, 4)
     theta.requires_grad_()
     for steps, points in ((1, p), (7, p), (10, torch.stack([p, p.flip(0)]))):
         start = points.clone().requires_grad_()
@@ -195,56 +196,56 @@ def test_gradients() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3, 16, 50])
-def test_gradient_is_that_of_the_steps_themselves(steps: int) -> None:
-    """Walking the way again in pieces gives what keeping all of it would."""
-    t, (theta, p) = CELEBA, drawn(CELEBA, 3)
-    table = cpab.steps_of(t, theta, steps).requires_grad_()
+def test_gradient_equals_autograd_through_all_steps(steps: int) -> None:
+    """Recomputing positions piece by piece gives the same gradient as saving all of them."""
+    t, (theta, p) = CELEBA, random_case(CELEBA, 3)
+    table = cpab.step_table(t, theta, steps).requires_grad_()
     x, y = p.expand(3, -1, -1).unbind(-1)
-    kept = torch.stack(cpab.advance(t, table.flatten(2).mT, x, y, steps), -1)
-    again = cpab.flow(t, table, p, steps)
-    assert torch.equal(kept, again)
-    pull = torch.randn(3, 50, 2, dtype=torch.float64)
-    a, b = (torch.autograd.grad((moved * pull).sum(), table)[0] for moved in (kept, again))
+    saved = torch.stack(cpab.advance_points(t, table.flatten(2).mT, x, y, steps), -1)
+    recomputed = cpab.apply_steps(t, table, p, steps)
+    assert torch.equal(saved, recomputed)
+    weight = torch.randn(3, 50, 2, dtype=torch.float64)
+    a, b = (torch.autograd.grad((moved * weight).sum(), table)[0] for moved in (saved, recomputed))
     assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_little_is_kept_for_the_gradient() -> None:
-    """No more with many steps than with one, and far less than the points of each step."""
-    t, (theta, p) = CELEBA, drawn(CELEBA, 2, 2000)
+def test_saved_memory_does_not_grow_with_the_steps() -> None:
+    """Far less is saved for the backward pass than the points of every step."""
+    t, (theta, p) = CELEBA, random_case(CELEBA, 2, 2000)
     theta.requires_grad_()
 
-    def kept(steps: int) -> int:
+    def saved_bytes(steps: int) -> int:
         sizes: list[int] = []
 
-        def keep(x: Tensor) -> Tensor:
+        def record(x: Tensor) -> Tensor:
             sizes.append(x.nbytes)
             return x
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
             integrate(t, theta, p, steps)
         return sum(sizes)
 
-    assert kept(200) == kept(64) < 10 * 2 * p.nbytes
+    assert saved_bytes(200) == saved_bytes(64) < 10 * 2 * p.nbytes
 
 
-@pytest.mark.parametrize("mode", ["shared", "of fields", "of runs"])
-def test_mapped_is_one_by_one(mode: str) -> None:
-    """Values and gradients of a stack of batches."""
-    t, (theta, p) = SEED_MODEL, drawn(SEED_MODEL, 6)
+@pytest.mark.parametrize("mode", ["shared", "per field", "per run"])
+def test_vmap_equals_a_loop(mode: str) -> None:
+    """Values and gradients of a stack of batches, with points that are shared, per field or per run."""
+    t, (theta, p) = SEED_MODEL, random_case(SEED_MODEL, 6)
     theta = theta.unflatten(0, (3, 2)).requires_grad_()
-    own = {"shared": p, "of fields": torch.stack([p, 1 - p]), "of runs": torch.stack([p, 1 - p, p.flip(1)])}[mode]
-    start = own.clone().requires_grad_()
-    dims = (0, 0 if mode == "of runs" else None)
-    at_once = vmap(lambda a, b: integrate(t, a, b, 9), in_dims=dims)(theta, start)
-    each = torch.stack([integrate(t, theta[i], start[i] if mode == "of runs" else start, 9) for i in range(3)])
-    assert torch.allclose(at_once, each)
-    found = (torch.autograd.grad(x.square().sum(), (theta, start)) for x in (at_once, each))
+    choice = {"shared": p, "per field": torch.stack([p, 1 - p]), "per run": torch.stack([p, 1 - p, p.flip(1)])}[mode]
+    start = choice.clone().requires_grad_()
+    dims = (0, 0 if mode == "per run" else None)
+    mapped = vmap(lambda a, b: integrate(t, a, b, 9), in_dims=dims)(theta, start)
+    looped = torch.stack([integrate(t, theta[i], start[i] if mode == "per run" else start, 9) for i in range(3)])
+    assert torch.allclose(mapped, looped)
+    found = (torch.autograd.grad(x.square().sum(), (theta, start)) for x in (mapped, looped))
     for a, b in zip(*found, strict=True):
         assert torch.allclose(a, b)
 
 
-def test_gradient_inside_a_map() -> None:
-    t, (theta, p) = SEED_MODEL, drawn(SEED_MODEL, 6)
+def test_gradient_under_vmap() -> None:
+    t, (theta, p) = SEED_MODEL, random_case(SEED_MODEL, 6)
     theta = theta.unflatten(0, (3, 2))
 
     def loss(a: Tensor) -> Tensor:
@@ -253,9 +254,9 @@ def test_gradient_inside_a_map() -> None:
     assert torch.allclose(vmap(grad(loss))(theta), torch.stack([grad(loss)(a) for a in theta]))
 
 
-def test_scaling_and_squaring() -> None:
-    """Finer grids come closer, and zero moves nothing."""
-    t, (theta, p) = CELEBA, drawn(CELEBA, 2, 100)
+def test_scaling_and_squaring_approaches_integration_in_steps() -> None:
+    """The error falls with finer grids, and zero parameters give no displacement."""
+    t, (theta, p) = CELEBA, random_case(CELEBA, 2, 100)
     wanted, errors = integrate(t, theta, p, 500), []
     for side in (17, 65, 129):
         u = cpab.scaling_and_squaring(t, theta, (side, side), 8)
@@ -266,20 +267,20 @@ def test_scaling_and_squaring() -> None:
     assert not cpab.scaling_and_squaring(t, 0 * theta, (9, 5)).any()
 
 
-def test_refusals() -> None:
-    with pytest.raises(ValueError, match=r"'nx' must be a whole number, at least 1\. Got 0"):
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"'nx' of a tessellation must be an integer >= 1\. Got 0"):
         Tessellation(0, 2)
-    with pytest.raises(ValueError, match=r"'ny' must be a whole number, at least 1\. Got 2\.5"):
+    with pytest.raises(ValueError, match=r"'ny' of a tessellation must be an integer >= 1\. Got 2\.5"):
         Tessellation(2, 2.5)  # type: ignore[arg-type]
-    theta, p = drawn(CELEBA)
+    theta, p = random_case(CELEBA)
     with pytest.raises(ValueError, match=r"have 62 parameters\. Got 61 instead"):
         integrate(CELEBA, theta[:, 1:], p)
-    with pytest.raises(ValueError, match=r"at least one step\. Got 0"):
+    with pytest.raises(ValueError, match=r"must be at least 1\. Got 0"):
         integrate(CELEBA, theta, p, 0)
-    with pytest.raises(ValueError, match=r"one set a field: 2\. Got 3 sets"):
+    with pytest.raises(ValueError, match=r"or 2 sets, one per field\. Got 3"):
         integrate(CELEBA, theta, p.expand(3, -1, -1))
     for bad in ((theta * torch.nan, p), (theta, p + 1)):
-        with pytest.raises(ValueError, match="finite parameters and points of the unit square"):
-            exact(CELEBA, *bad)
+        with pytest.raises(ValueError, match="finite parameters and points in the unit square"):
+            integrate_exactly(CELEBA, *bad)
     with pytest.raises(ValueError, match="needs fields with zero_boundary"):
-        exact(Tessellation(1, 1, zero_boundary=False), theta[:, :10], p)
+        integrate_exactly(Tessellation(1, 1, zero_boundary=False), theta[:, :10], p)

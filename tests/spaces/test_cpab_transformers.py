@@ -1,4 +1,4 @@
-"""Spatial transformers by name: what holds of every one, on points and on images."""
+"""Properties that hold for every spatial transformer, on points and on images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unbraid.spaces import cpab
-from unbraid.spaces.transformers import TRANSFORMERS, AffineDecomposed, AffineDiffeomorphic, Cpab, Transformer, centred
+from unbraid.spaces.transformers import (
+    TRANSFORMERS,
+    AffineDecomposed,
+    AffineDiffeomorphic,
+    Cpab,
+    Transformer,
+    to_unit_square,
+)
 from unbraid.spaces.warp import pixel_centres
 
 EVERY: list[Transformer] = [*(kind() for kind in TRANSFORMERS.values()), Cpab(2, 4), Cpab(2, 2, method="squaring")]
@@ -23,14 +30,14 @@ def parameters(t: Transformer, b: int = 3, size: float = 0.2) -> Tensor:
     return size * torch.randn(b, t.dim, dtype=torch.float64)
 
 
-def smooth(b: int, side: int) -> Tensor:
-    """Blobs that vanish towards the edges."""
+def blobs(b: int, side: int) -> Tensor:
+    """Return images of blobs that vanish towards the edges."""
     x, y = pixel_centres(side, side, dtype=torch.float64).T.unflatten(1, (side, side))
     at = 0.4 + 0.2 * torch.rand(b, 2, 1, 1, dtype=torch.float64)
     return (-((x - at[:, 0]) ** 2 + (y - at[:, 1]) ** 2) / 0.02).exp()[:, None]
 
 
-def test_registry() -> None:
+def test_registry_and_dimensions() -> None:
     assert list(TRANSFORMERS) == ["affine", "affine_decomposed", "affine_diffeomorphic", "cpab"]
     assert [kind().dim for kind in TRANSFORMERS.values()] == [6, 6, 6, 62]
     assert Cpab(2, 4).dim == 30
@@ -47,8 +54,8 @@ def test_zero_is_the_identity(t: Transformer) -> None:
 
 
 @pytest.mark.parametrize("t", [*(kind() for kind in list(TRANSFORMERS.values())[:3]), Cpab(steps=1000)], ids=str)
-def test_there_and_back(t: Transformer) -> None:
-    """To 1e-6; of a flow in steps, with a thousand of them and parameters of a fifth."""
+def test_inverse_maps(t: Transformer) -> None:
+    """To 1e-6. Flows are integrated in 1000 steps, with parameters of standard deviation 0.2."""
     gamma, grid = parameters(t), torch.rand(40, 2, dtype=torch.float64)
     there = t.points(gamma, grid)
     back = torch.cat([t.inverse(gamma[i : i + 1], there[i]) for i in range(3)])
@@ -56,69 +63,69 @@ def test_there_and_back(t: Transformer) -> None:
 
 
 @every
-def test_images_come_back(t: Transformer) -> None:
-    """Smooth ones, but for what resampling twice blurs: 35 dB of 64 pixels a side."""
-    image = smooth(4, 64)
+def test_inverse_warps_restore_images(t: Transformer) -> None:
+    """Up to the blur of resampling twice: the error of smooth 64 x 64 images is below -35 dB."""
+    image = blobs(4, 64)
     gamma = parameters(t, 4, 0.1)
-    again = t.forward(t.backward(image, gamma), gamma)
-    error = (again - image).square().mean((1, 2, 3))
+    restored = t.forward(t.backward(image, gamma), gamma)
+    error = (restored - image).square().mean((1, 2, 3))
     assert float(-10 * error.log10().max()) > 35
     assert float((t.forward(image, gamma) - image).square().mean()) > 5 * float(error.mean())
 
 
-def test_rotations_turn_about_the_centre() -> None:
-    """A quarter turn of an image, by two parametrisations."""
+def test_rotations_are_about_the_centre() -> None:
+    """A quarter turn of an image, in two parametrisations."""
     image, quarter = torch.rand(1, 1, 16, 16), torch.pi / 2
-    turned = image.rot90(1, (2, 3))
+    expected = image.rot90(1, (2, 3))
     by_angle = AffineDecomposed().forward(image, torch.tensor([[quarter, 0, 0, 0, 0, 0]]))
     flow = AffineDiffeomorphic()
     skew = flow.turn * math.atanh(quarter / flow.turn)
     by_flow = flow.forward(image, torch.tensor([[0, -skew, 0, skew, 0, 0]]))
     for found in (by_angle, by_flow):
-        assert torch.allclose(found, turned, atol=1e-4)
+        assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_diffeomorphic_maps_are_bounded_and_free_where_small() -> None:
+def test_diffeomorphic_parameters_are_bounded_and_small_ones_unchanged() -> None:
     flow = AffineDiffeomorphic()
     small = 1e-3 * torch.randn(5, 6, dtype=torch.float64)
-    torch.testing.assert_close(flow.bounded(small), small, rtol=1e-5, atol=0)
+    torch.testing.assert_close(flow.bounded_parameters(small), small, rtol=1e-5, atol=0)
     far = flow.matrix(1e4 * torch.randn(200, 6, dtype=torch.float64))
     assert bool(far.isfinite().all())
     assert float(torch.linalg.svdvals(far[..., :2]).max()) < math.exp(2 * flow.stretch)
-    torch.testing.assert_close(flow.bounded(-small), -flow.bounded(small))
+    torch.testing.assert_close(flow.bounded_parameters(-small), -flow.bounded_parameters(small))
 
 
-def test_centred_maps() -> None:
+def test_conversion_to_the_unit_square() -> None:
     """The same map in coordinates from -1 to 1 and from 0 to 1."""
     matrix, p = torch.randn(2, 3, dtype=torch.float64), torch.rand(7, 2, dtype=torch.float64)
     wide = ((2 * p - 1) @ matrix[:, :2].T + matrix[:, 2] + 1) / 2
-    moved = centred(matrix)
+    moved = to_unit_square(matrix)
     assert torch.allclose(p @ moved[:, :2].T + moved[:, 2], wide)
 
 
 @pytest.mark.parametrize("t", [*EVERY[:3], Cpab(2, 2, 10), Cpab(2, 2, 8, "squaring", 6)], ids=str)
-def test_gradients(t: Transformer) -> None:
+def test_gradients_by_finite_differences(t: Transformer) -> None:
     gamma = parameters(t, 1).requires_grad_()
     image = torch.rand(1, 1, 3, 4, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda i, g: t.backward(i, g, "border"), (image, gamma))
 
 
 @every
-def test_mapped_is_one_by_one(t: Transformer) -> None:
-    """A stack of runs, each with its images and parameters; gradients are finite."""
+def test_vmap_equals_a_loop(t: Transformer) -> None:
+    """For a stack of runs, each with its own images and parameters. Gradients are finite."""
     image, gamma = torch.rand(3, 2, 1, 8, 8), 0.3 * torch.randn(3, 2, t.dim)
     gamma.requires_grad_()
 
     def one(i: Tensor, g: Tensor) -> Tensor:
         return t.forward(t.backward(i, g), g)
 
-    at_once = vmap(one)(image, gamma)
-    assert torch.allclose(at_once, torch.stack([one(i, g) for i, g in zip(image, gamma, strict=True)]), atol=1e-4)
-    assert torch.autograd.grad(at_once.sum(), gamma)[0].isfinite().all()
+    mapped = vmap(one)(image, gamma)
+    assert torch.allclose(mapped, torch.stack([one(i, g) for i, g in zip(image, gamma, strict=True)]), atol=1e-4)
+    assert torch.autograd.grad(mapped.sum(), gamma)[0].isfinite().all()
 
 
-def test_constants_first_asked_for_inside_a_gradient_serve_outside() -> None:
-    """What is kept for a tessellation and a grid is the same whoever asked first."""
+def test_constants_cached_inside_a_gradient_can_be_used_outside() -> None:
+    """The cached basis and grid are ordinary tensors, even if they are first requested inside grad and vmap."""
     t = Cpab(3, 5, 4)
     image, gamma = torch.rand(2, 3, 1, 5, 9), torch.randn(2, 3, t.dim)
 
@@ -131,8 +138,8 @@ def test_constants_first_asked_for_inside_a_gradient_serve_outside() -> None:
     assert torch.allclose(inside, outside, atol=1e-5)
 
 
-class Asked(TorchDispatchMode):
-    """Writes down which operations are called."""
+class RecordedOperations(TorchDispatchMode):
+    """Records the names of all operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,27 +151,27 @@ class Asked(TorchDispatchMode):
 
 
 @every
-def test_nothing_waits_for_the_device(t: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No value is looked at, nothing has a size that depends on values, and no constant is made anew.
+def test_no_operation_waits_for_the_device(t: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No operation reads a value or has an output size that depends on values, and no constant is created anew.
 
-    Flows take the tensor code here, whose operations show; compiled ones are a single call.
+    Flows use tensor operations here, because the operations of compiled code cannot be recorded.
     """
-    monkeypatch.setattr(cpab, "fast", lambda *given: None)
+    monkeypatch.setattr(cpab, "compiled_kernels", lambda *arguments: None)
     image, gamma = torch.rand(3, 2, 1, 8, 8), torch.randn(3, 2, t.dim, requires_grad=True)
     for _ in range(2):
-        with Asked() as asked:
+        with RecordedOperations() as recorded:
             warped = vmap(lambda i, g: t.forward(t.backward(i, g), g))(image, gamma)
             torch.autograd.grad(warped.sum(), gamma)
-    assert {"grid_sampler_2d", "grid_sampler_2d_backward"} <= asked.names
+    assert {"grid_sampler_2d", "grid_sampler_2d_backward"} <= recorded.names
     waiting = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "lift_fresh", "unique"}
-    assert not waiting & asked.names
-    assert ("scatter_add" in asked.names) == isinstance(t, Cpab)
+    assert not waiting & recorded.names
+    assert ("scatter_add" in recorded.names) == isinstance(t, Cpab)
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"method must be one of steps, squaring\. Got 'euler'"):
         Cpab(method="euler")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"'steps' of a flow must be a whole number, at least 1\. Got 0"):
+    with pytest.raises(ValueError, match=r"'steps' of a flow must be an integer >= 1\. Got 0"):
         Cpab(steps=0)
-    with pytest.raises(ValueError, match="'nx' must be a whole number"):
+    with pytest.raises(ValueError, match="'nx' of a tessellation must be an integer"):
         Cpab(nx=-1)

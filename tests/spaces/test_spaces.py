@@ -1,4 +1,4 @@
-"""Manifolds: their sizes, their projections, diffusion on them, and its divergence against exact heat kernels."""
+"""Manifolds: volumes, projections, random walks, and the KL divergence compared with exact heat kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY: list[Space] = [
 ANGLED = [space for space in EVERY if space.has_angles]
 
 
-def named(space: Space) -> str:
+def space_name(space: Space) -> str:
     return f"{space.name}{space.latents}"
 
 
@@ -27,13 +27,13 @@ def noise(seed: int = 0) -> Noise:
     return Noise.of(torch.tensor(seed), torch.tensor(0))
 
 
-def points(space: Space, n: int, seed: int = 0) -> Tensor:
-    """Random points; the torus's are spread over its size."""
+def random_points(space: Space, n: int, seed: int = 0) -> Tensor:
+    """Return n random points of the space."""
     return space.project(3 * noise(seed).normal(n, space.latents))
 
 
-def distance(space: Space, z: Tensor) -> Tensor:
-    """How far each row is from fulfilling the equations of the manifold."""
+def constraint_error(space: Space, z: Tensor) -> Tensor:
+    """Return how much each row violates the equations of the manifold."""
     if isinstance(space, FlatTorus):
         return (z.unflatten(-1, (-1, 2)).norm(dim=-1) - 1).abs().amax(-1)
     if isinstance(space, Torus):
@@ -44,7 +44,7 @@ def distance(space: Space, z: Tensor) -> Tensor:
     return (z.norm(dim=-1) - 1).abs()
 
 
-def formula(space: Space, t: float) -> float:
+def approximate_kl(space: Space, t: float) -> float:
     z = space.project(torch.ones(1, space.latents, dtype=torch.float64))
     return float(space.kl(z, torch.tensor([math.log(t)], dtype=torch.float64)))
 
@@ -65,13 +65,13 @@ def formula(space: Space, t: float) -> float:
     ],
     ids=str,
 )
-def test_volume(space: Space, volume: float, dimension: int) -> None:
+def test_volumes_and_dimensions(space: Space, volume: float, dimension: int) -> None:
     assert math.exp(space.log_volume) == pytest.approx(volume, rel=1e-4)
     assert space.dimension == dimension
 
 
-def test_volume_of_the_ring_by_quadrature() -> None:
-    """The area of small patches of the ring, from its parametrisation alone."""
+def test_area_of_the_torus_by_quadrature() -> None:
+    """The sum of the areas of small patches, from the parametrisation alone."""
     n, space = 200, Torus(3)
     angle = torch.arange(n, dtype=torch.float64) * 2 * math.pi / n
     theta, phi = torch.cartesian_prod(angle, angle).unbind(1)
@@ -85,8 +85,8 @@ def test_volume_of_the_ring_by_quadrature() -> None:
     assert float(area) == pytest.approx(math.exp(space.log_volume), rel=1e-9)
 
 
-def test_curvature_of_the_ring() -> None:
-    """Positive outside, negative inside, and zero in all (Gauss and Bonnet): the mean over its area vanishes."""
+def test_curvature_of_the_torus() -> None:
+    """Positive outside and negative inside; its mean over the area is zero, by the Gauss-Bonnet theorem."""
     space = Torus(3)
     phi = torch.linspace(0, 2 * math.pi, 1001, dtype=torch.float64)[:-1]
     z = torch.stack([3 + 0.6 * phi.cos(), torch.zeros_like(phi), 0.6 * phi.sin()], 1)
@@ -111,96 +111,98 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("kind", "space", "t", "exact", "approximate"), EXACT, ids=str)
-def test_divergence_table(kind: str, space: Space, t: float, exact: float, approximate: float) -> None:
+def test_kl_equals_the_published_formula_and_is_near_the_exact_value(
+    kind: str, space: Space, t: float, exact: float, approximate: float
+) -> None:
     truth = heat.circle_kl(t) if kind == "circle" else heat.sphere_kl(space.dimension, t)
     assert truth == pytest.approx(exact, abs=6e-5)
-    assert formula(space, t) == pytest.approx(approximate, abs=6e-5)
+    assert approximate_kl(space, t) == pytest.approx(approximate, abs=6e-5)
 
 
-def test_curvature_term_is_not_the_old_one() -> None:
-    """(d + 4) / 24 in place of 1 / 4 agrees on the 2-sphere and is wrong on the 3-sphere: 2.35467 at t = .1."""
-    old = formula(Sphere(4), 0.1) + (7 / 24 - 1 / 4) * 6 * 0.1
+def test_curvature_term_is_the_corrected_one() -> None:
+    """The factor (d + 4) / 24 instead of 1 / 4 agrees on the 2-sphere, but gives 2.35467 on the 3-sphere at t = 0.1."""
+    old = approximate_kl(Sphere(4), 0.1) + (7 / 24 - 1 / 4) * 6 * 0.1
     assert old == pytest.approx(2.35467, abs=1e-5)
     exact = heat.sphere_kl(3, 0.1)
-    assert abs(formula(Sphere(4), 0.1) - exact) < 0.001 < 0.02 < abs(old - exact)
+    assert abs(approximate_kl(Sphere(4), 0.1) - exact) < 0.001 < 0.02 < abs(old - exact)
 
 
-def test_divergence_of_products_and_quotients() -> None:
-    """A flat torus has its circles' sum, a projective space only even harmonics, SO(3) its characters."""
-    assert formula(FlatTorus(4), 0.1) == pytest.approx(2 * heat.circle_kl(0.1), abs=1e-6)
-    assert formula(FlatTorus(6), 0.1) == pytest.approx(3 * heat.circle_kl(0.1), abs=1e-6)
-    assert formula(Projective(3), 0.05) == pytest.approx(heat.sphere_kl(2, 0.05, every=2), abs=1e-4)
-    assert formula(Projective(4), 0.05) == pytest.approx(heat.sphere_kl(3, 0.05, every=2), abs=1e-3)
-    assert formula(Projective(2), 0.05) == pytest.approx(heat.circle_kl(0.2), abs=1e-5)
+def test_kl_of_products_and_quotients() -> None:
+    """Flat tori are sums over circles, projective spaces have only even harmonics, and SO(3) has its characters."""
+    assert approximate_kl(FlatTorus(4), 0.1) == pytest.approx(2 * heat.circle_kl(0.1), abs=1e-6)
+    assert approximate_kl(FlatTorus(6), 0.1) == pytest.approx(3 * heat.circle_kl(0.1), abs=1e-6)
+    assert approximate_kl(Projective(3), 0.05) == pytest.approx(heat.sphere_kl(2, 0.05, every=2), abs=1e-4)
+    assert approximate_kl(Projective(4), 0.05) == pytest.approx(heat.sphere_kl(3, 0.05, every=2), abs=1e-3)
+    assert approximate_kl(Projective(2), 0.05) == pytest.approx(heat.circle_kl(0.2), abs=1e-5)
     for t in (0.1, 0.37, 1.0):
-        assert formula(Rotations(9), t) == pytest.approx(heat.rotations_kl(t), abs=1e-3)
+        assert approximate_kl(Rotations(9), t) == pytest.approx(heat.rotations_kl(t), abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("d", "lowest", "at", "values"),
     [(10, 1.362, 0.2222, (26.354, 13.994, 3.189)), (20, 2.906, 0.1053, (45.446, 21.034, 3.192))],
 )
-def test_least_divergence(d: int, lowest: float, at: float, values: tuple[float, ...]) -> None:
+def test_smallest_kl_of_spheres(d: int, lowest: float, at: float, values: tuple[float, ...]) -> None:
     space = Sphere(d + 1)
     assert space.kl_range(-math.inf, math.inf)[0] == pytest.approx(lowest, abs=5e-4)
     assert 2 / (d - 1) == pytest.approx(at, abs=5e-5)
-    assert formula(space, 2 / (d - 1)) == pytest.approx(lowest, abs=5e-4)
-    assert [formula(space, math.exp(x)) for x in (-7.5, -5, -2.5)] == pytest.approx(values, abs=1e-3)
+    assert approximate_kl(space, 2 / (d - 1)) == pytest.approx(lowest, abs=5e-4)
+    assert [approximate_kl(space, math.exp(x)) for x in (-7.5, -5, -2.5)] == pytest.approx(values, abs=1e-3)
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
-def test_divergence_range(space: Space) -> None:
-    """The range between two bounds is that of a fine grid of times and many points."""
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
+def test_kl_range(space: Space) -> None:
+    """The range equals that on a fine grid of times and many points."""
     low, high = space.kl_range(-8.0, 1.0)
-    z, log_t = points(space, 5000).double(), torch.linspace(-8, 1, 5000, dtype=torch.float64)
+    z, log_t = random_points(space, 5000).double(), torch.linspace(-8, 1, 5000, dtype=torch.float64)
     found = torch.stack([space.kl(z[i : i + 50].repeat(5000, 1)[:5000], log_t) for i in range(0, 500, 50)])
     assert float(found.min()) == pytest.approx(low, abs=0.02)
     assert float(found.max()) == pytest.approx(high, abs=0.02)
     assert low - 1e-9 <= float(found.min()) <= float(found.max()) <= high + 1e-9
 
 
-def test_divergence_falls_without_end_where_nothing_is_curved() -> None:
+def test_kl_is_unbounded_without_positive_curvature() -> None:
     assert FlatTorus(4).kl_range(-math.inf, math.inf) == (-math.inf, math.inf)
     assert Torus(3).kl_range(-math.inf, math.inf)[0] == -math.inf
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
-def test_projection(space: Space) -> None:
-    """On the manifold, idempotent, and nearer than any point a short walk away."""
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
+def test_projection_is_the_nearest_point(space: Space) -> None:
+    """It lies on the manifold, is idempotent, and is nearer than the end of any random walk."""
     x = 3 * noise().normal(2000, space.latents)
     z = space.project(x)
-    assert float(distance(space, z).max()) < 2e-5
+    assert float(constraint_error(space, z).max()) < 2e-5
     torch.testing.assert_close(space.project(z), z, rtol=0, atol=2e-6)
     for seed, t in ((1, 1e-3), (2, 0.1), (3, 3.0)):
         other = space.diffuse(z, torch.full((2000,), t), noise(seed), 3)
         assert bool(((x - z).norm(dim=1) <= (x - other).norm(dim=1) + 1e-4).all())
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e-7, 1e-4, 1.0, 1e4])
 def test_projection_has_finite_gradients(space: Space, size: float) -> None:
     x = (size * noise(5).normal(500, space.latents)).requires_grad_()
     z = space.project(x)
     (grad,) = torch.autograd.grad((z * noise(6).normal(*z.shape)).sum(), x)
     assert bool(grad.isfinite().all())
-    assert float(distance(space, z.detach()).max()) < 2e-5
+    assert float(constraint_error(space, z.detach()).max()) < 2e-5
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
-def test_projection_gradient_by_differences(space: Space) -> None:
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
+def test_projection_gradient_by_finite_differences(space: Space) -> None:
     x = 3 * noise(7).normal(300, space.latents).double()
-    ahead, weight = noise(8).normal(*x.shape).double(), noise(9).normal(*x.shape).double()
+    direction, weight = noise(8).normal(*x.shape).double(), noise(9).normal(*x.shape).double()
     leaf = x.clone().requires_grad_()
     (grad,) = torch.autograd.grad((space.project(leaf) * weight).sum(), leaf)
     h = 1e-6
-    slope = ((space.project(x + h * ahead) - space.project(x - h * ahead)) * weight).sum(1) / (2 * h)
-    error = (slope - (grad * ahead).sum(1)).abs() / (1 + slope.abs())
+    slope = ((space.project(x + h * direction) - space.project(x - h * direction)) * weight).sum(1) / (2 * h)
+    error = (slope - (grad * direction).sum(1)).abs() / (1 + slope.abs())
     assert float(error.median()) < 1e-3
     assert float(error.quantile(0.99)) < 0.02
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
-def test_gradients_flow_through_a_walk(space: Space) -> None:
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
+def test_gradients_through_a_random_walk(space: Space) -> None:
     mu, log_t = noise(1).normal(64, space.latents).requires_grad_(), torch.full((64,), -4.0).requires_grad_()
     z = space.diffuse(space.project(mu), log_t.exp(), noise(2), 5)
     weight = noise(3).normal(*z.shape)
@@ -210,7 +212,7 @@ def test_gradients_flow_through_a_walk(space: Space) -> None:
         assert float(grad.abs().sum()) > 0
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
 def test_vmap_equals_a_loop(space: Space) -> None:
     keys, t = torch.tensor([3, 1, 4]), torch.full((3, 20), 0.05)
     mu = noise().normal(3, 20, space.latents)
@@ -226,8 +228,8 @@ def test_vmap_equals_a_loop(space: Space) -> None:
         torch.testing.assert_close(together, torch.stack(alone), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
 @pytest.mark.parametrize("step", ["sqrt", "literal"])
-def test_samples_lie_on_the_manifold(space: Space, step: str) -> None:
-    z = space.diffuse(points(space, 3000), torch.full((3000,), 0.3), noise(1), 5, step)
-    assert float(distance(space, z).max()) < 2e-5
+def test_random_walks_stay_on_the_manifold(space: Space, step: str) -> None:
+    z = space.diffuse(random_points(space, 3000), torch.full((3000,), 0.3), noise(1), 5, step)
+    assert float(constraint_error(space, z).max()) < 2e-5

@@ -1,4 +1,4 @@
-"""Random walks on spaces, curves through their points, and coordinates of them."""
+"""Random walks on manifolds, closed curves through points, and coordinates of points."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import math
 
 import pytest
 import torch
-from test_spaces import ANGLED, EVERY, distance, named, noise, points
+from test_spaces import ANGLED, EVERY, constraint_error, noise, random_points, space_name
 
 from oracles import heat
 from unbraid.spaces import SPACES, FlatTorus, Projective, Rotations, Space, Sphere, Torus
-from unbraid.spaces.projective import Even
-from unbraid.spaces.rotations import nearest
+from unbraid.spaces.projective import EvenDecoder
+from unbraid.spaces.rotations import nearest_rotation
 
 
 def mean_cosine(space: Space, t: float, steps: int, n: int, step: str = "sqrt") -> float:
-    start = points(space, n)
+    start = random_points(space, n)
     return float((space.diffuse(start, torch.full((n,), t), noise(1), steps, step) * start).sum(1).double().mean())
 
 
 @pytest.mark.parametrize(("steps", "value"), [(1, 0.8999), (5, 0.9039), (10, 0.9044)])
 def test_walk_on_the_sphere(steps: int, value: float) -> None:
-    """E<z, mu> is exp(-d t / 2) = .90484 in the limit of many steps."""
+    """In the limit of many steps, E<z, mu> is exp(-d t / 2) = 0.90484."""
     assert mean_cosine(Sphere(3), 0.1, steps, 300_000) == pytest.approx(value, abs=6e-4)
     assert math.exp(-0.1) == pytest.approx(0.90484, abs=1e-5)
 
@@ -30,20 +30,20 @@ def test_walk_on_the_sphere(steps: int, value: float) -> None:
     ("t", "steps", "value"), [(0.1, 5, 0.627), (0.1, 10, 0.617), (0.1, 50, 0.608), (0.3, 5, 0.292)]
 )
 def test_walk_on_the_ten_sphere(t: float, steps: int, value: float) -> None:
-    """Few steps leave the walk short of its time where d t is large: exact are .6065 and .223."""
+    """If d t is large, a walk with few steps covers too little time. The exact values are 0.6065 and 0.223."""
     assert mean_cosine(Sphere(11), t, steps, 40_000) == pytest.approx(value, abs=4e-3)
     assert math.exp(-5 * t) == pytest.approx({0.1: 0.6065, 0.3: 0.223}[t], abs=5e-4)
 
 
-def test_literal_step() -> None:
-    """Noise times t makes the time L t^2: .05 for t = .1 and L = 5."""
+def test_time_of_a_walk_with_literal_steps() -> None:
+    """If the noise is multiplied by t, the time is L t^2: 0.05 for t = 0.1 and L = 5."""
     found = mean_cosine(Sphere(3), 0.1, 5, 300_000, "literal")
     assert found == pytest.approx(0.9509, abs=6e-4)
     assert found == pytest.approx(math.exp(-5 * 0.1**2), abs=6e-4)
 
 
 def test_walk_on_tori() -> None:
-    """Each unit circle forgets its start by exp(-t / 2); the tube, of radius .6, by exp(-t / .72)."""
+    """The correlation with the start is exp(-t / 2) on a unit circle, and exp(-t / 0.72) on the tube of radius 0.6."""
     assert mean_cosine(FlatTorus(6), 0.1, 20, 100_000) == pytest.approx(3 * math.exp(-0.05), abs=3e-3)
     start = torch.tensor([[3.6, 0.0, 0.0]]).repeat(100_000, 1)
     end = Torus(3).diffuse(start, torch.full((100_000,), 0.02), noise(), 50)
@@ -53,12 +53,12 @@ def test_walk_on_tori() -> None:
 
 @pytest.mark.parametrize("t", [0.1, 0.4])
 def test_walk_on_rotations(t: float) -> None:
-    """With the metric of R^9 the mean of R is exp(-t / 2) times its start, as the lowest character says."""
+    """With the metric of R^9, the mean of R is exp(-t / 2) times the start, by the decay of the lowest character."""
     assert mean_cosine(Rotations(9), t, 20, 10_000) / 3 == pytest.approx(math.exp(-t / 2), abs=5e-3)
 
 
-def test_walk_ends_where_the_heat_kernel_says() -> None:
-    """The divergence of the walk's angles on the circle, from a histogram, is the exact one."""
+def test_walk_samples_the_heat_kernel() -> None:
+    """The KL divergence of the end points on a circle, estimated from a histogram, equals the exact value."""
     start = torch.tensor([[1.0, 0.0]]).repeat(400_000, 1)
     angle = Sphere(2).angles(Sphere(2).diffuse(start, torch.full((400_000,), 0.3), noise(), 20))[:, 0]
     share = torch.histc(angle.double(), 100, -math.pi, math.pi) / 400_000
@@ -66,20 +66,20 @@ def test_walk_ends_where_the_heat_kernel_says() -> None:
     assert float(found) == pytest.approx(heat.circle_kl(0.3), abs=0.01)
 
 
-def test_nearest_rotation_is_that_of_singular_values() -> None:
+def test_nearest_rotation_equals_that_of_a_singular_value_decomposition() -> None:
     m = noise().normal(1000, 3, 3)
     u, _, v = torch.linalg.svd(m)
     last = torch.linalg.det(u @ v)
     flip = torch.diag_embed(torch.stack([torch.ones_like(last), torch.ones_like(last), last], -1))
     assert int((last < 0).sum()) > 300
-    torch.testing.assert_close(nearest(m), u @ flip @ v, rtol=0, atol=1e-4)
-    torch.testing.assert_close(nearest(torch.zeros(3, 3)), torch.eye(3))
+    torch.testing.assert_close(nearest_rotation(m), u @ flip @ v, rtol=0, atol=1e-4)
+    torch.testing.assert_close(nearest_rotation(torch.zeros(3, 3)), torch.eye(3))
 
 
 def test_length_of_a_full_turn() -> None:
-    """A closed geodesic of a projective space of radius r is pi r long, which fixes the metric of SO(3)."""
+    """A closed geodesic of a projective space of radius r has length pi r, which determines the metric of SO(3)."""
     s = torch.linspace(0, 2 * math.pi, 20_001, dtype=torch.float64)
-    path = Rotations(9).paths(torch.eye(3, dtype=torch.float64).flatten(), s)[0][2]
+    path = Rotations(9).closed_curves(torch.eye(3, dtype=torch.float64).flatten(), s)[0][2]
     length = float(path.diff(dim=0).norm(dim=1).sum())
     radius = length / math.pi
     assert radius == pytest.approx(2 * math.sqrt(2), rel=1e-6)
@@ -87,74 +87,74 @@ def test_length_of_a_full_turn() -> None:
     assert Rotations(9).curvatures[0] == pytest.approx(6 / radius**2, rel=1e-5)
 
 
-@pytest.mark.parametrize("space", EVERY, ids=named)
-def test_paths(space: Space) -> None:
-    """Closed curves on the manifold, through the point at 0, a row a name, none of them standing still."""
+@pytest.mark.parametrize("space", EVERY, ids=space_name)
+def test_closed_curves(space: Space) -> None:
+    """They lie on the manifold, are closed, pass through the point at 0, and are not constant."""
     s = torch.tensor([-2.0, 0.0, 1.0, 2 * math.pi])
-    for z in points(space, 20):
-        rows, names = space.paths(z, s)
+    for z in random_points(space, 20):
+        rows, names = space.closed_curves(z, s)
         assert rows.shape == (len(names), 4, space.latents)
         assert len(names) >= space.dimension
-        assert float(distance(space, rows).max()) < 2e-5
+        assert float(constraint_error(space, rows).max()) < 2e-5
         torch.testing.assert_close(rows[:, 1], z.expand_as(rows[:, 1]), rtol=0, atol=1e-5)
         torch.testing.assert_close(rows[:, 3], z.expand_as(rows[:, 3]), rtol=0, atol=1e-5)
         assert float((rows[:, 2] - z).norm(dim=1).min()) > 0.1
 
 
-@pytest.mark.parametrize("space", [Sphere(2), Sphere(5), FlatTorus(4), Projective(3), Rotations(9)], ids=named)
-def test_paths_are_geodesics(space: Space) -> None:
-    """Their acceleration is normal to the manifold: a step along it and back onto the manifold goes nowhere."""
+@pytest.mark.parametrize("space", [Sphere(2), Sphere(5), FlatTorus(4), Projective(3), Rotations(9)], ids=space_name)
+def test_closed_curves_are_geodesics(space: Space) -> None:
+    """The acceleration is normal to the manifold: a step along it, projected to the manifold, returns to the point."""
     h = 1e-3
     s = torch.tensor([-h, 0.0, h], dtype=torch.float64)
-    for z in points(space, 5).double():
+    for z in random_points(space, 5).double():
         z = space.project(z)
-        before, at, after = space.paths(z, s)[0].unbind(1)
-        pull = (before + after - 2 * at) / h**2
-        assert float((space.project(z + 1e-3 * pull) - z).abs().max()) < 1e-6
+        before, at, after = space.closed_curves(z, s)[0].unbind(1)
+        acceleration = (before + after - 2 * at) / h**2
+        assert float((space.project(z + 1e-3 * acceleration) - z).abs().max()) < 1e-6
 
 
-def test_point_on_an_axis_has_paths() -> None:
-    rows, names = Sphere(3).paths(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([0.5]))
+def test_closed_curves_of_a_point_on_an_axis() -> None:
+    rows, names = Sphere(3).closed_curves(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([0.5]))
     assert names == ["towards 0", "towards 2"]
     torch.testing.assert_close(rows[0, 0], torch.tensor([math.sin(0.5), math.cos(0.5), 0.0]))
 
 
-@pytest.mark.parametrize("space", ANGLED, ids=named)
-def test_angles_are_as_many_as_dimensions(space: Space) -> None:
-    z = points(space, 100)
+@pytest.mark.parametrize("space", ANGLED, ids=space_name)
+def test_there_is_one_angle_per_dimension(space: Space) -> None:
+    z = random_points(space, 100)
     angles = space.angles(z)
     assert angles.shape == (100, space.dimension)
     assert bool((angles.abs() <= math.pi + 1e-6).all())
     assert len(torch.unique(angles, dim=0)) == 100
 
 
-def test_angles_of_a_sphere_lead_back() -> None:
-    z = points(Sphere(4), 50).double()
+def test_spherical_coordinates_determine_the_point() -> None:
+    z = random_points(Sphere(4), 50).double()
     a, b, c = Sphere(4).angles(z).unbind(1)
     back = [a.cos(), a.sin() * b.cos(), a.sin() * b.sin() * c.cos(), a.sin() * b.sin() * c.sin()]
     torch.testing.assert_close(torch.stack(back, 1), z, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("space", [Projective(3), Rotations(9)], ids=named)
-def test_spaces_without_angles_say_so(space: Space) -> None:
+@pytest.mark.parametrize("space", [Projective(3), Rotations(9)], ids=space_name)
+def test_spaces_without_angles_raise_an_error(space: Space) -> None:
     with pytest.raises(ValueError, match="ambient"):
-        space.angles(points(space, 2))
+        space.angles(random_points(space, 2))
 
 
-def test_opposite_points_are_one() -> None:
-    """Coordinates and decoders of a projective space do not see the sign; other points they tell apart."""
-    space, z = Projective(3), points(Projective(3), 20)
+def test_opposite_points_are_the_same() -> None:
+    """Coordinates and decoders of a projective space are equal for z and -z, and differ for other points."""
+    space, z = Projective(3), random_points(Projective(3), 20)
     assert torch.equal(space.embed(z), space.embed(-z))
     assert space.embed(z).shape == (20, 6)
     assert len(torch.unique(space.embed(z), dim=0)) == 20
-    decoder = Even(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 5)))
+    decoder = EvenDecoder(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 5)))
     torch.testing.assert_close(decoder(z), decoder(-z))
     torch.testing.assert_close(decoder(z), 0.5 * (decoder.inner(z) + decoder.inner(-z)))
     assert float((decoder(z[:1]) - decoder(z[1:2])).detach().abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize(
-    ("name", "latents", "said"),
+    ("name", "latents", "message"),
     [
         ("sphere", 1, "at least 2"),
         ("projective", 1, "at least 2"),
@@ -164,8 +164,8 @@ def test_opposite_points_are_one() -> None:
         ("rotations", 10, "exactly 9"),
     ],
 )
-def test_wrong_number_of_latents_is_refused(name: str, latents: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_number_of_latents_is_rejected(name: str, latents: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SPACES[name](latents)
 
 

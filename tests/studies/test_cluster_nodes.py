@@ -1,4 +1,4 @@
-"""Studies on a real Ray cluster: separate raylets, each a node with one core, killed at odd moments."""
+"""Studies on a real Ray cluster: several raylets, each a node with one core, that are killed at different times."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import equal
-from test_study import order
 
+from support.studies import assert_same_studies, small_settings
 from unbraid.cli.dispatch import main
 from unbraid.methods import METHODS, AnnealedVAE
 from unbraid.runs.folder import find_runs
-from unbraid.studies import cluster as spreading
-from unbraid.studies.planned import Planned, crossed, swept
-from unbraid.studies.runner import run_study
+from unbraid.studies import cluster
+from unbraid.studies.local import run_study
+from unbraid.studies.planned import PlannedRun, grid, sweep
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 real = pytest.mark.skipif(not HAS_RAY, reason='Ray is not installed: pip install "unbraid[cluster]"')
 
 
-def disturbed() -> list[Planned]:
-    """Five stacks of four runs, some seconds each."""
-    methods = [swept(METHODS[name], "lambda_od", (1.0, 10.0)) for name in ("dip_vae_i", "dip_vae_ii")]
-    methods += [swept(METHODS[name], "beta", (1.0, 4.0)) for name in ("beta_vae", "beta_tcvae")]
-    settings = [setting for group in [*methods, swept(AnnealedVAE, "c_max", (5.0, 25.0))] for setting in group]
-    return list(crossed(["toy"], settings, 2, steps=STEPS, batch=8, latents=3))
+def slow_study() -> list[PlannedRun]:
+    """Five stacks of four runs, which take some seconds each."""
+    methods = [sweep(METHODS[name], "lambda_od", (1.0, 10.0)) for name in ("dip_vae_i", "dip_vae_ii")]
+    methods += [sweep(METHODS[name], "beta", (1.0, 4.0)) for name in ("beta_vae", "beta_tcvae")]
+    settings = [setting for group in [*methods, sweep(AnnealedVAE, "c_max", (5.0, 25.0))] for setting in group]
+    return list(grid(["toy"], settings, 2, steps=STEPS, batch=8, latents=3))
 
 
 STEPS = 600
 DRIVER = """
 import sys
 from pathlib import Path
-from test_cluster_nodes import disturbed
-from test_study import order
-from unbraid.study.cluster import run_cluster
-run_cluster(disturbed(), order(Path(sys.argv[1]), checkpoint_seconds=1.0), sys.argv[2], sys.argv[3] == "shared")
+from test_cluster_nodes import slow_study
+from support.studies import small_settings
+from unbraid.studies.cluster import run_cluster
+settings = small_settings(Path(sys.argv[1]), checkpoint_seconds=1.0)
+run_cluster(slow_study(), settings, sys.argv[2], sys.argv[3] == "shared")
 """
 
 
 class Nodes:
-    """A cluster of raylets on this machine, and ways to hurt it."""
+    """A cluster of raylets on this machine whose workers and nodes can be killed."""
 
     def __init__(self, folder: Path, count: int) -> None:
         from ray.cluster_utils import Cluster
@@ -71,23 +71,23 @@ class Nodes:
         return int(node.all_processes["raylet"][0].process.pid)
 
     def workers(self, node: Any) -> list[int]:
-        """Processes of a node that train."""
+        """The ids of the processes of a node that train."""
         raylet = self.raylet(node)
         return [pid for pid, parent, title in processes() if parent == raylet and title.startswith("ray::train_stack")]
 
-    def under_way(self, i: int) -> list[int]:
-        """Processes that train on a node, once there are some and a checkpoint is kept."""
-        kept = any("checkpoint.safetensors" in files for _, _, files in os.walk(self.folder))
-        return self.workers(self.nodes[i]) if kept else []
+    def training(self, i: int) -> list[int]:
+        """The ids of the processes that train on a node, as soon as there are some and a checkpoint is written."""
+        saved = any("checkpoint.safetensors" in files for _, _, files in os.walk(self.folder))
+        return self.workers(self.nodes[i]) if saved else []
 
     def kill_worker(self, i: int) -> None:
-        """End a process that trains."""
-        for pid in until(lambda: self.under_way(i)):
+        """Kill the processes of a node that train."""
+        for pid in wait_for(lambda: self.training(i)):
             os.kill(pid, signal.SIGKILL)
 
     def kill_node(self, i: int) -> None:
-        """End a raylet while a process of its trains, then what else is left of the node, and start another."""
-        until(lambda: self.under_way(i))
+        """Kill a raylet while one of its processes trains, remove the node, and start another."""
+        wait_for(lambda: self.training(i))
         node = self.nodes[i]
         os.kill(self.raylet(node), signal.SIGKILL)
         self.cluster.remove_node(node, allow_graceful=False)
@@ -104,32 +104,32 @@ def processes() -> Iterator[tuple[int, int, str]]:
             continue
 
 
-def until(look: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What `look` finds, as soon as it finds something."""
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Call `condition` until its result is true, and return that result."""
     end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "nothing came"
+    while not (result := condition()):
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.1)
-    return found
+    return result
 
 
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
-    """Two nodes and a head without cores; scratch folders of the nodes under the test's own folder."""
+    """Two nodes and a head without cores. The temporary folders of the nodes are inside the test's folder."""
     sockets = tempfile.mkdtemp(prefix="r")  # paths of sockets must be short
     settings = {"RAY_TMPDIR": sockets, "TMPDIR": str(tmp_path / "node"), "OMP_NUM_THREADS": "1",
                 "RAY_USAGE_STATS_ENABLED": "0", "RAY_health_check_period_ms": "500"}  # fmt: skip
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "node").mkdir()
-    made = Nodes(tmp_path, 2)
+    started = Nodes(tmp_path, 2)
     try:
-        yield made
+        yield started
     finally:
         import ray
 
         ray.shutdown()
-        made.cluster.shutdown()
+        started.cluster.shutdown()
         shutil.rmtree(sockets, ignore_errors=True)
 
 
@@ -142,15 +142,15 @@ def driver(out: Path, address: str, mode: str = "own") -> subprocess.Popen[bytes
 
 @real
 @pytest.mark.slow
-def test_workers_nodes_and_drivers_die_and_the_study_ends_as_undisturbed(tmp_path: Path, nodes: Nodes) -> None:
-    """Two workers, two nodes and the driver killed: every run once, bit for bit that of one process."""
-    out = tmp_path / "cut"
-    run_study(disturbed(), order(tmp_path / "whole"), quiet=True)
+def test_a_study_survives_killed_workers_nodes_and_drivers(tmp_path: Path, nodes: Nodes) -> None:
+    """Two workers, two nodes and the driver are killed: each run exists once and equals that of one process."""
+    out = tmp_path / "killed"
+    run_study(slow_study(), small_settings(tmp_path / "whole"), quiet=True)
     first = driver(out, nodes.address)
     try:
         nodes.kill_worker(0)
         nodes.kill_node(1)
-        until(lambda: find_runs(out))
+        wait_for(lambda: find_runs(out))
         nodes.kill_worker(0)
     finally:
         first.kill()
@@ -164,16 +164,16 @@ def test_workers_nodes_and_drivers_die_and_the_study_ends_as_undisturbed(tmp_pat
     finally:
         second.kill()
         second.wait()
-    equal(tmp_path / "whole", out)
+    assert_same_studies(tmp_path / "whole", out)
     assert not (out / ".arriving").exists()
     assert not [path for path in (tmp_path / "node").glob("*/*") if path.is_dir()]
 
 
 @real
 @pytest.mark.slow
-def test_a_shared_folder_survives_a_worker_and_a_node(tmp_path: Path, nodes: Nodes) -> None:
-    out = tmp_path / "cut"
-    run_study(disturbed(), order(tmp_path / "whole"), quiet=True)
+def test_a_study_in_a_shared_folder_survives_killed_workers_and_nodes(tmp_path: Path, nodes: Nodes) -> None:
+    out = tmp_path / "killed"
+    run_study(slow_study(), small_settings(tmp_path / "whole"), quiet=True)
     child = driver(out, nodes.address, "shared")
     try:
         nodes.kill_worker(0)
@@ -182,19 +182,19 @@ def test_a_shared_folder_survives_a_worker_and_a_node(tmp_path: Path, nodes: Nod
     finally:
         child.kill()
         child.wait()
-    equal(tmp_path / "whole", out)
+    assert_same_studies(tmp_path / "whole", out)
 
 
 @real
 @pytest.mark.slow
-def test_a_real_cluster_refuses_with_one_line(
+def test_errors_of_a_real_cluster_are_one_line(
     tmp_path: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--data", "toy", "--only", "method=beta_vae", "--only", "level=0", "--seeds", "0", "--steps", "5"]
     line = ["study", "locatello2019", *flags, "--out", str(tmp_path / "s"), "--metrics", "mig", "--samples", "100"]
     assert main([*line, "--cluster", nodes.address, "--device", "cuda"]) == 2
     assert "No node with a GPU among the 3" in capsys.readouterr().err
-    monkeypatch.setattr(spreading, "__version__", "9.9")
+    monkeypatch.setattr(cluster, "__version__", "9.9")
     assert main([*line, "--cluster", nodes.address]) == 2
     assert "error: Every node must have unbraid 9.9." in capsys.readouterr().err
     monkeypatch.undo()
@@ -211,7 +211,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The ray:// address of a cluster that asks for a token, and an environment that has it."""
+    """The ray:// address of a cluster that needs a token, and an environment with that token."""
     sockets, ports = tempfile.mkdtemp(prefix="r"), [free_port(), free_port()]
     found = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c0ffee" * 8, "RAY_USAGE_STATS_ENABLED": "0"}
     environment = {**os.environ, **found, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -226,7 +226,7 @@ def outside(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             return caller.connect_ex(("127.0.0.1", ports[1])) == 0
 
     try:
-        until(listens)
+        wait_for(listens)
         yield f"ray://127.0.0.1:{ports[1]}", environment
     finally:
         head.terminate()
@@ -237,7 +237,7 @@ def outside(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 @real
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason='Ray has no client: pip install "ray[client]"')
-def test_a_study_is_given_from_outside_the_cluster(tmp_path: Path, outside: tuple[str, dict[str, str]]) -> None:
+def test_a_study_can_be_started_from_outside_the_cluster(tmp_path: Path, outside: tuple[str, dict[str, str]]) -> None:
     address, environment = outside
     flags = ["--data", "toy", "--only", "method=beta_vae", "--only", "level=0", "--seeds", "0-1", "--steps", "5"]
     line = [
@@ -256,7 +256,7 @@ def test_a_study_is_given_from_outside_the_cluster(tmp_path: Path, outside: tupl
     done = subprocess.run([*line, str(tmp_path / "far"), "--cluster", address], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     subprocess.run([*line, str(tmp_path / "near")], env=environment, check=True)
-    equal(tmp_path / "near", tmp_path / "far")
+    assert_same_studies(tmp_path / "near", tmp_path / "far")
     lacking = {**environment, "RAY_AUTH_MODE": "disabled"}
     done = subprocess.run([*line, str(tmp_path / "no"), "--cluster", address], env=lacking, capture_output=True)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The whole chain of manipulated data on a small scale, as a user would type it."""
+"""The commands for manipulated data one after the other, on a small scale."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from unbraid.data import load
 FORMS = ("sprites", "sprites?modified=default", "sprites?noise=0.1")
 STUDY = f"""
 from unbraid.methods import AE, PCL, BetaVAE
-from unbraid.study.base import Setting, crossed
+from unbraid.studies.planned import Setting, grid
 
 def study():
     settings = [Setting(BetaVAE(beta=2.0), 2.0, 1), Setting(AE(), 0.0, 1), Setting(PCL(), 0.0, 1)]
-    yield from crossed({FORMS!r}, settings, 2, steps=600, latents=5, net="mlp", learning_rate=1e-3)
+    yield from grid({FORMS!r}, settings, 2, steps=600, latents=5, net="mlp", learning_rate=1e-3)
 """
 
 
 @pytest.mark.slow
-def test_from_the_manipulation_to_the_tables(
+def test_commands_from_the_manipulation_to_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A manipulation is learned, told from noise before anything is trained, studied, analysed, drawn and compared."""
+    """A manipulation is learned, distinguished from noise by its alignment, and used in a study with analyses."""
     monkeypatch.setenv("UNBRAID_DATA", str(tmp_path / "data"))
     learn = ["--steps", "600", "--batch", "16", "--samples", "2", "--quiet"]
     assert main(["data", "modify", "sprites", *learn, "--picture", str(tmp_path / "changed.png")]) == 0
@@ -35,7 +35,7 @@ def test_from_the_manipulation_to_the_tables(
         assert picture.size[0] > 8 * 64
     original, changed, noise = (alignment(load(name)) for name in FORMS)
     for other in (original, noise):
-        more, error = other.against(changed)
+        more, error = other.difference_from(changed)
         assert more > 4 * error
 
     file, out = tmp_path / "mine.py", tmp_path / "runs"

@@ -1,4 +1,4 @@
-"""Publishing runs with checksums, and taking them in."""
+"""Publishing runs with checksums, and importing them."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_study import order, small, table_of
 
+from support.studies import small_settings, small_study, sorted_results
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.runs.run import load_runs
-from unbraid.studies.runner import run_study
-from unbraid.studies.share import SUMS, adopt, check, publish
+from unbraid.studies.local import run_study
+from unbraid.studies.share import SUMS, check_published, import_published, publish
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
-    run_study(small(seeds=1), order(folder), quiet=True)
+    run_study(small_study(seeds=1), small_settings(folder), quiet=True)
     return folder
 
 
-def test_published_and_adopted_is_the_same(study: Path, tmp_path: Path) -> None:
+def test_an_imported_study_equals_the_published_one(study: Path, tmp_path: Path) -> None:
     sums = publish(study, tmp_path / "out")
     subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=sums.parent, check=True)
     (tmp_path / "mine").mkdir()
-    assert adopt(tmp_path / "out", tmp_path / "mine") == 4
-    assert adopt(tmp_path / "out", tmp_path / "mine") == 0
-    assert table_of(tmp_path / "mine").equals(table_of(study))
+    assert import_published(tmp_path / "out", tmp_path / "mine") == 4
+    assert import_published(tmp_path / "out", tmp_path / "mine") == 0
+    assert sorted_results(tmp_path / "mine").equals(sorted_results(study))
     assert len(load_runs(tmp_path / "mine")) == 4
 
 
-def test_results_alone_are_smaller_and_can_be_read(study: Path, tmp_path: Path) -> None:
+def test_a_study_can_be_published_without_weights(study: Path, tmp_path: Path) -> None:
     publish(study, tmp_path / "out", weights=False)
     assert not list((tmp_path / "out").rglob("*.safetensors"))
-    check(tmp_path / "out")
+    check_published(tmp_path / "out")
 
 
-@pytest.mark.parametrize("harm", ["change", "remove", "add", "sums"])
-def test_harm_is_noticed_and_nothing_copied(harm: str, study: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["change", "remove", "add", "sums", "binary"])
+def test_damaged_folders_are_rejected_and_nothing_is_copied(damage: str, study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     publish(study, out)
     victim = next(out.glob("*/log.jsonl"))
@@ -48,13 +48,14 @@ def test_harm_is_noticed_and_nothing_copied(harm: str, study: Path, tmp_path: Pa
         "remove": victim.unlink,
         "add": lambda: (victim.parent / "extra").write_text("x"),
         "sums": (out / SUMS).unlink,
-    }[harm]()
+        "binary": lambda: (out / SUMS).write_bytes(b"\xff\n"),
+    }[damage]()
     with pytest.raises(UserError, match=SUMS):
-        adopt(out, tmp_path / "mine")
+        import_published(out, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
-def test_refusals(study: Path, tmp_path: Path) -> None:
+def test_publish_needs_runs_and_an_empty_folder(study: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
     with pytest.raises(UserError, match="must be empty or new"):
@@ -71,4 +72,4 @@ def test_command(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["share", "import", str(tmp_path / "out"), str(tmp_path / "mine")]) == 0
     assert "4 new runs" in capsys.readouterr().out
     assert main(["share", "export", str(study)]) == 2
-    assert "Say where to" in capsys.readouterr().err
+    assert "Give the target folder" in capsys.readouterr().err

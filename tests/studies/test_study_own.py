@@ -1,4 +1,4 @@
-"""Studies of one's own: grids in TOML and JSON, and functions in Python files."""
+"""Studies in files of the user: grids in TOML and JSON, and functions in Python files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unbraid.errors import UserError
-from unbraid.studies.own import find
+from unbraid.studies.own import find_study
 
 
 def test_grids_from_toml_and_json(tmp_path: Path) -> None:
@@ -17,13 +17,13 @@ def test_grids_from_toml_and_json(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(toml)
     grid = {"data": "toy", "method": {"name": "beta_vae", "beta": [1, 4]}, "seeds": 2}
     (tmp_path / "grid.json").write_text(json.dumps(grid))
-    runs = list(find(str(tmp_path / "grid.toml"))())
+    runs = list(find_study(str(tmp_path / "grid.toml"))())
     assert len(runs) == 2 * 3 * 3
     assert [(run.spec.data, run.strength, run.level, run.spec.seed) for run in runs[3:6]] == [
         ("toy", 4.0, 1, seed) for seed in range(3)
     ]
     assert {run.spec.steps for run in runs} == {50}
-    assert len(list(find(str(tmp_path / "grid.json"))())) == 4
+    assert len(list(find_study(str(tmp_path / "grid.json"))())) == 4
 
 
 def test_studies_from_python(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_studies_from_python(tmp_path: Path) -> None:
         "    for seed in range(3):\n"
         "        yield ub.RunSpec(ub.methods.BetaVAE(beta=2.0), 'toy', seed, steps=5)\n"
     )
-    runs = list(find(str(tmp_path / "mine.py"))())
+    runs = list(find_study(str(tmp_path / "mine.py"))())
     assert [(run.index, run.spec.seed, run.strength) for run in runs] == [(0, 0, 2.0), (1, 1, 2.0), (2, 2, 2.0)]
 
 
@@ -41,15 +41,19 @@ def test_studies_from_python(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.toml", "data = [", "cannot be read"),
-        ("a.toml", 'data = ["toy"]', r"must say data .* \[\[method\]\]"),
+        ("a.toml", 'data = ["toy"]', r"must have an entry data .* \[\[method\]\]"),
         ("a.toml", 'data = ["toy"]\nstep = 3\n[[method]]\nname = "vae"', "Unknown entry.*steps"),
         ("a.py", "x = 1", r"must have a function study\(\)"),
+        ("a.py", "def study(:", "is not valid Python"),
+        ("a.json", "[1]", "must contain a table"),
+        ("a.toml", 'data = ["toy"]\nseeds = [1]\n[[method]]\nname = "vae"', "has a wrong entry"),
+        ("a.toml", 'data = ["toy"]\n[[method]]\nname = "vae"\nbeta = 3', "has a wrong entry"),
         ("a.txt", "", "Unknown study"),
     ],
 )
-def test_bad_studies_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_studies_raise(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
-        list(find(str(tmp_path / name))())
+        list(find_study(str(tmp_path / name))())
     with pytest.raises(UserError, match="There is no file"):
-        find(str(tmp_path / "nothing.toml"))
+        find_study(str(tmp_path / "nothing.toml"))

@@ -1,4 +1,4 @@
-"""VITAE's studies: what is planned, and the table of bounds and separation that they end in."""
+"""The VITAE studies: their runs, and the table of likelihood bounds and separation."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import torch
 import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.data.in_memory import Labelled
-from unbraid.data.moving import Moved, moved
+from unbraid.data.moving import MovedImages, move_images
 from unbraid.errors import UserError
 from unbraid.methods import CVITAE, VAE
-from unbraid.runs.results import load
-from unbraid.scoring.appearance import separation, split_of
+from unbraid.runs.results import load_results
+from unbraid.scoring.appearance import appearance_columns, separation
 from unbraid.studies import appearance
-from unbraid.studies.appearance import Judging, held_out, judged, vitae_table
+from unbraid.studies.appearance import AppearanceSettings, appearance_table, evaluate_run, held_out_name
 from unbraid.studies.cut import Cut
-from unbraid.studies.planned import Setting, crossed
+from unbraid.studies.local import run_study
+from unbraid.studies.planned import Setting, grid
 from unbraid.studies.published import STUDIES
-from unbraid.studies.runner import Order, run_study
+from unbraid.studies.settings import StudySettings
 
 MODELS = ["vae", "beta_vae", "beta_tcvae", "dip_vae_ii", "u_vitae", "c_vitae"]
-QUICK = Judging(examples=200, samples=3)
+QUICK = AppearanceSettings(examples=200, samples=3)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +38,10 @@ QUICK = Judging(examples=200, samples=3)
         ("vitae_celeba", "vitae_conv", "normal", 256, 5_000, 202_599, ("cpab", 4, 4)),
     ],
 )
-def test_studies_are_those_of_the_supplement(
+def test_studies_agree_with_the_supplement(
     name: str, net: str, likelihood: str, batch: int, epochs: int, examples: int, warp: tuple[str, int, int]
 ) -> None:
-    """Sections 2 of the supplement: networks, halved for VITAE, latents, batches, epochs, and transformations."""
+    """Section 2 of the supplement: networks, half-size for VITAE, latents, batches, epochs, and transformations."""
     runs = list(STUDIES[name]())
     assert [run.facts()["method"] for run in runs[::5]] == MODELS
     assert [run.spec.seed for run in runs] == list(range(5)) * 6
@@ -55,23 +56,23 @@ def test_studies_are_those_of_the_supplement(
             assert (facts["perspective"], facts["warmup"]) == (2, 0.5)
 
 
-def test_settings_have_fields_of_their_own() -> None:
-    """Those of a setting come before those of the study, in its runs alone."""
+def test_fields_of_a_setting_override_those_of_the_study() -> None:
+    """They apply to the runs of that setting only."""
     settings = [Setting(VAE(), 0.0, 0), Setting(CVITAE(), 0.0, 0, {"net": "vitae_mlp_half", "latents": 4})]
-    runs = [run.spec for run in crossed(["sprites"], settings, 2, net="mlp", batch=8)]
+    runs = [run.spec for run in grid(["sprites"], settings, 2, net="mlp", batch=8)]
     assert [(spec.net, spec.latents, spec.batch) for spec in runs] == [("mlp", 10, 8)] * 2 + [
         ("vitae_mlp_half", 4, 8)
     ] * 2
 
 
-def test_a_cut_keeps_networks() -> None:
+def test_a_reduced_study_keeps_the_networks() -> None:
     runs = Cut({"method": ["c_vitae", "vae"]}, seeds=[1], steps=7, data="sprites").of(STUDIES["vitae_mnist"]())
     assert [(run.spec.net, run.spec.steps, run.spec.data) for run in runs] == [
         ("vitae_mlp", 7, "sprites"), ("vitae_mlp_half", 7, "sprites"),
     ]  # fmt: skip
 
 
-def test_files_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, data in (("vitae_mnist", "mnist"), ("vitae_celeba", "celeba")):
         assert main(["study", name, "--plan", "--root", str(tmp_path)]) == 2
         assert f"The files of {data} must be in {tmp_path / data}" in capsys.readouterr().err
@@ -82,74 +83,74 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small study of sprites: three models, two seeds, a few steps."""
     out = tmp_path_factory.mktemp("vitae")
     cut = Cut({"method": ["vae", "beta_vae", "c_vitae"]}, seeds=[0, 1], steps=4, data="sprites")
-    run_study(cut.of(STUDIES["vitae_mnist"]()), Order(out, scored=False), quiet=True)
+    run_study(cut.of(STUDIES["vitae_mnist"]()), StudySettings(out, scored=False), quiet=True)
     return out
 
 
-def test_table_is_made_of_bounds_and_separation(folder: Path) -> None:
-    """One run by hand; rows in the order of the study, values in that of the seeds."""
-    rows = vitae_table(folder, QUICK, quiet=True)
+def test_table_equals_bounds_and_separation_computed_directly(folder: Path) -> None:
+    """Rows are in the order of the study, values in the order of the seeds."""
+    rows = appearance_table(folder, QUICK, quiet=True)
     assert [(row["method"], row["runs"]) for row in rows] == [("vae", 2), ("beta_vae", 2), ("c_vitae", 2)]
     data = ub.data.load("sprites")
     run = next(run for run in ub.load_runs(folder) if isinstance(run.spec.method, CVITAE) and run.spec.seed == 1)
     index = QUICK.rows(data)
-    bound = ub.bounds(run, data, index=index, samples=3, quiet=True)
+    bound = ub.likelihood_bounds(run, data, index=index, samples=3, quiet=True)
     assert rows[2]["bounds.elbo"][1] == pytest.approx(bound["elbo"])
     assert rows[2]["bounds.iwae"][1] == pytest.approx(bound["iwae"])
     values = dict(zip(data.names, data.factors(index).numpy().T, strict=True))
     shape = {"shape": values.pop("shape")}
-    found = separation(run.encode(data.images(index)).numpy(), shape, values, split_of(run))
+    found = separation(run.encode(data.images(index)).numpy(), shape, values, appearance_columns(run))
     assert rows[2]["separation.score"][1] == pytest.approx(found.score)
-    assert rows[2]["separation.x.perspective"][1] == pytest.approx(found.told["x"][1])
+    assert rows[2]["separation.x.perspective"][1] == pytest.approx(found.predictability["x"][1])
     assert not any("upright.accuracy" in row for row in rows)
 
 
-def test_scores_are_kept_and_columns_of_the_results(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = vitae_table(folder, QUICK, quiet=True)
-    table = load(folder).set_index("method")
+def test_scores_are_stored_and_are_columns_of_the_results(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = appearance_table(folder, QUICK, quiet=True)
+    table = load_results(folder).set_index("method")
     assert table.loc["vae", "bounds.iwae"].tolist() == first[0]["bounds.iwae"]
     assert table["separation.score"].notna().all()
 
     def never(*given: Any) -> None:
-        raise AssertionError("judged again")
+        raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(appearance, "judged", never)
-    assert vitae_table(folder, QUICK, quiet=True) == first
-    with pytest.raises(AssertionError, match="judged again"):
-        vitae_table(folder, Judging(examples=200, samples=4), quiet=True)
+    monkeypatch.setattr(appearance, "evaluate_run", never)
+    assert appearance_table(folder, QUICK, quiet=True) == first
+    with pytest.raises(AssertionError, match="evaluated again"):
+        appearance_table(folder, AppearanceSettings(examples=200, samples=4), quiet=True)
 
 
 def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [str(folder), "--examples", "200", "--samples", "3", "--quiet"]
     assert main(["appearance", *flags]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("sprites: nats")
-    assert told[1].split()[:4] == ["model", "runs", "parameters", "ELBO"]
-    assert [line.split()[0] for line in told[3:6]] == ["vae", "beta_vae", "c_vitae"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("sprites: ")
+    assert lines[1].split()[:4] == ["model", "runs", "parameters", "ELBO"]
+    assert [line.split()[0] for line in lines[3:6]] == ["vae", "beta_vae", "c_vitae"]
     assert main(["appearance", *flags, "--json", "--perspective", "x,y"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert rows[0]["separation.score"] != vitae_table(folder, QUICK, quiet=True)[0]["separation.score"]
+    assert rows[0]["separation.score"] != appearance_table(folder, QUICK, quiet=True)[0]["separation.score"]
     assert main(["appearance", *flags, "--perspective", "z"]) == 2
     assert "factor of sprites 'z'" in capsys.readouterr().err
     assert main(["appearance", str(folder), "--examples", "3"]) == 2
     assert "at least 100. Got 3" in capsys.readouterr().err
 
 
-def part(name: str, seed: int) -> Moved:
-    """Moved images of bars, upright or level, which the digit says."""
+def part(name: str, seed: int) -> MovedImages:
+    """Moved images of bars: vertical if the digit is 0, horizontal if it is 1."""
     kinds = torch.arange(300) % 2
     images = torch.zeros(300, 1, 12, 12, dtype=torch.uint8)
     images[kinds == 0, :, 2:10, 5:7] = 255
     images[kinds == 1, :, 5:7, 2:10] = 255
-    return moved(Labelled(name, ["digit"], [2], images, kinds[:, None]), 10, 0.1, seed)
+    return move_images(Labelled(name, ["digit"], [2], images, kinds[:, None]), 10, 0.1, seed)
 
 
-def test_moved_images_in_parts_are_judged_by_the_other_part() -> None:
-    """Movements count as numbers, and upright images name the class."""
+def test_moved_images_are_evaluated_on_the_test_part() -> None:
+    """Movements are continuous factors, and the class is predicted from decoded appearances."""
     learn, test = part("bars?part=train", 0), part("bars?part=test", 1)
-    assert held_out(learn.name) == test.name
+    assert held_out_name(learn.name) == test.name
     (run,) = ub.train(VAE(), learn, steps=60, learning_rate=1e-2, latents=4, net="vitae_mlp", quiet=True)
-    found = judged(run, learn, test, QUICK)
+    found = evaluate_run(run, learn, test, QUICK)
     assert set(found) == {"bounds", "separation", "upright"}
     assert {key.split(".")[0] for key in found["separation"]} == {"score", "digit", "turn", "right", "down"}
     assert 0.9 < found["upright"]["accuracy"] <= 1
@@ -159,14 +160,14 @@ def test_moved_images_in_parts_are_judged_by_the_other_part() -> None:
     np.testing.assert_array_equal(places["turn"], test.moves[rows, 0].numpy())
 
 
-def test_without_factors_of_perspective_bounds_are_left() -> None:
+def test_data_without_perspective_have_bounds_only() -> None:
     faces = Labelled(
         "faces", ["smile"], [2], torch.zeros(120, 1, 12, 12, dtype=torch.uint8), torch.arange(120)[:, None] % 2
     )
     (run,) = ub.train(VAE(), faces, steps=1, latents=4, net="vitae_mlp", quiet=True)
-    assert set(judged(run, faces, faces, Judging(examples=100, samples=1))) == {"bounds"}
+    assert set(evaluate_run(run, faces, faces, AppearanceSettings(examples=100, samples=1))) == {"bounds"}
 
 
-def test_nothing_to_judge(tmp_path: Path) -> None:
+def test_a_folder_without_runs_raises(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No runs in"):
-        vitae_table(tmp_path, quiet=True)
+        appearance_table(tmp_path, quiet=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from support.planted import GRID, NOISY, Array, noise, table
+from support.known_codes import GRID, NOISY, Array, noise, table
 
 
 class Edge(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 from support.training import Killed, assert_same, die_at, flat, quick
 from unbraid.data.dataset import FactorData
 from unbraid.methods import Method
-from unbraid.nets.registry import name_net
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
@@ -35,7 +35,7 @@ def stack(
 ) -> Stack:
     """Runs on images with the study's network, or on vectors and small images with an MLP."""
     images = len(data.shape) == 3
-    net, build = name_net(builder or ("locatello" if images and data.shape[-1] >= 32 else "mlp"))
+    net, build = resolve_net(builder or ("locatello" if images and data.shape[-1] >= 32 else "mlp"))
     likelihood = "bernoulli" if images else "gaussian"
     specs = [
         RunSpec(m, data.name, seed, 100, batch, rate, latents, net, likelihood)
@@ -76,8 +76,8 @@ def assert_vmap_equals_turns(
     """The way of a GPU gives the numbers of the way of a CPU: gradients at once, losses after several Adam steps."""
     a, b = (stack(methods, data, SEEDS, RATES, vmapped, **options) for vmapped in (False, True))
     for step in map(torch.tensor, steps):
-        values, grads = b._gradients(step)
-        for x, y in zip(a._gradients_in_turn(step), (values, flat(grads)), strict=True):
+        values, grads = b._gradients_vmapped(step)
+        for x, y in zip(a._gradients_one_by_one(step), (values, flat(grads)), strict=True):
             torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
     forward(5, a, b)
     torch.testing.assert_close(a.last, b.last, rtol=rtol, atol=1e-3)
@@ -95,7 +95,7 @@ def assert_vmap_equals_turns_on_images(
 def assert_every_parameter_learns(method: Method, data: FactorData, step: int = 1, **options: Any) -> None:
     """No parameter is left without a finite gradient."""
     s = stack([method], data, **options)
-    _, grad = s._gradients_in_turn(torch.tensor(step))
+    _, grad = s._gradients_one_by_one(torch.tensor(step))
     for parameter, g in s.layout.unflatten(grad[0]).items():
         assert bool(g.isfinite().all()), parameter
         assert g.abs().sum() > 0, parameter

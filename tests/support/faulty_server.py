@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that fails as it is told to."""
+"""A real HTTP server on this machine whose responses have chosen faults."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one answer; nothing is, by default."""
+    """The faults of one response. By default there are none."""
 
-    cut: int | None = None  # bytes of the whole answer, headers and all, after which the connection is closed
-    cut_body: int | None = None  # the same, counted from the beginning of the body
-    length: int | None = None  # a Content-Length that is not true; -1 for none
+    cut: int | None = None  # the connection is closed after this many bytes of the response, headers included
+    cut_body: int | None = None  # the same, counted from the start of the body
+    length: int | None = None  # a wrong Content-Length; -1 for none
     ranges: bool = True
-    if_range: bool = True  # whether If-Range is heeded
-    offset: int = 0  # added to where a range begins, without being asked
+    if_range: bool = True  # whether If-Range is respected
+    offset: int = 0  # added to the start of a requested range
     etag: str | None = '"one"'
     status: int = 200
     location: str = ""
     delay: float = 0.0  # seconds before each piece
     piece: int = 1 << 20
-    silence: float = 0.0  # seconds before the answer
-    gate: threading.Event | None = None  # to wait for before the answer
+    silence: float = 0.0  # seconds before the response
+    gate: threading.Event | None = None  # the response waits for this event
     body: bytes | None = None
     chunked: bool = False
 
 
 @dataclass
 class Server:
-    """Contents and coming faults by path, and the requests so far as (path, Range header)."""
+    """Contents and upcoming faults by path, and all past requests as (path, Range header)."""
 
     url: str
     contents: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
-    standing: dict[str, Fault] = field(default_factory=dict)
+    default_faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
     def add(self, path: str, content: bytes, *faults: Fault, always: Fault | None = None) -> str:
-        """Serve `content`, the first answers with `faults`, all further ones as `always` says; returns its URL."""
+        """Serve `content`: the first responses have the given faults, all later ones `always`. Return the URL."""
         self.contents[path], self.faults[path] = content, deque(faults)
-        self.standing[path] = always or Fault()
+        self.default_faults[path] = always or Fault()
         return self.url + path
 
-    def fault(self, path: str) -> Fault:
-        coming = self.faults.get(path)
-        return coming.popleft() if coming else self.standing.get(path, Fault(status=404))
+    def next_fault(self, path: str) -> Fault:
+        upcoming = self.faults.get(path)
+        return upcoming.popleft() if upcoming else self.default_faults.get(path, Fault(status=404))
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
-    """A server for the time of a test."""
+def run_server() -> Iterator[Server]:
+    """Run a server while the context is open."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer(self, server)
+            send_response(self, server)
 
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
@@ -79,17 +79,19 @@ def serving() -> Iterator[Server]:
         thread.join()
 
 
-def answer(handler: BaseHTTPRequestHandler, server: Server) -> None:
-    """Send what the fault of this request leaves of the answer."""
-    asked = handler.headers.get("Range")
-    server.requests.append((handler.path, asked))
-    fault = server.fault(handler.path)
+def send_response(handler: BaseHTTPRequestHandler, server: Server) -> None:
+    """Send the response to a request with its fault."""
+    requested_range = handler.headers.get("Range")
+    server.requests.append((handler.path, requested_range))
+    fault = server.next_fault(handler.path)
     time.sleep(fault.silence)
     if fault.gate:
         fault.gate.wait(60)
-    head, body = compose(fault, server.contents.get(handler.path, b""), asked, handler.headers.get("If-Range"))
-    whole = head + body
-    end = len(whole)
+    head, body = compose_response(
+        fault, server.contents.get(handler.path, b""), requested_range, handler.headers.get("If-Range")
+    )
+    response = head + body
+    end = len(response)
     if fault.cut is not None:
         end = fault.cut
     if fault.cut_body is not None:
@@ -97,17 +99,19 @@ def answer(handler: BaseHTTPRequestHandler, server: Server) -> None:
     with contextlib.suppress(OSError):
         for start in range(0, end, fault.piece):
             time.sleep(fault.delay)
-            handler.connection.sendall(whole[start : min(start + fault.piece, end)])
+            handler.connection.sendall(response[start : min(start + fault.piece, end)])
         handler.connection.shutdown(socket.SHUT_RDWR)
     handler.close_connection = True
 
 
-def compose(fault: Fault, content: bytes, asked: str | None, if_range: str | None) -> tuple[bytes, bytes]:
-    """Headers and body of an answer."""
+def compose_response(
+    fault: Fault, content: bytes, requested_range: str | None, if_range: str | None
+) -> tuple[bytes, bytes]:
+    """Return the headers and the body of a response."""
     content = content if fault.body is None else fault.body
     lines, status, body = [], fault.status, content
-    if asked and fault.ranges and status == 200 and (if_range in (None, fault.etag) or not fault.if_range):
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) + fault.offset
+    if requested_range and fault.ranges and status == 200 and (if_range in (None, fault.etag) or not fault.if_range):
+        start = int(requested_range.removeprefix("bytes=").removesuffix("-")) + fault.offset
         if start >= len(content):
             status, body = 416, b""
         else:
@@ -122,4 +126,4 @@ def compose(fault: Fault, content: bytes, asked: str | None, if_range: str | Non
         body = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (body[:10], body[10:]) if p) + b"0\r\n\r\n"
     elif fault.length != -1:
         lines.append(f"Content-Length: {len(body) if fault.length is None else fault.length}")
-    return "\r\n".join([f"HTTP/1.1 {status} Answer", *lines, "\r\n"]).encode(), body
+    return "\r\n".join([f"HTTP/1.1 {status} Response", *lines, "\r\n"]).encode(), body

@@ -1,4 +1,4 @@
-"""Writers of small files in the formats in which datasets are published, byte by byte where they are binary."""
+"""Write small files in the formats of published datasets; binary formats are written byte by byte."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from PIL import Image
 Array = np.ndarray[Any, Any]
 
 
-def pixels(*shape: int, seed: int = 0, high: int = 256) -> Array:
+def random_pixels(*shape: int, seed: int = 0, high: int = 256) -> Array:
     return np.random.default_rng(seed).integers(0, high, shape, dtype=np.uint8)
 
 
-def npy(array: Array, descr: str | None = None, fortran: bool = False) -> bytes:
-    """Magic, version 1.0, the header's length, a dictionary padded to 64 bytes, the numbers."""
+def npy_bytes(array: Array, descr: str | None = None, fortran: bool = False) -> bytes:
+    """Return a .npy file: magic, version 1.0, length of the header, a dictionary padded to 64 bytes, the numbers."""
     shape = "(" + "".join(f"{size}, " for size in array.shape) + ")"
     text = f"{{'descr': '{descr or array.dtype.str}', 'fortran_order': {fortran}, 'shape': {shape}, }}"
     text += " " * (-(len(text) + 11) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + array.tobytes()
 
 
-def npz(path: Path, members: Mapping[str, bytes], deflated: bool = True) -> Path:
+def write_npz(path: Path, members: Mapping[str, bytes], deflated: bool = True) -> Path:
     kind = zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED
     with zipfile.ZipFile(path, "w", kind) as archive:
         for key, content in members.items():
@@ -40,21 +40,21 @@ def npz(path: Path, members: Mapping[str, bytes], deflated: bool = True) -> Path
     return path
 
 
-def idx(array: Array) -> bytes:
-    """Zero, zero, 8 for bytes, the number of dimensions, the dimensions big-endian, the bytes."""
+def idx_bytes(array: Array) -> bytes:
+    """Return an idx file: two zeros, 8 for uint8, number of dimensions, big-endian dimensions, the data."""
     return struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def norb(array: Array) -> bytes:
-    """The magic number, the number of dimensions, three dimensions or more, the data, all little-endian."""
+def norb_bytes(array: Array) -> bytes:
+    """Return a small NORB matrix: magic number, number of dimensions, at least three dimensions, data; little-endian."""
     magic = {"uint8": 0x1E3D4C55, "int32": 0x1E3D4C54}[str(array.dtype)]
     dims = [*array.shape, 1, 1][: max(3, array.ndim)]
     head = struct.pack("<II", magic, array.ndim) + struct.pack(f"<{len(dims)}I", *dims)
     return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
-def mat5(arrays: Mapping[str, Array], compressed: bool = False) -> bytes:
-    """A MATLAB file of version 5 with arrays of bytes: 128 bytes of header, then a matrix element for each."""
+def mat5_bytes(arrays: Mapping[str, Array], compressed: bool = False) -> bytes:
+    """Return a MATLAB 5 file with uint8 arrays: a header of 128 bytes, then one matrix element per array."""
     head = b"MATLAB 5.0 MAT-file".ljust(116) + bytes(8) + struct.pack("<H2s", 0x0100, b"IM")
     return head + b"".join(_matrix(name, array, compressed) for name, array in arrays.items())
 
@@ -76,8 +76,8 @@ def _matrix(name: str, array: Array, compressed: bool) -> bytes:
     return struct.pack("<II", deflated, len(packed)) + packed if compressed else element
 
 
-def mat73(path: Path, arrays: Mapping[str, Array]) -> Path:
-    """A MATLAB file of version 7.3: HDF5 behind 512 bytes of header, the axes the other way round."""
+def write_mat73(path: Path, arrays: Mapping[str, Array]) -> Path:
+    """Write a MATLAB 7.3 file: HDF5 after a header of 512 bytes, with the axes in reverse order."""
     import h5py
 
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -89,8 +89,8 @@ def mat73(path: Path, arrays: Mapping[str, Array]) -> Path:
     return path
 
 
-def ply(vertices: Array, faces: Array, form: str = "binary_little_endian", normals: bool = False) -> bytes:
-    """A triangle mesh; `normals` puts three more columns behind the coordinates."""
+def ply_bytes(vertices: Array, faces: Array, form: str = "binary_little_endian", normals: bool = False) -> bytes:
+    """Return a PLY file of a triangle mesh; `normals` adds three columns after the coordinates."""
     columns = ["x", "y", "z", *(("nx", "ny", "nz") if normals else ())]
     head = ["ply", f"format {form} 1.0", "comment made for a test", f"element vertex {len(vertices)}"]
     head += [f"property float {name}" for name in columns]
@@ -106,7 +106,7 @@ def ply(vertices: Array, faces: Array, form: str = "binary_little_endian", norma
     return "\n".join(head).encode() + rows.astype(f"{order}f4").tobytes() + corners.tobytes()
 
 
-def tar(path: Path, members: Mapping[str, bytes]) -> Path:
+def write_tar(path: Path, members: Mapping[str, bytes]) -> Path:
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
@@ -115,25 +115,25 @@ def tar(path: Path, members: Mapping[str, bytes]) -> Path:
     return path
 
 
-def zipped(path: Path, members: Mapping[str, bytes]) -> Path:
+def write_zip(path: Path, members: Mapping[str, bytes]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return path
 
 
-def packed(content: bytes) -> bytes:
+def gzip_bytes(content: bytes) -> bytes:
     return gzip.compress(content, 1)
 
 
-def jpeg(image: Array) -> bytes:
+def jpeg_bytes(image: Array) -> bytes:
     file = io.BytesIO()
     Image.fromarray(image).save(file, "jpeg", quality=95)
     return file.getvalue()
 
 
-def attributes(files: Sequence[str], labels: Array) -> str:
-    """The list of CelebA: the number of pictures, the names, and a row for each with -1 for no."""
+def attribute_list(files: Sequence[str], labels: Array) -> str:
+    """Return the attribute list of CelebA: number of pictures, names, and one row per picture with 1 or -1."""
     names = " ".join(f"Attribute_{j}" for j in range(labels.shape[1]))
     rows = [
         f"{name} {' '.join(f'{2 * v - 1:2d}' for v in row)}" for name, row in zip(files, labels.tolist(), strict=True)
@@ -141,13 +141,13 @@ def attributes(files: Sequence[str], labels: Array) -> str:
     return "\n".join([str(len(files)), f"{names} ", *rows, ""])
 
 
-def grid(values: Sequence[Sequence[float]]) -> Array:
-    """All combinations, the last fastest."""
+def all_combinations(values: Sequence[Sequence[float]]) -> Array:
+    """Return all combinations of values; the last column varies fastest."""
     return np.array(list(itertools.product(*values)))
 
 
-def dsprites(sizes: tuple[int, ...], images: Array) -> dict[str, Array]:
-    """The arrays of dSprites for a smaller grid: images and latents as whole numbers and as values."""
+def dsprites_arrays(sizes: tuple[int, ...], images: Array) -> dict[str, Array]:
+    """Return the arrays of dSprites for a smaller grid: images, and latents as classes and as values."""
     shapes, scales, angles, columns, rows = sizes
     spread = [
         [1.0],
@@ -157,22 +157,22 @@ def dsprites(sizes: tuple[int, ...], images: Array) -> dict[str, Array]:
         [i / (columns - 1) for i in range(columns)],
         [i / (rows - 1) for i in range(rows)],
     ]
-    classes = grid([range(len(values)) for values in spread]).astype(np.int64)
-    return {"imgs": images, "latents_classes": classes, "latents_values": grid(spread)}
+    classes = all_combinations([range(len(values)) for values in spread]).astype(np.int64)
+    return {"imgs": images, "latents_classes": classes, "latents_values": all_combinations(spread)}
 
 
-def shapes3d(sizes: tuple[int, ...], images: Array) -> dict[str, Array]:
-    """The arrays of Shapes3D for a smaller grid."""
+def shapes3d_arrays(sizes: tuple[int, ...], images: Array) -> dict[str, Array]:
+    """Return the arrays of Shapes3D for a smaller grid."""
     *hues, scales, shapes, angles = sizes
     spread = [[i / 10 for i in range(size)] for size in hues]
     spread.append([0.75 + 0.5 * i / (scales - 1) for i in range(scales)])
     spread.append([float(i) for i in range(shapes)])
     spread.append([-30 + 60 * i / (angles - 1) for i in range(angles)])
-    return {"images": images, "labels": grid(spread)}
+    return {"images": images, "labels": all_combinations(spread)}
 
 
-def hdf5(path: Path, arrays: Mapping[str, Array], rows: int = 7) -> Path:
-    """Deflated chunks of a few rows, as the published files have them."""
+def write_hdf5(path: Path, arrays: Mapping[str, Array], rows: int = 7) -> Path:
+    """Write an HDF5 file with compressed chunks of a few rows, like the published files."""
     import h5py
 
     with h5py.File(path, "w") as file:

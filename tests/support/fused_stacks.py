@@ -14,7 +14,7 @@ from support.guarded import DEVICE
 from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.data.in_memory import ByteImages
 from unbraid.methods import VAE, FactorVAE, Method
-from unbraid.nets.conv import burgess, glorot, locatello
+from unbraid.nets.conv import burgess, init_glorot, locatello
 from unbraid.nets.mlp import critic
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.runs.spec import RunSpec
@@ -37,7 +37,7 @@ ALL = ("encoder.row", "decoder.row")
 def coarse(name: str, c: int, o: int, launch: dict[str, Any]) -> dict[str, Any]:
     """The launch with one tile for all channels."""
     size = {"BLOCK": 1 << 16, "SPLIT": 1, "BO": o, "BN": 4 * c}
-    if name == "weight":
+    if name == "conv4x4 weight gradient":
         size |= {"TM": 4 * c, "TN": 4 * o, "BK": 512}
     return {key: size.get(key, value) for key, value in launch.items()}
 
@@ -45,12 +45,12 @@ def coarse(name: str, c: int, o: int, launch: dict[str, Any]) -> dict[str, Any]:
 def enlarge_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the interpreter tiles as large as a layer."""
     if DEVICE == "cpu":
-        names = [name for name, launch in tuned.OTHERWISE.items() if {"BO", "BN", "TM"} & set(launch)]
+        names = [name for name, launch in tuned.DEFAULT.items() if {"BO", "BN", "TM"} & set(launch)]
         keys = itertools.product(names, (32, 64), (32, 64))
-        table = {key: coarse(*key, tuned.launch(*key, torch.float32)) for key in keys}
-        rest = {name: coarse(name, 32, 32, launch) for name, launch in tuned.OTHERWISE.items() if "BLOCK" in launch}
-        monkeypatch.setattr(tuned, "WHOLE", table)
-        monkeypatch.setattr(tuned, "OTHERWISE", tuned.OTHERWISE | rest)
+        table = {key: coarse(*key, tuned.launch_settings(*key, torch.float32)) for key in keys}
+        rest = {name: coarse(name, 32, 32, launch) for name, launch in tuned.DEFAULT.items() if "BLOCK" in launch}
+        monkeypatch.setattr(tuned, "FLOAT32", table)
+        monkeypatch.setattr(tuned, "DEFAULT", tuned.DEFAULT | rest)
 
 
 def images(channels: int = 1, side: int = 32) -> ByteImages:
@@ -88,7 +88,7 @@ def both(builder: PairBuilder, methods: list[Method], *arguments: Any, **options
 
 def gradients(s: Stack, step: int = 2) -> tuple[Tensor, Tensor]:
     """The values and the gradients as files have them; what lies between parameters must be zero."""
-    values, found = s._gradients(torch.tensor(step, device=DEVICE))
+    values, found = s._gradients_vmapped(torch.tensor(step, device=DEVICE))
     rows = torch.cat([grad.flatten(1) for grad in found.values()], 1)
     assert not padding(s, rows).any()
     return values.cpu(), s.storage.restore(rows)
@@ -147,7 +147,7 @@ def tiny(shape: tuple[int, ...], latents: int) -> Pair:
     c = shape[0]
     encoder = [Conv(c, 32, 4), nn.ReLU(), Conv(32, 32, 4), nn.ReLU(), Flatten(), nn.Linear(hidden(32), 2 * latents)]
     decoder = [nn.Linear(latents, hidden(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 4)]
-    return glorot(nn.Sequential(*encoder)), glorot(
+    return init_glorot(nn.Sequential(*encoder)), init_glorot(
         nn.Sequential(*decoder, nn.ReLU(), ConvTranspose(32, c, 4))
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def tiled(name: str, cases: Sequence[tuple[int, ...]] = CASES, at: tuple[int, in
     """
     wanted = [("float32", case) for case in cases]
     if DEVICE == "cpu":  # tiles for bfloat16 may not fit a GPU's shared memory with float32
-        wanted += [("bfloat16", case) for case in cases if (name, *(case[i] for i in at)) in tuned.HALF]
+        wanted += [("bfloat16", case) for case in cases if (name, *(case[i] for i in at)) in tuned.BFLOAT16]
     return pytest.mark.parametrize(("tiles", "case"), wanted, indirect=["tiles"], ids=str)
 
 

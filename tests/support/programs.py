@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
-from unbraid.nets.vitae import Generation
+from unbraid.nets.vitae import VitaeDecoder
 from unbraid.reporting.program import SCRIPTS, Program
-from unbraid.spaces.projective import Even
+from unbraid.spaces.projective import EvenDecoder
 
 CODES = 24
 CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of what a decoder gives
@@ -74,11 +74,11 @@ def lively(net: VAENet, latents: int, contrast: float) -> VAENet:
     """Weights with which images and maps depend strongly on their codes."""
     decoder: Any = net.decoder
     with torch.no_grad():
-        if isinstance(decoder, Generation):
+        if isinstance(decoder, VitaeDecoder):
             _stir(decoder.appearance, torch.randn(64, decoder.split), contrast)
             _stir(decoder.perspective, torch.randn(64, latents - decoder.split), 0.4)
         else:
-            _stir(decoder.inner if isinstance(decoder, Even) else decoder, torch.randn(64, latents), contrast)
+            _stir(decoder.inner if isinstance(decoder, EvenDecoder) else decoder, torch.randn(64, latents), contrast)
     return net.eval().requires_grad_(False)
 
 

@@ -1,19 +1,22 @@
-"""The documentation site, built for a test."""
+"""The built documentation, for tests."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
+from filelock import FileLock
+
 DOCS = Path(__file__).parents[2] / "docs"
+HTML = DOCS / "_build" / "html"
 
 
-def built(out: Path) -> Path:
-    """The site in a folder; its generator lies beside the pages, not on the path."""
-    sys.path.insert(0, str(DOCS))
-    try:
-        from build_site import build
-    finally:
-        sys.path.remove(str(DOCS))
-    build(out)
-    return out
+def built_site() -> Path:
+    """Return the folder of the built documentation, and build it first if there is none."""
+    HTML.parent.mkdir(exist_ok=True)
+    with FileLock(HTML.parent / "lock"):
+        if not (HTML / "index.html").exists():
+            command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", DOCS, HTML]
+            subprocess.run(command, check=True)
+    return HTML

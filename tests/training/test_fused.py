@@ -46,7 +46,7 @@ from support.fused_stacks import (
 )
 from unbraid.training.fused.modules import FusedCritic, FusedDecoder, FusedEncoder
 from unbraid.training.fused.networks import plan_decoder, plan_dense, plan_encoder
-from unbraid.training.fused.packing import Packing, matrix, taps2, taps4, vector
+from unbraid.training.fused.packing import Packing, arrange_2x2, arrange_4x4, arrange_matrix, arrange_vector
 
 pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
@@ -64,11 +64,11 @@ def test_packing_places_every_element_once(data: st.DataObject) -> None:
         shape, arrange = data.draw(
             st.sampled_from(
                 [
-                    ((a, b, 4, 4), taps4(b + 1)),
-                    ((a, b, 2, 2), taps2),
-                    ((a,), vector(a + 3)),
-                    ((a, 4 * b), matrix(4 * b + 3, a + 5, before=(b, 2, 2))),
-                    ((4 * b, a), matrix(a, 4 * b, after=(b, 2, 2))),
+                    ((a, b, 4, 4), arrange_4x4(b + 1)),
+                    ((a, b, 2, 2), arrange_2x2),
+                    ((a,), arrange_vector(a + 3)),
+                    ((a, 4 * b), arrange_matrix(4 * b + 3, a + 5, before=(b, 2, 2))),
+                    ((4 * b, a), arrange_matrix(a, 4 * b, after=(b, 2, 2))),
                 ]
             )
         )
@@ -89,15 +89,15 @@ def test_packing_places_every_element_once(data: st.DataObject) -> None:
 def test_taps_are_where_kernels_read_them() -> None:
     """Tap (2 dy + py, 2 dx + px) of a 4x4 weight, tap (py, px) of a 2x2 one, and images with channels last."""
     w = torch.randn(5, 3, 4, 4)
-    packed = taps4(4)(w)
+    packed = arrange_4x4(4)(w)
     for y in range(4):
         for x in range(4):
             assert torch.equal(packed[y // 2, x // 2, y % 2, x % 2, :3], w[:, :, y, x].T)
     assert bool((packed[..., 3, :] == -1).all())
     w = torch.randn(5, 3, 2, 2)
-    assert torch.equal(taps2(w)[1, 0], w[:, :, 1, 0].T)
+    assert torch.equal(arrange_2x2(w)[1, 0], w[:, :, 1, 0].T)
     w = torch.randn(2, 12)
-    found = matrix(16, 8, before=(3, 2, 2))(w)
+    found = arrange_matrix(16, 8, before=(3, 2, 2))(w)
     assert torch.equal(found[:12, :2].view(2, 2, 3, 2), w.view(2, 3, 2, 2).permute(2, 3, 1, 0))
 
 

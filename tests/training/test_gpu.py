@@ -1,4 +1,4 @@
-"""The same numbers on a GPU: fused stacks in one CUDA graph against one run after another on the CPU."""
+"""Training on a GPU, with fused stacks in one CUDA graph, gives the same numbers as one run after another on a CPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from torch import Tensor
 
 import unbraid as ub
 from families import FAMILY
-from unbraid.accel.capture import EAGER
+from unbraid.accel.capture import EAGER_STEPS
 from unbraid.data import BUILT_IN, load
 from unbraid.data.dataset import FactorData
-from unbraid.manipulation import gap
-from unbraid.manipulation.game import TERMS, Game, recipe_of
+from unbraid.manipulation import measure_gap
+from unbraid.manipulation.adversarial_training import TERMS, AdversarialTraining
+from unbraid.manipulation.settings import fill_settings
 from unbraid.methods import METHODS, BetaTCVAE, BetaVAE, FactorVAE, Method
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.conv import locatello
@@ -27,13 +28,13 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 from unbraid.runs.spec import RunSpec
 from unbraid.scoring.encoding import encode_stack, encode_table
-from unbraid.training import loop as execute
-from unbraid.training import schedule as convoys
+from unbraid.training import loop, schedule
+from unbraid.training.active import ActiveStack
 from unbraid.training.stack import Stack
 
 pytestmark = pytest.mark.gpu
 
-# What a step's terms may differ by from float32 on the CPU, relative: the rounding of each format through four layers.
+# The relative difference of the terms of a step from float32 on the CPU: the rounding of each format in four layers.
 CLOSE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
 
 
@@ -45,10 +46,10 @@ def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, 
 @pytest.mark.parametrize("precision", CLOSE)
 @pytest.mark.parametrize("name", METHODS)
 def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
-    """Eager steps and replayed ones alike; the critic's small logits carry more than the rounding of large sums.
+    """This holds for eager steps and for replayed graphs. The absolute tolerance is for the small logits of critics.
 
-    Networks of methods that warp are not fused. PCL divides by the spread of an untrained code, which enlarges
-    rounding, and its accuracy counts 16 pairs, of which that may move some across 0.
+    Networks of methods that warp images are not fused. PCL divides by the standard deviation of an untrained code,
+    which amplifies rounding. Its accuracy counts 16 pairs, and rounding may move some of them across 0.
     """
     cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
     gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
@@ -64,7 +65,7 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
 
 @pytest.mark.parametrize("name", [*(name for name in BUILT_IN if name != "toy"), "dsprites?noise=0.1"])
 @pytest.mark.parametrize("net", ["locatello", "burgess"])
-def test_every_set_trains_in_one_graph(name: str, net: str) -> None:
+def test_every_dataset_trains_in_one_graph(name: str, net: str) -> None:
     data = load(name, device="cuda")
     spec = RunSpec(BetaVAE(), name, 0, 10, 64, 1e-3, 10, net, precision="bf16")
     stack = Stack([spec, dataclasses.replace(spec, seed=1)], data, NETS[net])
@@ -76,11 +77,11 @@ def test_every_set_trains_in_one_graph(name: str, net: str) -> None:
     assert stack.captured.graph is not None
     assert first is not None
     assert bool((stack.last[:, 0] < first[:, 0]).all())
-    assert int(stack.clock) == stack.step == 30
+    assert int(stack.device_step) == stack.step == 30
 
 
-def test_a_run_alone_and_in_company(sprites: FactorData) -> None:
-    """A hundred steps in a stack of 128 and alone: the same data and noise, and the same arithmetic."""
+def test_a_run_in_a_large_stack_equals_the_run_alone(sprites: FactorData) -> None:
+    """A hundred steps in a stack of 128 runs and alone use the same data, noise and arithmetic."""
     data = sprites.to("cuda")
     every = specs(BetaVAE(), 128, steps=100, batch=64)
     many, one = Stack(every, data, locatello), Stack(every[37:38], data, locatello)
@@ -92,55 +93,55 @@ def test_a_run_alone_and_in_company(sprites: FactorData) -> None:
     assert float((many_row - one_row).norm() / one_row.norm()) < 1e-2
 
 
-def test_divergence_on_cuda_stays_home(sprites: FactorData) -> None:
+def test_divergence_on_cuda_affects_one_run_only(sprites: FactorData) -> None:
     stack = Stack(specs(METHODS["beta_vae"](), 2), sprites.to("cuda"), locatello)
     for _ in range(4):
         stack.advance()
     stack.rows[0, 0] = stack.copy[0, 0] = float("nan")
-    kept = stack.rows[0].clone()
+    before = stack.rows[0].clone()
     for _ in range(2):
         stack.advance()
-    (found,) = stack.divergences()
-    assert (found.member, found.step) == (0, 4)
+    (divergence,) = stack.divergences()
+    assert (divergence.member, divergence.step) == (0, 4)
     assert bool(stack.rows[1].isfinite().all())
-    torch.testing.assert_close(stack.rows[0], kept, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(stack.rows[0], before, rtol=0, atol=0, equal_nan=True)
 
 
-def test_killed_and_resumed(tmp_path: Path, sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was interrupted goes on from its checkpoint and ends where an uninterrupted one does."""
+def test_a_killed_run_resumes(tmp_path: Path, sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted run resumes from its checkpoint and ends like an uninterrupted one."""
     settings = {"seeds": [0, 1], "steps": 40, "latents": 4, "device": "cuda", "quiet": True}
     whole = ub.train(BetaVAE(), sprites, **settings)
-    real, taken = Stack.advance, []
+    real, steps = Stack.advance, []
 
     def advance(stack: Stack) -> None:
-        if len(taken) == 25:
+        if len(steps) == 25:
             raise KeyboardInterrupt
-        taken.append(stack.step)
+        steps.append(stack.step)
         real(stack)
 
     monkeypatch.setattr(Stack, "advance", advance)
-    monkeypatch.setattr(execute, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
     with pytest.raises(KeyboardInterrupt):
         ub.train(BetaVAE(), sprites, out=tmp_path, checkpoint_seconds=0, **settings)
     monkeypatch.setattr(Stack, "advance", real)
-    seen: list[int] = []
+    resumed: list[int] = []
     resume = Stack.resume
-    monkeypatch.setattr(Stack, "resume", lambda stack, step: (seen.append(step), resume(stack, step)))
+    monkeypatch.setattr(Stack, "resume", lambda stack, step: (resumed.append(step), resume(stack, step)))
     again = ub.train(BetaVAE(), sprites, out=tmp_path, **settings)
-    assert seen == [25]
+    assert resumed == [25]
     for a, b in zip(whole, again, strict=True):
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
 
 
-def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real lack of memory: the stack goes on in parts, and every run ends as it would have."""
+def test_a_stack_without_enough_memory_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU really runs out of memory: the stack continues in halves, and every run ends as it would have."""
     settings = {"seeds": range(12), "steps": 8, "batch": 1024, "latents": 4, "device": "cuda", "quiet": True}
     torch.cuda.empty_cache()
     base, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
     torch.cuda.reset_peak_memory_stats()
     wanted = ub.train(BetaVAE(), sprites, **settings)
     needed = torch.cuda.max_memory_reserved() - base
-    monkeypatch.setattr(convoys, "capacity", lambda spec, data, builder, wanted: wanted)
+    monkeypatch.setattr(schedule, "capacity", lambda spec, data, builder, wanted: wanted)
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 0.6 * needed) / total)
     try:
@@ -155,35 +156,38 @@ def test_too_large_a_stack_is_halved(sprites: FactorData, monkeypatch: pytest.Mo
 
 
 def test_small_stacks_train_at_the_same_time(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three methods in three lanes end, to the bit, where each ends alone."""
+    """Three methods on three CUDA streams end where each ends alone, bit for bit."""
     settings = {"seeds": range(3), "steps": 60, "latents": 4, "device": "cuda", "quiet": True}
     methods = [BetaVAE(), BetaTCVAE(), FactorVAE()]
     alone = [run for method in methods for run in ub.train(method, sprites, **settings)]
-    lanes: list[int] = []
-    real = execute.train_convoy
-    monkeypatch.setattr(
-        execute, "train_convoy", lambda c, w: (lanes.append(len({v.lane for v in c.voyages})), real(c, w))
-    )
+    streams: list[int] = []
+    real = loop.advance_to_end
+
+    def advance_to_end(stacks: list[ActiveStack], *rest: Any) -> None:
+        streams.append(len({active.stream for active in stacks}))
+        real(stacks, *rest)
+
+    monkeypatch.setattr(loop, "advance_to_end", advance_to_end)
     together = ub.train(methods, sprites, **settings)
-    assert lanes == [3]
+    assert streams == [3]
     for a, b in zip(alone, together, strict=True):
         assert a.spec == b.spec
         assert a.log == b.log
         assert all(torch.equal(x, y) for x, y in zip(a.net.parameters(), b.net.parameters(), strict=True))
 
 
-def test_stacks_that_do_not_fit_at_the_same_time_take_turns(
+def test_stacks_that_do_not_fit_at_the_same_time_train_one_after_another(
     sprites: FactorData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"seeds": range(3), "steps": 20, "latents": 4, "device": "cuda", "quiet": True}
     methods = [BetaVAE(), BetaTCVAE()]
     wanted = [run for method in methods for run in ub.train(method, sprites, **settings)]
-    real, taken = Stack.advance, []
+    real, steps = Stack.advance, []
 
     def advance(stack: Stack) -> None:
-        taken.append(stack.step)
-        if len(taken) == 16:
-            raise torch.cuda.OutOfMemoryError("planted")
+        steps.append(stack.step)
+        if len(steps) == 16:
+            raise torch.cuda.OutOfMemoryError("simulated")
         real(stack)
 
     monkeypatch.setattr(Stack, "advance", advance)
@@ -192,8 +196,8 @@ def test_stacks_that_do_not_fit_at_the_same_time_take_turns(
 
 
 @dataclass(frozen=True)
-class Peeking(Method):
-    """An objective that reads a value back, which no graph can hold."""
+class ReadsValue(Method):
+    """An objective that copies a value to the CPU, which a CUDA graph cannot capture."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         q = net.encode(batch.x)
@@ -202,11 +206,11 @@ class Peeking(Method):
         return loss, {"rec": loss}
 
 
-def test_a_step_that_cannot_be_recorded_still_trains(sprites: FactorData) -> None:
-    stack = Stack(specs(Peeking(), 2), sprites.to("cuda"), locatello)
-    for _ in range(EAGER):
+def test_a_step_that_cannot_be_captured_still_trains(sprites: FactorData) -> None:
+    stack = Stack(specs(ReadsValue(), 2), sprites.to("cuda"), locatello)
+    for _ in range(EAGER_STEPS):
         stack.advance()
-    with pytest.warns(RuntimeWarning, match="cannot be recorded"):
+    with pytest.warns(RuntimeWarning, match="cannot be captured"):
         stack.advance()
     first = stack.last.clone()
     with warnings.catch_warnings():
@@ -226,8 +230,8 @@ def test_train_score_and_traverse_on_cuda(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
-def test_a_stack_encodes_as_its_runs_do(precision: str, sprites: FactorData) -> None:
-    """All encoders at once against each alone in PyTorch's own layers, within the format's rounding."""
+def test_a_stack_encodes_like_its_runs(precision: str, sprites: FactorData) -> None:
+    """All encoders at once agree with each encoder in layers of PyTorch, within the rounding of the format."""
     runs = ub.train(
         BetaVAE(), "sprites", steps=50, latents=4, device="cuda", seeds=range(5), precision=precision, quiet=True
     )
@@ -238,27 +242,27 @@ def test_a_stack_encodes_as_its_runs_do(precision: str, sprites: FactorData) -> 
         assert float((q.mean - wanted.mean).norm() / wanted.mean.norm()) < CLOSE[precision]
 
 
-def test_a_manipulation_is_learned_in_two_graphs(sprites: FactorData) -> None:
-    """Before and after the manipulation begins to learn; the same batches and, nearly, the same errors as on a CPU."""
-    games = [Game(sprites.to(device), recipe_of(sprites, 0.1, 40, 16, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
-             for device in ("cpu", "cuda")]  # fmt: skip
+def test_a_manipulation_trains_in_two_graphs(sprites: FactorData) -> None:
+    """One graph is for the steps before the manipulation learns, one for those after. Terms are close to a CPU's."""
+    settings = fill_settings(sprites, 0.1, 40, 16, 2, 1, "x:y", None, "bernoulli", 1e-3, 0)
+    games = [AdversarialTraining(sprites.to(device), settings) for device in ("cpu", "cuda")]
     for step in range(10):
         found = [game.step(step).tolist() for game in games]
         assert found[1] == pytest.approx(found[0], rel=0.02, abs=0.05), step
-    assert all(repeat.__self__.graph is not None for repeat in games[1].repeat.values())  # type: ignore[attr-defined]
+    assert all(repeat.__self__.graph is not None for repeat in games[1].runners.values())  # type: ignore[attr-defined]
     saved = games[1].state()
-    other = Game(games[1].data, games[1].recipe)
+    other = AdversarialTraining(games[1].data, games[1].settings)
     other.restore(saved)
     for game in (games[1], other):
         for step in range(10, 13):
             game.step(step)
     tolerance = 1e-3 * games[1].terms.abs()
-    tolerance[TERMS.index("gap")] = 1e-3  # .03 between errors of 123, whose last digits it is made of
+    tolerance[TERMS.index("gap")] = 1e-3  # about 0.03, the difference of two errors of about 123
     assert bool(((games[1].terms - other.terms).abs() <= tolerance).all())
 
 
-def test_the_gap_of_rotated_factors_is_that_of_a_cpu() -> None:
+def test_the_gap_of_rotated_factors_equals_that_on_a_cpu() -> None:
     settings: dict[str, Any] = {"steps": 12, "batch": 16, "samples": 2, "rotations": "x:y"}
-    here, there = (gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
-    assert there["disentangling"] == pytest.approx(here["disentangling"], rel=0.02)
-    assert there["entangling"] == pytest.approx(here["entangling"], rel=0.02)
+    cpu, cuda = (measure_gap("sprites", device=device, **settings) for device in ("cpu", "cuda"))
+    assert cuda["disentangling"] == pytest.approx(cpu["disentangling"], rel=0.02)
+    assert cuda["entangling"] == pytest.approx(cpu["entangling"], rel=0.02)

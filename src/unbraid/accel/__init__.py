@@ -1,1 +1,1 @@
-"""Fast versions of ordinary operations. Nothing here knows of runs, methods or datasets."""
+"""Fast versions of ordinary operations. Nothing in this package depends on runs, methods or datasets."""

@@ -1,4 +1,4 @@
-"""Adam over a stack of flat parameter rows, with a step size a run."""
+"""Adam for a stack of flat parameter rows, with one learning rate per run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Hyper = float | Tensor
-"""A number that may differ from run to run inside a stack; there it is a 0-d tensor."""
+"""A number that may differ between the runs of a stack. Inside an objective it is a 0-d tensor."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,21 @@ def adam_step(
     t: int,
     constants: Adam,
 ) -> None:
-    r"""One update in place, the t-th (from 1). The gradient's memory is used up, so that nothing is allocated.
+    r"""Update all rows in place. The gradient is overwritten, so that no memory is allocated.
 
     .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
               \theta \leftarrow \theta - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
 
     Reference: Kingma & Ba (2015), arXiv:1412.6980, algorithm 1.
+
+    Args:
+        row: The parameters of each run.
+        grad: Their gradients.
+        moment1: The running means m.
+        moment2: The running means v.
+        learning_rate: The learning rate of each run.
+        t: The number of this update, from 1.
+        constants: The other constants of Adam.
     """
     beta1, beta2, epsilon = constants.beta1, constants.beta2, constants.epsilon
     moment1.lerp_(grad, 1 - beta1)
@@ -45,4 +54,4 @@ def adam_step(
     step = (
         torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
     )
-    row.addcdiv_(moment1, step, value=-1)  # a learning rate of 0 divides by infinity: nothing moves
+    row.addcdiv_(moment1, step, value=-1)  # with a learning rate of 0, `step` is infinite and nothing moves

@@ -1,4 +1,4 @@
-"""Repeating a step as one CUDA graph: recorded once, then launched by the GPU itself."""
+"""Capturing a training step as a CUDA graph, which the GPU replays without one launch per kernel."""
 
 from __future__ import annotations
 
@@ -9,53 +9,60 @@ from collections.abc import Callable
 
 import torch
 
-EAGER = 2  # steps taken one launch at a time, in which kernels compile and libraries set themselves up
+EAGER_STEPS = 2  # steps before the capture, in which kernels compile and libraries initialise
 
 
 @functools.cache
-def kernels_on(device: torch.device) -> bool:
-    """Whether the stack's own kernels run there: an NVIDIA GPU with matrix units for bfloat16, and Triton."""
+def supports_kernels(device: torch.device) -> bool:
+    """Whether the kernels of `unbraid.accel.kernels` run on a device.
+
+    They need Triton and an NVIDIA GPU of compute capability 8.0 or more, which multiplies bfloat16 matrices.
+    """
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @functools.cache
-def lane_stream(device: torch.device, lane: int = 0) -> torch.cuda.Stream:
-    """One for all stacks that ever take that lane: libraries keep work space for every stream they have seen.
+def stack_stream(device: torch.device, index: int = 0) -> torch.cuda.Stream:
+    """The CUDA stream with this index. It is created once, because libraries keep a workspace for every stream.
 
-    Graphs keep the work space of the stream they were recorded on: those that run at the same time need other lanes.
+    A graph uses the workspace of the stream on which it was captured. Graphs that run at the same time therefore need
+    streams with different indices.
     """
     return torch.cuda.Stream(device)
 
 
-class Captured:
-    """A step that works in place on fixed tensors. A step that cannot be recorded goes on one launch at a time."""
+class CapturedStep:
+    """A step that updates fixed tensors in place: eager at first, then captured and replayed as a CUDA graph.
 
-    def __init__(self, device: torch.device, lane: int = 0) -> None:
+    A step that cannot be captured stays eager, with a warning.
+    """
+
+    def __init__(self, device: torch.device, stream_index: int = 0) -> None:
         self.device = device
-        self.stream = lane_stream(device, lane)
+        self.stream = stack_stream(device, stream_index)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.taken, self.refused = 0, False
+        self.steps, self.failed = 0, False
 
     def run(self, step: Callable[[], None]) -> None:
-        """Take the step once; it is the same one at every call."""
-        if self.graph is None and self.taken >= EAGER and not self.refused:
-            self._record(step)
+        """Take one step. `step` must be the same function in every call."""
+        if self.graph is None and self.steps >= EAGER_STEPS and not self.failed:
+            self._capture(step)
         if self.graph is not None:
             self.graph.replay()
         else:
-            self._eagerly(step)
-        self.taken += 1
+            self._run_eagerly(step)
+        self.steps += 1
 
-    def _eagerly(self, step: Callable[[], None]) -> None:
+    def _run_eagerly(self, step: Callable[[], None]) -> None:
         main = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(main)
         with torch.cuda.stream(self.stream):
             step()
         main.wait_stream(self.stream)
 
-    def _record(self, step: Callable[[], None]) -> None:
+    def _capture(self, step: Callable[[], None]) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
@@ -63,10 +70,10 @@ class Captured:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.refused = True
+            self.failed = True
             reason = str(error).strip().splitlines()[0]
             warnings.warn(
-                f"This step cannot be recorded as a CUDA graph and is launched bit by bit, which is slower: {reason} "
+                f"This step cannot be captured as a CUDA graph and runs kernel by kernel, which is slower: {reason} "
                 "Objectives and data must not move tensors between CPU and GPU or read their values.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -75,6 +82,6 @@ class Captured:
         self.graph = graph
 
 
-def repeater(device: torch.device) -> Callable[[Callable[[], None]], None]:
-    """What takes one and the same step again and again: as a CUDA graph where there are such, else by calling it."""
-    return Captured(device).run if device.type == "cuda" else lambda step: step()
+def step_runner(device: torch.device) -> Callable[[Callable[[], None]], None]:
+    """A function that runs the same step repeatedly: as a CUDA graph on a GPU, by calling it elsewhere."""
+    return CapturedStep(device).run if device.type == "cuda" else lambda step: step()

@@ -1,4 +1,4 @@
-"""Which precision a device multiplies fastest in, among those whose scores could not be told from float32's."""
+"""The precision of matrix products: which one is the fastest, and which ones a device supports."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @functools.cache
-def fastest(device: str | torch.device) -> Precision:
-    """bf16 where the processor multiplies bfloat16 natively, fp32 elsewhere.
+def fastest_precision(device: str | torch.device) -> Precision:
+    """bf16 if the processor multiplies bfloat16 natively, fp32 otherwise.
 
-    Only products use it, between float32 parameters and float32 sums; `benchmarks/bench_precision.py` compares the
-    scores of runs trained either way.
+    Only products use this precision. Parameters and sums stay in float32. `benchmarks/bench_precision.py` compares the
+    scores of runs trained in different precisions; those of bf16 could not be distinguished from those of fp32.
     """
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
@@ -28,7 +28,7 @@ def fastest(device: str | torch.device) -> Precision:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse a precision the device does not have."""
+    """Raise a `UserError` if the device does not support the precision."""
     if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)):
         raise UserError(
             f"Precision tf32 needs an NVIDIA GPU of compute capability 8.0 or more. Got {device}. Use fp32."
@@ -36,8 +36,8 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 @contextlib.contextmanager
-def multiplying(precision: str) -> Iterator[None]:
-    """Whether float32 products on a GPU may be rounded to TensorFloat-32; fp32 means fp32."""
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Inside this context, float32 products on a GPU are rounded to TensorFloat-32 only if `precision` is "tf32"."""
     allow = precision == "tf32"
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allow
@@ -49,6 +49,7 @@ def multiplying(precision: str) -> Iterator[None]:
 
 
 def _cpu_flags() -> set[str]:
+    """The features of the processor that Linux lists, or an empty set on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

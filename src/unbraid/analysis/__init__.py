@@ -1,22 +1,22 @@
-"""Analyses of many runs: pure functions from a results table to a table, a figure and a sentence; without torch."""
+"""Analyses of many runs: pure functions of a results table that return a table, a figure and a sentence.
+
+Importing this package does not import torch.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from pandas import DataFrame
 
 from unbraid.analysis.alignment import Alignment, alignment
 from unbraid.analysis.capacity import capacity
 from unbraid.analysis.correlation import agreement, downstream, selection
-from unbraid.analysis.demystifying import kept, manipulated
-from unbraid.analysis.example_table import planted
+from unbraid.analysis.demystifying import discard_over_pruned, manipulated
+from unbraid.analysis.example_table import example_results
 from unbraid.analysis.linear_vae import optimum
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
-from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised, random_distance
+from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised_regime, random_distance
+from unbraid.analysis.registry import ANALYSES, Analysis, analyse
 from unbraid.analysis.results_table import Result
 from unbraid.analysis.scores import scores, strengths
 from unbraid.analysis.theory import collapse, disentangle, entangle, householder, jacobian, rotation
@@ -27,32 +27,7 @@ from unbraid.analysis.variance import variance
 
 if TYPE_CHECKING:
     from unbraid.analysis.annealing import growth
-    from unbraid.analysis.twin import Twin, entangled
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """A question to a results table and the function that answers it."""
-
-    question: str
-    run: Callable[[DataFrame], Result]
-
-
-ANALYSES: dict[str, Analysis] = {
-    "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
-    "agreement": Analysis("Do metrics agree with each other?", agreement),
-    "scores": Analysis("Is some method better than the others?", scores),
-    "strengths": Analysis("Is some strength of regularisation better than the others?", strengths),
-    "variance": Analysis("How much do objective, strength and seed matter?", variance),
-    "selection": Analysis("Can good runs be told without labels?", selection),
-    "transfer": Analysis("Do good settings carry over to other datasets and metrics?", transfer),
-    "downstream": Analysis("Do disentangled codes help later tasks?", downstream),
-    "capacity": Analysis("What does more capacity bring in AnnealedVAE?", capacity),
-    "manipulated": Analysis("What do methods lose on images that were changed against VAEs?", manipulated),
-    "manipulated_spread": Analysis("How does the MIG spread over seeds on changed images?", manipulated_spread),
-    "manipulated_factors": Analysis("Which factors are lost on changed images?", manipulated_factors),
-    "manipulated_strengths": Analysis("Does another strength make up for changed images?", manipulated_strengths),
-}
+    from unbraid.analysis.twin import Twin, entangled_twin
 
 __all__ = [
     "ANALYSES",
@@ -62,25 +37,26 @@ __all__ = [
     "Twin",
     "agreement",
     "alignment",
+    "analyse",
     "capacity",
     "collapse",
+    "discard_over_pruned",
     "disentangle",
     "distance_to_orthogonality",
     "downstream",
     "entangle",
-    "entangled",
+    "entangled_twin",
+    "example_results",
     "growth",
     "householder",
     "jacobian",
-    "kept",
     "manipulated",
     "manipulated_factors",
     "manipulated_spread",
     "manipulated_strengths",
     "optimum",
     "orthogonality",
-    "planted",
-    "polarised",
+    "polarised_regime",
     "random_distance",
     "rotation",
     "scores",
@@ -93,9 +69,10 @@ __all__ = [
     "win_rates",
 ]
 
+_NEED_TORCH = {"Twin": "twin", "entangled_twin": "twin", "growth": "annealing"}
+
 
 def __getattr__(name: str) -> Any:
-    homes = {"Twin": "twin", "entangled": "twin", "growth": "annealing"}  # they need torch
-    if name in homes:
-        return getattr(importlib.import_module(f"unbraid.analysis.{homes[name]}"), name)
+    if name in _NEED_TORCH:
+        return getattr(importlib.import_module(f"unbraid.analysis.{_NEED_TORCH[name]}"), name)
     raise AttributeError(f"module 'unbraid.analysis' has no attribute {name!r}. It has: {', '.join(__all__)}.")

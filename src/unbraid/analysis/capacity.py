@@ -1,4 +1,4 @@
-"""AnnealedVAE: what more capacity brings, in scores and in nats a factor."""
+"""The effect of the final capacity of AnnealedVAE on scores and on the information about each factor."""
 
 from __future__ import annotations
 
@@ -10,83 +10,105 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import Result, checked, held, quartiles, refuse, score_columns, score_name, sign
+from unbraid.analysis.results_table import (
+    Result,
+    check_table,
+    columns_with_values,
+    quartiles,
+    reject,
+    score_columns,
+    score_name,
+    sign,
+)
 
-METHOD, NATS = "annealed_vae", "information."
-PLAIN: dict[str, plots.Look] = {"train.kl": {"color": "#333333", "marker": "o"}}
+METHOD, INFORMATION = "annealed_vae", "information."
+KL_STYLE: dict[str, plots.Style] = {"train.kl": {"color": "#333333", "marker": "o"}}
 
 
 def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""What the final capacity of AnnealedVAE brings: scores, the KL reached, and nats of each factor.
+    r"""How scores, the KL and the information about each factor depend on the final capacity of AnnealedVAE.
 
     .. math:: E_q[-\log p(x|z)] + \gamma\, |KL(q(z|x) \| p(z)) - C|, \quad C \to C_{max}
 
-    Scores, `train.kl` and, where the table has columns ``information.<factor>``, the nats told of each factor, against
-    :math:`C_{max}` (the column `strength`): medians and quartiles over seeds.
+    The quantities are the scores, `train.kl` and, if the table has them, the columns ``information.<factor>`` (nats).
+    :math:`C_{max}` is the column `strength`.
 
-    Table: a row a dataset, quantity and strength: `runs`, `low` and `high` quartile, `median`.
     Reference: Burgess et al. (2018), arXiv:1804.03599, equation 8 and figure 3.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset, quantity and strength: `runs`, and the `low` quartile, `median`
+        and `high` quartile over seeds.
+
+    Raises:
+        UserError: If runs of AnnealedVAE do not have at least 2 strengths and 2 seeds, or there are no scores.
     """
     columns = score_columns(table, metrics)
-    nats = held(table, {str(name): str(name) for name in table.columns if str(name).startswith(NATS)})
-    reached = held(table, {"train.kl": "train.kl"})
+    nats = columns_with_values(
+        table, {str(name): str(name) for name in table.columns if str(name).startswith(INFORMATION)}
+    )
+    reached = columns_with_values(table, {"train.kl": "train.kl"})
     quantities = {**columns, **reached, **nats}
-    rows = checked(table, quantities.values())
+    rows = check_table(table, quantities.values())
     rows = rows[rows["method"] == METHOD]
     if rows["strength"].nunique() < 2 or rows["seed"].nunique() < 2:
-        came = f"{rows['strength'].nunique()} of 'strength' and {rows['seed'].nunique()} of 'seed'"
-        refuse(
-            f"Runs of {METHOD} must have at least 2 strengths and 2 seeds.", came, f"Train {METHOD} with more of them."
-        )
+        got = f"{rows['strength'].nunique()} strengths and {rows['seed'].nunique()} seeds"
+        remedy = f"Train {METHOD} with more of them."
+        reject(f"Runs of {METHOD} must have at least 2 strengths and 2 seeds.", got, remedy)
     by = ["data", "level", "strength"]
     parts = [quartiles(rows, column, by).assign(quantity=name) for name, column in quantities.items()]
     found = pd.concat(parts, ignore_index=True)
-    return Result(found, draw(found, list(columns), list(reached), list(nats)), say(found, list(columns)))
+    return Result(
+        found, draw_capacity(found, list(columns), list(reached), list(nats)), summary_text(found, list(columns))
+    )
 
 
-def say(found: DataFrame, metrics: list[str]) -> str:
-    """Which capacity has the best median, and how near the KL comes to its target."""
+def summary_text(found: DataFrame, metrics: list[str]) -> str:
+    """Which capacity has the best median most often, and how close the KL is to its target."""
     scored = found[found["quantity"].isin(metrics)]
     good = scored["median"] * scored["quantity"].map(sign)
     leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax(), "strength"].value_counts()
     text = (
-        f"A final capacity of {leaders.index[0]:g} nats has the best median most often, in {leaders.iloc[0]} of "
-        f"{leaders.sum()} pairs of a dataset and a metric."
+        f"A final capacity of {leaders.index[0]:g} nats has the best median score most often: for {leaders.iloc[0]} of "
+        f"{leaders.sum()} combinations of a dataset and a metric."
     )
     kl = found[found["quantity"] == "train.kl"]
     gap = (kl["median"] - kl["strength"]).abs().median()
-    return text if not len(kl) else f"{text} The KL ends {gap:.2g} nats from its target (median)."
+    return text if not len(kl) else f"{text} The median distance of the final KL from its target is {gap:.2g} nats."
 
 
-def draw(found: DataFrame, metrics: list[str], reached: list[str], nats: list[str]) -> Figure:
-    """Scores above, then the KL, then nats of each factor, a column a dataset."""
+def draw_capacity(found: DataFrame, metrics: list[str], reached: list[str], nats: list[str]) -> Figure:
+    """Rows of axes for the scores, the KL and the nats of each factor; one column per dataset."""
     groups = {"score": metrics, "KL [nats]": reached, "nats of a factor": nats}
     groups = {name: members for name, members in groups.items() if members}
     names = list(found["data"].unique())
-    figure, grid = plots.matrix(len(groups), len(names), size=(2.1, 2.1), sharex=True, sharey="row")
-    styles = plots.looks(score_name(metric) for metric in metrics)
+    figure, grid = plots.grid_figure(len(groups), len(names), size=(2.1, 2.1), sharex=True, sharey="row")
+    styles = plots.line_styles(score_name(metric) for metric in metrics)
     for line, members in zip(grid, groups.values(), strict=True):
         for axes, data in zip(line, names, strict=True):
             part = found[(found["data"] == data) & found["quantity"].isin(members)]
-            factors = PLAIN if members is reached else plots.looks(part["quantity"])
-            curves(axes, part, styles if members is metrics else factors)
+            factors = KL_STYLE if members is reached else plots.line_styles(part["quantity"])
+            draw_curves(axes, part, styles if members is metrics else factors)
             if members is reached:
                 axes.axline((0, 0), slope=1, color="grey", linewidth=0.8, linestyle="--")
             if members is nats and len(part):
-                tags(axes, part)
-    plots.edges(grid, names, list(groups), "final capacity [nats]")
-    plots.legend(figure, styles, above=True)  # beside the scores, for the rows below have colours of their own
+                draw_factor_legend(axes, part)
+    plots.label_edges(grid, names, list(groups), "final capacity [nats]")
+    plots.draw_legend(figure, styles, above=True)  # beside the scores, because the rows below use other colours
     return figure
 
 
-def curves(axes: Axes, part: DataFrame, styles: dict[str, plots.Look]) -> None:
-    """A median with quartiles for each quantity."""
+def draw_curves(axes: Axes, part: DataFrame, styles: dict[str, plots.Style]) -> None:
+    """Draw the median and the quartiles of each quantity."""
     for quantity, lines in part.groupby("quantity", sort=False):
-        plots.band(axes, lines, "strength", styles[score_name(str(quantity))])
+        plots.draw_band(axes, lines, "strength", styles[score_name(str(quantity))])
 
 
-def tags(axes: Axes, part: DataFrame) -> None:
-    """A small legend with the factors of one dataset, which others need not have."""
-    for quantity, look in plots.looks(part["quantity"]).items():
-        axes.plot([], [], label=quantity.removeprefix(NATS), markersize=3.5, **look)
+def draw_factor_legend(axes: Axes, part: DataFrame) -> None:
+    """Draw a small legend of the factors of one dataset, because other datasets may have other factors."""
+    for quantity, style in plots.line_styles(part["quantity"]).items():
+        axes.plot([], [], label=quantity.removeprefix(INFORMATION), markersize=3.5, **style)
     axes.legend(fontsize=plots.SMALL - 1, frameon=False, handlelength=1.2, borderpad=0.1, labelspacing=0.2)

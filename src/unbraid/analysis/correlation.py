@@ -1,4 +1,4 @@
-"""Rank correlations over runs: between metrics, with scores that need no labels, with downstream tasks."""
+"""Rank correlations over runs: between metrics, with scores that need no labels, and with downstream tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import Result, checked, enough, held, refuse, score_columns, score_name, spearman
+from unbraid.analysis.results_table import (
+    Result,
+    check_enough_runs,
+    check_table,
+    columns_with_values,
+    reject,
+    score_columns,
+    score_name,
+    spearman,
+)
 
 UNSUPERVISED = {
     "Reconstruction": "train.rec",
@@ -30,79 +39,114 @@ TASKS = {
 
 
 def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How much metrics agree: the rank correlation of two metrics over all runs of a dataset.
+    r"""How well metrics agree: the rank correlation of each pair of metrics over all runs of a dataset.
 
     .. math:: \rho(a, b) = \mathrm{cor}(\mathrm{rank}\, a, \mathrm{rank}\, b)
 
-    Runs of all methods, strengths and seeds count alike; equal values share their mean rank. NaN where fewer than 10
-    runs have both scores or where one of them is the same for all.
+    Runs of all methods, strengths and seeds count equally. Equal values have their mean rank.
 
-    Table: a row a dataset and ordered pair of metrics: `data`, `first`, `second`, `correlation`, `runs`.
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.2 and figure 2.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset and ordered pair of metrics: `data`, `first`, `second`,
+        `correlation`, `runs`. The correlation is NaN if fewer than 10 runs have both scores or a score is constant.
+
+    Raises:
+        UserError: If the table has fewer than two metrics or too few runs.
     """
     columns = score_columns(table, metrics, fewest=2)
-    found = correlations(checked(table, columns.values()), columns, columns)
+    found = correlations(check_table(table, columns.values()), columns, columns)
     others = found[found["first"] != found["second"]]
-    text = f"Two metrics agree with a median rank correlation of {others['correlation'].median():.2f}. "
-    figure = maps(found, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns})
-    return Result(found, figure, text + strongest(others))
+    text = f"The median rank correlation of two metrics is {others['correlation'].median():.2f}. "
+    figure = draw_heat_maps(
+        found, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns}
+    )
+    return Result(found, figure, text + strongest_pair(others))
 
 
 def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Whether scores that need no labels tell the good runs: their rank correlation with every metric.
+    r"""Whether scores that need no labels identify good runs: their rank correlation with each metric.
 
     .. math:: \rho(u, m) = \mathrm{cor}(\mathrm{rank}\, u, \mathrm{rank}\, m)
 
-    over all runs of a dataset, with u the last logged reconstruction error, KL and ELBO, the total correlation and the
-    mutual information of mean codes, and the UDR, as far as the table has them. The sign is that of the raw values: a
-    reconstruction error is low where it is good.
+    The correlation is over all runs of a dataset. u is the last logged reconstruction error, KL and ELBO, the total
+    correlation and the mutual information of mean codes, and the UDR, if the table has them. The sign is that of the
+    raw values: a low reconstruction error is good.
 
-    Open in the paper: of which codes the total correlation is; here of the means. UDR (Duan et al. 2020,
-    arXiv:1905.12614) and mutual information are additions.
-    Table: a row a dataset, unsupervised score (`first`) and metric (`second`): `correlation`, `runs`.
+    The paper does not say whether its total correlation is that of means or of samples; here it is that of the means.
+    UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are additions.
+
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.4.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset, unsupervised score (`first`) and metric (`second`):
+        `correlation`, `runs`.
+
+    Raises:
+        UserError: If the table has no unsupervised scores, no metrics or too few runs.
     """
-    rows = held(table, UNSUPERVISED)
+    rows = columns_with_values(table, UNSUPERVISED)
     if not rows:
         wanted = ", ".join(UNSUPERVISED.values())
-        refuse(f"One of these columns must hold scores: {wanted}.", "none of them", "Log or score one of them.")
+        reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score the runs with udr.")
     columns = score_columns(table, metrics)
-    found = correlations(checked(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    found = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
+    figure = draw_heat_maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
     typical = found["correlation"].abs().median()
-    text = f"Scores without labels and metrics have a median absolute rank correlation of {typical:.2f}. "
-    return Result(found, figure, text + strongest(found))
+    text = f"The median absolute rank correlation of scores without labels and metrics is {typical:.2f}. "
+    return Result(found, figure, text + strongest_pair(found))
 
 
 def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Whether disentangled codes help later tasks: rank correlation of metrics with accuracies and with efficiency.
+    r"""Whether disentangled codes help downstream tasks: rank correlation of metrics with accuracy and efficiency.
 
     .. math:: \rho(m, a_N), \quad \rho(m, a_{100} / a_{10000})
 
-    over all runs of a dataset, with :math:`a_N` the mean test accuracy over factors of logistic regression (LR) or
-    boosted trees (GBT) fitted to N labelled examples. The ratio is the paper's statistical efficiency.
+    The correlation is over all runs of a dataset. :math:`a_N` is the mean test accuracy over factors of logistic
+    regression (LR) or gradient boosted trees (GBT) fitted to N labelled examples. The ratio is the statistical
+    efficiency of the paper. A metric that partly measures how informative codes are correlates with accuracy for that
+    reason alone.
 
-    Beware: a metric that partly measures how much the codes tell is correlated with accuracy for that reason alone.
-    Table: a row a dataset, task (`first`) and metric (`second`): `correlation`, `runs`.
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 5.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset, task (`first`) and metric (`second`): `correlation`, `runs`.
+
+    Raises:
+        UserError: If the table has no accuracies of downstream tasks, no metrics or too few runs.
     """
-    rows = held(table, TASKS)
+    rows = columns_with_values(table, TASKS)
     if not rows:
         wanted = ", ".join(TASKS.values())
-        refuse(f"One of these columns must hold scores: {wanted}.", "none of them", "Score downstream_lr.")
+        reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score downstream_lr.")
     columns = score_columns(table, metrics)
-    found = correlations(checked(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    found = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
+    figure = draw_heat_maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
     efficient = found["first"].str.endswith("efficiency")
     parts = ((found[~efficient], "accuracy"), (found[efficient], "statistical efficiency"))
-    said = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
-    text = f"Metrics have a median rank correlation of {' and '.join(said)}. "
-    return Result(found, figure, text + strongest(found))
+    phrases = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
+    text = f"Metrics have a median rank correlation of {' and '.join(phrases)}. "
+    return Result(found, figure, text + strongest_pair(found))
 
 
 def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> DataFrame:
-    """The rank correlation of every row's column with every column's, in every dataset."""
-    enough(table, [*rows.values(), *columns.values()])
+    """The rank correlation of each column in `rows` with each in `columns`, for each dataset.
+
+    `rows` and `columns` map names to columns of the table.
+    """
+    check_enough_runs(table, [*rows.values(), *columns.values()])
     lines = []
     for data, part in table.groupby("data", sort=False):
         for first, one in rows.items():
@@ -113,27 +157,30 @@ def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]
     return DataFrame(lines)
 
 
-def maps(found: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
-    """A heat map a dataset."""
+def draw_heat_maps(found: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
+    """One heat map per dataset. `rows` and `columns` map names in the table to names in the figure."""
     names = list(found["data"].unique())
     size = (0.42 * len(columns) + 1.0, 0.27 * len(rows) + 1.1)
-    figure, grid = plots.panels(len(names), size=size)
+    figure, grid = plots.panel_figure(len(names), size=size)
     for axes, data in zip(grid, names, strict=True):
         wide = found[found["data"] == data].pivot(index="first", columns="second", values="correlation")
-        plots.heat(axes, wide.loc[list(rows), list(columns)].rename(index=rows, columns=columns))
-        plots.outer(axes)
-        plots.label(axes, data)
+        plots.draw_heat_map(axes, wide.loc[list(rows), list(columns)].rename(index=rows, columns=columns))
+        plots.hide_inner_labels(axes)
+        plots.set_labels(axes, data)
     figure.suptitle("Rank correlation over runs", size=plots.TITLE, weight="bold")
     return figure
 
 
-def strongest(found: DataFrame) -> str:
-    """The pair with the largest median correlation over datasets, and its range, in words."""
+def strongest_pair(found: DataFrame) -> str:
+    """A sentence on the pair with the largest median correlation over datasets, and its range."""
     groups = found.dropna(subset=["correlation"]).groupby(["first", "second"], sort=False)["correlation"]
     if not len(groups):
-        return "No pair has enough runs that differ."
+        return "No pair has enough runs with different scores."
     middle = groups.median()
     first, second = middle.abs().idxmax()
     part = groups.get_group((first, second))
-    said = f"Strongest: {score_name(first)} and {score_name(second)}, median {part.median():.2f}"
-    return f"{said}, from {part.min():.2f} to {part.max():.2f} on {len(part)} dataset{'s' if len(part) > 1 else ''}."
+    datasets = f"{len(part)} dataset{'s' if len(part) > 1 else ''}"
+    return (
+        f"The strongest correlation is between {score_name(first)} and {score_name(second)}: median "
+        f"{part.median():.2f}, from {part.min():.2f} to {part.max():.2f} on {datasets}."
+    )

@@ -1,11 +1,8 @@
-"""What scores lose on images that were changed against VAEs: originals, modified images, and noise as strong."""
+"""Scores on images that were modified to mislead VAEs: original images, modified images, and noise of the same size."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +12,32 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import Array, Result, checked, held, present, refuse
+from unbraid.analysis.results_table import Array, Result, check_columns, check_table, columns_with_values, reject
+from unbraid.scoring.permutation import p_value
 
 VARIANTS = ("original", "modified", "noise")
 COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
-PRIMARY = 1  # the level with the strengths of the paper's tables
-POINTS = ("ae", "pcl", "pmp", "diffusion_vae")  # methods whose latents have no normal posterior: nothing is pruned
+PRIMARY = 1  # the level with the strengths in the tables of the paper
+NO_NORMAL_POSTERIOR = (
+    "ae",
+    "pcl",
+    "pmp",
+    "diffusion_vae",
+)  # methods whose latents have no normal posterior: they do not prune latents
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
     "MIG": "mig.discrete_mig",
-    "DCI": "dci.disentanglement",  # with the importances that the paper's tables agree with
+    "DCI": "dci.disentanglement",  # with the importances that agree with the tables of the paper
     "DCI, per tree": "dci.disentanglement_per_tree",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
 }
-NAMES = {"ae": "AE", "pcl": "PCL", "pmp": "PMP", "slow_vae": "SlowVAE", "ada_gvae": "Ada-GVAE", **plots.METHOD_NAMES}
 MANIPULATED = ("manipulated", "manipulated_spread", "manipulated_factors", "manipulated_strengths")
-LEVEL = 0.05  # p below which a loss is called one
-DRAWS = 9_999  # random splits of a permutation test where there are more
+SIGNIFICANCE = 0.05  # a loss with a smaller p-value is significant
 
 
-def variant(data: str) -> tuple[str, str]:
-    """The dataset that a name is made from, and which form of it this is: "original", "modified" or "noise".
+def dataset_variant(data: str) -> tuple[str, str]:
+    """Split the name of a dataset into the original dataset and the variant "original", "modified" or "noise".
 
     >>> variant("dsprites"), variant("dsprites?noise=0.1"), variant("photos?size=32&modified=default")
     (('dsprites', 'original'), ('dsprites', 'noise'), ('photos?size=32', 'modified'))
@@ -50,20 +51,27 @@ def variant(data: str) -> tuple[str, str]:
     return bare + "?" * bool(left) + left, found[0]
 
 
-def kept(table: DataFrame) -> tuple[DataFrame, DataFrame]:
-    r"""The runs that are not over-pruned, and how many of each method and dataset were.
+def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
+    r"""Remove over-pruned runs from a results table, and count them per dataset and method.
 
-    A latent is active where its posterior is narrower than the prior, :math:`E_x[\sigma^2(x)] < 0.8`
-    (the column `active.units` counts them). A run with fewer active latents than the data have factors
-    (`active.factors`) cannot hold them all, and is discarded. Methods without a normal posterior prune nothing: their
-    runs all stay. Runs that were not trained to their end are left out first.
+    A latent is active if its posterior is narrower than the prior, :math:`E_x[\sigma^2(x)] < 0.8`. A run with fewer
+    active latents (column `active.units`) than factors of the data (`active.factors`) cannot represent all factors and
+    is over-pruned. Methods without a normal posterior never are. Unfinished and diverged runs are removed as well.
 
-    The second table has a row a dataset and method: `runs` (trained to their end), `discarded`, `diverged`.
-    Reference: Zietlow et al. (2021), arXiv:2102.06822; the supplement's figures 4 to 6 say that such runs were left
-    out, the main paper has the bound.
+    Reference: Zietlow et al. (2021), arXiv:2102.06822. The bound is in the main paper; figures 4 to 6 of the supplement
+    say that such runs were left out.
+
+    Args:
+        table: A results table with one row per run.
+
+    Returns:
+        The remaining rows, and a table with one row per dataset and method: `runs` (finished), `discarded`, `diverged`.
+
+    Raises:
+        UserError: If the active latents of a VAE were not counted.
     """
-    done = finished(table)
-    pruned = over_pruned(done)
+    done = finished_runs(table)
+    pruned = is_over_pruned(done)
     by = ["data", "method"]
     counts = done.groupby(by, sort=False).size().rename("runs").to_frame()
     counts["discarded"] = done[pruned].groupby(by).size()
@@ -74,230 +82,195 @@ def kept(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     return done[~pruned], counts
 
 
-def finished(table: DataFrame) -> DataFrame:
-    """The runs that were trained to their end, where the table says so."""
+def finished_runs(table: DataFrame) -> DataFrame:
+    """The finished runs; all runs if the table has no `status`."""
     return table[table["status"] == "done"] if "status" in table else table
 
 
-def over_pruned(done: DataFrame) -> Series:
-    """Which runs have fewer active latents than factors; a VAE whose latents were not counted is refused."""
-    points = done["method"].isin(POINTS)
+def is_over_pruned(done: DataFrame) -> Series:
+    """Whether each run has fewer active latents than factors. Raises a UserError if the count of a VAE is missing."""
+    points = done["method"].isin(NO_NORMAL_POSTERIOR)
     counted = done.reindex(columns=[UNITS, FACTORS]).astype(float)
     missing = done[~points & counted.isna().any(axis=1)]
     if len(missing):
         row = missing.iloc[0]
-        do = "Give the command of the study again, with `--metrics +active` if it names metrics."
-        refuse(f"Every run of a VAE must have {UNITS} and {FACTORS}.", f"no such count of {row['run']}", do)
+        remedy = "Run the command of the study again, with `--metrics +active` if it names metrics."
+        reject(f"Every run of a VAE must have {UNITS} and {FACTORS}.", f"run {row['run']} without them", remedy)
     return ~points & (counted[UNITS] < counted[FACTORS])
 
 
 def manipulated(table: DataFrame) -> Result:
-    r"""What each method loses on modified images, and on images with noise as strong: a non-VAE should lose nothing.
+    r"""How much each method loses on modified images, and on images with noise of the same size.
 
-    A loss is the mean of a score on the originals less that on the changed images, with the standard error of that
-    difference, :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}`, and the two-sided p of a permutation test. Only runs of a
-    method's primary strength count (level 1, or its first where it has no such), without over-pruned ones (`kept`).
+    The modification is designed against VAEs, so other methods should lose nothing. A loss is the mean score on the
+    original images minus the mean score on the modified images, with its standard error
+    :math:`\sqrt{s_1^2 / n_1 + s_2^2 / n_2}` and the two-sided p-value of a permutation test. Only runs at the primary
+    strength of a method are used (level 1, or its lowest level if it has no level 1), without over-pruned runs (see
+    `discard_over_pruned`).
 
-    Table: a row a dataset, method and score: `level`, `strength`; for each form of the data its mean, ``_std`` (n - 1),
-    ``_runs`` and ``_discarded``; for `modified` and `noise` ``_loss``, ``_error`` and ``_p``.
     Reference: Zietlow et al. (2021), arXiv:2102.06822, table 1, and tables 2 to 4 of its supplement.
+
+    Args:
+        table: A results table with one row per run.
+
+    Returns:
+        A result whose table has one row per dataset, method and score: `level`, `strength`; for each variant
+        (`original`, `modified`, `noise`) its mean, ``<variant>_std`` (with n - 1), ``_runs`` and ``_discarded``; for
+        `modified` and `noise` also ``_loss``, ``_error`` and ``_p``.
+
+    Raises:
+        UserError: If there are no scores, or no runs on both the original and a modified variant of a dataset.
     """
-    columns = scores_held(table)
-    rows = primary(comparable(table, columns))
-    found = summarised(rows, columns)
-    return Result(found, draw(rows, columns), say(found, rows))
+    columns = available_scores(table)
+    rows = runs_at_primary_strength(comparable_runs(table, columns))
+    found = summarise(rows, columns)
+    return Result(found, draw_manipulated(rows, columns), summary_text(found, rows))
 
 
-def scores_held(table: DataFrame) -> dict[str, str]:
-    """Those of the scores that the table has."""
-    columns = held(table, SCORES)
+def available_scores(table: DataFrame) -> dict[str, str]:
+    """The columns of `SCORES` that have values in the table, by display name."""
+    columns = columns_with_values(table, SCORES)
     if not columns:
         wanted = ", ".join(SCORES.values())
-        refuse(f"One of these columns must hold scores: {wanted}.", "none of them", "Score the runs with one.")
+        reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score the runs.")
     return columns
 
 
-def comparable(table: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """Finished runs on datasets that are there as they are and changed, with `base`, `variant` and `pruned`."""
-    present(table, columns.values())
-    done = finished(table).assign(pruned=False)
-    done[["base", "variant"]] = [variant(name) for name in done["data"]]
+def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
+    """Finished runs on datasets with an original and at least one other variant.
+
+    Adds the columns `base` (the original dataset), `variant` and `pruned` (whether the run is over-pruned).
+    """
+    check_columns(table, columns.values())
+    done = finished_runs(table).assign(pruned=False)
+    done[["base", "variant"]] = [dataset_variant(name) for name in done["data"]]
     forms = done.groupby("base")["variant"].nunique()
     originals = done.loc[done["variant"] == VARIANTS[0], "base"].unique()
     bases = [base for base in done["base"].unique() if base in originals and forms[base] > 1]
     if not bases:
-        came = f"only {', '.join(map(str, done['data'].unique()[:4]))}"
-        do = "Train on data?modified=FILE or data?noise=0.1 as well: unbraid study demystifying2021."
-        refuse("There must be runs on a dataset and on a changed form of it.", came, do)
+        got = f"only {', '.join(map(str, done['data'].unique()[:4]))}"
+        remedy = "Train on data?modified=FILE or data?noise=0.1 as well: unbraid study demystifying2021."
+        reject("There must be runs on a dataset and on a modified variant of it.", got, remedy)
     done = done[done["base"].isin(bases)]
-    _one_form(done)
-    done = done.assign(pruned=over_pruned(done))
+    _check_one_variant(done)
+    done = done.assign(pruned=is_over_pruned(done))
     wanted = [*columns.values(), "base", "variant", "pruned"]
-    return pd.concat([_part(done[done["base"] == base], wanted) for base in bases], ignore_index=True)
+    return pd.concat([_checked_rows(done[done["base"] == base], wanted) for base in bases], ignore_index=True)
 
 
-def _part(part: DataFrame, wanted: list[str]) -> DataFrame:
-    """The checked rows of one dataset in all its forms: elsewhere levels may have other strengths."""
+def _checked_rows(part: DataFrame, wanted: list[str]) -> DataFrame:
+    """The checked rows of one dataset in all variants. Other datasets may have other strengths at the same level."""
     *columns, base, form, pruned = wanted
-    return checked(part, columns, seeds=2).assign(**{name: part[name].to_numpy() for name in (base, form, pruned)})
+    return check_table(part, columns, seeds=2).assign(**{name: part[name].to_numpy() for name in (base, form, pruned)})
 
 
-def _one_form(done: DataFrame) -> None:
-    """Refuse two modifications, or two strengths of noise, of one dataset."""
+def _check_one_variant(done: DataFrame) -> None:
+    """Raise a UserError if a dataset has two modifications or two strengths of noise."""
     names = done.groupby(["base", "variant"])["data"].agg(lambda data: sorted(set(data)))
     twice = names[names.map(len) > 1]
     if len(twice):
-        came = " and ".join(twice.iloc[0])
-        refuse("There must be one modification and one noise of a dataset.", came, "Filter the table by 'data'.")
+        got = " and ".join(twice.iloc[0])
+        reject("A dataset must have one modification and one noise.", got, "Filter the table by 'data'.")
 
 
-def primary(rows: DataFrame) -> DataFrame:
-    """Runs at the primary strength of each method: at level 1, or at its first where it has none."""
+def runs_at_primary_strength(rows: DataFrame) -> DataFrame:
+    """The runs at the primary strength of each method (see `primary_level`)."""
     return rows[rows["level"] == rows.groupby(["base", "method"])["level"].transform(primary_level)]
 
 
 def primary_level(levels: Series) -> float:
-    """Level 1, or the first where there is none."""
+    """Level 1, or the lowest level if there is no level 1."""
     return float(PRIMARY if (levels == PRIMARY).any() else levels.min())
 
 
-def summarised(rows: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """A row a dataset, method, level and score with what every form has and what changed ones lose."""
+def summarise(rows: DataFrame, columns: dict[str, str]) -> DataFrame:
+    """One row per dataset, method, level and score, with the columns described in `manipulated`."""
     by = ["base", "method", "level", "strength"]
-    found = []
+    lines = []
     for keys, part in rows.groupby(by, sort=False):
-        place = dict(zip(["data", *by[1:]], keys, strict=True))
-        found += [{**place, "score": name, **cells(part, column)} for name, column in columns.items()]
-    return DataFrame(found)
+        group = dict(zip(["data", *by[1:]], keys, strict=True))
+        lines += [{**group, "score": name, **summarise_score(part, column)} for name, column in columns.items()]
+    return DataFrame(lines)
 
 
-def cells(part: DataFrame, column: str) -> dict[str, Any]:
-    """Mean, deviation and numbers of runs of each form, and the losses."""
+def summarise_score(part: DataFrame, column: str) -> dict[str, Any]:
+    """Mean, standard deviation and number of runs of one score for each variant, and the losses."""
     used = part[~part["pruned"]]
-    values = {form: used.loc[used["variant"] == form, column].dropna().to_numpy() for form in VARIANTS}
-    found: dict[str, Any] = {}
-    for form, seen in values.items():
-        found[form] = seen.mean() if len(seen) else math.nan
-        found[f"{form}_std"] = seen.std(ddof=1) if len(seen) > 1 else math.nan
-        found[f"{form}_runs"] = len(seen)
-        found[f"{form}_discarded"] = int(part.loc[part["variant"] == form, "pruned"].sum())
-    for form in VARIANTS[1:]:
-        loss, error = lost(values[VARIANTS[0]], values[form])
-        p = permutation(values[VARIANTS[0]], values[form])
-        found |= {f"{form}_loss": loss, f"{form}_error": error, f"{form}_p": p}
-    return found
+    values = {variant: used.loc[used["variant"] == variant, column].dropna().to_numpy() for variant in VARIANTS}
+    line: dict[str, Any] = {}
+    for variant, sample in values.items():
+        line[variant] = sample.mean() if len(sample) else math.nan
+        line[f"{variant}_std"] = sample.std(ddof=1) if len(sample) > 1 else math.nan
+        line[f"{variant}_runs"] = len(sample)
+        line[f"{variant}_discarded"] = int(part.loc[part["variant"] == variant, "pruned"].sum())
+    for variant in VARIANTS[1:]:
+        loss, error = mean_loss(values[VARIANTS[0]], values[variant])
+        p = p_value(values[VARIANTS[0]], values[variant])
+        line |= {f"{variant}_loss": loss, f"{variant}_error": error, f"{variant}_p": p}
+    return line
 
 
-def lost(original: Array, changed: Array) -> tuple[float, float]:
-    """The difference of two means and its standard error; NaN where there is nothing to take it from.
+def mean_loss(original: Array, modified: Array) -> tuple[float, float]:
+    """The difference of two means and its standard error. They are NaN if there are too few values.
 
     >>> lost(np.array([3.0, 5.0]), np.array([1.0, 1.0]))
     (3.0, 1.0)
     """
-    if not (len(original) and len(changed)):
+    if not (len(original) and len(modified)):
         return math.nan, math.nan
-    loss = float(original.mean() - changed.mean())
-    if min(len(original), len(changed)) < 2:
+    loss = float(original.mean() - modified.mean())
+    if min(len(original), len(modified)) < 2:
         return loss, math.nan
-    return loss, math.sqrt(original.var(ddof=1) / len(original) + changed.var(ddof=1) / len(changed))
+    return loss, math.sqrt(original.var(ddof=1) / len(original) + modified.var(ddof=1) / len(modified))
 
 
-def permutation(first: Array, second: Array, seed: int = 0) -> float:
-    """The share of ways to split all values in two groups of these sizes whose means lie as far apart.
-
-    All ways where there are at most 9,999, else as many at random, to which the one at hand is added. NaN where a group
-    has no value.
-
-    >>> permutation(np.array([4.0, 5.0, 6.0]), np.array([1.0, 2.0, 3.0]))  # 2 of 20
-    0.1
-    """
-    n, values = len(first), np.concatenate([np.sort(first), np.sort(second)])
-    if not 0 < n < len(values):
-        return math.nan
-    sums = values[splits(len(values), n, seed)].sum(1)
-    gaps = np.abs(sums / n - (values.sum() - sums) / len(second))
-    far = gaps >= abs(first.mean() - second.mean()) - 1e-12
-    every = math.comb(len(values), n) == len(gaps)
-    return float(far.mean() if every else (1 + far.sum()) / (1 + len(far)))
-
-
-def stratified(pairs: Sequence[tuple[Array, Array]], seed: int = 0) -> float:
-    """The same for several pairs of groups, such as two learning rates: values change places within their pair only.
-
-    Of the sum of the gaps of means, over `DRAWS` ways at random. NaN where a group has no value.
-
-    >>> low, high = np.arange(6.0), np.arange(6.0) + 2
-    >>> stratified([(low, high)]) > stratified([(low, high), (low + 50, high + 50)])  # pairs themselves may differ
-    True
-    """
-    if not pairs or not all(len(first) and len(second) for first, second in pairs):
-        return math.nan
-    rng, sums, seen = np.random.default_rng(seed), np.zeros(DRAWS), 0.0
-    for first, second in pairs:
-        values = np.concatenate([np.sort(first), np.sort(second)])
-        drawn = values[rng.random((DRAWS, len(values))).argsort(axis=1)]
-        sums += drawn[:, : len(first)].mean(1) - drawn[:, len(first) :].mean(1)
-        seen += first.mean() - second.mean()
-    return float((1 + (np.abs(sums) >= abs(seen) - 1e-12).sum()) / (1 + DRAWS))
-
-
-@functools.lru_cache(maxsize=16)
-def splits(count: int, n: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which n of `count` values form the first group, a row a way."""
-    if math.comb(count, n) <= DRAWS:
-        return np.array(list(itertools.combinations(range(count), n)))
-    return np.random.default_rng(seed).random((DRAWS, count)).argsort(axis=1)[:, :n]
-
-
-def say(found: DataFrame, rows: DataFrame) -> str:
-    """How many methods lose on modified images and on noise, and which most."""
+def summary_text(found: DataFrame, rows: DataFrame) -> str:
+    """In how many comparisons the first score is lost significantly, and which method loses most."""
     name = found["score"].iloc[0]
     scored = found[found["score"] == name]
     parts = []
-    for form in VARIANTS[1:]:
-        known = scored.dropna(subset=[f"{form}_p"])
+    for variant in VARIANTS[1:]:
+        known = scored.dropna(subset=[f"{variant}_p"])
         if len(known):
-            loses = (known[f"{form}_p"] < LEVEL) & (known[f"{form}_loss"] > 0)
-            middle = plots.short(float(known[f"{form}_loss"].median()))
-            what = "modified images" if form == "modified" else "images with noise"
-            parts.append(f"on {what} {loses.sum()} of {len(known)} (median loss {middle})")
-    text = f"Of the pairs of a dataset and a method these lose {name} (p < .05): {', '.join(parts)}."
+            loses = (known[f"{variant}_p"] < SIGNIFICANCE) & (known[f"{variant}_loss"] > 0)
+            median = plots.format_score(float(known[f"{variant}_loss"].median()))
+            what = "modified images" if variant == "modified" else "images with noise"
+            parts.append(f"{loses.sum()} of {len(known)} on {what} (median loss {median})")
+    text = (
+        f"Number of comparisons of a dataset and a method in which the {name} is significantly lower than on the "
+        f"original images (p < .05): {', '.join(parts)}."
+    )
     top = scored.dropna(subset=["modified_loss"]).nlargest(1, "modified_loss")
     for _, row in top.iterrows():
-        ends = f"from {plots.short(row['original'])} to {plots.short(row['modified'])}"
-        text += f" {method_name(row['method'])} on {row['data']} loses most on modified images, {ends}."
-    return f"{text} {int(rows['pruned'].sum())} of {len(rows)} runs were over-pruned and discarded."
+        ends = f"from {plots.format_score(row['original'])} to {plots.format_score(row['modified'])}"
+        text += f" {plots.display_name(row['method'])} on {row['data']} loses most on modified images, {ends}."
+    return f"{text} {int(rows['pruned'].sum())} of {len(rows)} runs were over-pruned and left out."
 
 
-def method_name(method: str) -> str:
-    """A method's name for a figure."""
-    return NAMES.get(method, method)
-
-
-def draw(rows: DataFrame, columns: dict[str, str]) -> Figure:
-    """A row a score, a column a dataset; a dot a run, in the colour of its form of the data."""
+def draw_manipulated(rows: DataFrame, columns: dict[str, str]) -> Figure:
+    """One row of axes per score, one column per dataset, and one dot per run in the colour of its variant."""
     bases, methods = list(rows["base"].unique()), list(rows["method"].unique())
     size = (max(2.6, 0.55 * len(methods)), 1.8)
-    figure, grid = plots.matrix(len(columns), len(bases), size=size, sharex=True, sharey="row")
+    figure, grid = plots.grid_figure(len(columns), len(bases), size=size, sharex=True, sharey="row")
     for line, column in zip(grid, columns.values(), strict=True):
         for axes, base in zip(line, bases, strict=True):
-            dots(axes, rows[(rows["base"] == base) & ~rows["pruned"]], column, methods)
+            draw_dots(axes, rows[(rows["base"] == base) & ~rows["pruned"]], column, methods)
     for axes in grid[-1]:
-        names = [method_name(method) for method in methods]
+        names = [plots.display_name(method) for method in methods]
         axes.set_xticks(range(len(methods)), names, rotation=40, ha="right", rotation_mode="anchor")
-    plots.edges(grid, bases, list(columns), "")
-    plots.legend(figure, {form: {"color": COLOURS[form], "marker": "o"} for form in VARIANTS})
+    plots.label_edges(grid, bases, list(columns), "")
+    plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})
     return figure
 
 
-def dots(axes: Axes, part: DataFrame, column: str, methods: list[str]) -> None:
-    """Runs of each method beside each other, one form next to the other, and a bar at each mean."""
+def draw_dots(axes: Axes, part: DataFrame, column: str, methods: list[str]) -> None:
+    """Draw the runs of each method and variant side by side, and a bar at each mean."""
     for i, method in enumerate(methods):
-        for j, form in enumerate(VARIANTS):
-            chosen = part[(part["method"] == method) & (part["variant"] == form)].sort_values("seed")
+        for j, variant in enumerate(VARIANTS):
+            chosen = part[(part["method"] == method) & (part["variant"] == variant)].sort_values("seed")
             values = chosen[column].dropna().to_numpy()
             if len(values):
-                place = i + 0.27 * (j - 1)
+                center = i + 0.27 * (j - 1)
                 spread = np.linspace(-0.08, 0.08, len(values)) if len(values) > 1 else np.zeros(1)
-                axes.scatter(place + spread, values, s=9, color=COLOURS[form], linewidths=0, alpha=0.8)
-                axes.hlines(values.mean(), place - 0.12, place + 0.12, color="black", linewidth=1.2)
+                axes.scatter(center + spread, values, s=9, color=COLOURS[variant], linewidths=0, alpha=0.8)
+                axes.hlines(values.mean(), center - 0.12, center + 0.12, color="black", linewidth=1.2)

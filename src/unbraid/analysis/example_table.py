@@ -1,4 +1,4 @@
-"""A results table made up by a rule, for examples and tests: no run of it was ever trained."""
+"""An artificial results table for examples and tests. Its runs were never trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from unbraid.analysis.correlation import TASKS, UNSUPERVISED
-from unbraid.analysis.results_table import PAPER, headline
+from unbraid.analysis.results_table import PAPER_METRICS
+from unbraid.metrics import headline
 
 DATA = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 SWEEPS = {
@@ -24,12 +25,22 @@ SWEEPS = {
 FACTORS = ("shape", "scale", "x", "y")
 
 
-def planted(
+def example_results(
     seeds: int = 5, data: Sequence[str] = DATA, methods: Sequence[str] = tuple(SWEEPS), *, seed: int = 0
 ) -> DataFrame:
-    """A made-up results table with the columns of a real one: one row a dataset, method, level of 6, and seed.
+    """An artificial results table with the columns of a real one.
 
-    Each run has a hidden quality, from its method, its strength and its seed, and scores follow it with noise.
+    Each run has a hidden quality that depends on its method, strength and seed. Its scores are this quality with noise.
+    The numbers have no meaning.
+
+    Args:
+        seeds: Number of seeds per setting.
+        data: Names of datasets.
+        methods: Names of methods, among those of the study `locatello2019`.
+        seed: Seed of the random numbers.
+
+    Returns:
+        A table with one row per dataset, method, level (6 per method) and seed.
 
     >>> planted(seeds=2, data=["dsprites"], methods=["beta_vae"]).shape[0]
     12
@@ -39,31 +50,35 @@ def planted(
         for name in data for method in methods for level, strength in enumerate(SWEEPS[method]) for i in range(seeds)
     ]  # fmt: skip
     table = DataFrame(rows)
-    table.insert(0, "run", [f"planted-{i:05d}" for i in range(len(table))])
+    table.insert(0, "run", [f"example-{i:05d}" for i in range(len(table))])
     rng = np.random.default_rng(seed)
-    quality = effect(table, ["data", "method"], 0.7, rng) + effect(table, ["data", "method", "level"], 0.7, rng)
+    quality = group_effect(table, ["data", "method"], 0.7, rng) + group_effect(
+        table, ["data", "method", "level"], 0.7, rng
+    )
     quality = quality + rng.normal(scale=0.7, size=len(table))
-    return pd.concat([table, DataFrame({**judged(quality, rng), **unjudged(table, quality, rng)})], axis=1)
+    return pd.concat(
+        [table, DataFrame({**labelled_scores(quality, rng), **unlabelled_scores(table, quality, rng)})], axis=1
+    )
 
 
-def effect(table: DataFrame, by: list[str], scale: float, rng: np.random.Generator) -> Series:
-    """One normal draw a group."""
+def group_effect(table: DataFrame, by: list[str], scale: float, rng: np.random.Generator) -> Series:
+    """One normally distributed value for each group, repeated for its rows."""
     group = table.groupby(by, sort=False).ngroup()
     return group.map(Series(rng.normal(scale=scale, size=int(group.max()) + 1)))
 
 
-def judged(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Scores that need labels: metrics, gaps of which MIG is the mean, and accuracies that grow with the examples."""
-    noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER)}
-    scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER}
+def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
+    """Scores that need labels: metrics, gaps per factor with the MIG as mean, and accuracies of downstream tasks."""
+    noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER_METRICS)}
+    scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER_METRICS}
     scores |= {f"gaps.{name}": 0.4 * (i + 1) * scores[headline("mig")] for i, name in enumerate(FACTORS)}
     for i, column in enumerate(TASKS.values()):
         scores[column] = 1 / (1 + np.exp(-0.3 * quality - 0.5 * (i % 5) + 1 - rng.normal(scale=0.5, size=len(quality))))
     return scores
 
 
-def unjudged(table: DataFrame, quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Terms of training, scores without labels, and the nats of each factor under AnnealedVAE."""
+def unlabelled_scores(table: DataFrame, quality: Series, rng: np.random.Generator) -> dict[str, Any]:
+    """Training terms, scores that need no labels, and the nats of each factor for AnnealedVAE."""
     n, level = len(table), table["level"].to_numpy()
     annealed = (table["method"] == "annealed_vae").to_numpy()
     kl = np.where(annealed, table["strength"], 40 - 5 * level) + rng.normal(size=n)
@@ -76,6 +91,6 @@ def unjudged(table: DataFrame, quality: Series, rng: np.random.Generator) -> dic
     columns[UNSUPERVISED["Mutual information"]] = 0.05 * columns[correlated] + rng.uniform(0, 0.05, n)
     columns[UNSUPERVISED["UDR"]] = 1 / (1 + np.exp(-0.5 * quality - rng.normal(scale=0.8, size=n)))
     for i, factor in enumerate(FACTORS):
-        told = np.clip((kl - 8 * (len(FACTORS) - 1 - i)) / 8, 0, 3) + rng.normal(scale=0.1, size=n) ** 2
-        columns[f"information.{factor}"] = np.where(annealed, told, np.nan)
+        nats = np.clip((kl - 8 * (len(FACTORS) - 1 - i)) / 8, 0, 3) + rng.normal(scale=0.1, size=n) ** 2
+        columns[f"information.{factor}"] = np.where(annealed, nats, np.nan)
     return columns

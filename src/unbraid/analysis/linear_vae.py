@@ -1,4 +1,4 @@
-"""The linear beta-VAE: its optimum in closed form, the exact loss and its minimiser, and what a trained run reached."""
+"""The linear beta-VAE: its optimum in closed form, its exact loss and minimiser, and measurements of a trained run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from unbraid.analysis.results_table import Array, refuse
+from unbraid.analysis.results_table import Array, reject
 
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData
     from unbraid.runs.run import Run
 
 
-class Linear(NamedTuple):
-    """A linear VAE with data of mean zero: z ~ N(E x, diag S), x ~ N(W z, s^2 I)."""
+class LinearModel(NamedTuple):
+    """A linear VAE for data with mean zero: z ~ N(E x, diag S), x ~ N(W z, s^2 I).
+
+    Attributes:
+        encoder: E, (latents, width).
+        decoder: W, (width, latents).
+        variances: S, (latents,).
+    """
 
     encoder: Array
     decoder: Array
@@ -23,9 +29,15 @@ class Linear(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """Of each latent: its column's squared length, posterior variance, variance of the mean, and whether it is unused.
+    """The optimum of a linear beta-VAE, with one entry per latent.
 
-    Latents come with the eigenvalues they stand for, largest first; one without an eigenvalue of its own is unused.
+    Latents are in the order of their eigenvalues, largest first. A latent without an eigenvalue has collapsed.
+
+    Attributes:
+        norms: Squared length of the decoder column.
+        posterior: Posterior variance.
+        means: Variance of the posterior mean over the data.
+        collapsed: Whether the latent has collapsed onto the prior.
     """
 
     norms: Array
@@ -35,15 +47,19 @@ class Optimum(NamedTuple):
 
     @property
     def active(self) -> int:
-        """How many latents are used."""
+        """The number of latents that have not collapsed."""
         return int((~self.collapsed).sum())
 
 
-class Measured(NamedTuple):
-    """A linear VAE beside the optimum: the same numbers, largest column first, and how far its columns are turned.
+class MeasuredModel(NamedTuple):
+    """The quantities of `Optimum` measured for a linear VAE, largest decoder column first.
 
-    `angle` is the angle in degrees between a column and its principal axis, and `crossing` the largest entry of
-    W^T W off the diagonal.
+    Attributes:
+        norms: Squared length of the decoder column.
+        posterior: Posterior variance.
+        means: Variance of the posterior mean over the data.
+        angle: Angle in degrees between the decoder column and its principal axis.
+        crossing: The largest absolute entry of W^T W off the diagonal.
     """
 
     norms: Array
@@ -54,17 +70,27 @@ class Measured(NamedTuple):
 
 
 def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Optimum:
-    r"""What a linear beta-VAE has learned at its best, for data whose covariance has these eigenvalues.
+    r"""The optimum of a linear beta-VAE for data whose covariance has the given eigenvalues.
 
     .. math:: |w_i|^2 = \max(\lambda_i - \beta s^2, 0), \quad
         \sigma_i^2 = \min(\beta s^2 / \lambda_i, 1), \quad \mathrm{Var}(\mu_i) = 1 - \sigma_i^2
 
-    with decoder columns w_i along the principal axes, largest eigenvalues first. Where
-    :math:`\lambda_i \le \beta s^2` the latent collapses onto the prior. s^2 is the variance of the likelihood, which
-    is 1 for "gaussian". A smaller product lets latents carry more; none at all leaves the rotation open.
+    The decoder columns w_i are along the principal axes, largest eigenvalues first. If
+    :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior. With a smaller :math:`\beta s^2` latents carry
+    more information; at 0 every rotation of the latents is optimal. The axes of equal eigenvalues are not determined.
 
-    Limit: equal eigenvalues leave the axes among themselves open.
     Reference: Lucas et al. (2019), arXiv:1911.02469, for beta = 1; Rolinek et al. (2019), arXiv:1812.06775.
+
+    Args:
+        eigenvalues: Eigenvalues of the covariance of the data, >= 0.
+        beta_s2: The product of beta and the variance s^2 of the likelihood, which is 1 for "gaussian".
+        latents: Number of latents. By default one per eigenvalue.
+
+    Returns:
+        The optimum.
+
+    Raises:
+        UserError: If an argument is out of range.
 
     >>> found = optimum([9, 6, 4, 2.5], beta_s2=1.0)
     >>> found.norms.tolist(), found.posterior.round(4).tolist()
@@ -74,11 +100,11 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
     """
     values = np.sort(np.asarray(eigenvalues, float))[::-1]
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or values[-1] < 0:
-        refuse("Eigenvalues must be a list of finite numbers >= 0.", f"{eigenvalues}", "Take those of a covariance.")
-    check_noise(beta_s2)
+        reject("Eigenvalues must be a list of finite numbers >= 0.", f"{eigenvalues}", "Use those of a covariance.")
+    check_beta_s2(beta_s2)
     count = len(values) if latents is None else latents
     if count < 1:
-        refuse("There must be at least one latent.", f"{latents}", "Ask for one.")
+        reject("There must be at least one latent.", f"{latents}", "Use a larger number.")
     kept = np.zeros(count)
     kept[: len(values)] = values[:count]
     norms = np.maximum(kept - beta_s2, 0.0)
@@ -86,8 +112,8 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
     return Optimum(norms, posterior, 1 - posterior, norms == 0)
 
 
-def best_model(covariance: Any, beta_s2: float, latents: int) -> Linear:
-    r"""A linear VAE at `optimum`, for data of mean zero: its columns are scaled principal axes.
+def best_model(covariance: Any, beta_s2: float, latents: int) -> LinearModel:
+    r"""A linear VAE at the optimum for data with mean zero. Its decoder columns are scaled principal axes.
 
     .. math:: w_i = \sqrt{\lambda_i - \beta s^2}\, u_i, \quad e_i = w_i / \lambda_i
     """
@@ -97,23 +123,23 @@ def best_model(covariance: Any, beta_s2: float, latents: int) -> Linear:
     decoder = np.zeros((len(values), latents))
     decoder[:, :count] = axes[:, ::-1][:, :count] * np.sqrt(best.norms[:count])
     encoder = decoder.T / np.maximum(best.norms + beta_s2, beta_s2)[:, None]
-    return Linear(encoder, decoder, best.posterior)
+    return LinearModel(encoder, decoder, best.posterior)
 
 
-def check_noise(beta_s2: float) -> None:
-    """Refuse a product of strength and variance at which the optimum is not one."""
+def check_beta_s2(beta_s2: float) -> None:
+    """Raise a UserError if the optimum is not determined for this value of beta s^2."""
     if not (np.isfinite(beta_s2) and beta_s2 > 0):
-        do = "Without noise every rotation of the latents is as good; take a small number."
-        refuse("The 'beta_s2' parameter must be finite and > 0.", f"{beta_s2}", do)
+        remedy = "At 0 every rotation of the latents is optimal. Use a small number."
+        reject("The 'beta_s2' parameter must be finite and > 0.", f"{beta_s2}", remedy)
 
 
-def expected_loss(model: Linear, covariance: Any, beta_s2: float) -> float:
-    r"""The objective of a linear beta-VAE times s^2, in expectation over data and noise, less constants.
+def expected_loss(model: LinearModel, covariance: Any, beta_s2: float) -> float:
+    r"""The expected objective of a linear beta-VAE over data and noise, times s^2 and without constants.
 
     .. math:: \tfrac12 \mathrm{tr}\big((I - WE) C (I - WE)^T\big) + \tfrac12 \sum_j S_j |w_j|^2
         + \tfrac{\beta s^2}{2} \sum_j \big((E C E^T)_{jj} + S_j - \log S_j - 1\big)
 
-    The second term is the stochastic loss: what the noise of the posterior costs.
+    The second term is the stochastic loss: the reconstruction error due to the noise of the posterior.
     """
     c = np.asarray(covariance, float)
     encoder, decoder, variances = model
@@ -123,35 +149,35 @@ def expected_loss(model: Linear, covariance: Any, beta_s2: float) -> float:
     return float(np.trace(rest @ c @ rest.T) + noise + beta_s2 * kl.sum()) / 2
 
 
-def gradient(model: Linear, covariance: Any, beta_s2: float) -> Linear:
-    """The derivatives of `expected_loss` by encoder, decoder and the logarithms of the posterior variances."""
+def gradient(model: LinearModel, covariance: Any, beta_s2: float) -> LinearModel:
+    """The derivatives of `expected_loss` with respect to encoder, decoder and log posterior variances."""
     c = np.asarray(covariance, float)
     encoder, decoder, variances = model
     rest = np.eye(len(c)) - decoder @ encoder
     by_encoder = -decoder.T @ rest @ c + beta_s2 * encoder @ c
     by_decoder = -rest @ c @ encoder.T + decoder * variances
     by_logs = 0.5 * (variances * np.square(decoder).sum(axis=0) + beta_s2 * (variances - 1))
-    return Linear(by_encoder, by_decoder, by_logs)
+    return LinearModel(by_encoder, by_decoder, by_logs)
 
 
-def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> Linear:
-    """A linear beta-VAE from a random start to a minimum of `expected_loss`, by L-BFGS in float64.
+def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> LinearModel:
+    """Minimise `expected_loss` from a random start with L-BFGS in float64.
 
-    Nothing of the closed form goes in, so that the two check each other.
+    The closed form is not used, so that the two can be checked against each other.
     """
     c = np.asarray(covariance, float)
-    check_noise(beta_s2)
+    check_beta_s2(beta_s2)
     width = len(c)
     parts = np.cumsum([latents * width, width * latents])
 
-    def model(flat: Array) -> Linear:
+    def model(flat: Array) -> LinearModel:
         encoder, decoder, logs = np.split(flat, parts)
-        return Linear(encoder.reshape(latents, width), decoder.reshape(width, latents), np.exp(logs))
+        return LinearModel(encoder.reshape(latents, width), decoder.reshape(width, latents), np.exp(logs))
 
     def value(flat: Array) -> tuple[float, Array]:
-        found = model(flat)
-        slopes = gradient(found, c, beta_s2)
-        return expected_loss(found, c, beta_s2), np.concatenate([part.ravel() for part in slopes])
+        current = model(flat)
+        slopes = gradient(current, c, beta_s2)
+        return expected_loss(current, c, beta_s2), np.concatenate([part.ravel() for part in slopes])
 
     rng = np.random.default_rng(seed)
     start = np.concatenate([rng.normal(scale=0.3, size=parts[-1]), np.zeros(latents)])
@@ -159,11 +185,10 @@ def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> Li
     return model(minimize(value, start, jac=True, method="L-BFGS-B", options=limits).x)
 
 
-def measured(model: Linear, covariance: Any) -> Measured:
-    """The numbers of `optimum` for a linear VAE, and the angles between its columns and the principal axes.
+def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
+    """Measure the quantities of `optimum` for a linear VAE, and the angles between its columns and principal axes.
 
-    Latents are matched by the length of their columns: the longest stands for the largest eigenvalue. The angle of a
-    column without length is NaN.
+    The longest column is matched to the largest eigenvalue, and so on. The angle of a column of length 0 is NaN.
     """
     c = np.asarray(covariance, float)
     squares = np.square(model.decoder).sum(axis=0)
@@ -179,11 +204,11 @@ def measured(model: Linear, covariance: Any) -> Measured:
     angle[:count] = np.degrees(np.arccos(np.clip(cosines, 0, 1)))
     products = decoder.T @ decoder
     crossing = np.abs(products - np.diag(np.diag(products))).max() if len(order) > 1 else 0.0
-    return Measured(squares[order], model.variances[order], means, angle, float(crossing))
+    return MeasuredModel(squares[order], model.variances[order], means, angle, float(crossing))
 
 
-def planted_linear(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
-    """Vectors of mean zero whose covariance over the dataset has exactly these eigenvalues, on turned axes."""
+def linear_data(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
+    """A dataset of n vectors with mean zero whose covariance has exactly these eigenvalues, on random axes."""
     from unbraid.data.own.arrays import from_arrays
 
     values = np.asarray(eigenvalues, float)
@@ -195,11 +220,11 @@ def planted_linear(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData
     return from_arrays((white * np.sqrt(values) @ axes.T).astype(np.float32), name="linear")
 
 
-def linear_of(run: Run, data: FactorData) -> tuple[Linear, Array]:
+def fit_linear_model(run: Run, data: FactorData) -> tuple[LinearModel, Array]:
     """The matrices of a trained run with a linear encoder and decoder, and the covariance of its data.
 
-    They are the least-squares fit of its posterior means and of what it decodes, so that any pair of modules will do;
-    one that is not linear is refused. A posterior variance is the average over the data.
+    The matrices are fitted by least squares to the posterior means and to decoded examples, so that any pair of modules
+    works. Posterior variances are means over the data. Raises a UserError if a module is not linear.
     """
     import torch
 
@@ -208,18 +233,18 @@ def linear_of(run: Run, data: FactorData) -> tuple[Linear, Array]:
     centred = centred - centred.mean(axis=0)
     q = run.posterior(x)
     means = q.mean.double().cpu().numpy()
-    rebuilt = run.decode(q.mean).double().cpu().flatten(1).numpy()
-    encoder, decoder = slope(centred, means, "encoder"), slope(means, rebuilt, "decoder")
+    decoded = run.decode(q.mean).double().cpu().flatten(1).numpy()
+    encoder, decoder = fit_linear_map(centred, means, "encoder"), fit_linear_map(means, decoded, "decoder")
     variances = q.logvar.double().exp().mean(0).cpu().numpy()
-    return Linear(encoder, decoder, variances), np.asarray(centred.T @ centred / len(centred))
+    return LinearModel(encoder, decoder, variances), np.asarray(centred.T @ centred / len(centred))
 
 
-def slope(inputs: Array, outputs: Array, what: str) -> Array:
-    """The matrix of a linear map from its inputs and outputs; a map with more to it is refused."""
+def fit_linear_map(inputs: Array, outputs: Array, what: str) -> Array:
+    """Fit the matrix of a linear map to its inputs and outputs. Raises a UserError if the map is not linear."""
     x, y = (part - part.mean(axis=0) for part in (inputs, outputs))
-    found = np.linalg.lstsq(x, y, rcond=None)[0]
-    off = np.sqrt(np.square(y - x @ found).mean() / max(np.square(y).mean(), 1e-30))
-    if off > 1e-2:
-        must, do = f"The {what} must be linear.", "Train with net=(nn.Linear(width, 2 * latents), nn.Linear(...))."
-        refuse(must, f"one that is off by {100 * off:.0f} % of its spread", do)
-    return np.asarray(found.T)
+    matrix = np.linalg.lstsq(x, y, rcond=None)[0]
+    error = np.sqrt(np.square(y - x @ matrix).mean() / max(np.square(y).mean(), 1e-30))
+    if error > 1e-2:
+        remedy = "Train with net=(nn.Linear(width, 2 * latents), nn.Linear(...))."
+        reject(f"The {what} must be linear.", f"one with a relative error of {100 * error:.0f} %", remedy)
+    return np.asarray(matrix.T)

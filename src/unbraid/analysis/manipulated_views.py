@@ -1,4 +1,4 @@
-"""More views of scores on changed images: how they spread, which factors are lost, and whether strengths make up."""
+"""More analyses of scores on modified images: distributions over seeds, single factors, and other strengths."""
 
 from __future__ import annotations
 
@@ -13,161 +13,204 @@ from unbraid.analysis import plots
 from unbraid.analysis.demystifying import (
     COLOURS,
     VARIANTS,
-    comparable,
-    method_name,
-    primary,
+    available_scores,
+    comparable_runs,
     primary_level,
-    scores_held,
-    summarised,
+    runs_at_primary_strength,
+    summarise,
 )
-from unbraid.analysis.results_table import Array, Result, held, refuse
+from unbraid.analysis.results_table import Array, Result, columns_with_values, reject
 
 MIG, GAPS = "mig.discrete_mig", "gaps."
 BINS = 20
 
 
 def manipulated_spread(table: DataFrame) -> Result:
-    """How the MIG spreads over seeds on originals, modified images and noise: histograms of 20 bins from 0 on.
+    """The distribution of the MIG over seeds on original images, modified images and images with noise.
 
-    Runs of the primary strength, without over-pruned ones, as in `manipulated`.
-    Table: a row a dataset, method, form and bin that is not empty: `low`, `high`, `runs`.
+    Histograms have 20 bins that start at 0. The runs are those of `manipulated`: at the primary strength, without
+    over-pruned runs.
+
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 2.
+
+    Args:
+        table: A results table with one row per run.
+
+    Returns:
+        A result whose table has one row per dataset, method, variant and bin that is not empty: `low` and `high` end of
+        the bin, and `runs`.
+
+    Raises:
+        UserError: If there is no MIG, or no runs on both the original and a modified variant of a dataset.
     """
-    columns = held(table, {"MIG": MIG})
+    columns = columns_with_values(table, {"MIG": MIG})
     if not columns:
-        refuse(f"The column {MIG} must hold scores.", "no such score", "Score the runs with mig.")
-    rows = primary(comparable(table, columns))
+        reject(f"The column {MIG} must hold scores.", "none", "Score the runs with mig.")
+    rows = runs_at_primary_strength(comparable_runs(table, columns))
     used = rows[~rows["pruned"]].dropna(subset=[MIG])
     edges = np.linspace(0.0, max(float(used[MIG].max()), 1e-3), BINS + 1)
-    found = []
-    for (base, method, form), part in used.groupby(["base", "method", "variant"], sort=False):
+    lines = []
+    for (base, method, variant), part in used.groupby(["base", "method", "variant"], sort=False):
         counts, _ = np.histogram(part[MIG], edges)
-        place = {"data": base, "method": method, "variant": form}
-        found += [{**place, "low": edges[i], "high": edges[i + 1], "runs": int(counts[i])} for i in counts.nonzero()[0]]
-    return Result(DataFrame(found), draw_spread(used, edges), say_spread(used))
+        group = {"data": base, "method": method, "variant": variant}
+        lines += [{**group, "low": edges[i], "high": edges[i + 1], "runs": int(counts[i])} for i in counts.nonzero()[0]]
+    return Result(DataFrame(lines), draw_spread(used, edges), spread_text(used))
 
 
-def say_spread(used: DataFrame) -> str:
-    """The share of runs of each form with less than the median MIG of the originals."""
-    middle = used[used["variant"] == VARIANTS[0]].groupby(["base", "method"])[MIG].median().rename("middle")
-    joined = used.join(middle, on=["base", "method"]).dropna(subset=["middle"])
-    below = (joined[MIG] < joined["middle"]).groupby(joined["variant"]).mean()
-    parts = [f"{plots.percent(below[form])} of runs on {form} images" for form in VARIANTS[1:] if form in below]
-    return f"Below the median MIG of their method on the originals are {' and '.join(parts)}; chance has 50 %."
+def spread_text(used: DataFrame) -> str:
+    """The share of runs on each variant whose MIG is below the median MIG on the original images."""
+    median = used[used["variant"] == VARIANTS[0]].groupby(["base", "method"])[MIG].median().rename("median")
+    joined = used.join(median, on=["base", "method"]).dropna(subset=["median"])
+    below = (joined[MIG] < joined["median"]).groupby(joined["variant"]).mean()
+    names = {"modified": "modified images", "noise": "images with noise"}
+    parts = [f"{plots.format_percent(below[v])} of runs on {names[v]}" for v in VARIANTS[1:] if v in below]
+    return (
+        f"{' and '.join(parts)} have a lower MIG than the median of their method on the original images; 50 % would be "
+        "expected by chance."
+    )
 
 
 def draw_spread(used: DataFrame, edges: Array) -> Figure:
-    """A row a method, a column a dataset, three histograms over each other."""
+    """One row of axes per method, one column per dataset, and one histogram per variant."""
 
     def histograms(axes: Axes, part: DataFrame) -> None:
-        for form in VARIANTS:
-            values = part.loc[part["variant"] == form, MIG]
-            axes.hist(values, list(edges), histtype="stepfilled", alpha=0.35, color=COLOURS[form])
-            axes.hist(values, list(edges), histtype="step", color=COLOURS[form], linewidth=1.1)
+        for variant in VARIANTS:
+            values = part.loc[part["variant"] == variant, MIG]
+            axes.hist(values, list(edges), histtype="stepfilled", alpha=0.35, color=COLOURS[variant])
+            axes.hist(values, list(edges), histtype="step", color=COLOURS[variant], linewidth=1.1)
 
-    return by_method(used, histograms, "MIG")
+    return draw_by_method(used, histograms, "MIG")
 
 
 def manipulated_factors(table: DataFrame) -> Result:
-    r"""The gap of each factor on originals, modified images and noise; their mean over factors is the MIG.
+    r"""The MIG of each factor on original images, modified images and images with noise.
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    Runs of the primary strength, without over-pruned ones, as in `manipulated`. Gaps are the columns ``gaps.<factor>``
-    that a study makes at its end, of another draw of examples than `mig`.
-    Table: a row a dataset, method and factor, with the columns of `manipulated`.
+    The mean of these gaps over the factors is the MIG. The gaps are the columns ``gaps.<factor>`` that a study computes
+    at its end, on a different sample of examples than `mig`. The runs are those of `manipulated`: at the primary
+    strength, without over-pruned runs.
+
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 3.
+
+    Args:
+        table: A results table with one row per run.
+
+    Returns:
+        A result whose table has one row per dataset, method and `factor`, with the columns of `manipulated`.
+
+    Raises:
+        UserError: If there are no gaps, or no runs on both the original and a modified variant of a dataset.
     """
-    columns = held(table, {str(name)[len(GAPS) :]: str(name) for name in table if str(name).startswith(GAPS)})
+    columns = columns_with_values(
+        table, {str(name)[len(GAPS) :]: str(name) for name in table if str(name).startswith(GAPS)}
+    )
     if not columns:
-        do = "Give the command of the study again, with `--metrics +gaps` if it names metrics."
-        refuse(f"Some column {GAPS}<factor> must hold gaps.", "no such column", do)
-    rows = primary(comparable(table, columns))
-    found = summarised(rows, columns).rename(columns={"score": "factor"})
-    found = found[found[[f"{form}_runs" for form in VARIANTS]].sum(axis=1) > 0].reset_index(drop=True)
-    return Result(found, draw_factors(found), say_factors(found))
+        remedy = "Run the command of the study again, with `--metrics +gaps` if it names metrics."
+        reject(f"Some column {GAPS}<factor> must hold gaps.", "no such column", remedy)
+    rows = runs_at_primary_strength(comparable_runs(table, columns))
+    found = summarise(rows, columns).rename(columns={"score": "factor"})
+    found = found[found[[f"{variant}_runs" for variant in VARIANTS]].sum(axis=1) > 0].reset_index(drop=True)
+    return Result(found, draw_factors(found), factors_text(found))
 
 
-def say_factors(found: DataFrame) -> str:
-    """Which factor loses most on modified images, else on noise."""
-    form = "modified" if found["modified_loss"].notna().any() else "noise"
-    mean = found.groupby(["data", "factor"], sort=False)[f"{form}_loss"].mean().dropna()
+def factors_text(found: DataFrame) -> str:
+    """Which factor loses most on modified images, or on images with noise if there are no modified ones."""
+    variant = "modified" if found["modified_loss"].notna().any() else "noise"
+    mean = found.groupby(["data", "factor"], sort=False)[f"{variant}_loss"].mean().dropna()
     if mean.empty:
-        return "No method has gaps of the same factor on the originals and on changed images."
+        return "No method has gaps of the same factor on original and on modified images."
     data, factor = mean.idxmax()
-    top = f"{factor} of {data} loses most, {plots.short(mean.max())} of its gap"
-    return f"On {form} images {top}, on average over methods; the mean over factors is {plots.short(mean.mean())}."
+    images = "modified images" if variant == "modified" else "images with noise"
+    return (
+        f"On {images} the factor {factor} of {data} loses most: its gap falls by {plots.format_score(mean.max())} on "
+        f"average over methods. The mean loss over all factors is {plots.format_score(mean.mean())}."
+    )
 
 
 def draw_factors(found: DataFrame) -> Figure:
-    """A row a method, a column a dataset, three bars a factor with their standard deviations."""
+    """One row of axes per method, one column per dataset, and per factor one bar with its deviation per variant."""
 
     def bars(axes: Axes, part: DataFrame) -> None:
-        place = np.arange(len(part))
-        for j, form in enumerate(VARIANTS):
-            look: dict[str, Any] = {"color": COLOURS[form], "error_kw": {"linewidth": 0.8}}
-            axes.bar(place + 0.27 * (j - 1), part[form], 0.27, yerr=part[f"{form}_std"].fillna(0.0), **look)
-        axes.set_xticks(place, list(part["factor"]), rotation=40, ha="right", rotation_mode="anchor")
+        positions = np.arange(len(part))
+        for j, variant in enumerate(VARIANTS):
+            style: dict[str, Any] = {"color": COLOURS[variant], "error_kw": {"linewidth": 0.8}}
+            axes.bar(positions + 0.27 * (j - 1), part[variant], 0.27, yerr=part[f"{variant}_std"].fillna(0.0), **style)
+        axes.set_xticks(positions, list(part["factor"]), rotation=40, ha="right", rotation_mode="anchor")
 
     shown = found.rename(columns={"data": "base"})
-    return by_method(shown, bars, "factor", share=False)
+    return draw_by_method(shown, bars, "factor", share=False)
 
 
 def manipulated_strengths(table: DataFrame) -> Result:
-    """Whether another strength makes up for what is lost: scores over the levels of the line search.
+    """Whether another regularisation strength compensates for the loss on modified images.
 
-    Level by level the shares of the primary strength, .75, 1, 1.25, 1.5, 1.75 and 2 in the study `demystifying2021`.
-    Table: as that of `manipulated`, with a row a level. The figure shows the first score that the table has.
+    Scores at all levels of the line search. In the study `demystifying2021` the levels are 0.75, 1, 1.25, 1.5, 1.75 and
+    2 times the primary strength. The figure shows the first score that the table has.
+
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 4 to 6.
+
+    Args:
+        table: A results table with one row per run.
+
+    Returns:
+        A result whose table has one row per dataset, method, level and score, with the columns of `manipulated`.
+
+    Raises:
+        UserError: If no method has several levels, or there are no runs on both the original and a modified variant of
+            a dataset.
     """
-    columns = scores_held(table)
-    rows = comparable(table, columns)
+    columns = available_scores(table)
+    rows = comparable_runs(table, columns)
     levels = rows.groupby("method")["level"].nunique()
     several = levels[levels > 1].index
     if not len(several):
-        do = "Train more strengths: leave out --only level=1."
-        refuse("Some method must have at least 2 different values of 'level'.", "one of each", do)
-    found = summarised(rows[rows["method"].isin(several)], columns)
+        remedy = "Train more strengths: leave out --only level=1."
+        reject("Some method must have at least 2 different values of 'level'.", "one per method", remedy)
+    found = summarise(rows[rows["method"].isin(several)], columns)
     first = found[found["score"] == next(iter(columns))]
-    return Result(found, draw_strengths(first, next(iter(columns))), say_strengths(first))
+    return Result(found, draw_strengths(first, next(iter(columns))), strengths_text(first))
 
 
-def say_strengths(first: DataFrame) -> str:
-    """In how many cases the best strength on modified images reaches the primary one's mean on the originals."""
-    form = "modified" if first["modified"].notna().any() else "noise"
+def strengths_text(first: DataFrame) -> str:
+    """In how many cases some strength on modified images reaches the mean of the primary strength on the originals."""
+    variant = "modified" if first["modified"].notna().any() else "noise"
     reached = []
     for _, part in first.groupby(["data", "method"], sort=False):
-        aim = part.loc[part["level"] == primary_level(part["level"]), "original"].iloc[0]
-        if np.isfinite(aim) and part[form].notna().any():
-            reached.append(bool(part[form].max() >= aim))
-    what = f"the {first['score'].iloc[0]} that the primary strength has on the originals"
-    return f"On {form} images some strength reaches {what} in {sum(reached)} of {len(reached)} cases."
+        target = part.loc[part["level"] == primary_level(part["level"]), "original"].iloc[0]
+        if np.isfinite(target) and part[variant].notna().any():
+            reached.append(bool(part[variant].max() >= target))
+    images = "modified images" if variant == "modified" else "images with noise"
+    return (
+        f"In {sum(reached)} of {len(reached)} comparisons of a dataset and a method, some strength reaches on {images} "
+        f"the {first['score'].iloc[0]} of the primary strength on the original images."
+    )
 
 
 def draw_strengths(first: DataFrame, name: str) -> Figure:
-    """A row a method, a column a dataset; means over levels with a band of one standard deviation."""
+    """One row of axes per method, one column per dataset; means over levels with a band of one standard deviation."""
 
     def lines(axes: Axes, part: DataFrame) -> None:
         ordered = part.sort_values("level")
-        for form in VARIANTS:
-            mean, std = ordered[form], ordered[f"{form}_std"].fillna(0.0)
-            axes.plot(ordered["level"], mean, color=COLOURS[form], marker="o", markersize=3, linewidth=1.3)
-            axes.fill_between(ordered["level"], mean - std, mean + std, color=COLOURS[form], alpha=0.13, linewidth=0)
+        for variant in VARIANTS:
+            mean, std, color = ordered[variant], ordered[f"{variant}_std"].fillna(0.0), COLOURS[variant]
+            axes.plot(ordered["level"], mean, color=color, marker="o", markersize=3, linewidth=1.3)
+            axes.fill_between(ordered["level"], mean - std, mean + std, color=color, alpha=0.13, linewidth=0)
         axes.set_xticks(ordered["level"], [f"{strength:g}" for strength in ordered["strength"]])
 
-    return by_method(first.rename(columns={"data": "base"}), lines, f"strength ({name} above)", share=False)
+    return draw_by_method(first.rename(columns={"data": "base"}), lines, f"strength ({name} above)", share=False)
 
 
-def by_method(rows: DataFrame, paint: Any, x: str, share: bool = True) -> Figure:
-    """A matrix of axes, a row a method and a column a dataset, painted from their rows."""
+def draw_by_method(rows: DataFrame, paint: Any, x: str, share: bool = True) -> Figure:
+    """A figure with one row of axes per method and one column per dataset; `paint(axes, rows)` draws each of them."""
     bases, methods = list(rows["base"].unique()), list(rows["method"].unique())
     shared: dict[str, Any] = {"sharex": True} if share else {"sharey": "row"}
-    figure, grid = plots.matrix(len(methods), len(bases), size=(3.0, 1.5 if share else 1.9), **shared)
+    figure, grid = plots.grid_figure(len(methods), len(bases), size=(3.0, 1.5 if share else 1.9), **shared)
     for line, method in zip(grid, methods, strict=True):
         for axes, base in zip(line, bases, strict=True):
             part = rows[(rows["method"] == method) & (rows["base"] == base)]
             if len(part):
                 paint(axes, part)
-    plots.edges(grid, bases, [method_name(method) for method in methods], x)
-    plots.legend(figure, {form: {"color": COLOURS[form], "marker": "o"} for form in VARIANTS})
+    plots.label_edges(grid, bases, [plots.display_name(method) for method in methods], x)
+    plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})
     return figure

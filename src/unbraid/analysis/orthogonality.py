@@ -1,4 +1,4 @@
-"""How near a decoder's Jacobian is to orthogonal columns, and whether latents are used fully or not at all."""
+"""How close the Jacobian of a decoder is to orthogonal columns, and whether latents are used fully or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unbraid.analysis.results_table import Array, refuse
+from unbraid.analysis.results_table import Array, reject
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,20 +16,27 @@ if TYPE_CHECKING:
     from unbraid.distributions import Gaussian
     from unbraid.runs.run import Run
 
-ACTIVE = 0.5  # standard deviation of a latent's mean from which it counts as used
-CHUNK = 64  # examples whose Jacobians are held at once
+ACTIVE = 0.5  # a latent is active if the standard deviation of its mean exceeds this
+CHUNK = 64  # examples whose Jacobians are in memory at the same time
 DRAWS = 4000
 
 
-class Baseline(NamedTuple):
-    """A mean over random draws with its standard error."""
+class RandomDistance(NamedTuple):
+    """The mean distance of random rotations and its standard error."""
 
     mean: float
     error: float
 
 
-class Polarised(NamedTuple):
-    """Which latents are used, the KL in nats, its approximation by used latents, and the relative difference."""
+class PolarisedRegime(NamedTuple):
+    """The result of `polarised_regime`.
+
+    Attributes:
+        active: Indices of the active latents.
+        kl: Mean KL from the prior in nats.
+        approximation: The approximation of the KL by active latents.
+        delta: The relative difference of the two.
+    """
 
     active: list[int]
     kl: float
@@ -38,116 +45,159 @@ class Polarised(NamedTuple):
 
 
 def distance_to_orthogonality(jacobians: Any) -> Array:
-    r"""How far each Jacobian (n, pixels, d) is from columns that are orthogonal.
+    r"""How far the columns of each Jacobian are from being orthogonal.
 
     .. math:: J = U \Sigma V^T, \quad \min_P \|V - P\|_F
 
-    over signed permutations P: 0 where columns are orthogonal, so that each latent moves along a local principal axis.
-    The nearest P is the assignment with the largest sum of absolute values, and the squared distance is
-    :math:`2d - 2 \sum_j |V_{jP(j)}|`. The published distance is the mean over examples. Compare it with
-    `random_distance(d)`, which grows with d.
+    The minimum is over signed permutations P. It is 0 if the columns are orthogonal, so that each latent moves along a
+    local principal axis. The nearest P is the assignment with the largest sum of absolute values, and the squared
+    distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The published distance is the mean over examples. Compare it with
+    `random_distance(d)`, which grows with d. V is not determined among equal singular values.
 
-    Limit: equal singular values leave V open among themselves.
     Reference: Rolinek et al. (2019), arXiv:1812.06775, eq. (29).
+
+    Args:
+        jacobians: Jacobians of n examples, (n, pixels, d).
+
+    Returns:
+        The distance of each Jacobian, (n,).
+
+    Raises:
+        UserError: If the array does not have three axes or is empty.
 
     >>> distance_to_orthogonality([[[3.0, 0.0], [0.0, 1.0]]]).tolist()
     [0.0]
     """
     j = np.asarray(jacobians, float)
     if j.ndim != 3 or not j.size:
-        refuse("Jacobians must be an array (n, pixels, d).", f"shape {j.shape}", "Add an axis for a single one.")
-    return distances(np.linalg.eigh(j.swapaxes(1, 2) @ j)[1])
+        reject("Jacobians must be an array (n, pixels, d).", f"shape {j.shape}", "Add an axis for a single Jacobian.")
+    return permutation_distances(np.linalg.eigh(j.swapaxes(1, 2) @ j)[1])
 
 
-def distances(axes: Array) -> Array:
-    """The distance of each orthogonal matrix (n, d, d) from the nearest signed permutation."""
+def permutation_distances(axes: Array) -> Array:
+    """The distance of each orthogonal matrix, (n, d, d), from the nearest signed permutation, (n,)."""
     d = axes.shape[-1]
-    found = []
+    squares = []
     for sizes in np.abs(axes):
         rows, columns = linear_sum_assignment(sizes, maximize=True)
-        found.append(2 * d - 2 * sizes[rows, columns].sum())
-    return np.sqrt(np.maximum(found, 0.0))
+        squares.append(2 * d - 2 * sizes[rows, columns].sum())
+    return np.sqrt(np.maximum(squares, 0.0))
 
 
-def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> Baseline:
-    r"""The distance to orthogonality of a decoder whose axes have any direction: uniformly drawn rotations V.
+def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> RandomDistance:
+    r"""The expected distance to orthogonality of a decoder with random axes: uniformly distributed rotations V.
 
-    For d = 2 it is :math:`\frac{16 \sqrt 2}{\pi} (1 - \cos \frac\pi8) = .548`. The mean of `draws` is given with its
-    standard error, which is .31 / sqrt(draws) for d = 2 and .17 / sqrt(draws) for d = 6.
+    For d = 2 it is :math:`\frac{16 \sqrt 2}{\pi} (1 - \cos \frac\pi8) = .548`.
+
+    Args:
+        d: Number of latents.
+        draws: Number of random rotations. The standard error of the mean is .31 / sqrt(draws) for d = 2 and
+            .17 / sqrt(draws) for d = 6.
+        seed: Seed of the rotations.
+
+    Returns:
+        The `mean` over the rotations and its standard `error`.
+
+    Raises:
+        UserError: If d is less than 1.
     """
     if d < 1:
-        refuse("There must be at least one latent.", f"{d}", "Ask for one.")
+        reject("There must be at least one latent.", f"{d}", "Use a larger number.")
     normal = np.random.default_rng([seed, d]).normal(size=(draws, d, d))
-    found = distances(np.linalg.qr(normal)[0])
-    return Baseline(float(found.mean()), float(found.std() / np.sqrt(draws)))
+    found = permutation_distances(np.linalg.qr(normal)[0])
+    return RandomDistance(float(found.mean()), float(found.std() / np.sqrt(draws)))
 
 
-def polarised(mean: Any, logvar: Any, threshold: float = ACTIVE) -> Polarised:
-    r"""Whether latents are used fully or not at all: the polarised regime.
+def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE) -> PolarisedRegime:
+    r"""Whether a VAE is in the polarised regime, in which each latent is used fully or not at all.
 
     .. math:: KL_\approx = \tfrac12 \sum_{j\ \text{active}} (\mu_j^2 - \log \sigma_j^2 - 1), \quad
         \Delta_{KL} = |KL - KL_\approx| / KL
 
-    A latent is active where the standard deviation of its mean over examples exceeds `threshold`. The approximation
-    leaves out sigma^2 of active latents and all of the others; Delta_KL up to .03 counts as polarised.
+    The approximation omits sigma^2 of active latents, and all terms of the other latents. The regime counts as
+    polarised if Delta_KL is at most .03.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, section 3.
+
+    Args:
+        mean: Posterior means, (n, d).
+        logvar: Log posterior variances, (n, d).
+        threshold: A latent is active if the standard deviation of its mean over examples exceeds this.
+
+    Returns:
+        The active latents, the KL, its approximation and Delta_KL.
+
+    Raises:
+        UserError: If the arrays do not have the same shape (n, d) with n at least 2.
     """
     mu, log = np.asarray(mean, float), np.asarray(logvar, float)
     if mu.ndim != 2 or mu.shape != log.shape or len(mu) < 2:
-        refuse("Means and log variances must be tables (n, d) of two rows or more.", f"shape {mu.shape}", "Add rows.")
+        reject("Means and log variances must be arrays (n, d) with n at least 2.", f"shape {mu.shape}", "Add rows.")
     active = np.flatnonzero(mu.std(axis=0) > threshold)
     kl = float(0.5 * (mu**2 + np.exp(log) - log - 1).sum(axis=1).mean())
     used = 0.5 * (mu**2 - log - 1)[:, active]
     approximation = float(used.sum(axis=1).mean())
     delta = abs(kl - approximation) / kl if kl > 0 else float("nan")
-    return Polarised(active.tolist(), kl, approximation, delta)
+    return PolarisedRegime(active.tolist(), kl, approximation, delta)
 
 
 def orthogonality(
     run: Run, data: FactorData, examples: int = 256, *, seed: int = 0, draws: int = DRAWS
 ) -> dict[str, Any]:
-    """Distance to orthogonality of a trained run's decoder at posterior means, with its chance level and regime.
+    """The distance to orthogonality of the decoder of a trained run, at posterior means.
 
-    `distance` is the mean over `examples` drawn by `seed`, of the Jacobian's columns of active latents, with its
-    standard error `error`; `random` is that of axes in any direction and `random_error` its standard error. `active`
-    lists the active latents; `kl`, `kl_approx` and `delta_kl` are `polarised`'s. With fewer than two active latents
-    there is nothing to turn, and distances are NaN.
+    Only the columns of active latents are used. The Jacobian is that of the decoded mean, in float32.
 
-    Limits: for runs with a decoder and a normal posterior. The Jacobian is that of the decoded mean, in float32.
+    Args:
+        run: A run with a decoder and a normal posterior.
+        data: The dataset.
+        examples: Number of random examples.
+        seed: Seed of the examples and of the random rotations.
+        draws: Number of random rotations for the chance level.
+
+    Returns:
+        `distance`, the mean over the examples, and its standard error `error`; `random`, the distance of random axes,
+        and its standard error `random_error`; `active`, the indices of active latents; `kl`, `kl_approx` and
+        `delta_kl` of `polarised_regime`; and `examples`. With fewer than two active latents the distances are NaN.
+
+    Raises:
+        UserError: If the run has no decoder or no normal posterior, or there are fewer than 2 examples.
     """
-    q = posterior_of(run, data, examples, seed)
-    regime = polarised(q.mean.double().cpu().numpy(), q.logvar.double().cpu().numpy())
+    q = draw_posteriors(run, data, examples, seed)
+    regime = polarised_regime(q.mean.double().cpu().numpy(), q.logvar.double().cpu().numpy())
     count = len(regime.active)
-    found = {"distance": float("nan"), "error": float("nan"), "random": float("nan"), "random_error": float("nan")}
+    distances = dict.fromkeys(("distance", "error", "random", "random_error"), float("nan"))
     if count > 1:
-        each = distances(np.linalg.eigh(grams(run, q.mean, regime.active))[1])
+        each = permutation_distances(np.linalg.eigh(decoder_grams(run, q.mean, regime.active))[1])
         chance = random_distance(count, draws, seed)
-        error = float(each.std() / np.sqrt(len(each)))
-        found = {"distance": float(each.mean()), "error": error, "random": chance.mean, "random_error": chance.error}
-    told = {"kl": regime.kl, "kl_approx": regime.approximation, "delta_kl": regime.delta}
-    return {**found, "active": regime.active, **told, "examples": len(q.mean)}
+        distances = {"distance": float(each.mean()), "error": float(each.std() / np.sqrt(len(each)))}
+        distances |= {"random": chance.mean, "random_error": chance.error}
+    kl = {"kl": regime.kl, "kl_approx": regime.approximation, "delta_kl": regime.delta}
+    return {**distances, "active": regime.active, **kl, "examples": len(q.mean)}
 
 
-def posterior_of(run: Run, data: FactorData, examples: int, seed: int) -> Gaussian:
-    """Posteriors of examples drawn without repetition; a run without a decoder or a normal posterior is refused."""
+def draw_posteriors(run: Run, data: FactorData, examples: int, seed: int) -> Gaussian:
+    """The posteriors of random examples, without repetition.
+
+    Raises a UserError if the run has no decoder or no normal posterior.
+    """
     import torch
 
     from unbraid.distributions import Gaussian
 
-    nowhere = torch.zeros(1, run.spec.latents, device=run.device)
-    if run.net.decoder is None or run.spec.method.information(Gaussian(nowhere, nowhere)) is None:
-        must = "Distance to orthogonality needs a decoder and a normal posterior."
-        refuse(must, f"{run.label}, which has not both", "Choose a run of a VAE.")
+    zeros = torch.zeros(1, run.spec.latents, device=run.device)
+    if run.net.decoder is None or run.spec.method.information(Gaussian(zeros, zeros)) is None:
+        requirement = "The distance to orthogonality needs a decoder and a normal posterior."
+        reject(requirement, f"{run.label}, which does not have both,", "Choose a run of a VAE.")
     if examples < 2:
-        refuse("There must be at least 2 examples.", f"{examples}", "Ask for some hundreds.")
-    picked = np.random.default_rng(seed).choice(len(data), min(examples, len(data)), replace=False)
-    index = torch.as_tensor(picked, device=data.device)
+        reject("There must be at least 2 examples.", f"{examples}", "Use a few hundred.")
+    chosen = np.random.default_rng(seed).choice(len(data), min(examples, len(data)), replace=False)
+    index = torch.as_tensor(chosen, device=data.device)
     return run.posterior(data.batch(index).to(run.device))
 
 
-def grams(run: Run, codes: Tensor, columns: list[int]) -> Array:
-    """J^T J of the decoder at each code, for some of its columns: float64 (n, d, d)."""
+def decoder_grams(run: Run, codes: Tensor, columns: list[int]) -> Array:
+    """J^T J of the decoder at each code for the given columns, float64, (n, d, d)."""
     parts = []
     for part in codes.split(CHUNK):
         j = decoder_jacobians(run, part, columns).double()
@@ -156,10 +206,10 @@ def grams(run: Run, codes: Tensor, columns: list[int]) -> Array:
 
 
 def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None) -> Tensor:
-    r"""The derivatives of what a run decodes by its codes, (n, pixels, d), or by some of the codes only.
+    r"""The Jacobians of the decoder of a run at n codes, (n, pixels, d), or only their given columns.
 
-    Differentiated twice backwards: :math:`J^T g` is linear in g, and its slope by g is J. So there is a pass a latent,
-    not one a pixel.
+    They are computed by two backward passes: :math:`J^T g` is linear in g, and its derivative with respect to g is J.
+    This takes one pass per latent instead of one per pixel.
     """
     import copy
 
@@ -170,12 +220,12 @@ def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None)
     net = copy.deepcopy(run.net).requires_grad_(False)
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
-            layer.reduced = False  # bfloat16 is too coarse to be differentiated
+            layer.reduced = False  # the derivative in bfloat16 is too inaccurate
     with torch.enable_grad():
         z = codes.detach().clone().requires_grad_(True)
         x = net.decode(z).flatten(1)
         g = torch.zeros_like(x, requires_grad=True)
         (back,) = torch.autograd.grad(x, z, g, create_graph=True)
         wanted = range(codes.shape[1]) if columns is None else columns
-        found = [torch.autograd.grad(back[:, j].sum(), g, retain_graph=True)[0] for j in wanted]
-    return torch.stack(found, dim=2)
+        columns_of_j = [torch.autograd.grad(back[:, j].sum(), g, retain_graph=True)[0] for j in wanted]
+    return torch.stack(columns_of_j, dim=2)

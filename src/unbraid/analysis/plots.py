@@ -1,4 +1,4 @@
-"""Shared drawing: heat maps with numbers, medians with quartiles, one look for a method in every figure."""
+"""Drawing functions that all figures share: heat maps with numbers, medians with quartiles, one style per method."""
 
 from __future__ import annotations
 
@@ -12,61 +12,73 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from pandas import DataFrame
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # by Okabe and Ito
 MARKERS = "osD^vPX*"
 TITLE, LABEL, SMALL = 10, 9, 8
-METHOD_NAMES = {
+DISPLAY_NAMES = {
     "beta_vae": "beta-VAE",
     "factor_vae": "FactorVAE",
     "beta_tcvae": "beta-TCVAE",
     "dip_vae_i": "DIP-VAE-I",
     "dip_vae_ii": "DIP-VAE-II",
     "annealed_vae": "AnnealedVAE",
+    "ae": "AE",
+    "pcl": "PCL",
+    "pmp": "PMP",
+    "slow_vae": "SlowVAE",
+    "ada_gvae": "Ada-GVAE",
 }
+STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # of Locatello et al. (2019), in the order of the paper
 
-Look = dict[str, Any]
-
-
-def method_name(method: str) -> str:
-    """A method's name for a figure."""
-    return METHOD_NAMES.get(method, method)
+Style = dict[str, Any]
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A colour and a marker a name; the paper's methods come in its order and have the same in every figure."""
+def display_name(method: str) -> str:
+    """The name of a method in figures and texts: `beta_vae` becomes beta-VAE."""
+    return DISPLAY_NAMES.get(method, method)
+
+
+def line_styles(names: Iterable[str]) -> dict[str, Style]:
+    """A colour and a marker for each name.
+
+    The methods of the large study come first, in the order of its paper, and have the same style in every figure.
+    """
     wanted = list(dict.fromkeys(names))
-    order = [*METHOD_NAMES, *(name for name in wanted if name not in METHOD_NAMES)]
-    if not set(wanted) & set(METHOD_NAMES):
+    order = [*STUDY_METHODS, *(name for name in wanted if name not in STUDY_METHODS)]
+    if not set(wanted) & set(STUDY_METHODS):
         order = wanted
     n, m = len(PALETTE), len(MARKERS)
     styles = {name: {"color": PALETTE[i % n], "marker": MARKERS[i % m]} for i, name in enumerate(order)}
     return {name: look for name, look in styles.items() if name in wanted}
 
 
-def panels(
+def panel_figure(
     count: int, *, across: int = 4, size: tuple[float, float] = (3.0, 2.6), **share: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with so many axes, `across` in a row, the first row shorter; `size` is that of one, in inches."""
+    """A figure with `count` axes, at most `across` per row. If they do not fill the grid, the first row is shorter.
+
+    `size` is the width and height of one panel in inches.
+    """
     columns = min(count, across)
     rows = -(-count // columns)
     first = count - (rows - 1) * columns
-    figure, grid = matrix(rows, columns, size=size, **share)
+    figure, grid = grid_figure(rows, columns, size=size, **share)
     for spare in grid[0, first:]:
         spare.set_visible(False)
     return figure, [*grid[0, :first], *grid[1:].flat]
 
 
-def outer(axes: Axes) -> None:
-    """Keep the names of rows and columns of a heat map only at the left and lower edge of its figure."""
-    place = axes.get_subplotspec()
-    if place is not None and not place.is_first_col():
+def hide_inner_labels(axes: Axes) -> None:
+    """Remove the tick labels of a heat map that is not at the left or lower edge of its figure."""
+    position = axes.get_subplotspec()
+    if position is not None and not position.is_first_col():
         axes.set_yticklabels([])
-    if place is not None and not place.is_last_row():
+    if position is not None and not position.is_last_row():
         axes.set_xticklabels([])
 
 
-def matrix(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.7), **share: Any) -> tuple[Figure, Any]:
-    """A figure with a matrix of axes, and the axes as an array."""
+def grid_figure(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.7), **share: Any) -> tuple[Figure, Any]:
+    """A figure with a grid of axes, and the axes as an array (rows, columns)."""
     figure = Figure(figsize=(max(size[0] * columns, 4.5), max(size[1] * rows + 0.5, 2.8)), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, **share)
     for axes in grid.flat:
@@ -75,8 +87,8 @@ def matrix(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.7), *
     return figure, grid
 
 
-def label(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
-    """Title and names of the axes, in the sizes of all figures."""
+def set_labels(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
+    """Set the title and the labels of the axes in the font sizes of all figures."""
     if title:
         axes.set_title(title, size=TITLE)
     if x:
@@ -85,17 +97,17 @@ def label(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
         axes.set_ylabel(y, size=LABEL)
 
 
-def edges(grid: Any, titles: Sequence[str], sides: Sequence[str], x: str) -> None:
-    """Titles above the first row of a matrix of axes, names beside the first column, `x` below the last row."""
+def label_edges(grid: Any, titles: Sequence[str], sides: Sequence[str], x: str) -> None:
+    """Label a grid of axes: titles above the first row, `sides` beside the first column, `x` below the last row."""
     for axes, title in zip(grid[0], titles, strict=True):
-        label(axes, title)
+        set_labels(axes, title)
     for axes, side in zip(grid[:, 0], sides, strict=True):
-        label(axes, y=side)
+        set_labels(axes, y=side)
     for axes in grid[-1]:
-        label(axes, x=x)
+        set_labels(axes, x=x)
 
 
-def heat(
+def draw_heat_map(
     axes: Axes,
     frame: DataFrame,
     *,
@@ -104,29 +116,31 @@ def heat(
     cmap: str = "RdBu_r",
     form: Callable[[float], str] | None = None,
 ) -> None:
-    """A matrix as shades and numbers, its index down and its columns across; NaN is grey with a dash."""
+    """Draw a matrix as colours and numbers, with the index as rows. NaN is drawn grey with a dash."""
     values = frame.to_numpy(float)
     shades = colormaps[cmap].with_extremes(bad="#E8E8E8")
     axes.imshow(np.ma.masked_invalid(values), vmin=low, vmax=high, cmap=shades, aspect="auto")
     for i, j in np.ndindex(*values.shape):
         value = values[i, j]
-        text = (form or short)(value) if np.isfinite(value) else "–"
-        axes.text(j, i, text, ha="center", va="center", size=SMALL, color=ink(shades, (value - low) / (high - low)))
+        text = (form or format_score)(value) if np.isfinite(value) else "–"
+        axes.text(
+            j, i, text, ha="center", va="center", size=SMALL, color=text_color(shades, (value - low) / (high - low))
+        )
     axes.set_xticks(range(len(frame.columns)), list(frame.columns), rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(frame.index)), list(frame.index))
     axes.tick_params(length=0, labelsize=SMALL)
     axes.spines[:].set_visible(False)
 
 
-def ink(shades: Any, place: float) -> str:
-    """Black or white, whichever is read better on a shade."""
+def text_color(shades: Any, place: float) -> str:
+    """Black or white, whichever is easier to read on a colour of the map; `place` is its position from 0 to 1."""
     if not np.isfinite(place):
         return "black"
     red, green, blue, _ = shades(min(max(place, 0.0), 1.0))
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
-def short(value: float) -> str:
+def format_score(value: float) -> str:
     """Two decimals without a leading zero.
 
     >>> short(0.5), short(-0.126), short(1.0), short(-0.001)
@@ -136,8 +150,8 @@ def short(value: float) -> str:
     return ".00" if text == "-.00" else text
 
 
-def percent(share: float) -> str:
-    """A share in per cent, rounded.
+def format_percent(share: float) -> str:
+    """A share as a rounded percentage.
 
     >>> percent(0.549)
     '55 %'
@@ -145,15 +159,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def band(axes: Axes, frame: DataFrame, x: str, look: Look) -> None:
-    """The median as a line with markers, the quartiles as a band."""
+def draw_band(axes: Axes, frame: DataFrame, x: str, look: Style) -> None:
+    """Draw medians as a line with markers and the quartiles as a band."""
     frame = frame.sort_values(x)
     axes.plot(frame[x], frame["median"], linewidth=1.4, markersize=3.5, **look)
     axes.fill_between(frame[x], frame["low"], frame["high"], color=look["color"], alpha=0.15, linewidth=0)
 
 
-def violins(axes: Axes, groups: Sequence[Any], looks: Sequence[Look]) -> None:
-    """A violin a group with its median; groups without a value leave a gap."""
+def draw_violins(axes: Axes, groups: Sequence[Any], looks: Sequence[Style]) -> None:
+    """Draw one violin with its median for each group. Groups without values leave a gap."""
     filled = [(i, group) for i, group in enumerate(groups) if len(group)]
     if filled:
         places, samples = zip(*filled, strict=True)
@@ -166,8 +180,8 @@ def violins(axes: Axes, groups: Sequence[Any], looks: Sequence[Look]) -> None:
     axes.set_xlim(-0.6, len(groups) - 0.4)
 
 
-def legend(figure: Figure, names: dict[str, Look], columns: int | None = None, above: bool = False) -> None:
-    """One legend below the whole figure, or above it."""
+def draw_legend(figure: Figure, names: dict[str, Style], columns: int | None = None, above: bool = False) -> None:
+    """Draw one legend below the whole figure, or above it."""
     marks = [Line2D([], [], linewidth=1.6, markersize=5, label=name, **look) for name, look in names.items()]
     width = max(1, min(len(marks), columns or int(figure.get_figwidth() / 1.35)))
     figure.legend(

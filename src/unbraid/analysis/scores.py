@@ -1,4 +1,4 @@
-"""Scores by method and by regularisation strength: how wide they spread and how much they overlap."""
+"""Scores by method and by regularisation strength: how much they vary and overlap."""
 
 from __future__ import annotations
 
@@ -10,19 +10,38 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import Array, Result, checked, enough, quartiles, score_columns, score_name, sign
+from unbraid.analysis.results_table import (
+    Array,
+    Result,
+    check_enough_runs,
+    check_table,
+    quartiles,
+    score_columns,
+    score_name,
+    sign,
+)
 
 
 def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """How scores spread within a method and overlap between methods, over all strengths and seeds.
+    """How scores vary within a method and overlap between methods, over all strengths and seeds.
 
-    Table: a row a dataset, metric and method: `runs`, `low` and `high` quartile, `median`, `least`, `most`.
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figure 3 (left).
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset, metric and method: `runs`, `low` quartile, `median`, `high`
+        quartile, `least` and `most` (minimum and maximum).
+
+    Raises:
+        UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
     columns = score_columns(table, metrics)
-    rows = checked(table, columns.values(), seeds=2)
-    enough(rows, columns.values(), fewest=2)
-    found = gathered(rows, columns, ["data", "method"])
+    rows = check_table(table, columns.values(), seeds=2)
+    check_enough_runs(rows, columns.values(), fewest=2)
+    found = quartiles_by_metric(rows, columns, ["data", "method"])
     for name, what in (("least", "min"), ("most", "max")):
         ends = [rows.groupby(["data", "method"])[column].agg(what).rename(metric) for metric, column in columns.items()]
         wide = pd.concat(ends, axis=1).rename_axis(columns="metric").stack().rename(name)
@@ -30,57 +49,67 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     good = found["median"] * found["metric"].map(sign)
     leaders = found.loc[good.groupby([found["data"], found["metric"]]).idxmax(), "method"].value_counts()
     text = (
-        f"{plots.method_name(leaders.index[0])} has the best median most often, in {leaders.iloc[0]} of "
-        f"{leaders.sum()} pairs of a dataset and a metric; {len(leaders)} of {rows['method'].nunique()} methods lead "
-        "somewhere."
+        f"{plots.display_name(leaders.index[0])} has the best median score most often: for {leaders.iloc[0]} of "
+        f"{leaders.sum()} combinations of a dataset and a metric. {len(leaders)} of {rows['method'].nunique()} methods "
+        "have the best median for at least one combination."
     )
     return Result(found, draw_scores(rows, columns), text)
 
 
 def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How scores depend on regularisation strength: median and quartiles over seeds, a line a method.
+    r"""How scores depend on the regularisation strength: median and quartiles over seeds for each method.
 
-    The text says how often a lucky seed makes up for a bad strength: the probability
-    :math:`P(s > s') + P(s = s') / 2` of a run at the level with the worst median against one at the level with the
-    best, averaged over datasets, metrics and methods. It is 0 where the strength decides and up to 50 % where the seed
-    does; the levels are picked by the same runs, so that it is too low with few seeds.
+    The text says how often a good seed compensates for a bad strength. It is the probability
+    :math:`P(s > s') + P(s = s') / 2` that a run at the level with the worst median scores better than a run at the
+    level with the best median, averaged over datasets, metrics and methods. It is 0 if the strength decides, and up to
+    50 % if the seed does. The levels are chosen by the same runs, so the probability is too low with few seeds.
 
-    Table: a row a dataset, metric, method and level: `strength`, `runs`, `low` and `high` quartile, `median`.
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset, metric, method and level: `strength`, `runs`, `low` quartile,
+        `median`, `high` quartile.
+
+    Raises:
+        UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
     columns = score_columns(table, metrics)
-    rows = checked(table, columns.values(), seeds=2)
-    enough(rows, columns.values(), fewest=2)
-    found = gathered(rows, columns, ["data", "method", "level", "strength"])
+    rows = check_table(table, columns.values(), seeds=2)
+    check_enough_runs(rows, columns.values(), fewest=2)
+    found = quartiles_by_metric(rows, columns, ["data", "method", "level", "strength"])
     groups = [part for _, part in rows.groupby(["data", "method"])]
-    chances = [upset(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
-    held = np.array([chance for chance in chances if np.isfinite(chance)])
-    if not len(held):
-        return Result(found, draw_strengths(found, columns), "Every method has one strength only.")
+    chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
+    finite = np.array([chance for chance in chances if np.isfinite(chance)])
+    if not len(finite):
+        return Result(found, draw_strengths(found, columns), "Every method has only one strength.")
     text = (
-        f"A run at the worst strength of a method beats one at its best strength in {plots.percent(held.mean())} "
-        "of pairs, on average over datasets, metrics and methods."
+        "A run at the worst strength of a method scores better than a run at its best strength in "
+        f"{plots.format_percent(finite.mean())} of pairs, on average over datasets, metrics and methods."
     )
     return Result(found, draw_strengths(found, columns), text)
 
 
-def gathered(rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
-    """Quartiles of every metric in every group."""
+def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
+    """The quartiles of each metric in each group, one row per metric and group."""
     parts = [quartiles(rows, column, by).assign(metric=metric) for metric, column in columns.items()]
     return pd.concat(parts, ignore_index=True)
 
 
-def upset(part: DataFrame, column: str, sign: float = 1.0) -> float:
-    """The probability that a run at the level with the worst median beats one at the best, ties by half."""
-    held = part.dropna(subset=[column])
-    groups = (sign * held[column]).groupby(held["level"])
+def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
+    """The probability that a run at the level with the worst median beats one at the best level; ties count half."""
+    scored = part.dropna(subset=[column])
+    groups = (sign * scored[column]).groupby(scored["level"])
     medians = groups.median()
     if len(medians) < 2:
         return float("nan")
-    return above(*(groups.get_group(level).to_numpy() for level in (medians.idxmin(), medians.idxmax())))
+    return probability_above(*(groups.get_group(level).to_numpy() for level in (medians.idxmin(), medians.idxmax())))
 
 
-def above(first: Array, second: Array) -> float:
+def probability_above(first: Array, second: Array) -> float:
     """P(first > second) + P(first = second) / 2 for independent draws.
 
     >>> above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
@@ -91,34 +120,34 @@ def above(first: Array, second: Array) -> float:
 
 
 def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:
-    """A row a metric, a column a dataset, a violin a method."""
-    names, styles = list(rows["data"].unique()), plots.looks(rows["method"])
+    """One row of axes per metric, one column per dataset, one violin per method."""
+    names, styles = list(rows["data"].unique()), plots.line_styles(rows["method"])
     methods = list(styles)
-    figure, grid = plots.matrix(len(columns), len(names), sharex=True, sharey="row")
+    figure, grid = plots.grid_figure(len(columns), len(names), sharex=True, sharey="row")
     for line, column in zip(grid, columns.values(), strict=True):
         for axes, data in zip(line, names, strict=True):
             part = rows[rows["data"] == data].dropna(subset=[column])
             groups = [part.loc[part["method"] == method, column].to_numpy() for method in methods]
-            plots.violins(axes, groups, [styles[method] for method in methods])
+            plots.draw_violins(axes, groups, [styles[method] for method in methods])
             axes.set_xticks(range(len(methods)))
-    plots.edges(grid, names, [score_name(metric) for metric in columns], "method")
+    plots.label_edges(grid, names, [score_name(metric) for metric in columns], "method")
     numbered = {
-        f"{i} {plots.method_name(method)}": {**styles[method], "marker": "s"} for i, method in enumerate(methods)
+        f"{i} {plots.display_name(method)}": {**styles[method], "marker": "s"} for i, method in enumerate(methods)
     }
-    plots.legend(figure, numbered)
+    plots.draw_legend(figure, numbered)
     return figure
 
 
 def draw_strengths(found: DataFrame, columns: dict[str, str]) -> Figure:
-    """A row a metric, a column a dataset, a line a method."""
-    names, styles = list(found["data"].unique()), plots.looks(found["method"])
-    figure, grid = plots.matrix(len(columns), len(names), sharex=True, sharey="row")
+    """One row of axes per metric, one column per dataset, one line per method."""
+    names, styles = list(found["data"].unique()), plots.line_styles(found["method"])
+    figure, grid = plots.grid_figure(len(columns), len(names), sharex=True, sharey="row")
     for line, metric in zip(grid, columns, strict=True):
         for axes, data in zip(line, names, strict=True):
             part = found[(found["data"] == data) & (found["metric"] == metric)]
             for method, levels in part.groupby("method", sort=False):
-                plots.band(axes, levels, "level", styles[method])
+                plots.draw_band(axes, levels, "level", styles[method])
             axes.set_xticks(sorted(found["level"].unique()))
-    plots.edges(grid, names, [score_name(metric) for metric in columns], "strength (level)")
-    plots.legend(figure, {plots.method_name(name): look for name, look in styles.items()})
+    plots.label_edges(grid, names, [score_name(metric) for metric in columns], "strength (level)")
+    plots.draw_legend(figure, {plots.display_name(name): style for name, style in styles.items()})
     return figure

@@ -1,4 +1,4 @@
-"""The entangled twin of a trained run: as likely for every example, with codes that mix all latents."""
+"""The entangled twin of a trained run: a model with the same likelihood whose codes mix all latents."""
 
 from __future__ import annotations
 
@@ -9,54 +9,69 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.analysis.results_table import Array, refuse
-from unbraid.analysis.theory import prepared, rotation
+from unbraid.analysis.results_table import Array, reject
+from unbraid.analysis.theory import check_inputs, rotation
 from unbraid.distributions import Gaussian
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
 
 
-def entangled(run: Run, matrix: Array | None = None, *, seed: int = 0) -> Twin:
-    r"""A model as good as a trained run in every likelihood, whose codes are completely entangled.
+def entangled_twin(run: Run, matrix: Array | None = None, *, seed: int = 0) -> Twin:
+    r"""A model with the same likelihood as a trained run, but with completely entangled codes.
 
     .. math:: q'(z|x) = N(A \mu(x), A\, \mathrm{diag}(\sigma^2(x)) A^T), \quad p'(x|z) = p(x|A^T z)
 
-    With the prior N(0, I), which A leaves as it is, the ELBO and log p(x) are the same for every x (theorem 1 with
-    normal marginals). The matrix is `rotation(d, seed)` if none is given.
+    A does not change the prior N(0, I), so the ELBO and log p(x) are the same for every x (theorem 1 with normal
+    marginals). This holds for methods with the prior N(0, I) and normal posteriors.
 
-    Limit: for methods with the prior N(0, I) and normal posteriors.
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
+
+    Args:
+        run: A run with a decoder and a normal posterior.
+        matrix: An orthogonal matrix A without zeros, (d, d). `rotation(d, seed)` by default.
+        seed: Seed of the default matrix.
+
+    Returns:
+        The twin.
+
+    Raises:
+        UserError: If the run has no decoder or no normal posterior, or the matrix does not fit.
     """
     d = run.spec.latents
-    anywhere = Gaussian(torch.zeros(1, d, device=run.device), torch.zeros(1, d, device=run.device))
-    if run.net.decoder is None or run.spec.method.information(anywhere) is None:
-        must = "An entangled twin needs a decoder and a normal posterior."
-        refuse(must, f"{run.label}, which has not both", "Choose a run of a VAE.")
-    _, mixing = prepared([[0.0] * d], rotation(d, seed) if matrix is None else matrix)
+    standard = Gaussian(torch.zeros(1, d, device=run.device), torch.zeros(1, d, device=run.device))
+    if run.net.decoder is None or run.spec.method.information(standard) is None:
+        requirement = "An entangled twin needs a decoder and a normal posterior."
+        reject(requirement, f"{run.label}, which does not have both,", "Choose a run of a VAE.")
+    _, mixing = check_inputs([[0.0] * d], rotation(d, seed) if matrix is None else matrix)
     return Twin(run, torch.as_tensor(mixing, dtype=torch.float32, device=run.device))
 
 
 @dataclass(frozen=True)
 class Twin:
-    """A run seen through an orthogonal matrix: `encode`, `decode`, `posterior`, `kl` and `elbo`."""
+    """A run whose codes are multiplied by an orthogonal matrix A.
+
+    Attributes:
+        run: The original run.
+        matrix: A, (d, d).
+    """
 
     run: Run
     matrix: Float[Tensor, "d d"]
 
     def encode(self, x: Any) -> Float[Tensor, "b d"]:
-        """Means of the posteriors, A mu."""
+        """The posterior means A mu of examples, (b, d)."""
         return self.run.posterior(x).mean @ self.matrix.T
 
     def decode(self, z: Any) -> Tensor:
-        """Examples from codes: what the run makes of A^T z."""
+        """Decode codes z, (b, d): the original run decodes A^T z."""
         return self.run.decode(self.original(z))
 
     def original(self, z: Any) -> Float[Tensor, "b d"]:
-        """The run's codes of these codes."""
+        """The codes A^T z of the original run that correspond to codes z."""
         return torch.as_tensor(z, dtype=torch.float32, device=self.run.device) @ self.matrix
 
     def posterior(self, x: Any) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d d"]]:
-        """Means and covariances of q'(z|x)."""
+        """The means, (b, d), and covariances, (b, d, d), of q'(z|x)."""
         q = self.run.posterior(x)
         return q.mean @ self.matrix.T, (self.matrix * q.logvar.exp()[:, None, :]) @ self.matrix.T
 

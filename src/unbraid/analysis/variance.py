@@ -1,4 +1,4 @@
-"""How much of the variance of scores the objective explains, and the objective with its strength."""
+"""The share of the variance of scores that is explained by the objective, and by the objective and its strength."""
 
 from __future__ import annotations
 
@@ -8,69 +8,81 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import SETTING, Result, checked, enough, score_columns, score_name
+from unbraid.analysis.results_table import SETTING, Result, check_enough_runs, check_table, score_columns, score_name
 
 SHARES = {"objective": "objective alone", "setting": "objective and strength"}
 
 
 def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How much the objective matters: the share of the variance of scores that settings explain.
+    r"""The share of the variance of scores that is explained by the objective and by its strength.
 
     .. math:: R^2 = 1 - \frac{\sum_i (s_i - \hat s_{g(i)})^2}{\sum_i (s_i - \bar s)^2}
 
-    of ordinary least squares on one indicator a category, so that :math:`\hat s_g` is the mean of the category g: a
-    method (`objective`), or a method and its strength (`setting`). The rest is the seed's.
+    This is the R² of ordinary least squares on one indicator per category, so :math:`\hat s_g` is the mean of category
+    g. A category is a method (`objective`), or a method with a strength (`setting`). The remaining variance is due to
+    the seed.
 
-    Beware: with G categories and n runs, scores that depend on nothing have an expected share of (G - 1) / (n - 1)
-    (columns `objective_chance` and `setting_chance`): 2 % with the paper's 36 settings of 50 seeds, 20 % with 5 seeds.
-    Table: a row a dataset and metric. NaN where all runs score the same.
+    With G categories and n runs, random scores have an expected share of (G - 1) / (n - 1): 2 % for the 36 settings and
+    50 seeds of the paper, 20 % with 5 seeds.
+
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3, whose two tables give for MIG on dSprites 26 %
     and 72 %, for the FactorVAE score on dSprites 47 % and 54 %, and for SAP on Cars3D 13 % and 17 %.
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+
+    Returns:
+        A result whose table has one row per dataset and metric: the shares `objective` and `setting`, their expectation
+        by chance `objective_chance` and `setting_chance`, and `runs`. Shares are NaN if all runs have the same score.
+
+    Raises:
+        UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
     """
     columns = score_columns(table, metrics)
-    rows = checked(table, columns.values(), seeds=2)
-    enough(rows, columns.values(), fewest=3)
+    rows = check_table(table, columns.values(), seeds=2)
+    check_enough_runs(rows, columns.values(), fewest=3)
     lines = []
     for data, part in rows.groupby("data", sort=False):
         for metric, column in columns.items():
-            one, both = explained(part, column, ["method"]), explained(part, column, SETTING)
+            objective, setting = explained_share(part, column, ["method"]), explained_share(part, column, SETTING)
             runs = int(part[column].notna().sum())
-            line = {"data": data, "metric": metric, "objective": one[0], "setting": both[0]}
-            lines.append({**line, "objective_chance": one[1], "setting_chance": both[1], "runs": runs})
+            line = {"data": data, "metric": metric, "objective": objective[0], "setting": setting[0]}
+            lines.append({**line, "objective_chance": objective[1], "setting_chance": setting[1], "runs": runs})
     found = DataFrame(lines)
-    return Result(found, draw(found, list(columns)), say(found))
+    return Result(found, draw_shares(found, list(columns)), summary_text(found))
 
 
-def explained(rows: DataFrame, column: str, by: list[str]) -> tuple[float, float]:
-    """The share of a column's variance between groups, and what it is expected to be by chance."""
+def explained_share(rows: DataFrame, column: str, by: list[str]) -> tuple[float, float]:
+    """The share of the variance of a column that is between groups, and its expectation for random values."""
     rows = rows.dropna(subset=[column])
     groups, centred = rows.groupby(by)[column], rows[column] - rows[column].mean()
     total = float((centred**2).sum())
     if rows[column].nunique() < 2:
         return float("nan"), float("nan")
-    left = float(((rows[column] - groups.transform("mean")) ** 2).sum())
-    return 1 - left / total, (groups.ngroups - 1) / (len(rows) - 1)
+    residual = float(((rows[column] - groups.transform("mean")) ** 2).sum())
+    return 1 - residual / total, (groups.ngroups - 1) / (len(rows) - 1)
 
 
-def say(found: DataFrame) -> str:
-    """The median shares and what is left, in words."""
-    middle = found[["objective", "setting", "objective_chance", "setting_chance"]].median()
+def summary_text(found: DataFrame) -> str:
+    """The median shares over datasets and metrics."""
+    median = found[["objective", "setting", "objective_chance", "setting_chance"]].median()
     return (
-        f"The objective explains {plots.percent(middle['objective'])} of the variance of scores (by chance "
-        f"{plots.percent(middle['objective_chance'])}), the objective with its strength "
-        f"{plots.percent(middle['setting'])} (by chance {plots.percent(middle['setting_chance'])}), as medians over "
-        "datasets and metrics; the rest is the seed's."
+        f"The objective explains {plots.format_percent(median['objective'])} of the variance of scores "
+        f"({plots.format_percent(median['objective_chance'])} by chance), and the objective with its strength explains "
+        f"{plots.format_percent(median['setting'])} ({plots.format_percent(median['setting_chance'])} by chance). "
+        "These are medians over datasets and metrics; the remaining variance is due to the seed."
     )
 
 
-def draw(found: DataFrame, metrics: list[str]) -> Figure:
-    """Two heat maps, datasets down and metrics across."""
+def draw_shares(found: DataFrame, metrics: list[str]) -> Figure:
+    """Two heat maps with one row per dataset and one column per metric."""
     names = list(found["data"].unique())
-    figure, grid = plots.matrix(1, 2, size=(0.55 * len(metrics) + 1.2, 0.3 * len(names) + 1.2))
+    figure, grid = plots.grid_figure(1, 2, size=(0.55 * len(metrics) + 1.2, 0.3 * len(names) + 1.2))
     for axes, share in zip(grid[0], SHARES, strict=True):
         wide = found.pivot(index="data", columns="metric", values=share).loc[names, metrics]
-        plots.heat(axes, wide.rename(columns=score_name), low=0, cmap="Blues", form=lambda v: f"{100 * v:.0f}")
-        plots.label(axes, SHARES[share])
-        plots.outer(axes)
-    figure.suptitle("Variance of scores explained, in per cent", size=plots.TITLE, weight="bold")
+        plots.draw_heat_map(axes, wide.rename(columns=score_name), low=0, cmap="Blues", form=lambda v: f"{100 * v:.0f}")
+        plots.set_labels(axes, SHARES[share])
+        plots.hide_inner_labels(axes)
+    figure.suptitle("Explained variance of scores, in per cent", size=plots.TITLE, weight="bold")
     return figure

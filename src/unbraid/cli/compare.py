@@ -1,4 +1,4 @@
-"""Put folders of runs side by side: settings that differ, scores over seeds, and which differ beyond chance."""
+"""Compare folders of runs: settings that differ, scores over seeds, and which differences are significant."""
 
 from __future__ import annotations
 
@@ -7,63 +7,68 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_root
-from unbraid.cli.printing import blocks, cell, table
-from unbraid.cli.score import as_csv, title
+from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
+from unbraid.cli.printing import as_csv, format_cell, metric_title, table, wide_table
 from unbraid.runtime.files import write_atomic
 
 if TYPE_CHECKING:
     from unbraid.scoring.comparison import Comparison
 
 
-def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders of runs, or runs; two or more")
-    parser.add_argument("--metrics", help="comma list of metrics [those that any run has]")
-    parser.add_argument("--score", action="store_true", help="score what is unscored first")
-    parser.add_argument("--out", type=Path, metavar="PNG", help="draw the best run of each side, such as compare.png")
-    parser.add_argument("--by", metavar="METRIC", help="what decides which run is the best, for --out [mig]")
+def main(parser: Parser, arguments: Sequence[str]) -> int:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="two or more folders of runs, or runs")
+    parser.add_argument("--metrics", metavar="A,B", help="metrics to compare [all that any run has a score of]")
+    parser.add_argument("--score", action="store_true", help="first compute the scores that are missing")
+    parser.add_argument("--out", type=Path, metavar="PNG", help="draw the best run of each folder into this picture")
+    parser.add_argument("--by", metavar="METRIC", help="metric that decides which run is the best, for --out [mig]")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the scores to a CSV file")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print the whole comparison as JSON")
+    add_quiet(parser)
     add_root(parser)
-    options = parser.parse_all(arguments)
+    return parse_and_run(parser, arguments, run)
+
+
+def run(options: Any) -> None:
+    """Compare the folders and print the comparison."""
     from unbraid.scoring.comparison import compare
 
     metrics = options.metrics.split(",") if options.metrics else None
-    found = compare(*options.runs, metrics=metrics, score=options.score, quiet=options.quiet)
+    comparison = compare(*options.runs, metrics=metrics, score=options.score, quiet=options.quiet)
     if options.csv:
-        write_atomic(options.csv, as_csv(found.rows()).encode())
+        write_atomic(options.csv, as_csv(comparison.rows()).encode())
     if options.out:
         from unbraid.pictures.comparison import draw_comparison
 
-        draw_comparison(found, options.out, options.by)
-    print(json.dumps(found.as_dict(), indent=1) if options.json else told(found))
+        draw_comparison(comparison, options.out, options.by)
+    print(json.dumps(comparison.as_dict(), indent=1) if options.json else comparison_text(comparison))
     if options.out and not options.json:
-        print(f"\nThe best run of each: {options.out}")
+        print(f"\nPicture of the best run of each folder: {options.out}")
 
 
-def told(found: Comparison) -> str:
-    """Settings, scores and sentences as text."""
-    names = [side.name for side in found.sides]
-    parts = [table(["setting", *names], [[name, *texts] for name, texts in found.settings().items()])]
-    if found.metrics:
-        parts.append(blocks({"metric": [title(name) for name in found.metrics]}, columns(found)))
-    return "\n\n".join([*parts, "\n".join(found.sentences())]).rstrip()
+def comparison_text(comparison: Comparison) -> str:
+    """Tables of the settings and the scores, and sentences about the differences."""
+    names = [side.name for side in comparison.sides]
+    parts = [table(["setting", *names], [[name, *texts] for name, texts in comparison.settings().items()])]
+    if comparison.metrics:
+        titles = [metric_title(name) for name in comparison.metrics]
+        parts.append(wide_table({"metric": titles}, score_columns(comparison)))
+    return "\n\n".join([*parts, "\n".join(comparison.sentences())]).rstrip()
 
 
-def columns(found: Comparison) -> dict[str, list[Any]]:
-    """Three columns a side: mean and deviation over runs, median, best."""
-    made: dict[str, list[Any]] = {}
-    for side in found.sides:
-        rows = [side.summary(metric) for metric in found.metrics]
-        made[f"{side.name}: mean ± std"] = [spread(row) for row in rows]
-        made[f"{side.name}: median"] = [row.get("median", "-") for row in rows]
-        made[f"{side.name}: best"] = [row.get("best", "-") for row in rows]
-    return made
+def score_columns(comparison: Comparison) -> dict[str, list[Any]]:
+    """Three columns for each folder: mean and standard deviation over runs, median, and best."""
+    columns: dict[str, list[Any]] = {}
+    for side in comparison.sides:
+        rows = [side.summary(metric) for metric in comparison.metrics]
+        columns[f"{side.name}: mean ± std"] = [mean_and_deviation(row) for row in rows]
+        columns[f"{side.name}: median"] = [row.get("median", "-") for row in rows]
+        columns[f"{side.name}: best"] = [row.get("best", "-") for row in rows]
+    return columns
 
 
-def spread(row: dict[str, Any]) -> str:
-    """A mean with its deviation, where there are several runs."""
+def mean_and_deviation(row: dict[str, Any]) -> str:
+    """A mean, with its standard deviation if there are several runs."""
     if "mean" not in row:
         return "-"
-    return cell(row["mean"]) if row["std"] is None else f"{cell(row['mean'])} ± {cell(row['std'])}"
+    mean = format_cell(row["mean"])
+    return mean if row["std"] is None else f"{mean} ± {format_cell(row['std'])}"

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print."""
+"""The command line: choose the command, run it, and turn errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unbraid.cli.parser import Parser
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
-  unbraid demo                                            # trains, scores and draws on built-in data, about a minute
+  unbraid demo                                            # train, score and draw on built-in data, in about a minute
   unbraid list methods
   unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
   unbraid score runs/beta
-  unbraid score --codes z.npy --factors v.npy             # anybody's codes, no model needed
+  unbraid score --codes z.npy --factors v.npy             # score codes of any model
   unbraid select runs/beta                                # rank runs without labels
-  unbraid report runs/beta                                # one page: scores, pictures, decoders live in the browser
+  unbraid report runs/beta                                # one page with scores, pictures and live decoders
   unbraid traverse runs/beta
 """
+USER_ERRORS = (UserError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class Command(NamedTuple):
-    """A command: the module of `unbraid.cli` that holds it, and what `unbraid --help` says of it."""
+    """A command: the module of `unbraid.cli` that implements it, and its line in `unbraid --help`."""
 
     module: str
     summary: str
@@ -41,22 +42,22 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "train, score and draw on built-in data, in about a minute"),
-    "list": Command("list_registries", "what there is: methods, metrics, data, nets"),
-    "train": Command("train", "train a method, or a sweep of it, resumably"),
-    "score": Command("score", "score trained runs, or anybody's codes and factors"),
+    "list": Command("list_registries", "list the methods, metrics, datasets and networks"),
+    "train": Command("train", "train a method, or a sweep of its hyperparameters; resumable"),
+    "score": Command("score", "score trained runs, or codes and factors from files"),
     "select": Command("select", "rank trained runs without labels"),
-    "compare": Command("compare", "folders of runs side by side: settings, scores, what differs beyond chance"),
-    "study": Command("study", "train and score a whole study, resumably, on one machine or many"),
-    "analyse": Command("analyse", "tables and figures of a study's results"),
-    "reproduce": Command("reproduce", "a study's published numbers beside ours: what agrees, what differs"),
-    "appearance": Command("appearance", "bounds, and appearance apart from perspective, of VITAE's studies"),
-    "share": Command("share", "publish runs with checksums, or take in published ones"),
+    "compare": Command("compare", "compare folders of runs: settings, scores, and significant differences"),
+    "study": Command("study", "train and score a whole study, on one machine or many; resumable"),
+    "analyse": Command("analyse", "answer questions about a study with tables and figures"),
+    "reproduce": Command("reproduce", "compare the published numbers of a study with ours"),
+    "appearance": Command("appearance", "print likelihood bounds and the separation of appearance (VITAE studies)"),
+    "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
-    "data": Command("data", "list, fetch, check and show datasets"),
+    "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write one page with scores, pictures and live sliders"),
-    "explore": Command("explore", "the same page from a local server, for decoders of any size"),
-    "export": Command("export", "write a run's encoder and decoder as ONNX or torch.export files, checked"),
-    "traverse": Command("traverse", "draw what each latent does, as PNG and GIF"),
+    "explore": Command("explore", "serve that page on this machine, for decoders of any size"),
+    "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
+    "traverse": Command("traverse", "draw the effect of each latent as PNG and GIF"),
 }
 
 
@@ -68,52 +69,56 @@ def usage() -> str:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run one command; its exit status."""
+    """Run one command and return its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
     elif arguments[0] == "--version":
         print(f"unbraid {__version__}")
     elif arguments[0] not in COMMANDS:
-        raise UserError(unknown("command", arguments[0], COMMANDS))
+        raise UserError(unknown_name("command", arguments[0], COMMANDS))
     else:
         return COMMANDS[arguments[0]].run(arguments[0], arguments[1:])
     return 0
 
 
-def _tell(message: Warning | str, *where: Any, **more: Any) -> None:
-    """A warning in one line, without the place in the code that users cannot mend."""
+def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """Print a warning as one line, without the place in the code that issued it."""
     print(f"unbraid: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    0: success; 1: what was compared differs; 2: an error of the user, in one line; 3: a bug; 130: interrupted.
+    The statuses are 0: success; 1: published numbers differ from ours (`unbraid reproduce`); 2: an error that the user
+    can correct, printed in one line; 3: a bug, printed with its traceback; 130: interrupted. With the environment
+    variable UNBRAID_DEBUG every error is printed with its traceback.
+
+    Args:
+        arguments: The command and its arguments; by default those of the process.
     """
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _tell
+            warnings.showwarning = _print_warning
+            warnings.filterwarnings("always", "left out: ", RuntimeWarning)
             return dispatch(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        print("unbraid: stopped. Give the same command again to go on from the last checkpoint.", file=sys.stderr)
+        print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
         return 130
-    except (UserError, OSError) as error:
+    except Exception as error:
         if os.environ.get("UNBRAID_DEBUG") or not _is_for_the_user(error):
             return _report_bug(error)
         print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except Exception as error:
-        return _report_bug(error)
 
 
 def _is_for_the_user(error: Exception) -> bool:
-    """Whether an error is the user's to correct: a wrong argument or file, a missing file, a full disk."""
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, UserError | FileNotFoundError) or full
+    """Whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
+    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, USER_ERRORS) or full_disk
 
 
 def _report_bug(error: Exception) -> int:
-    """Print the traceback of an error that is not the user's; returns the exit status."""
+    """Print the traceback of a bug and ask for a report; returns the exit status."""
     traceback.print_exception(error)
     print("unbraid: this is a bug in unbraid. Please report it: the command, and the lines above.", file=sys.stderr)
     return 3

@@ -1,4 +1,4 @@
-"""Write the results table of a folder of runs anew: one row a run, as SQLite, which pandas and others open."""
+"""Write the results table of a folder of runs again: a SQLite file with one row per run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from unbraid.cli.parser import Parser
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument("runs", type=Path, help="a folder of runs")
     options = parser.parse_all(arguments)
-    from unbraid.runs.results import index
+    from unbraid.runs.results import write_results
 
-    print(f"written to {index(options.runs)}")
+    print(f"written to {write_results(options.runs)}")

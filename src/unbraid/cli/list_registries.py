@@ -1,8 +1,7 @@
-"""Show what there is: methods, metrics, data, nets; by default all of them."""
+"""List the methods, metrics, datasets and networks with a short description of each."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,11 @@ from typing import Any
 from unbraid.cli.parser import Parser
 from unbraid.cli.printing import table
 
+KINDS = ("methods", "metrics", "data", "nets")
+
 
 def registries(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The dictionaries behind the names; torch is imported only if one of them needs it."""
+    """The registries with these names; torch is imported only if one of them needs it."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in names:
         if name == "methods":
@@ -36,19 +37,16 @@ def registries(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def first_line(thing: Any) -> str:
-    """The one sentence a docstring begins with, without its markup."""
+    """The first line of a docstring, without markup."""
     line = (inspect.getdoc(thing) or "").split("\n", 1)[0]
     return re.sub(r":math:|[`\\{}]", "", line)
 
 
-KINDS = ("methods", "metrics", "data", "nets")
-
-
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("what", nargs="?", choices=KINDS, help="one registry only")
-    options: argparse.Namespace = parser.parse_all(arguments)
-    blocks = []
+    parser.add_argument("what", nargs="?", choices=KINDS, help="list these only [all]")
+    options = parser.parse_all(arguments)
+    texts = []
     for kind, registry in registries([options.what] if options.what else KINDS).items():
         rows = [[name, first_line(thing)] for name, thing in registry.items()]
-        blocks.append(table([kind, "what it is"], rows))
-    print("\n\n".join(blocks))
+        texts.append(table([kind, "description"], rows))
+    print("\n\n".join(texts))

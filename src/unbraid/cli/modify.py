@@ -4,56 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from unbraid.cli.devices import add_device, check_device
-from unbraid.cli.parser import Parser, add_root
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
 
 EPILOG = """examples:
   unbraid data modify dsprites --device cuda    # then: unbraid train beta_vae --data "dsprites?modified=default"
   unbraid data modify sprites --out sprites.safetensors --steps 2000 --picture sprites.png
   unbraid data modify shapes3d --rotations wall_hue:orientation --device cuda --out rooms.safetensors
 
-The control of equal strength needs no file: "dsprites?noise=0.1". Docs: docs/manipulated.md"""
+The control, noise of the same strength, needs no file: "dsprites?noise=0.1"."""
 
 
 def add_arguments(parser: Parser) -> None:
-    """The flags."""
-    parser.add_argument("name", metavar="NAME", help="a dataset of images with factors, or a path of your own")
-    parser.add_argument("--out", type=Path, help="the file to write [modified/NAME.safetensors in the data folder]")
-    parser.add_argument("--eps", type=float, help="the most a pixel changes by [.175 for Shapes3D, else .1]")
-    parser.add_argument("--steps", type=int, default=10_000, help="updates of the manipulation [10000]")
-    parser.add_argument("--batch", type=int, default=64, help="images a batch [64]")
-    parser.add_argument("--samples", type=int, default=4, help="noisy codes of each image [4]")
-    parser.add_argument("--ensemble", type=int, help="pairs of each kind [4 for Shapes3D, else 1]")
-    parser.add_argument("--rotations", default="closest", help="closest, random, or planes as in x:y,scale:orientation")
-    parser.add_argument("--capacity", type=float, help="nats of all latents together [half those of the factors]")
-    parser.add_argument("--likelihood", default="bernoulli", help="of pixels: bernoulli or gaussian [bernoulli]")
-    parser.add_argument(
-        "--learning-rate", type=float, default=1e-3, help="of the decoders; a tenth of it for the manipulation [1e-3]"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="[0]")
-    parser.add_argument("--checkpoint-every", type=int, default=1000, help="steps [1000]")
-    parser.add_argument("--picture", type=Path, help="also draw original, changed and difference into this PNG")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    """Add the flags."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help="name of a dataset of images with factors, or path of your own data")
+    add("--out", type=Path, metavar="FILE", help="file to write [modified/NAME.safetensors in the data folder]")
+    add("--eps", type=float, help="largest change of a pixel, in (0, 1] [0.175 for Shapes3D, else 0.1]")
+    add("--steps", type=int, default=10_000, help="updates of the manipulation [10000]")
+    add("--batch", type=int, default=64, help="images per batch [64]")
+    add("--samples", type=int, default=4, help="noisy codes per image [4]")
+    add("--ensemble", type=int, help="number of pairs of each kind [4 for Shapes3D, else 1]")
+    rotations = "planes that are rotated: closest, random, or names of factors as in x:y,scale:orientation [closest]"
+    add("--rotations", default="closest", help=rotations)
+    add("--capacity", type=float, help="information of all latents together, in nats [half that of the factors]")
+    add("--likelihood", default="bernoulli", help="likelihood of pixels: bernoulli or gaussian [bernoulli]")
+    rate = "learning rate of the decoders; that of the manipulation is a tenth of it [0.001]"
+    add("--learning-rate", type=float, default=1e-3, help=rate)
+    add("--seed", type=int, default=0, help="seed of all random numbers [0]")
+    add("--checkpoint-every", type=int, default=1000, help="steps between checkpoints [1000]")
+    add("--picture", type=Path, metavar="PNG", help="also draw originals, changed images and differences")
+    add_quiet(parser)
     add_device(parser)
     add_root(parser)
 
 
-def main(parser: Parser, arguments: Sequence[str]) -> None:
+def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.epilog = EPILOG
     add_arguments(parser)
-    options = vars(parser.parse_all(arguments))
-    check_device(options["device"])
-    from unbraid.data.loading import load_data
-    from unbraid.data.manipulated import default_file, modified, read
-    from unbraid.manipulation import compare, modify
+    return parse_and_run(parser, arguments, run)
 
-    data = load_data(options.pop("name"), options["device"], options["quiet"])
-    picture, out = options.pop("picture"), options.pop("out") or default_file(data)
-    options.pop("root", None)
-    path = modify(data, out=out, **options)
-    final = read(path, tensors=False)[1]["final"]
-    print(f"{path}: entangling less disentangling pairs {final['gap']:.3f} nats an image at the end")
+
+def run(options: Any) -> None:
+    """Learn the manipulation and print how to use it."""
+    from unbraid.accel.devices import check_device
+    from unbraid.data.loading import load_data
+    from unbraid.data.manipulated import apply_manipulation, default_file, read_manipulation
+    from unbraid.manipulation import draw_comparison, modify
+
+    check_device(options.device)
+    settings = {name: value for name, value in vars(options).items() if name not in ("name", "picture", "out", "root")}
+    data = load_data(options.name, options.device, options.quiet)
+    path = modify(data, out=options.out or default_file(data), **settings)
+    gap = read_manipulation(path, tensors=False)[1]["final"]["gap"]
+    print(f"{path}: at the end, entangling pairs minus disentangling pairs is {gap:.3f} nats per image")
     print(f'Use it as "{data.name}?modified={"default" if path == default_file(data) else path}"')
-    if picture:
-        print(compare(modified(data, path), picture))
+    if options.picture:
+        print(draw_comparison(apply_manipulation(data, path), options.picture))

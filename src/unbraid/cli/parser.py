@@ -1,17 +1,21 @@
-"""The argument parser that all commands share."""
+"""The argument parser that all commands share, and flags that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
+
+Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line with the nearest valid name."""
+    """An argument parser whose errors are `UserError`s of one line that suggest the nearest valid name."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -21,23 +25,52 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse, and refuse leftovers by name."""
+        """Parse the arguments; raise an error that names the first one that is unknown."""
         parsed, left = self.parse_known_args(arguments)
         if left:
             flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
             if left[0].startswith("-"):
-                raise UserError(unknown(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
+                raise UserError(unknown_name(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
             raise UserError(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")
         return parsed
 
 
-class Root(argparse.Action):
-    """Where files of data lie, for this process."""
+def parse_and_run(parser: Parser, arguments: Sequence[str], run: Callable[[Any], int | None]) -> int:
+    """Parse the arguments and call `run(options)`, with --root as the data folder; returns the exit status."""
+    options = parser.parse_all(arguments)
+    with data_root(getattr(options, "root", None)):
+        return run(options) or 0
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        os.environ["UNBRAID_DATA"] = str(values)
+
+@contextmanager
+def data_root(root: Path | None) -> Iterator[None]:
+    """Set the environment variable UNBRAID_DATA to `root`, unless it is None, and restore it afterwards.
+
+    The variable is also passed on to processes that the command starts.
+    """
+    before = os.environ.get("UNBRAID_DATA")
+    if root is not None:
+        os.environ["UNBRAID_DATA"] = str(root)
+    try:
+        yield
+    finally:
+        if root is not None:
+            os.environ.pop("UNBRAID_DATA")
+            if before is not None:
+                os.environ["UNBRAID_DATA"] = before
 
 
-def add_root(parser: Any) -> None:
-    """The flag --root."""
-    parser.add_argument("--root", action=Root, metavar="FOLDER", help="folder of data files [UNBRAID_DATA]")
+def add_root(parser: Arguments) -> None:
+    """Add the flag --root."""
+    text = "folder of the data files [environment variable UNBRAID_DATA, else ~/.local/share/unbraid]"
+    parser.add_argument("--root", type=Path, metavar="FOLDER", help=text)
+
+
+def add_quiet(parser: Arguments) -> None:
+    """Add the flag --quiet."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_device(parser: Arguments) -> None:
+    """Add the flag --device."""
+    parser.add_argument("--device", default="cpu", help="device to compute on: cpu or cuda [cpu]")

@@ -1,18 +1,22 @@
-"""Plain text tables."""
+"""Tables as plain text and as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unbraid.metrics import TRAITS
 
-def cell(value: Any) -> str:
-    """A number to three places, anything else as it prints."""
+
+def format_cell(value: Any) -> str:
+    """A float with three decimals, anything else as its text."""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Aligned columns: text to the left, numbers to the right.
+    """A table with aligned columns: text to the left, numbers to the right.
 
     >>> print(table(["run", "mig"], [["a", 0.5], ["bb", 1.0]]))
     run    mig
@@ -20,7 +24,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     a    0.500
     bb   1.000
     """
-    texts = [list(header), *([cell(v) for v in row] for row in rows)]
+    texts = [list(header), *([format_cell(v) for v in row] for row in rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     right = [
         bool(rows) and all(isinstance(row[i], int | float) or row[i] == "-" for row in rows) for i in range(len(header))
@@ -32,10 +36,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def blocks(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]], width: int = 120) -> str:
-    """Tables one below the other, each with the first columns and as many of the rest as fit the width.
+def wide_table(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]], width: int = 120) -> str:
+    """A table of many columns as several tables below each other, each with the `first` columns.
 
-    >>> print(blocks({"run": ["a"]}, {"mig": [0.5], "sap": [0.25]}, width=12))
+    >>> print(wide_table({"run": ["a"]}, {"mig": [0.5], "sap": [0.25]}, width=12))
     run    mig
     ---  -----
     a    0.500
@@ -44,15 +48,15 @@ def blocks(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]]
     ---  -----
     a    0.250
     """
-    sizes = {head: 2 + max(len(head), *(len(cell(v)) for v in values)) for head, values in {**first, **rest}.items()}
+    every = {**first, **rest}
+    sizes = {head: 2 + max(len(head), *(len(format_cell(v)) for v in values)) for head, values in every.items()}
     room = width - sum(sizes[head] for head in first) + 2
     parts: list[list[str]] = [[]]
     for head in rest:
         if parts[-1] and sum(sizes[h] for h in [*parts[-1], head]) > room:
             parts.append([])
         parts[-1].append(head)
-    both = {**first, **rest}
-    texts = [table([*first, *part], list(zip(*(both[h] for h in [*first, *part]), strict=True))) for part in parts]
+    texts = [table([*first, *part], list(zip(*(every[h] for h in [*first, *part]), strict=True))) for part in parts]
     return "\n\n".join(texts)
 
 
@@ -60,10 +64,25 @@ RUN_SETTINGS = ("data", "steps", "batch", "learning_rate", "latents", "net", "li
 
 
 def labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each run's label, with those settings of the run that differ among the rows.
+    """The label of each run, followed by the settings that differ between the rows.
 
     >>> labels([{"label": "vae seed=0", "latents": n, "steps": 9} for n in (5, 10)])
     ['vae seed=0 latents=5', 'vae seed=0 latents=10']
     """
     varying = [name for name in RUN_SETTINGS if len({row.get(name) for row in rows}) > 1]
     return [" ".join([row["label"], *(f"{name}={row[name]}" for name in varying)]) for row in rows]
+
+
+def metric_title(name: str) -> str:
+    """The column title of a metric: its name, with "(low)" if low scores are good."""
+    return {"unsupervised": "total corr."}.get(name, name) + " (low)" * TRAITS[name].low_is_good
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with every key of any row as a column."""
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from unbraid.cli.parser import Parser, add_root
+from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
 from unbraid.metrics import METRICS
 
 
-def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("runs", type=Path, help="a folder of runs, a study, or one run")
-    parser.add_argument("--out", type=Path, help="the page [RUNS/report.html]")
-    parser.add_argument("--metrics", help=f"comma list of {', '.join(METRICS)} [mig and five more]")
-    parser.add_argument("--rank", metavar="METRIC", help="what the best runs are the best by [the first metric]")
-    parser.add_argument("--best", type=int, default=4, help="runs shown in detail, with their decoders [4]")
-    parser.add_argument("--no-score", action="store_true", help="take the scores that are kept, compute none")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+def main(parser: Parser, arguments: Sequence[str]) -> int:
+    parser.add_argument("runs", type=Path, help="a folder of runs, the folder of a study, or one run")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page to write [RUNS/report.html]")
+    metrics = f"metrics to show: {', '.join(METRICS)} [mig and five others]"
+    parser.add_argument("--metrics", metavar="A,B", help=metrics)
+    parser.add_argument("--rank", metavar="METRIC", help="metric by which runs are ranked [the first that runs have]")
+    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with decoders [4]")
+    parser.add_argument("--no-score", action="store_true", help="compute no scores; show the stored ones")
+    add_quiet(parser)
     add_root(parser)
-    options = parser.parse_all(arguments)
+    return parse_and_run(parser, arguments, run)
+
+
+def run(options: Any) -> None:
+    """Write the page and print its path and size."""
     from unbraid.reporting.content import REPORTED
     from unbraid.reporting.page import report
 
     metrics = options.metrics.split(",") if options.metrics else REPORTED
     path = report(options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
                   scoring=not options.no_score, quiet=options.quiet)  # fmt: skip
-    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in any browser")
+    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")

@@ -1,45 +1,51 @@
-"""Rank trained runs without labels: by how far their latents are those of the other runs (UDR)."""
+"""Rank trained runs without labels, by how similar their latents are to those of the other runs (UDR)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from unbraid.cli.devices import add_device, check_device
-from unbraid.cli.parser import Parser, add_root
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.printing import labels, table
 from unbraid.errors import UserError
 
 
-def main(parser: Parser, arguments: Sequence[str]) -> None:
+def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs")
-    parser.add_argument(
-        "--method", choices=("lasso", "spearman"), default="lasso", help="how latents are compared [lasso]"
+    method = "how latents of two runs are compared [lasso]"
+    parser.add_argument("--method", choices=("lasso", "spearman"), default="lasso", help=method)
+    within = (
+        "settings compares runs that differ in the seed only, data compares all runs on the same data "
+        "[settings, if every run has such a partner; else data]"
     )
-    parser.add_argument(
-        "--within",
-        choices=("settings", "data"),
-        help="compare runs that differ in the seed only, or all runs on the same data [settings, if all have a pair]",
-    )
-    parser.add_argument("--examples", type=int, default=10_000, help="examples to encode [10000]")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling [0]")
+    parser.add_argument("--within", choices=("settings", "data"), help=within)
+    parser.add_argument("--examples", type=int, default=10_000, help="number of examples to encode [10000]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of examples [0]")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print every row as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_quiet(parser)
     add_root(parser)
-    options = parser.parse_all(arguments)
+    return parse_and_run(parser, arguments, run)
+
+
+def run(options: Any) -> None:
+    """Rank the runs and print them, best first."""
     if options.examples < 2:
         raise UserError(f"--examples must be at least 2. Got {options.examples} instead.")
-    check_device(options.device)
+    from unbraid.accel.devices import check_device
     from unbraid.runs.run import load_runs
-    from unbraid.scoring.selection import rank
+    from unbraid.scoring.selection import select
 
+    check_device(options.device)
     runs = [run for run in load_runs(options.runs, device=options.device) if run.divergence is None]
-    how = {"method": options.method, "within": options.within, "examples": options.examples, "seed": options.seed}
-    rows = rank(runs, quiet=options.quiet, **how)
+    rows = select(
+        runs, method=options.method, within=options.within, examples=options.examples, seed=options.seed,
+        quiet=options.quiet,
+    )  # fmt: skip
     if options.json:
         print(json.dumps(rows, indent=1))
         return
-    body = [[r["run"], name, r["informative"], r["udr"]] for r, name in zip(rows, labels(rows), strict=True)]
+    body = [[row["run"], name, row["informative"], row["udr"]] for row, name in zip(rows, labels(rows), strict=True)]
     print(table(["run", "settings", "informative latents", "udr"], body))

@@ -1,21 +1,21 @@
-"""Draw a dataset: one row a factor, with the values it takes."""
+"""Draw a dataset as a picture with one row per factor that shows its values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbraid.cli.parser import Parser
+from unbraid.cli.parser import Parser, add_root
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("name", metavar="NAME", help="a dataset, or a path of your own; with ?options")
-    parser.add_argument("--out", type=Path, help="the PNG to write [NAME.png]")
-    parser.add_argument("--root", type=Path, help="folder of data files [UNBRAID_DATA]")
+    parser.add_argument("name", metavar="NAME", help="name of a dataset, or path of your own data; with ?options")
+    parser.add_argument("--out", type=Path, metavar="PNG", help="picture to write [NAME.png]")
+    add_root(parser)
     options = parser.parse_all(arguments)
     from unbraid.data import load
-    from unbraid.pictures.dataset import show
+    from unbraid.pictures.dataset import draw_dataset
 
     data = load(options.name, root=options.root)
-    plain = options.name.split("?")[0].rstrip("/").split("/")[-1]
-    print(f"{data}\n{show(data, options.out or Path(f'{plain}.png'))}")
+    short_name = options.name.split("?")[0].rstrip("/").split("/")[-1]
+    print(f"{data}\n{draw_dataset(data, options.out or Path(f'{short_name}.png'))}")

@@ -1,6 +1,6 @@
-"""Train a method on a dataset; comma lists and ranges sweep, and the product trains as stacks.
+"""Train a method on a dataset. Lists and ranges of values sweep; all combinations are trained in stacks.
 
-The same command again continues what was interrupted and reports what is done; nothing is ever overwritten.
+The same command resumes runs that were interrupted and prints runs that are trained. Nothing is ever overwritten.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unbraid import data as datasets
-from unbraid.cli.devices import add_device, check_device
-from unbraid.cli.parser import Parser, add_root
+from unbraid.accel.devices import check_device
+from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.printing import labels, table
-from unbraid.cli.values import integers, numbers, words
+from unbraid.cli.values import argument_type, integers, numbers, words
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
@@ -25,32 +25,21 @@ from unbraid.nets.registry import NETS
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.runs.tensorboard import KINDS, check_log
-from unbraid.scoring.score import describe
-from unbraid.training.train import CHECKPOINT_SECONDS, Choice, train_specs
+from unbraid.scoring.score import describe_run
+from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
 SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
 
 
-def add_field(parser: Parser | argparse._ArgumentGroup, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
-    """A flag for a dataclass field, taking one value or several."""
+def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
+    """Add a flag for a dataclass field, which takes one or several values."""
     reader: Callable[[str], Any] = integers if kind is int else words if get_origin(kind) is Literal else numbers
     choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is words else ""
-    shown = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
-    text = f"{field.metadata['help']}{choices} [{shown}]"
-    parser.add_argument(*names, dest=field.name, type=_reading(reader), metavar="V", help=text, default=[field.default])
-
-
-def _reading(reader: Any) -> Any:
-    """A reader whose complaint reaches the user as it is."""
-
-    def read(text: str) -> Any:
-        try:
-            return reader(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
+    text = f"{field.metadata['help']}{choices} [{default}]"
+    kind_of_argument = argument_type(reader)
+    parser.add_argument(*names, dest=field.name, type=kind_of_argument, metavar="V", help=text, default=[field.default])
 
 
 def method_parser(name: str, cls: type[Method]) -> Parser:
@@ -60,73 +49,86 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     own = parser.add_argument_group(f"hyperparameters of {name} (V: a number, a list 1,4,16, a range 1-4 or 0:1:5)")
     for field in dataclasses.fields(cls):
         add_field(own, field, kinds[field.name], field.name)
-    shared = parser.add_argument_group("the run (V as above)")
+    run = parser.add_argument_group("settings of the run (V as above)")
     fields = {f.name: f for f in dataclasses.fields(RunSpec)}
     spec_kinds = get_type_hints(RunSpec)
-    add_field(shared, fields["seed"], int, "seeds")
+    add_field(run, fields["seed"], int, "seeds")
     for flag in SPEC_FLAGS:
-        add_field(shared, fields[flag], spec_kinds[flag], flag)
-    shared.add_argument(
-        "--data", default="sprites", help=f"{', '.join(datasets.DATASETS)}, or a path; with ?options [sprites]"
-    )
-    shared.add_argument("--net", help=f"{', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
-    shared.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help="[bernoulli; gaussian for vectors]")
-    shared.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help="of products [the fastest here]")
-    place = parser.add_argument_group("where and how")
-    place.add_argument("--out", type=Path, default=Path("runs") / name, help=f"folder for the runs [runs/{name}]")
-    place.add_argument("--add", action="store_true", help="allow other runs in that folder")
-    add_device(place)
-    place.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help="between checkpoints [30]")
-    place.add_argument("--log", choices=KINDS, help="also write event files beside each run, for TensorBoard")
-    place.add_argument("--quiet", action="store_true", help="no progress")
-    add_root(place)
+        add_field(run, fields[flag], spec_kinds[flag], flag)
+    data = f"dataset: {', '.join(datasets.DATASETS)}, or a path; with ?options [sprites]"
+    run.add_argument("--data", default="sprites", help=data)
+    run.add_argument("--net", help=f"network: {', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
+    likelihood = "likelihood of an example [bernoulli; gaussian for vectors]"
+    run.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help=likelihood)
+    precision = "precision of matrix products [fastest of the device]"
+    run.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help=precision)
+    add_output_flags(parser.add_argument_group("output and device"), name)
     return parser
 
 
+def add_output_flags(parser: Arguments, name: str) -> None:
+    """Add the flags that do not change what is trained."""
+    out = Path("runs") / name
+    parser.add_argument("--out", type=Path, default=out, help=f"folder for the runs [{out}]")
+    parser.add_argument("--add", action="store_true", help="allow other runs in that folder")
+    add_device(parser)
+    seconds = "time between checkpoints, in seconds [30]"
+    parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help=seconds)
+    parser.add_argument("--log", choices=KINDS, help="also write event files for TensorBoard beside each run")
+    add_quiet(parser)
+    add_root(parser)
+
+
 def methods(cls: type[Method], options: argparse.Namespace) -> list[Method]:
-    """Every combination of the hyperparameters given."""
+    """All combinations of the given hyperparameters."""
     names = [field.name for field in dataclasses.fields(cls)]
-    return [cls(**dict(zip(names, values, strict=True))) for values in
-            itertools.product(*(getattr(options, name) for name in names))]  # fmt: skip
+    combinations = itertools.product(*(getattr(options, name) for name in names))
+    return [cls(**dict(zip(names, values, strict=True))) for values in combinations]
 
 
-def specs(cls: type[Method], options: argparse.Namespace, choice: Choice) -> list[RunSpec]:
-    """Every combination of methods, run settings and seeds."""
+def specs(cls: type[Method], options: argparse.Namespace, defaults: RunDefaults) -> list[RunSpec]:
+    """All combinations of methods, run settings and seeds."""
     names = [*SPEC_FLAGS, "seed"]
-    axes = itertools.product(methods(cls, options), *(getattr(options, name) for name in names))
-    return [choice.spec(m, **dict(zip(names, values, strict=True))) for m, *values in axes]
+    combinations = itertools.product(methods(cls, options), *(getattr(options, name) for name in names))
+    return [defaults.spec(m, **dict(zip(names, values, strict=True))) for m, *values in combinations]
 
 
-def main(parser: Parser, arguments: Sequence[str]) -> None:
+def main(parser: Parser, arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: unbraid train METHOD [flags]\n\n{__doc__}\nmethods: {', '.join(METHODS)}\n"
               "flags of a method: unbraid train METHOD --help")  # fmt: skip
-        return
+        return 0
     name = arguments[0]
     if name.startswith("-"):
         raise UserError(
             f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}."
         )
     cls = method_class(name)
-    options = method_parser(name, cls).parse_all(arguments[1:])
+    return parse_and_run(method_parser(name, cls), arguments[1:], lambda options: run(cls, options))
+
+
+def run(cls: type[Method], options: argparse.Namespace) -> None:
+    """Train all combinations and print the runs."""
     check_device(options.device)
     check_log(options.log, options.out)
     data = load_data(options.data, options.device, options.quiet)
-    choice = Choice.of(data, options.net, options.likelihood, options.precision)
+    defaults = RunDefaults.of(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
-        specs(cls, options, choice), data, choice.builder, options.out, add=options.add,
+        specs(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log,
     )  # fmt: skip
-    show(runs, options.out)
+    print(runs_table(runs))
+    next_commands = [f"unbraid score {options.out}"]
+    if any(run.net.decoder is not None for run in runs):
+        next_commands.append(f"unbraid traverse {options.out}")
+    print(f"\n{len(runs)} run(s) in {options.out}. Next: {'   or   '.join(next_commands)}")
 
 
-def show(runs: Sequence[Run], out: Path) -> None:
-    """What was trained, how it ended, where it lies and what to do next."""
+def runs_table(runs: Sequence[Run]) -> str:
+    """One row per run: its settings, whether it is trained or diverged, and the last line of its log."""
     rows = []
-    for run, label in zip(runs, labels([describe(run) for run in runs]), strict=True):
+    for run, label in zip(runs, labels([describe_run(run) for run in runs]), strict=True):
         last = run.log[-1] if run.log else {}
-        end = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
-        rows.append([run.id, label, end, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
-    print(table(["run", "settings", "state", "last log line"], rows))
-    drawn = any(run.net.decoder is not None for run in runs)
-    print(f"\n{len(runs)} run(s) in {out}. Next: unbraid score {out}" + f"   or   unbraid traverse {out}" * drawn)
+        state = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
+        rows.append([run.id, label, state, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
+    return table(["run", "settings", "state", "last log line"], rows)

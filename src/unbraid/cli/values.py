@@ -1,7 +1,8 @@
-"""Values that a flag may hold: one, a comma list, or a range."""
+"""Values of flags: a single value, a comma-separated list, or a range."""
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from unbraid.errors import UserError
 
 
 def integers(text: str) -> list[int]:
-    """`3`, `0,2,5`, `0-4` (both ends included), and lists of these.
+    """Read `3`, `0,2,5`, `0-4` (both ends included), and lists of these.
 
     >>> integers("0-2,7")
     [0, 1, 2, 7]
@@ -21,7 +22,7 @@ def integers(text: str) -> list[int]:
 
 
 def numbers(text: str) -> list[float]:
-    """`4`, `1,4,16`, `1-4` (whole steps), `0:1:5` (from, to, how many), and lists of these.
+    """Read `4`, `1,4,16`, `1-4` (steps of 1), `0:1:5` (first, last, count), and lists of these.
 
     >>> numbers("0:1:3,1e-4")
     [0.0, 0.5, 1.0, 0.0001]
@@ -30,8 +31,20 @@ def numbers(text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """`weighted,stratified`."""
+    """Read a list such as `weighted,stratified`."""
     return text.split(",")
+
+
+def argument_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Make `read` an argparse type whose error messages reach the user unchanged."""
+
+    def read_argument(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read_argument
 
 
 def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
@@ -41,10 +54,10 @@ def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
         if low > high:
             raise UserError(f"A range must rise. Got {part!r} instead. Write {high}-{low}.")
         return list(range(low, high + 1))
-    spaced = re.fullmatch(r"([^:]+):([^:]+):(\d+)", part)
-    if spaced and kind is float:
-        return [float(v) for v in np.linspace(float(spaced[1]), float(spaced[2]), int(spaced[3]))]
     try:
+        spaced = re.fullmatch(r"([^:]+):([^:]+):([1-9]\d*)", part)
+        if spaced and kind is float:
+            return [float(v) for v in np.linspace(float(spaced[1]), float(spaced[2]), int(spaced[3]))]
         return [kind(part)]
     except ValueError:
         what = "a whole number" if kind is int else "a number"

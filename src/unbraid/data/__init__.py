@@ -1,4 +1,4 @@
-"""Datasets with known factors: sizes, names, index <-> factors, and the images."""
+"""Datasets with known factors: the registry of datasets, and functions that load them by name, path or array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from unbraid.data import readers
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.in_memory import ByteImages, Labelled
-from unbraid.data.options import applied, check_options, peeled, split_name
+from unbraid.data.options import apply_options, check_options, split_name, split_own_name
 from unbraid.data.own.load import from_arrays, from_dataset, from_file, from_folder, load_own
 from unbraid.data.rendered.bodies import bodies
 from unbraid.data.rendered.body_images import body_images
@@ -20,9 +20,9 @@ from unbraid.data.rendered.painted import color_dsprites, noisy_dsprites, scream
 from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 
-# Made here, without any file.
+# Datasets that are generated without any file.
 BUILT_IN: dict[str, Callable[..., FactorData]] = {
     "dsprites": dsprites,
     "color_dsprites": color_dsprites,
@@ -33,10 +33,10 @@ BUILT_IN: dict[str, Callable[..., FactorData]] = {
     "toy": toy,
 }
 
-# Made here with the extra `bodies`.
+# Datasets that are generated with the extra `bodies`.
 BODIES: dict[str, Callable[..., FactorData]] = {"bodies": bodies, "body_images": body_images}
 
-# Read from the files their authors publish.
+# Datasets that are read from the files that their authors publish.
 FILES: dict[str, Callable[..., FactorData]] = {
     "dsprites_file": readers.dsprites_file,
     "shapes3d": readers.shapes3d,
@@ -62,32 +62,49 @@ def load(
     progress: Progress | None = None,
     root: str | Path | None = None,
 ) -> FactorData:
-    """The dataset called `name` on `device`; `progress` is told the fraction done while it is made.
+    """Load a dataset by name, or from a path to your own data.
 
-    A name may carry options (``dsprites?correlate=x:y:0.2``, ``dsprites?modified=FILE``), or be the path
-    of a folder of images or of a .npy or .npz file. `root` is the folder of published files
-    (UNBRAID_DATA unless given).
+    Args:
+        name: A key of `DATASETS`, or the path of a folder of images or of a .npy or .npz file. Options may follow a
+            question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
+        root: Folder of the published files. The default is the environment variable UNBRAID_DATA, else
+            ~/.local/share/unbraid.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        UserError: If the name or an option is unknown, if files are missing or damaged, or if the path holds no data.
 
     >>> load("toy?subset=50")
     toy?subset=50: 960 examples of shape (16,), factors a 8, b 6, c 5, d 4
     """
-    bare, asked = split_name(name)
-    if bare not in DATASETS:
-        if is_path(bare):
-            path, changes = peeled(name)
-            own = load_own(path, device=device, progress=progress)
-            said = "&".join(f"{key}={value}" for key, value in changes.items())
-            return applied(own, f"{own.name}{'&' if '?' in own.name else '?'}{said}", changes, root)
-        raise UserError(unknown("dataset", bare, DATASETS) + " A path to a folder or file of your own will do too.")
-    make = DATASETS[bare]
-    options = check_options(bare, make, asked)
-    if "root" in inspect.signature(make).parameters:
+    plain_name, given = split_name(name)
+    if plain_name not in DATASETS:
+        if is_path(plain_name):
+            return _load_path(name, device, progress, root)
+        raise UserError(
+            unknown_name("dataset", plain_name, DATASETS) + " Or give the path of a folder or file of your own."
+        )
+    function = DATASETS[plain_name]
+    options = check_options(plain_name, function, given)
+    if "root" in inspect.signature(function).parameters:
         options["root"] = root
-    return applied(make(device=device, progress=progress, **options), name, asked, root)
+    return apply_options(function(device=device, progress=progress, **options), name, given, root)
+
+
+def _load_path(name: str, device: str | torch.device, progress: Progress | None, root: str | Path | None) -> FactorData:
+    """Load a user's own data from a path with options."""
+    path, image_options = split_own_name(name)
+    data = load_own(path, device=device, progress=progress)
+    suffix = "&".join(f"{key}={value}" for key, value in image_options.items())
+    return apply_options(data, f"{data.name}{'&' if '?' in data.name else '?'}{suffix}", image_options, root)
 
 
 def is_path(name: str) -> bool:
-    """Whether a name that is no dataset's looks like a path."""
+    """Whether a name that is not in the registry looks like a path."""
     return any(mark in name for mark in ("/", "\\", ".")) or Path(name).expanduser().exists()
 
 

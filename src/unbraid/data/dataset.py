@@ -1,4 +1,4 @@
-"""What every dataset is: a full grid of factors, and one image or vector for each point of the grid."""
+"""The base class of all datasets: a grid of factors with one image or vector per grid point."""
 
 from __future__ import annotations
 
@@ -14,37 +14,48 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unbraid.accel.capture import kernels_on
+from unbraid.accel.capture import supports_kernels
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 Progress: TypeAlias = Callable[[float], None]
 
-# What public methods take: the tensor is the documented form, the rest reaches the checks below.
-Rows: TypeAlias = Int[Tensor, " n"] | ArrayLike | Sequence[int] | slice | int
-Values: TypeAlias = Int[Tensor, "n k"] | ArrayLike | Sequence[Sequence[int]]
+# Types that the public methods accept. Tensors are the documented form; everything else is checked and converted.
+IndexLike: TypeAlias = Int[Tensor, " n"] | ArrayLike | Sequence[int] | slice | int
+FactorsLike: TypeAlias = Int[Tensor, "n k"] | ArrayLike | Sequence[Sequence[int]]
 
 
-class Law(Protocol):
-    """Another way to draw examples than uniformly."""
+class ExampleSampler(Protocol):
+    """A distribution over examples other than the uniform one."""
 
-    def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]: ...
+    def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
+        """Return the indices of `n` examples of `data`."""
+        ...
 
-    def to(self, device: str | torch.device) -> Law: ...
+    def to(self, device: str | torch.device) -> ExampleSampler:
+        """Return the same sampler on another device."""
+        ...
 
 
 class FactorData(ABC):
-    """Examples indexed by a full grid of factors in C order, the last factor fastest.
+    """Examples indexed by a full grid of factors in C order: the last factor varies fastest.
 
-    `shape` is that of one example: (c, h, w) for images, (d,) for vectors. `table` has one row an example, in whatever
-    form the subclass keeps it, and lives on `device`. `binary` says that every pixel is 0 or 1, `categorical` names the
-    factors whose values have no order, `gridded` says that there is one example for each combination of values.
+    Attributes:
+        name: Name of the dataset, with its options.
+        names: Names of the k factors.
+        sizes: Number of values of each factor. Values are 0 to size - 1.
+        shape: Shape of one example: (c, h, w) for images, (d,) for vectors.
+        table: One row per example, in the storage format of the subclass, on `device`.
+        binary: Whether every pixel is 0 or 1.
+        gridded: Whether there is exactly one example for each combination of factor values.
+        categorical: Names of the factors whose values have no order.
+        sampler: How `draw` chooses examples. None means uniformly.
     """
 
     binary: bool = False
     gridded: bool = True
     categorical: tuple[str, ...] = ()
-    law: Law | None = None
+    sampler: ExampleSampler | None = None
 
     def __init__(
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...], table: Tensor
@@ -54,12 +65,12 @@ class FactorData(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the examples are kept and returned."""
+        """The device on which examples are stored and returned."""
         return self.table.device
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far the index moves when a factor moves by one."""
+        """How much the index grows when a factor grows by one."""
         return tuple(math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes)))
 
     def __len__(self) -> int:
@@ -69,60 +80,111 @@ class FactorData(ABC):
         grid = ", ".join(f"{name} {size}" for name, size in zip(self.names, self.sizes, strict=True))
         return f"{self.name}: {len(self):,} examples of shape {self.shape}, factors {grid}"
 
-    def factors(self, index: Rows) -> Int[Tensor, "n k"]:
-        """The factor values of the examples at `index`."""
-        return self.unplace(self._checked_index(index))
+    def factors(self, index: IndexLike) -> Int[Tensor, "n k"]:
+        """Return the factor values of examples.
 
-    def index(self, factors: Values) -> Int[Tensor, " n"]:
-        """Where in the grid the rows of `factors` lie."""
-        return self.place(self._checked_factors(factors))
+        Args:
+            index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
 
-    def images(self, index: Rows) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"]:
-        """The examples at `index`: pixels from 0 to 255, or vectors."""
+        Returns:
+            Factor values, int64 of shape (n, k).
+
+        Raises:
+            UserError: If `index` has the wrong type or shape, or is out of range.
+        """
+        return self.factors_at(self._checked_index(index))
+
+    def index(self, factors: FactorsLike) -> Int[Tensor, " n"]:
+        """Return the index of the example with each row of factor values.
+
+        Args:
+            factors: Integers of shape (n, k), column j in 0 .. sizes[j] - 1.
+
+        Returns:
+            Indices, int64 of shape (n,).
+
+        Raises:
+            UserError: If `factors` has the wrong type or shape or is out of range, or if the data are not a full grid.
+        """
+        return self.index_of(self._checked_factors(factors))
+
+    def images(self, index: IndexLike) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"]:
+        """Return examples in their storage form.
+
+        Args:
+            index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
+
+        Returns:
+            Images, uint8 of shape (n, c, h, w) with pixels from 0 to 255, or vectors, float32 of shape (n, d).
+
+        Raises:
+            UserError: If `index` has the wrong type or shape, or is out of range.
+        """
         return self._examples(self._checked_index(index))
 
     @abstractmethod
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
-        """The examples at `index` as a network takes them, float32, images in [0, 1].
+        """Return examples as network input.
 
-        Nothing is checked and the host never waits for the device, so `index` is int64 on `device` and in range.
-        Data with chance of its own (colours, backgrounds) takes it from the `noise` of the run that draws, and without
-        it from the index, so that an example is always the same.
+        Nothing is checked, so that the host never waits for the device.
+
+        Args:
+            index: Indices, int64 of shape (b,), on `device` and in range.
+            noise: Source of randomness for data with random parts, such as colours or backgrounds. Without it the
+                random parts are a function of the index, so an example is always the same.
+
+        Returns:
+            Float32 of shape (b, *shape). Images are in [0, 1].
         """
 
     @abstractmethod
     def _examples(self, index: Tensor) -> Tensor:
-        """`images` without the checks."""
+        """Return what `images` returns, without checking `index`."""
 
     def draw(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """The indices of n examples drawn independently: uniformly, factor by factor, or by a law of the user's."""
-        return self._uniform(noise, n) if self.law is None else self.law.draw(self, noise, n)
+        """Draw examples independently, uniformly over the grid or by `sampler` if there is one.
 
-    def _uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
+        Args:
+            noise: Source of randomness.
+            n: Number of examples.
+
+        Returns:
+            Indices, int64 of shape (n,).
+        """
+        return self._draw_uniform(noise, n) if self.sampler is None else self.sampler.draw(self, noise, n)
+
+    def _draw_uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return (noise.integers(self.grid[0], n, len(self.sizes)) * self.grid[1]).sum(-1)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """The same data on another device; a table that is already there is shared, not copied."""
+        """Return the same data on another device. A table that is already there is shared, not copied.
+
+        Args:
+            device: A device, such as "cuda".
+
+        Returns:
+            A dataset of the same class.
+        """
         moved = copy.copy(self)
         moved.table, moved.grid = self.table.to(device), self.grid.to(device)
-        moved.law = None if self.law is None else self.law.to(device)
+        moved.sampler = None if self.sampler is None else self.sampler.to(device)
         return moved
 
-    def unplace(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
-        """`factors` without the checks."""
+    def factors_at(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
+        """Return what `factors` returns, without checking `index`."""
         grid = zip(self.strides, self.sizes, strict=True)
         return torch.stack([index // stride % size for stride, size in grid], -1)
 
-    def place(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
-        """`index` without the checks."""
+    def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
+        """Return what `index` returns, without checking `factors`."""
         columns = zip(factors.unbind(-1), self.strides, strict=True)
         return torch.stack([column * stride for column, stride in columns], -1).sum(-1)
 
-    def _checked_index(self, index: Rows) -> Int[Tensor, " n"]:
+    def _checked_index(self, index: IndexLike) -> Int[Tensor, " n"]:
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)))
         what = f"The 'index' of {self.name}"
-        rows = _integers(index, what).to(self.device)
+        rows = _integer_tensor(index, what).to(self.device)
         if rows.ndim != 1:
             raise UserError(
                 f"{what} must have shape (n,). Got {tuple(rows.shape)} instead. Put a single index in a list."
@@ -130,25 +192,30 @@ class FactorData(ABC):
         _check_range(rows, len(self), what)
         return rows
 
-    def _checked_factors(self, factors: Values) -> Int[Tensor, "n k"]:
+    def _checked_factors(self, factors: FactorsLike) -> Int[Tensor, "n k"]:
         what, k = f"The 'factors' of {self.name}", len(self.sizes)
-        rows = _integers(factors, what).to(self.device)
+        rows = _integer_tensor(factors, what).to(self.device)
         if rows.ndim != 2 or rows.shape[1] != k:
             order = ", ".join(self.names)
-            raise UserError(f"{what} must have shape (n, {k}). Got {tuple(rows.shape)} instead. Columns are {order}.")
+            raise UserError(
+                f"{what} must have shape (n, {k}). Got {tuple(rows.shape)} instead. The columns are {order}."
+            )
         for column, name, size in zip(rows.unbind(1), self.names, self.sizes, strict=True):
             _check_range(column, size, f"The factor '{name}' of {self.name}")
         return rows
 
 
 class BinaryImages(FactorData):
-    """Black and white images as bits: uint8 (n, c * h * w / 8), pixel j of an image being bit j % 8 of byte j // 8."""
+    """Black and white images stored as bits.
+
+    The table is uint8 of shape (n, c * h * w / 8). Pixel j of an image is bit j % 8 of byte j // 8.
+    """
 
     binary = True
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
-        """The images at `index`, every pixel 0 or 1."""
-        if kernels_on(self.device):
+        """Return images, float32 of shape (b, c, h, w), with every pixel 0 or 1."""
+        if supports_kernels(self.device):
             from unbraid.accel.kernels.bits import Unpack
 
             return cast(Tensor, Unpack.apply(self.table, index, self.shape))  # type: ignore[no-untyped-call]
@@ -162,9 +229,9 @@ class BinaryImages(FactorData):
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, *self.shape)
 
 
-def _integers(values: object, what: str) -> Tensor:
-    """`values` as an int64 tensor; an empty list has no type of its own and passes."""
-    rows = values.detach() if isinstance(values, Tensor) else _array(values, what)
+def _integer_tensor(values: object, what: str) -> Tensor:
+    """Return `values` as an int64 tensor. An empty list, which has no type of its own, is accepted."""
+    rows = values.detach() if isinstance(values, Tensor) else _rectangular_array(values, what)
     kind = str(rows.dtype).removeprefix("torch.")
     if rows.shape != (0,) and not kind.startswith(("int", "uint")):
         hint = " Use mask.nonzero() to select by mask." if kind == "bool" else ""
@@ -172,7 +239,7 @@ def _integers(values: object, what: str) -> Tensor:
     return rows.long() if isinstance(rows, Tensor) else torch.from_numpy(rows.astype(np.int64))
 
 
-def _array(values: object, what: str) -> np.ndarray[Any, np.dtype[Any]]:
+def _rectangular_array(values: object, what: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         return np.asarray(values)
     except ValueError:

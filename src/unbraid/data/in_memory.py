@@ -1,4 +1,4 @@
-"""Examples kept as bytes, on a full grid of factors or with labels of their own."""
+"""Datasets stored in memory or in a mapped file, on a full grid of factors or with one row of labels per example."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int, Real, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
@@ -15,10 +15,10 @@ from unbraid.noise import Noise
 
 
 class ByteImages(FactorData):
-    """Images as uint8 (n, c, h, w), one for each point of the grid; the table may be a memory-mapped file."""
+    """Images as uint8 of shape (n, c, h, w), one per grid point. The table may be a memory-mapped file."""
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
-        """The images at `index`, pixels in [0, 1]."""
+        """Return images, float32 of shape (b, c, h, w), with pixels in [0, 1]."""
         return self.table[index] / 255
 
     def _examples(self, index: Tensor) -> Tensor:
@@ -26,10 +26,20 @@ class ByteImages(FactorData):
 
 
 class Labelled(FactorData):
-    """Examples that need not fill a grid: uint8 images (n, c, h, w) or float32 vectors (n, d), with labels (n, k).
+    """Examples that need not fill a grid, with one row of labels per example.
 
-    `sizes` are the numbers of values of the labels, 0 to size - 1 in each column. Labels may be none at all (k = 0):
-    such data can be trained on, traversed and compared, and scored by what needs no labels.
+    There may be no labels at all (k = 0). Such data can be used for training, traversals and comparisons, and can be
+    scored by everything that needs no labels.
+
+    Args:
+        name: Name of the dataset.
+        names: Names of the k factors.
+        sizes: Number of values of each factor.
+        table: Images, uint8 of shape (n, c, h, w), or vectors, float32 of shape (n, d).
+        labels: Integers of shape (n, k), column j in 0 .. sizes[j] - 1.
+
+    Raises:
+        UserError: If `labels` does not have shape (n, k).
     """
 
     gridded = False
@@ -45,8 +55,8 @@ class Labelled(FactorData):
         super().__init__(name, tuple(names), tuple(sizes), tuple(table.shape[1:]), table)
         if labels.shape != (len(table), len(self.sizes)):
             raise UserError(
-                f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}), a row an example and a "
-                f"column a factor. Got {tuple(labels.shape)} instead."
+                f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}): one row per example, one "
+                f"column per factor. Got {tuple(labels.shape)} instead."
             )
         self.labels = labels.to(table.device)
 
@@ -54,43 +64,36 @@ class Labelled(FactorData):
         return len(self.table)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
-        """The examples at `index`: pixels in [0, 1], or vectors."""
+        """Return examples as float32 of shape (b, *shape): pixels in [0, 1], or vectors."""
         rows = self.table[index]
         return rows / 255 if rows.dtype == torch.uint8 else rows
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.table[index]
 
-    def _uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
+    def _draw_uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return noise.integers(len(self.table), n)
 
     def to(self, device: str | torch.device) -> Labelled:
-        """The same data on another device."""
+        """Return the same data on another device."""
         moved = super().to(device)
         assert isinstance(moved, Labelled)
         moved.labels = self.labels.to(device)
         return moved
 
-    def rows(self, part: slice) -> Labelled:
-        """The same kind of data with some of its examples only."""
+    def select_rows(self, part: slice) -> Labelled:
+        """Return a dataset of the same class with only the examples in `part`."""
         chosen = copy.copy(self)
         chosen.table, chosen.labels = self.table[part], self.labels[part]
         return chosen
 
-    def unplace(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
-        """The labels of the examples at `index`."""
+    def factors_at(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
+        """Return the labels of examples, without checking `index`."""
         return self.labels[index]
 
-    def place(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
-        """Refused: labels do not name one example."""
-        raise UserError(f"{self.name} is not a full grid, so factors do not name one example. Select rows by `labels`.")
-
-
-def numbered(values: Real[Tensor, " n"]) -> tuple[Int[Tensor, " n"], int]:
-    """Any labels as 0, 1, ... in their order, and how many there are.
-
-    >>> numbered(torch.tensor([30, 10, 30]))
-    (tensor([1, 0, 1]), 2)
-    """
-    found, place = torch.unique(values, return_inverse=True)
-    return place, len(found)
+    def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
+        """Raise a UserError, because labels do not identify a single example."""
+        raise UserError(
+            f"{self.name} is not a full grid, so factor values do not identify a single example. "
+            "Select rows by `labels` instead."
+        )

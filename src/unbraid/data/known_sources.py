@@ -15,7 +15,7 @@ from unbraid.data.rendered.toy import bend
 WELL_CONDITIONED = 5.0  # largest over smallest singular value of a mixing
 
 
-def series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[OwnData, Float[Tensor, "n k"]]:
+def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[OwnData, Float[Tensor, "n k"]]:
     r"""A time series mixed from independent sources, in the order of its rows, and the sources.
 
     .. math:: s_t = \rho s_{t-1} + e_t, \quad x_t = A s_t
@@ -32,7 +32,7 @@ def series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[OwnData, Fl
     return from_arrays((s @ mixing.T).astype(np.float32), name="series"), torch.from_numpy(s)
 
 
-def product() -> tuple[OwnData, Float[Tensor, "n k"]]:
+def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     """512 vectors, a smooth curved embedding of three factors of equal strength, as spread as pixels are; the factors.
 
     Orthonormal mixing, the increasing `bend`, orthonormal mixing: injective.
@@ -46,7 +46,7 @@ def product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     return from_arrays(0.25 * x / x.square().mean().sqrt(), steps, names=["a", "b", "c"], name="product"), factors
 
 
-def turning(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tensor, " n"]]:
+def rotating_half_disc(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tensor, " n"]]:
     """A half disc turned through a full circle in n steps, its edge softened over a pixel; the angles in radians."""
     grid = (torch.arange(side, dtype=torch.float64) + 0.5) / side * 2 - 1
     y, x = torch.meshgrid(grid, grid, indexing="ij")
@@ -65,13 +65,13 @@ def circular_correlation(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> floa
     return float((da * db).sum() / (da.square().sum() * db.square().sum()).sqrt())
 
 
-def unevenness(code: Float[Tensor, "n d"]) -> float:
+def step_unevenness(code: Float[Tensor, "n d"]) -> float:
     """The longest step between the codes of neighbouring angles, full circle, over the average step."""
     step = (code.roll(-1, 0) - code).norm(dim=1)
     return float(step.max() / step.mean())
 
 
-def folding(code: Float[Tensor, "n d"]) -> float:
+def largest_fold(code: Float[Tensor, "n d"]) -> float:
     """The farthest two angles are apart whose codes are next to each other, in radians."""
     n = len(code)
     gap = torch.cdist(code, code).fill_diagonal_(math.inf)

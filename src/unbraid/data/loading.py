@@ -1,8 +1,9 @@
-"""Datasets by name, with progress."""
+"""Load a dataset by name, with a progress display."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import torch
 
@@ -11,10 +12,28 @@ from unbraid.data.dataset import FactorData
 from unbraid.runtime.progress import progress
 
 
-def load_data(data: str | FactorData, device: str | torch.device = "cpu", quiet: bool = False) -> FactorData:
-    """A dataset by name, with progress if making it takes a while."""
+def load_data(
+    data: str | FactorData,
+    device: str | torch.device = "cpu",
+    quiet: bool = False,
+    root: str | Path | None = None,
+) -> FactorData:
+    """Return the dataset on `device`; load it if `data` is a name, with progress if that takes more than two seconds.
+
+    Args:
+        data: A dataset, or a name or path as `unbraid.data.load` takes it.
+        device: Device on which to store the examples.
+        quiet: Whether to show no progress.
+        root: Folder of the published files; see `unbraid.data.load`.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        UserError: If the dataset cannot be loaded.
+    """
     if not isinstance(data, str):
         return data.to(device)
     with ExitStack() as stack:
         report = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
-        return load(data, device=device, progress=report and (lambda part: report(100 * part)))
+        return load(data, device=device, progress=report and (lambda part: report(100 * part)), root=root)

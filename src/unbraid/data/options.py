@@ -1,4 +1,4 @@
-"""What may follow a dataset's name: ``dsprites?correlate=x:y:0.2``, ``scream_dsprites?picture=me.jpg``."""
+"""Options in a dataset's name, such as ``dsprites?correlate=x:y:0.2`` or ``scream_dsprites?picture=me.jpg``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from jaxtyping import Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import joint
-from unbraid.errors import UserError, unknown
+from unbraid.data.sampling import joint_distribution
+from unbraid.errors import UserError, unknown_name
 from unbraid.noise import Noise
 
-COMMON = {
-    "correlate": "FACTOR:FACTOR:SPREAD draws two factors together (joint spread in [0, 1] units; .2 is strong)",
-    "subset": "draws from this many fixed examples only",
-    "seed": "of the subset [0]",
-    "modified": "FILE of `unbraid data modify` whose changes are added to the images, or default",
-    "noise": "strength of fixed uniform noise in every pixel, the control of a manipulation (.1, or .1:clip)",
+# Options that every dataset takes.
+COMMON_OPTIONS = {
+    "correlate": "FACTOR:FACTOR:SPREAD draws two factors with a correlation (factors scaled to [0, 1]; .2 is strong)",
+    "subset": "draws only from this number of fixed examples",
+    "seed": "seed of the subset [0]",
+    "modified": "FILE written by `unbraid data modify`, whose changes are added to the images; or default",
+    "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (.1, or .1:clip)",
 }
-CHANGES = ("modified", "noise")  # which own data take too
+IMAGE_OPTIONS = ("modified", "noise")  # the common options that users' own data take too
 
 
 def split_name(name: str) -> tuple[str, dict[str, str]]:
-    """The name and its options.
+    """Split a dataset's full name into its plain name and its options.
 
     >>> split_name("toy?correlate=a:b:0.2&subset=50")
     ('toy', {'correlate': 'a:b:0.2', 'subset': '50'})
@@ -40,81 +41,85 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
     return bare, {key: value for key, _, value in parts}
 
 
-def peeled(name: str) -> tuple[str, dict[str, str]]:
-    """The name of own data without the options that change its images, and those; files are told by whole paths.
+def split_own_name(name: str) -> tuple[str, dict[str, str]]:
+    """Split the name of a user's own data into the name without `IMAGE_OPTIONS` and those options.
 
-    >>> peeled("photos?size=32&noise=0.1")
+    The file of the option `modified` is returned as an absolute path.
+
+    >>> split_own_name("photos?size=32&noise=0.1")
     ('photos?size=32', {'noise': '0.1'})
     """
     path, _, text = name.rpartition("?")
     parts = [part.partition("=") for part in text.split("&")] if path else []
-    mine = {key: value for key, _, value in parts if key in CHANGES}
-    if not mine:
+    options = {key: value for key, _, value in parts if key in IMAGE_OPTIONS}
+    if not options:
         return name, {}
-    if (file := Path(mine.get("modified", "")).expanduser()).is_file():
-        mine["modified"] = str(file.resolve())
-    left = "&".join(key + mark + value for key, mark, value in parts if key not in CHANGES)
-    return path + "?" * bool(left) + left, mine
+    if (file := Path(options.get("modified", "")).expanduser()).is_file():
+        options["modified"] = str(file.resolve())
+    others = "&".join(key + mark + value for key, mark, value in parts if key not in IMAGE_OPTIONS)
+    return path + "?" * bool(others) + others, options
 
 
-def own_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Options a dataset's function takes besides the device, the progress and the folder of files."""
+def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a dataset's function that users can set as options in its name."""
     parameters = inspect.signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in ("device", "progress", "root", "cache")}
 
 
 def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Those options that the dataset's function takes; unknown ones are refused."""
-    own = own_options(make)
+    """Return the parsed options that the dataset's function takes; raise a UserError for unknown ones."""
+    own = dataset_options(make)
     for key in options:
-        if key not in own and key not in COMMON:
-            raise UserError(unknown(f"option of {name}", key, [*own, *COMMON]))
-    return {key: _typed(value, key, own[key].default) for key, value in options.items() if key in own}
+        if key not in own and key not in COMMON_OPTIONS:
+            raise UserError(unknown_name(f"option of {name}", key, [*own, *COMMON_OPTIONS]))
+    return {key: _parse_option(value, key, own[key].default) for key, value in options.items() if key in own}
 
 
-def _typed(text: str, key: str, default: Any) -> Any:
-    """An option as its default is: a whole number, several parted by x (64x64), or text."""
+def _parse_option(text: str, key: str, default: Any) -> Any:
+    """Parse an option to the type of its default: an integer, integers separated by x (64x64), or text."""
     if isinstance(default, tuple):
-        return tuple(whole(part, key, 1, 2**31) for part in text.split("x"))
-    return whole(text, key, 0, 2**31) if isinstance(default, int) else text
+        return tuple(parse_integer(part, key, 1, 2**31) for part in text.split("x"))
+    return parse_integer(text, key, 0, 2**31) if isinstance(default, int) else text
 
 
-def applied(data: FactorData, name: str, options: Mapping[str, str], root: str | Path | None = None) -> FactorData:
-    """The data under its whole name, changed and drawn as the options say; the grid stays as it is."""
+def apply_options(
+    data: FactorData, name: str, options: Mapping[str, str], root: str | Path | None = None
+) -> FactorData:
+    """Return the data under its full name, with the common options applied. The grid of factors does not change."""
     if not options:
         return data
-    from unbraid.data.manipulated import changed as with_changes
+    from unbraid.data.manipulated import apply_image_options
 
-    changed = copy.copy(with_changes(data, options, root))
+    changed = copy.copy(apply_image_options(data, options, root))
     changed.name = name
     if "correlate" in options:
-        changed.law = Correlated.of(data, options["correlate"])
+        changed.sampler = CorrelatedSampler.parse(data, options["correlate"])
     if "subset" in options:
-        size = whole(options["subset"], "subset", 1, len(data))
-        seed = whole(options.get("seed", "0"), "seed", 0, 2**63 - 1)
-        changed.law = Subset(data, size, seed)
+        size = parse_integer(options["subset"], "subset", 1, len(data))
+        seed = parse_integer(options.get("seed", "0"), "seed", 0, 2**63 - 1)
+        changed.sampler = SubsetSampler(data, size, seed)
     return changed
 
 
-class Correlated:
-    """Two factors drawn from their joint distribution, the others uniform."""
+class CorrelatedSampler:
+    """Draws two factors from a joint distribution and the others uniformly."""
 
     def __init__(self, data: FactorData, first: int, second: int, spread: float) -> None:
         self.first, self.second, self.width = first, second, data.sizes[second]
-        table = joint((data.sizes[first], self.width), spread, torch.device("cpu"))
-        self.chances = table.flatten().cumsum(0).float().to(data.device)
+        table = joint_distribution((data.sizes[first], self.width), spread, torch.device("cpu"))
+        self.cumulative = table.flatten().cumsum(0).float().to(data.device)
 
     @classmethod
-    def of(cls, data: FactorData, text: str) -> Correlated:
-        """From ``factor:factor:spread``."""
+    def parse(cls, data: FactorData, text: str) -> CorrelatedSampler:
+        """Create the sampler from the text ``factor:factor:spread``."""
         parts = text.split(":")
         if len(parts) != 3:
             raise UserError(f"Write correlate=FACTOR:FACTOR:SPREAD, such as correlate=x:y:0.2. Got {text!r} instead.")
         if not data.gridded:
-            raise UserError(f"Factors can be correlated on a full grid only. {data.name} has examples of its own.")
+            raise UserError(f"Only the factors of a full grid can be correlated. {data.name} is not a full grid.")
         for name in parts[:2]:
             if name not in data.names:
-                raise UserError(unknown(f"factor of {data.name}", name, list(data.names)))
+                raise UserError(unknown_name(f"factor of {data.name}", name, list(data.names)))
         if parts[0] == parts[1]:
             raise UserError(f"Correlate two different factors. Got {parts[0]} twice.")
         try:
@@ -126,39 +131,39 @@ class Correlated:
         return cls(data, data.names.index(parts[0]), data.names.index(parts[1]), spread)
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """Indices into the grid."""
+        """Return the indices of `n` examples, int64 of shape (n,)."""
         factors = list(noise.integers(data.grid[0], n, len(data.sizes)).unbind(1))
-        cell = torch.searchsorted(self.chances[:-1], noise.uniform(n))
+        cell = torch.searchsorted(self.cumulative[:-1], noise.uniform(n))
         factors[self.first], factors[self.second] = cell // self.width, cell % self.width
-        return data.place(torch.stack(factors, 1))
+        return data.index_of(torch.stack(factors, 1))
 
-    def to(self, device: str | torch.device) -> Correlated:
-        """The same law on another device."""
+    def to(self, device: str | torch.device) -> CorrelatedSampler:
+        """Return the same sampler on another device."""
         moved = copy.copy(self)
-        moved.chances = self.chances.to(device)
+        moved.cumulative = self.cumulative.to(device)
         return moved
 
 
-class Subset:
-    """A fixed choice of examples, each as likely."""
+class SubsetSampler:
+    """Draws uniformly from a fixed random subset of the examples."""
 
     def __init__(self, data: FactorData, size: int, seed: int) -> None:
         chosen = np.random.default_rng(seed).choice(len(data), size, replace=False)
         self.rows = torch.from_numpy(np.sort(chosen)).to(data.device)
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """Indices among those chosen."""
+        """Return the indices of `n` examples of the subset, int64 of shape (n,)."""
         return self.rows[noise.integers(len(self.rows), n)]
 
-    def to(self, device: str | torch.device) -> Subset:
-        """The same choice on another device."""
+    def to(self, device: str | torch.device) -> SubsetSampler:
+        """Return the same sampler on another device."""
         moved = copy.copy(self)
         moved.rows = self.rows.to(device)
         return moved
 
 
-def whole(text: str, what: str, low: int, high: int) -> int:
-    """A whole number in a range."""
+def parse_integer(text: str, what: str, low: int, high: int) -> int:
+    """Parse an option as an integer from `low` to `high`."""
     try:
         value = int(text)
     except ValueError:

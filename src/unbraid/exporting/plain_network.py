@@ -1,7 +1,7 @@
-"""A run's network in plain operations, which any runtime has: what its exports are made of.
+"""Copies of a run's network in plain operations, which every runtime has.
 
-Copies with the same weights in which layers that take a faster way here take the plain one: no custom gradients, no
-compiled loops, no bfloat16, nothing that depends on the number of examples.
+The weights are the same. Layers with a faster implementation are replaced by plain ones: without custom gradients,
+compiled loops or bfloat16, and without anything that depends on the number of examples.
 """
 
 from __future__ import annotations
@@ -14,31 +14,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
-from unbraid.distributions import Gaussian
-from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.method import Method
 from unbraid.nets.pointnet import PointFeatures
 from unbraid.nets.vae import VAENet
-from unbraid.nets.vitae import Generation
-from unbraid.noise import Noise
-from unbraid.runs.run import Run
-from unbraid.spaces.cpab import steps_of
-from unbraid.spaces.cpab_steps import advance, flat
-from unbraid.spaces.projective import Even
+from unbraid.nets.vitae import VitaeDecoder
+from unbraid.runs.run import Run, posterior_codes
+from unbraid.spaces.cpab import step_table
+from unbraid.spaces.cpab_steps import advance_points, flatten_table
+from unbraid.spaces.projective import EvenDecoder
 from unbraid.spaces.transformers import Cpab
-
-MEANINGS = {
-    "codes": "what metrics see by default, an example a row: codes of kind '{kind}'",
-    "logvar": "log variances of the posterior q(z|x); its means are the codes",
-    "latents": "what the decoder takes; the codes are not",
-    "log_t": "log of the diffusion time of each example, how far its posterior spreads",
-}
 
 
 class PlainEven(nn.Module):
-    """`Even` without cutting a batch in two."""
+    """`EvenDecoder` with two calls of the inner decoder instead of one on a doubled batch."""
 
-    def __init__(self, even: Even) -> None:
+    def __init__(self, even: EvenDecoder) -> None:
         super().__init__()
         self.inner = even.inner
 
@@ -48,7 +38,7 @@ class PlainEven(nn.Module):
 
 
 class PlainFeatures(nn.Module):
-    """`PointFeatures` without the shortcut that its gradient wants."""
+    """`PointFeatures` without its custom gradient."""
 
     def __init__(self, features: PointFeatures) -> None:
         super().__init__()
@@ -61,29 +51,31 @@ class PlainFeatures(nn.Module):
 
 @dataclass(frozen=True)
 class PlainCpab(Cpab):
-    """`Cpab` in tensor operations: its compiled loops cannot be written down."""
+    """`Cpab` in tensor operations, because its compiled loops cannot be exported."""
 
     def points(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
         if self.method != "steps":
             return super().points(gamma, grid)
         x, y = grid.expand(gamma.shape[0], -1, -1).unbind(-1)
-        return torch.stack(advance(self.cells, flat(steps_of(self.cells, gamma, self.steps)), x, y, self.steps), -1)
+        return torch.stack(
+            advance_points(self.cells, flatten_table(step_table(self.cells, gamma, self.steps)), x, y, self.steps), -1
+        )
 
 
-def plain(layer: nn.Module) -> nn.Module:
-    """The layer in plain operations, with the very same parameters; itself where it has no other way."""
+def plain_layer(layer: nn.Module) -> nn.Module:
+    """Return the layer in plain operations with the same parameter objects, or the layer itself if it is plain."""
     if isinstance(layer, Conv | ConvTranspose):
         kind = nn.Conv2d if isinstance(layer, Conv) else nn.ConvTranspose2d
         made = kind(layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
         made.weight, made.bias = layer.weight, layer.bias
         return made
-    if isinstance(layer, Even):
+    if isinstance(layer, EvenDecoder):
         return PlainEven(layer)
     return PlainFeatures(layer) if isinstance(layer, PointFeatures) else layer
 
 
-def full_net(net: VAENet) -> VAENet:
-    """A copy of a network on the CPU that multiplies in float32."""
+def float32_copy(net: VAENet) -> VAENet:
+    """Return a copy of a network on the CPU that multiplies in float32."""
     made = copy.deepcopy(net).cpu().eval()
     for layer in made.modules():
         if isinstance(layer, Conv | ConvTranspose):
@@ -91,60 +83,42 @@ def full_net(net: VAENet) -> VAENet:
     return made
 
 
-def plain_net(net: VAENet) -> VAENet:
-    """The same with every layer in plain operations."""
-    made = full_net(net)
+def plain_copy(net: VAENet) -> VAENet:
+    """Return a copy of a network on the CPU with every layer in plain operations."""
+    made = float32_copy(net)
     for name, layer in list(made.named_modules()):
-        if (other := plain(layer)) is not layer:
+        if (other := plain_layer(layer)) is not layer:
             parent, _, child = name.rpartition(".")
             setattr(made.get_submodule(parent), child, other)
     for layer in made.modules():
-        if isinstance(layer, Generation) and isinstance(layer.transformer, Cpab):
+        if isinstance(layer, VitaeDecoder) and isinstance(layer.transformer, Cpab):
             t = layer.transformer
             layer.transformer = PlainCpab(t.nx, t.ny, t.steps, t.method, t.resolution)
     return made
 
 
-def outputs(method: Method, latents: int) -> dict[str, str]:
-    """The names of what an exported encoder gives, and what they mean.
-
-    Log variances are among them where the code is a Gaussian's mean, as the second kind of code, a sample, tells.
-    """
-    names = ["codes"]
-    if method.code_kinds[:2] == ("mean", "sampled"):
-        names.append("logvar")
-    if isinstance(method, DiffusionVAE):
-        decoded = method.manifold(latents).embed(torch.ones(1, latents)).shape[1] == latents
-        names += ["log_t"] if decoded else ["latents", "log_t"]
-    return {name: MEANINGS[name].format(kind=method.code_kinds[0]) for name in names}
+def output_meanings(method: Method, latents: int) -> dict[str, str]:
+    """Return the meanings of the outputs of an exported encoder, by name: the codes and `Method.encoder_outputs`."""
+    codes = f"codes that metrics use by default, one row per example, of the kind '{method.code_kinds[0]}'"
+    return {"codes": codes, **{name: output.meaning for name, output in method.encoder_outputs(latents).items()}}
 
 
 class Encoder(nn.Module):
-    """From examples to what `outputs` names."""
+    """A module that maps examples to the outputs that `output_meanings` names."""
 
     def __init__(self, run: Run, net: VAENet) -> None:
         super().__init__()
         self.net, self.method = net, run.spec.method
-        self.names = list(outputs(self.method, run.spec.latents))
+        self.others = self.method.encoder_outputs(run.spec.latents)
+        self.names = ["codes", *self.others]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         q = self.net.encode(x)
-        return tuple(self.output(name, q) for name in self.names)
-
-    def output(self, name: str, q: Gaussian) -> Tensor:
-        """One of the outputs."""
-        if name == "logvar":
-            return q.logvar
-        if isinstance(self.method, DiffusionVAE) and name == "log_t":
-            return self.method.log_t(q)
-        if isinstance(self.method, DiffusionVAE) and name == "latents":
-            return self.method.manifold(q.mean.shape[1]).project(q.mean)
-        zero = torch.zeros((), dtype=torch.int64)
-        return self.method.code(self.net, q, self.method.code_kinds[0], Noise.of(zero, zero))
+        return posterior_codes(self.method, self.net, q), *(output.compute(q) for output in self.others.values())
 
 
 class Decoder(nn.Module):
-    """From latents to the means of p(x|z)."""
+    """A module that maps latents to the means of p(x|z)."""
 
     def __init__(self, net: VAENet) -> None:
         super().__init__()
@@ -156,11 +130,11 @@ class Decoder(nn.Module):
 
 
 @torch.no_grad()
-def pruned(module: nn.Module, x: Tensor) -> nn.Module:
-    """A copy without networks that x does not pass through, such as a critic; what is left gives the same.
+def without_unused_layers(module: nn.Module, x: Tensor) -> nn.Module:
+    """Return a copy without layers that x does not pass through, such as a critic. The outputs are the same.
 
-    Of a module that was not called itself, children go in none of which anything was called. A method that reaches into
-    such a child all the same keeps everything.
+    A child is removed if its parent was not called and nothing inside the child was called. If the module uses such a
+    child without calling it, the module itself is returned unchanged.
     """
     made = copy.deepcopy(module)
     called: set[nn.Module] = set()

@@ -1,8 +1,13 @@
-"""Small changes of images under which VAEs prefer entangled codes: how they are learned, measured and shown."""
+"""Small changes of images under which VAEs prefer entangled codes: how they are learned, measured and drawn.
 
-from unbraid.manipulation.game import modify
-from unbraid.manipulation.gap import gap
-from unbraid.manipulation.picture import compare
-from unbraid.manipulation.recipe import Recipe
+`modify` learns such a manipulation by adversarial training and writes it to a file. `measure_gap` measures how much
+worse the data can be reconstructed from rotated factors. `draw_comparison` draws original and changed images.
+Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822.
+"""
 
-__all__ = ["Recipe", "compare", "gap", "modify"]
+from unbraid.manipulation.measure import measure_gap
+from unbraid.manipulation.modification import modify
+from unbraid.manipulation.picture import draw_comparison
+from unbraid.manipulation.settings import ManipulationSettings
+
+__all__ = ["ManipulationSettings", "draw_comparison", "measure_gap", "modify"]

@@ -1,4 +1,9 @@
-"""Methods: each a frozen dataclass of hyperparameters with one objective."""
+"""Methods of representation learning. Each is a frozen dataclass of hyperparameters with one objective.
+
+`METHODS` maps the name of each method to its class. To add a method, write one file with a subclass of `Method`, add
+one entry to `METHODS`, and one row to the tables in `tests/families`. Methods of your own need no entry: pass an
+instance to `unbraid.train`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,16 @@ from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.controls import Controls
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
-from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.slow_vae import SlowVAE
-from unbraid.methods.vae import VAE
+from unbraid.methods.traversal import RowLabel, Traversal
+from unbraid.methods.vae import VAE, elbo
 from unbraid.methods.vitae import CVITAE, UVITAE
 
 METHODS: dict[str, type[Method]] = {
@@ -39,6 +46,6 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
-    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "DiffusionVAE", "FactorVAE", "Hyper", "Loss", "Method", "SlowVAE",
-    "setting",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE", "EncoderOutput", "FactorVAE", "Hyper",
+    "Loss", "Method", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
 ]  # fmt: skip

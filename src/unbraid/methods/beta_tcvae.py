@@ -1,4 +1,4 @@
-"""The VAE with a weighted total correlation, estimated inside the batch."""
+"""The VAE with a weighted total correlation that is estimated within the batch."""
 
 from __future__ import annotations
 
@@ -18,24 +18,29 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 
-def weighted(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
-    r"""Log weights of minibatch-weighted sampling (Chen et al., eq. 5): :math:`q(z) \approx \sum_j q(z|x_j) / BN`.
+def weighted_log_weights(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
+    r"""Return the log weights of minibatch-weighted sampling (Chen et al., eq. 5).
 
-    Its value is biased upwards by about :math:`(d - 1) \log N`; its gradient does not depend on N.
+    .. math:: q(z) \approx \frac{1}{BN} \sum_j q(z|x_j)
+
+    The estimate of the total correlation is biased upwards by about :math:`(d - 1) \log N`. Its gradient does not
+    depend on N.
     """
     return torch.full((b, b), -math.log(b * population), device=device)
 
 
-def stratified(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
-    r"""Log weights of minibatch-stratified sampling (Chen et al., appendix C.2), M = B - 1.
+def stratified_log_weights(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
+    r"""Return the log weights of minibatch-stratified sampling (Chen et al., appendix C.2), with M = B - 1.
 
-    The example itself stands for 1 of N, one other of the batch for (N - M) / (N M), the remaining M - 1 for 1 / M;
-    every row sums to one. Published implementations put 1 / N in column 0 instead of on the diagonal.
+    In each row the example itself has the weight 1 / N, one other example (N - M) / (N M), and each of the remaining
+    M - 1 examples 1 / M. Every row sums to one. Published implementations put 1 / N in column 0 instead of on the
+    diagonal.
     """
     m = b - 1
     if population < b:
         raise UserError(
-            f"Stratified sampling needs a population of at least the batch. Got {population} and {b} instead."
+            f"Stratified sampling needs at least as many examples as the batch has. Got {population} examples and a "
+            f"batch of {b}. Use a smaller batch or the estimator 'weighted'."
         )
     weights = torch.full((b, b), 1 / m, device=device)
     rows = torch.arange(b, device=device)
@@ -45,7 +50,7 @@ def stratified(b: int, population: int, device: torch.device | None = None) -> F
 
 
 def total_correlation(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
-    r"""A batch estimate of :math:`KL(q(z) \| \prod_k q(z_k))`.
+    r"""Estimate :math:`KL(q(z) \| \prod_k q(z_k))` from a batch.
 
     .. math:: \frac{1}{B} \sum_i \Big[ \log \sum_j w_{ij} \prod_k q(z_{ik}|x_j)
               - \sum_k \log \sum_j w_{ij} q(z_{ik}|x_j) \Big]
@@ -56,17 +61,20 @@ def total_correlation(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[T
     return (joint - product).mean()
 
 
-ESTIMATORS = {"weighted": weighted, "stratified": stratified}
+ESTIMATORS = {"weighted": weighted_log_weights, "stratified": stratified_log_weights}
 
 
 @dataclass(frozen=True)
 class BetaTCVAE(Method):
-    r"""The ELBO with its total-correlation part weighted by :math:`\beta`.
+    r"""The ELBO with its total correlation weighted by :math:`\beta`.
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + (\beta - 1)\, KL(q(z) \| \textstyle\prod_k q(z_k))
 
+    The two estimators of :math:`q(z)` differ in value and slightly in gradient; see `weighted_log_weights` and
+    `stratified_log_weights`.
+
     Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4 with alpha = gamma = 1 and the KL in closed form, as in
-    arXiv:1811.12359. The two estimators differ in value and slightly in gradient; see `weighted` and `stratified`.
+    arXiv:1811.12359.
     """
 
     beta: Hyper = setting(6.0, "weight of the total correlation", low=0)

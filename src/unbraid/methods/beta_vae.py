@@ -14,7 +14,7 @@ from unbraid.noise import Noise
 
 @dataclass(frozen=True)
 class BetaVAE(Method):
-    r"""The ELBO with its KL part weighted by :math:`\beta`.
+    r"""The ELBO with its KL term weighted by :math:`\beta`.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
 

@@ -1,9 +1,9 @@
-"""Knobs to explore a code with: how few numbers, moved by hand, become latents a decoder understands."""
+"""Controls to explore a code with: a few numbers that a person moves, and the latents they stand for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,20 +13,31 @@ from torch import Tensor
 
 from unbraid.errors import UserError
 from unbraid.spaces import FlatTorus, Rotations, Space, Sphere, Torus
-from unbraid.spaces.manifold import unit
-from unbraid.spaces.rotations import product, rotation
+from unbraid.spaces.manifold import normalise
+from unbraid.spaces.rotations import matrix_product, quaternion_to_matrix
 
-REACH = 3.0  # standard deviations that a knob turns either way, at least
+MIN_RANGE = 3.0  # standard deviations that a slider reaches either way, at least
+UNBOUNDED = ("latents", "directions")  # kinds of controls that may take any value
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Knobs with their names and ranges, their values for each of n examples, and what `place` needs of a `kind`.
+    """Controls with names and ranges, and their values for each of n examples.
 
-    Kinds: "latents", the latents themselves; "directions", standard deviations along some directions, added to what an
-    example has besides; "sphere", ambient coordinates, whose length does not matter; "circles", an angle for every two
-    latents; "torus", two angles; "rotations", three angles by which an example's own rotation is turned. Angles are in
-    radians. `assets/controls.js` of the report does the same on a page.
+    `assets/controls.js` of the report computes the same latents on a page.
+
+    Attributes:
+        kind: How values become latents. "latents": the values are the latents. "directions": standard deviations
+            along given directions, added to the rest of an example's latents. "sphere": ambient coordinates, which
+            are scaled to length 1. "circles": one angle for every two latents. "torus": two angles. "rotations":
+            three angles by which the rotation of an example is turned. Angles are in radians.
+        names: One name per control.
+        low: The smallest value of each control.
+        high: The largest value of each control.
+        start: The values that stand for each example, of shape (n, m).
+        arrays: The tensors that the conversion of this kind needs.
+        columns: For each control, the column of the method's codes that it changes (see `Method.column_code_kind`), or
+            None if it changes several. An empty sequence means None for all.
     """
 
     kind: str
@@ -35,38 +46,60 @@ class Controls:
     high: list[float]
     start: Float[Tensor, "n m"]
     arrays: dict[str, Tensor] = field(default_factory=dict)
+    columns: Sequence[int | None] = ()
 
-    def place(self, knobs: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
-        """The latents that knobs stand for when one starts from this example."""
-        return KINDS[self.kind](self, knobs, example)
+    @property
+    def bounded(self) -> bool:
+        """Whether values beyond `low` and `high` are invalid; otherwise these are only the ends of a slider."""
+        return self.kind not in UNBOUNDED
+
+    def column(self, control: int) -> int | None:
+        """Return the column of the codes that a control changes, or None."""
+        return self.columns[control] if self.columns else None
+
+    def to_latents(self, values: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
+        """Return the latents that values of the controls stand for, starting from one of the examples."""
+        return LATENTS_FROM_VALUES[self.kind](self, values, example)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, tensors as nested lists."""
+        """Return the controls as plain values for JSON, with tensors as nested lists."""
         arrays = {name: array.tolist() for name, array in self.arrays.items()}
         ranges = {"low": self.low, "high": self.high}
         return {"kind": self.kind, "names": self.names, **ranges, "start": self.start.tolist(), "arrays": arrays}
 
 
-def straight(
-    kind: str, names: list[str], start: Float[Tensor, "n m"], arrays: dict[str, Tensor] | None = None
+def unbounded_controls(
+    kind: str,
+    names: list[str],
+    start: Float[Tensor, "n m"],
+    arrays: dict[str, Tensor] | None = None,
+    columns: Sequence[int | None] = (),
 ) -> Controls:
-    """Knobs from -3 to 3, and further where that is needed to hold every example's own values."""
-    low, high = start.amin(0).clamp(max=-REACH), start.amax(0).clamp(min=REACH)
-    return Controls(kind, names, low.tolist(), high.tolist(), start, arrays or {})
+    """Return controls from -3 to 3, or further where the examples' own values lie beyond."""
+    low, high = start.amin(0).clamp(max=-MIN_RANGE), start.amax(0).clamp(min=MIN_RANGE)
+    return Controls(kind, names, low.tolist(), high.tolist(), start, arrays or {}, columns)
 
 
-def along(
+def direction_controls(
     names: list[str], own: Float[Tensor, "n d"], directions: Float[Tensor, "m d"], start: Float[Tensor, "n m"]
 ) -> Controls:
-    """One knob a direction of the latents; what else there is of an example stays as it is."""
-    return straight("directions", names, start, {"rest": own - start @ directions, "directions": directions})
+    """Return one control per direction of the latents, where direction i is column i of the method's codes.
+
+    Args:
+        names: One name per direction.
+        own: The latents of n examples.
+        directions: The directions, each as long as one standard deviation.
+        start: Where the examples lie along the directions. The rest of their latents does not change.
+    """
+    arrays = {"rest": own - start @ directions, "directions": directions}
+    return unbounded_controls("directions", names, start, arrays, list(range(len(names))))
 
 
-def curved(space: Space, points: Float[Tensor, "n d"]) -> Controls:
-    """Knobs of a latent space, starting from points of it: as many as it has dimensions, but of larger spheres.
+def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
+    """Return the controls of a latent space, starting from points of it.
 
-    A circle has one angle, and so has the projective line; the other spheres and projective spaces have a knob for
-    every ambient coordinate.
+    There are as many controls as the space has dimensions, except on spheres and projective spaces of two or more
+    dimensions, which have one control per ambient coordinate.
     """
     if isinstance(space, Sphere) and space.latents > 2:
         names = [f"coordinate {i}" for i in range(space.latents)]
@@ -80,44 +113,44 @@ def curved(space: Space, points: Float[Tensor, "n d"]) -> Controls:
         return _angles("torus", ["around ring", "around tube"], space.angles(points), {"radii": radii})
     if isinstance(space, Rotations):
         return _angles("rotations", ["axis x", "axis y", "axis z"], torch.zeros_like(points[:, :3]), {"own": points})
-    raise UserError(f"There are no knobs for the space {space.name}. Override `controls` in its method.")
+    raise UserError(f"There are no controls for the space {space.name}. Override `controls` in its method.")
 
 
 def _angles(
     kind: str, names: list[str], start: Float[Tensor, "n m"], arrays: dict[str, Tensor] | None = None
 ) -> Controls:
-    """Knobs that go once around."""
+    """Return controls that are angles from -pi to pi."""
     return Controls(kind, names, [-math.pi] * len(names), [math.pi] * len(names), start, arrays or {})
 
 
-def _along(controls: Controls, knobs: Tensor, example: int) -> Tensor:
-    return controls.arrays["rest"][example] + knobs @ controls.arrays["directions"]
+def _direction_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    return controls.arrays["rest"][example] + values @ controls.arrays["directions"]
 
 
-def _circles(controls: Controls, knobs: Tensor, example: int) -> Tensor:
-    return torch.stack([knobs.cos(), knobs.sin()], -1).flatten(1)
+def _circle_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    return torch.stack([values.cos(), values.sin()], -1).flatten(1)
 
 
-def _torus(controls: Controls, knobs: Tensor, example: int) -> Tensor:
-    (ring, tube), (c, a) = knobs.unbind(1), controls.arrays["radii"]
-    reach = c + a * tube.cos()
-    return torch.stack([reach * ring.cos(), reach * ring.sin(), a * tube.sin()], 1)
+def _torus_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    (ring, tube), (c, a) = values.unbind(1), controls.arrays["radii"]
+    radius = c + a * tube.cos()
+    return torch.stack([radius * ring.cos(), radius * ring.sin(), a * tube.sin()], 1)
 
 
-def _rotations(controls: Controls, knobs: Tensor, example: int) -> Tensor:
-    """The example's rotation after turns about x, y and z: R X Y Z, the turn about z first."""
-    total: Tensor = controls.arrays["own"][example].unflatten(0, (3, 3)).expand(len(knobs), 3, 3)
-    for axis, half in zip(torch.eye(3).to(knobs), (0.5 * knobs)[..., None].unbind(1), strict=True):
-        total = product(total, rotation(torch.cat([half.cos(), half.sin() * axis], -1)))
+def _rotation_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    """Return R X Y Z: the example's rotation R after turns about x, y and z, the turn about z first."""
+    total: Tensor = controls.arrays["own"][example].unflatten(0, (3, 3)).expand(len(values), 3, 3)
+    for axis, half in zip(torch.eye(3).to(values), (0.5 * values)[..., None].unbind(1), strict=True):
+        total = matrix_product(total, quaternion_to_matrix(torch.cat([half.cos(), half.sin() * axis], -1)))
     return total.flatten(1)
 
 
-KINDS: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
-    "latents": lambda controls, knobs, example: knobs,
-    "directions": _along,
-    "sphere": lambda controls, knobs, example: unit(knobs),
-    "circles": _circles,
-    "torus": _torus,
-    "rotations": _rotations,
+LATENTS_FROM_VALUES: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
+    "latents": lambda controls, values, example: values,
+    "directions": _direction_latents,
+    "sphere": lambda controls, values, example: normalise(values),
+    "circles": _circle_latents,
+    "torus": _torus_latents,
+    "rotations": _rotation_latents,
 }
-"""How latents are made of knobs, by the kind of controls."""
+"""How values of controls become latents, for each kind of controls."""

@@ -1,4 +1,4 @@
-"""The VAE whose latent space is a closed manifold."""
+"""The VAE with a closed manifold as its latent space."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.methods.controls import Controls, curved
-from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
-from unbraid.nets.vae import Likely, VAENet
+from unbraid.methods.controls import Controls, space_controls
+from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
+from unbraid.methods.traversal import RowLabel, Traversal
+from unbraid.nets.vae import LikelihoodDecoder, VAENet
 from unbraid.noise import Noise
 from unbraid.spaces import SPACES, Projective, Space
-from unbraid.spaces.projective import Even
+from unbraid.spaces.projective import EvenDecoder
 
 
 @dataclass(frozen=True)
 class DiffusionVAE(Method):
-    r"""A VAE on a sphere, torus, projective space or the rotations, with Brownian motion as its posterior.
+    r"""A VAE on a sphere, torus, projective space or the rotations, with posteriors by Brownian motion.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL, \quad
         KL = -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol(Z) + \frac{Sc\, t}{4}
 
-    q is the heat kernel (of half the Laplacian) on the manifold Z of dimension d from :math:`P(\mu(x))` after a time
-    t(x), sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`; P projects to Z, Sc is the scalar
-    curvature, the prior is uniform. The encoder's means are :math:`\mu` and the average h of its log variances is the
-    time: :math:`\log t` runs from `log_t_min` to `log_t_max` with :math:`\tanh h`, which may stick at a bound, or is h
-    itself with `time` free. The formula holds for small t only (on the 3-sphere it is .02 nats off at t = .5), hence
-    the upper bound; the lower one allows 38 nats on the 10-sphere and 5.4 on the circle. On a projective space the
-    decoder is averaged over z and -z.
+    q is the heat kernel (of half the Laplacian) on the manifold Z of dimension d, started at :math:`P(\mu(x))`, after a
+    time t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`. P projects to Z, Sc is the
+    scalar curvature, and the prior is uniform. The encoder's means are :math:`\mu`, and the average h of its log
+    variances gives the time: :math:`\log t` runs from `log_t_min` to `log_t_max` with :math:`\tanh h`, which may
+    saturate at a bound, or is h itself with `time` free. The formula holds only for small t (on the 3-sphere it is .02
+    nats off at t = .5), hence the upper bound. The lower bound allows 38 nats on the 10-sphere and 5.4 on the circle.
+    On a projective space the decoder is averaged over z and -z.
 
     With an `iteration_threshold` T the KL term is :math:`\beta\, |KL - C|` of each example, with C rising linearly from
     `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge had 11 or 21 latents
     (d = 10, 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15.
 
-    Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` literal), a walk of time
-    :math:`L t^2` whose KL is still taken at t; it counts T in epochs. The published program's bounds on log t reach
-    beyond those it names, its tori lack :math:`\log 2 \pi` in the KL, and its C never rises.
+    Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` literal), which makes a walk of
+    time :math:`L t^2`, while its KL is still computed at t. It counts T in epochs. In the published program, the bounds
+    on log t are wider than those it names, the KL on tori lacks :math:`\log 2 \pi`, and C never rises.
     Reference: Perez Rey (2019), "Disentanglement with Hyperspherical Latent Spaces using Diffusion Variational
     Autoencoders", NeurIPS 2019 Disentanglement Challenge, eq. 2, eq. 3 and algorithm 1; Perez Rey et al. (2019),
     arXiv:1901.08991.
     """
 
     space: Literal["sphere", "flat_torus", "torus", "projective", "rotations"] = setting(
-        "sphere", "sphere and projective (d + 1 latents), flat_torus (2 a circle), torus (3) or rotations (9)"
+        "sphere",
+        "latent space: sphere, projective (d + 1 latents), flat_torus (2 per circle), torus (3), rotations (9)",
     )
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    walk_steps: int = setting(10, "steps L of the random walk", low=1)
-    walk_step: Literal["sqrt", "literal"] = setting("sqrt", "noise of a step: sqrt(t / L), or literal (t, as printed)")
-    iteration_threshold: int = setting(0, "steps until the final capacity; 0 for a plain KL term", low=0)
-    c_min: Hyper = setting(0.0, "first capacity in nats", low=0)
+    walk_steps: int = setting(10, "number L of steps of the random walk", low=1)
+    walk_step: Literal["sqrt", "literal"] = setting("sqrt", "noise of a step: sqrt(t / L), or t as printed (literal)")
+    iteration_threshold: int = setting(0, "number of steps until the final capacity; 0 means a plain KL term", low=0)
+    c_min: Hyper = setting(0.0, "initial capacity in nats", low=0)
     c_max: Hyper = setting(15.0, "final capacity in nats", low=0)
-    time: Literal["bounded", "free"] = setting("bounded", "log t between its bounds, or free")
+    time: Literal["bounded", "free"] = setting("bounded", "whether log t is bounded or free")
     log_t_min: float = setting(-10.0, "lower bound of log t")
     log_t_max: float = setting(-1.0, "upper bound of log t")
 
@@ -72,48 +75,48 @@ class DiffusionVAE(Method):
         object.__setattr__(self, "code_kinds", kinds)
 
     def manifold(self, latents: int) -> Space:
-        """The latent space of a run with so many latents."""
+        """Return the latent space of a run with this number of latents."""
         return SPACES[self.space](latents)
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        """Refuse a number of latents the space cannot have; warn where the KL's formula cannot do what is asked."""
+        """Raise a UserError if the space cannot have this number of latents; warn if the KL cannot reach a capacity."""
         for problem in self.problems(self.manifold(latents)):
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
     def problems(self, space: Space) -> list[str]:
-        """What of the capacities lies outside the range of the KL's formula."""
+        """Return one warning for each capacity that lies outside the range of the formula of the KL."""
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
         where = f"the formula of the KL on this {space.name} ({space.latents} latents)"
         if not self.iteration_threshold:
-            falls = f"Without a bound on log t {where} falls without end as t grows. Use time 'bounded'."
-            return [falls] if low == -math.inf else []
-        found = []
+            unbounded = f"Without a bound on log t {where} decreases without limit as t grows. Use time 'bounded'."
+            return [unbounded] if low == -math.inf else []
+        problems = []
         if float(self.c_min) < low:
-            found.append(
+            problems.append(
                 f"A capacity c_min of {float(self.c_min):.4g} nats is out of reach: {where} is never below "
                 f"{low:.4g} nats. Start at c_min={math.ceil(low * 1000) / 1000:g} or above."
             )
         if float(self.c_max) > high:
-            found.append(
+            problems.append(
                 f"A capacity c_max of {float(self.c_max):.4g} nats is out of reach: {where} is never above "
                 f"{high:.4g} nats. Lower c_max or log_t_min."
             )
-        return found
+        return problems
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
-        """On a projective space, make the decoder even."""
+        """On a projective space, average the decoder over z and -z."""
         if SPACES[self.space] is Projective and net.decoder is not None:
-            if isinstance(net.decoder, Likely):
+            if isinstance(net.decoder, LikelihoodDecoder):
                 raise UserError(
                     "On a projective space the decoder is averaged over z and -z, so it must give outputs, not a "
                     f"likelihood of its own. Got {type(net.decoder).__name__}. Choose another space."
                 )
-            net.decoder = Even(net.decoder)
+            net.decoder = EvenDecoder(net.decoder)
         return net
 
     def log_t(self, q: Gaussian) -> Float[Tensor, " b"]:
-        """The log of the diffusion time of each example."""
+        """Return the log of the diffusion time of each example."""
         h = q.logvar.mean(1)
         if self.time == "free":
             return h
@@ -121,7 +124,7 @@ class DiffusionVAE(Method):
         return middle + half * h.tanh()
 
     def sample(self, q: Gaussian, noise: Noise) -> Float[Tensor, "b n"]:
-        """The end of a random walk from each example's point."""
+        """Return the end of a random walk from the point of each example."""
         space = self.manifold(q.mean.shape[1])
         return space.diffuse(space.project(q.mean), self.log_t(q).exp(), noise, self.walk_steps, self.walk_step)
 
@@ -138,22 +141,39 @@ class DiffusionVAE(Method):
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
-        """Points in ambient coordinates (their products on a projective space), as angles, or ends of random walks."""
+        """Return points in ambient coordinates or as angles, or ends of random walks ("sampled").
+
+        On a projective space, ambient coordinates are products of coordinates, which are equal for z and -z.
+        """
         space = self.manifold(q.mean.shape[1])
         z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)
         return space.angles(z) if kind == "angles" else space.embed(z)
 
-    def information(self, q: Gaussian) -> None:
-        return None
+    def column_names(self, columns: int) -> list[str]:
+        return [f"coordinate {i}" for i in range(columns)]
 
-    def walk(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Walk:
-        """Closed curves through the example's point, geodesics where they are; positions are angles in radians."""
+    def information(self, q: Gaussian) -> None:
+        """Return None: the KL is of the whole code, not of its columns."""
+        return
+
+    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+        """Return closed curves through the point of the example, geodesics where possible; positions are radians."""
         space = self.manifold(q.mean.shape[1])
         start = space.project(q.mean)
-        z, labels = space.paths(start[0], positions.to(start))
-        return Walk(z, start, labels)
+        z, names = space.closed_curves(start[0], positions.to(start))
+        return Traversal(z, start, [RowLabel(name) for name in names])
+
+    def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
+        """Return the diffusion time and, where the codes are not what the decoder takes, the latents."""
+        space = self.manifold(latents)
+        outputs = {}
+        if space.embed(torch.ones(1, latents)).shape[1] != latents:
+            meaning = "the input of the decoder, which differs from the codes"
+            outputs["latents"] = EncoderOutput(meaning, lambda q: space.project(q.mean))
+        meaning = "log of the diffusion time of each example, which sets the width of its posterior"
+        return {**outputs, "log_t": EncoderOutput(meaning, self.log_t)}
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Knobs that stay on the latent space, from the examples' points of it."""
+        """Return controls that stay on the latent space, starting from the points of the examples."""
         space = self.manifold(q.mean.shape[1])
-        return curved(space, space.project(q.mean))
+        return space_controls(space, space.project(q.mean))

@@ -1,4 +1,4 @@
-"""VAEs whose aggregate posterior is pulled towards identity covariance."""
+"""VAEs with the covariance of the aggregate posterior pulled towards the identity."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from unbraid.noise import Noise
 
 
 def covariance_of_means(q: Gaussian) -> Float[Tensor, "d d"]:
-    r""":math:`Cov_{p(x)}[\mu(x)]` over the batch, divided by B."""
+    r"""Return :math:`Cov_{p(x)}[\mu(x)]` over the batch, divided by B."""
     centred = q.mean - q.mean.mean(0)
     return centred.T @ centred / len(centred)
 
 
 def covariance_of_samples(q: Gaussian) -> Float[Tensor, "d d"]:
-    r""":math:`Cov_{q(z)}[z] = E[diag(\sigma^2(x))] + Cov[\mu(x)]`: variances on the diagonal only."""
+    r"""Return :math:`Cov_{q(z)}[z] = E[diag(\sigma^2(x))] + Cov[\mu(x)]` over the batch."""
     return covariance_of_means(q) + q.logvar.exp().mean(0).diag()
 
 
 def identity_gap(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -> Tensor:
-    r""":math:`\lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2`."""
+    r"""Return :math:`\lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2`."""
     diagonal = cov.diagonal()
     off = (cov**2).sum() - (diagonal**2).sum()
     return lambda_od * off + lambda_d * ((diagonal - 1) ** 2).sum()
@@ -40,11 +40,12 @@ class DIPVAEI(Method):
               + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
+
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6; factor 10 as in arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
-    lambda_d_factor: Hyper = setting(10.0, "weight of the diagonal, in units of lambda_od", low=0)
+    lambda_d_factor: Hyper = setting(10.0, "weight of the diagonal, as a multiple of lambda_od", low=0)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
@@ -60,11 +61,12 @@ class DIPVAEII(Method):
               + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = E[diag(\sigma^2(x))] + Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
+
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7; factor 1 as in arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
-    lambda_d_factor: Hyper = setting(1.0, "weight of the diagonal, in units of lambda_od", low=0)
+    lambda_d_factor: Hyper = setting(1.0, "weight of the diagonal, as a multiple of lambda_od", low=0)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)

@@ -1,4 +1,4 @@
-"""What methods that train on pairs share."""
+"""Helpers that methods of pairs share, and the baseline they are compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import PAIRS, Drawn
+from unbraid.data.sampling import PAIRS, DrawnExamples
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
@@ -17,13 +17,13 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-ROWS = 4  # of a series, at least: three different pairs
+MIN_SERIES_ROWS = 4  # rows of a time series, for three different pairs
 
 
 def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = False) -> None:
-    """Refuse what no pairs can be drawn of: an odd batch, data that fills no grid, or what the sampler refuses.
+    """Raise a UserError if no pairs can be drawn: an odd batch, data without a full grid, or an error of the sampler.
 
-    Pairs of a `series` are its rows and need no grid.
+    With `series`, pairs are consecutive rows of the data, which need no grid.
     """
     name = type(method).__name__
     if batch % 2:
@@ -36,43 +36,45 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
     elif not data.gridded:
         raise UserError(
             f"{name} draws pairs that differ in known factors, so the data must be a full grid of factors. "
-            f"Got {data.name}, which is none. Use a method of single examples, such as BetaVAE, or "
-            "pairs='consecutive' of SlowVAE or PCL if its rows are a series."
+            f"{data.name} is not a full grid. Use a method of single examples, such as BetaVAE, or, if the rows are a "
+            "time series, SlowVAE or PCL with pairs='consecutive'."
         )
     method.draw(data, Noise(torch.zeros((), dtype=torch.int64, device=data.device)), 2)
 
 
 def check_series(method: Method, data: FactorData) -> None:
-    """Refuse data that are no series: of too few rows, or not drawn in the order of all their rows."""
+    """Raise a UserError if the data cannot be a time series: too few rows, or not all rows drawn equally often."""
     name = type(method).__name__
-    if len(data) < ROWS:
-        raise UserError(f"{name} with consecutive pairs needs at least {ROWS} rows. Got {data.name} with {len(data)}.")
-    if data.law is not None:
+    if len(data) < MIN_SERIES_ROWS:
         raise UserError(
-            f"{name} with consecutive pairs draws from all rows, so data must have no law of its own. Got {data.name}. "
-            "Leave out subset and correlate."
+            f"{name} with consecutive pairs needs at least {MIN_SERIES_ROWS} rows. Got {data.name} with {len(data)}."
+        )
+    if data.sampler is not None:
+        raise UserError(
+            f"{name} with consecutive pairs draws from all rows, so the data must not have its own distribution. Got "
+            f"{data.name}. Remove the options subset and correlate."
         )
 
 
-def members(q: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """The posteriors of the first examples and those of their partners."""
+def split_pairs(q: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Return the posteriors of the first examples and those of their partners."""
     (mean_1, mean_2), (logvar_1, logvar_2) = q.mean.chunk(2), q.logvar.chunk(2)
     return Gaussian(mean_1, logvar_1), Gaussian(mean_2, logvar_2)
 
 
 @dataclass(frozen=True)
 class Paired(Method):
-    """A weighted beta-VAE that sees the images of pairs and does not know that they are pairs.
+    """A beta-VAE that is trained on the images of pairs but does not use that they are pairs.
 
-    What methods of pairs are compared with: the same examples in the same order, without what pairs tell.
+    It is the baseline of methods of pairs: it sees the same examples in the same order.
     """
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    weight: Hyper = setting(1.0, "weight of the reconstruction", low=0)
+    weight: Hyper = setting(1.0, "weight of the reconstruction error", low=0)
     pairs: Literal["pairs", "uniform", "laplace", "walk"] = setting("pairs", "how pairs are drawn")
 
-    def draw(self, data: FactorData, noise: Noise, batch: int) -> Drawn:
-        return Drawn.of(PAIRS[self.pairs](data, noise, batch // 2))
+    def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
+        return DrawnExamples.from_pairs(PAIRS[self.pairs](data, noise, batch // 2))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         check_pairs(self, data, batch)

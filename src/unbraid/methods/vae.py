@@ -13,7 +13,17 @@ from unbraid.noise import Noise
 
 
 def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gaussian, Tensor]:
-    """Reconstruction and KL (summed over pixels and latents, averaged over the batch), q(z|x) and a sample of it."""
+    """Compute the two terms of the evidence lower bound.
+
+    Args:
+        net: The network of one run.
+        batch: The examples of the step.
+        noise: The random numbers of the step.
+
+    Returns:
+        The reconstruction error and the KL term (both summed over pixels or latents and averaged over the batch), the
+        posteriors q(z|x), and one sample z of each, of shape (b, d).
+    """
     q = net.encode(batch.x)
     z = q.sample(noise)
     return net.nll(batch.x, z).mean(), q.kl().sum(1).mean(), q, z
@@ -21,7 +31,7 @@ def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gauss
 
 @dataclass(frozen=True)
 class VAE(Method):
-    r"""The evidence lower bound, nothing added.
+    r"""The evidence lower bound (ELBO).
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
 

@@ -1,4 +1,4 @@
-"""VAEs whose images are an appearance put in perspective by a spatial transformation."""
+"""VAEs that decode an appearance and transform it by a perspective."""
 
 from __future__ import annotations
 
@@ -14,47 +14,49 @@ from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.controls import Controls
-from unbraid.methods.method import Batch, Hyper, Loss, Method, Walk, setting
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.traversal import Traversal
 from unbraid.nets.vae import PairBuilder, VAENet
-from unbraid.nets.vitae import VitaeNet, vitae_net
+from unbraid.nets.vitae import VitaeDecoder, VitaeNet, build_vitae_net
 from unbraid.noise import Noise
 from unbraid.spaces.transformers import TRANSFORMERS, Cpab, Transformer
 
 
 @dataclass(frozen=True)
 class UVITAE(Method):
-    r"""A VAE that makes an upright image and then warps it, with independent posteriors of both.
+    r"""A VAE that decodes an upright image and then warps it, with independent posteriors of image and warp.
 
     .. math:: E_q[-\log p(x | T_\gamma(g(z_A)))] + w\,[KL(q(z_A|x) \| p) + KL(q(z_P|x) \| p)], \quad \gamma = h(z_P)
 
-    The first latents are the appearance :math:`z_A`, the last `perspective` of them the perspective :math:`z_P`; g and
-    h are their decoders, :math:`T_\gamma` a spatial transformation of images (bilinear, zeros beyond the edge, zero
-    parameters for the identity), p the standard normal. w rises linearly from 0 to 1 over the `warmup` share of the
-    training. With several `samples` S the loss is the importance-weighted bound,
-    :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
-    The paper has 2 + 2 latents, Adam at 1e-4, batches of 512 (MNIST) or 256, and encoders and decoders of about half
-    the units of the VAE it compares with (`vitae_mlp_half` beside `vitae_mlp`).
-    Deviations: with one sample the KL is its formula, where the authors' program takes the difference of log densities
-    at the sample. The field of `affine_diffeomorphic` is bounded, to stretches of at most 4.5 and about half a turn.
-    Bernoulli means are kept within 1e-5 of 0 and 1, as there. Inverses are true ones: the program's inverses of
-    `affine` and `affine_decomposed` are not.
+    The first latents are the appearance :math:`z_A`, and the last `perspective` latents are the perspective
+    :math:`z_P`. g and h are their decoders, :math:`T_\gamma` is a spatial transformation of images (bilinear, zeros
+    beyond the edge, the identity for zero parameters), and p is the standard normal. w rises linearly from 0 to 1 over
+    the first `warmup` share of the training. With several `samples` S the loss is the importance-weighted bound,
+    :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`. The paper uses 2 + 2 latents, Adam at 1e-4, batches of
+    512 (MNIST) or 256, and encoders and decoders with about half the units of the VAE it compares with
+    (`vitae_mlp_half` instead of `vitae_mlp`).
+
+    Deviations: with one sample the KL is computed in closed form; the authors' program uses the difference of the log
+    densities at the sample. The field of `affine_diffeomorphic` is bounded, to stretches of at most 4.5 and about half
+    a turn. Bernoulli means are kept at least 1e-5 away from 0 and 1, as in that program. Inverses are exact; the
+    program's inverses of `affine` and `affine_decomposed` are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 
     conditional: ClassVar[bool] = False
 
     transform: Literal["affine", "affine_decomposed", "affine_diffeomorphic", "cpab"] = setting(
-        "affine_diffeomorphic", "the family of transformations"
+        "affine_diffeomorphic", "family of spatial transformations"
     )
-    perspective: int = setting(2, "latents of the perspective, the last ones; the others are the appearance", low=1)
+    perspective: int = setting(2, "number of latents of the perspective; they come last, after the appearance", low=1)
     warmup: Hyper = setting(0.5, "share of the training over which the weight of the KL rises to 1", low=0, swept=False)
-    samples: int = setting(1, "importance samples of the bound", low=1)
-    nx: int = setting(4, "rectangles of cpab's tessellation across", low=1)
-    ny: int = setting(4, "and down", low=1)
-    flow_steps: int = setting(20, "steps in which cpab's field is integrated", low=1)
+    samples: int = setting(1, "number of importance samples in the bound", low=1)
+    nx: int = setting(4, "cpab: number of rectangles of the tessellation across", low=1)
+    ny: int = setting(4, "cpab: number of rectangles of the tessellation down", low=1)
+    flow_steps: int = setting(20, "cpab: number of integration steps", low=1)
 
     def transformer(self) -> Transformer:
-        """The family of transformations with its settings."""
+        """Return the family of transformations with its settings."""
         if self.transform == "cpab":
             return Cpab(self.nx, self.ny, self.flow_steps)
         return TRANSFORMERS[self.transform]()
@@ -62,12 +64,12 @@ class UVITAE(Method):
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if len(data.shape) != 3:
             raise UserError(
-                f"{type(self).__name__} warps images. Got {data.name} of shape {data.shape}. Choose images."
+                f"{type(self).__name__} needs images. Got {data.name} with examples of shape {data.shape} instead."
             )
         self.check_latents(latents)
 
     def check_latents(self, latents: int) -> None:
-        """Refuse a code that leaves no latent for the appearance."""
+        """Raise a UserError if no latent is left for the appearance."""
         if latents <= self.perspective:
             raise UserError(
                 f"{type(self).__name__} needs more latents than the {self.perspective} of the perspective. "
@@ -77,16 +79,16 @@ class UVITAE(Method):
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         self.check_latents(latents)
         parts = latents - self.perspective, self.perspective
-        return vitae_net(builder, shape, parts, self.transformer(), likelihood, self.conditional)
+        return build_vitae_net(builder, shape, parts, self.transformer(), likelihood, self.conditional)
 
     def infer(
         self, net: VAENet, x: Tensor, noise: Noise
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, " b"], tuple[Gaussian, Gaussian]]:
-        """A sample of the code, log q(z|x) - log p(z) of it, and the posteriors of appearance and perspective."""
+        """Return one sample z, its log q(z|x) - log p(z), and the posteriors of appearance and perspective."""
         net = cast(VitaeNet, net)
-        perspective = net.see_perspective(x)
+        perspective = net.encode_perspective(x)
         z_p = perspective.sample(noise)
-        appearance = net.see_appearance(x, z_p)
+        appearance = net.encode_appearance(x, z_p)
         z_a = appearance.sample(noise)
         ratio = appearance.log_ratio(z_a).sum(1) + perspective.log_ratio(z_p).sum(1)
         return torch.cat([z_a, z_p], 1), ratio, (appearance, perspective)
@@ -96,7 +98,7 @@ class UVITAE(Method):
         return z, ratio
 
     def weight(self, batch: Batch, step: Tensor) -> Tensor:
-        """w, the weight of the KL."""
+        """Return w, the weight of the KL."""
         rising = self.warmup * batch.steps * torch.ones_like(step)
         return torch.where(step < rising, step / rising.clamp(min=1), 1.0)
 
@@ -111,34 +113,43 @@ class UVITAE(Method):
         bound = (-nll - w * ratio).unflatten(0, (-1, self.samples)).logsumexp(1) - math.log(self.samples)
         return -bound.mean(), terms
 
-    def walk(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Walk:
-        """Every latent in turn, the appearance's first."""
-        z, start, _ = super().walk(net, q, population, positions)
-        kl = population.kl().mean(0)
-        order = kl.argsort(descending=True).tolist()
-        split = len(order) - self.perspective
-        rows = sorted(range(len(order)), key=lambda row: order[row] >= split)
-        kinds = ["perspective" if order[row] >= split else "appearance" for row in rows]
-        labels = [f"{kind} {order[r]}\n{float(kl[order[r]]):.2f} nats" for kind, r in zip(kinds, rows, strict=True)]
-        return Walk(z[rows], start, labels)
+    def appearance_columns(self, latents: int) -> tuple[int, ...]:
+        return tuple(range(latents - self.perspective))
+
+    def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
+        """Decode the appearance without its perspective."""
+        decoder = cast(VitaeDecoder, net.decoder)
+        return decoder.decode_appearance(z[:, : decoder.split])
+
+    def latent_names(self, latents: int) -> list[str]:
+        """Return the names of the latents, such as "appearance 0"."""
+        split = latents - self.perspective
+        return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(latents)]
+
+    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+        """Return one row per latent, the appearance first, each part sorted by nats."""
+        z, start, labels = super().traversal(net, q, population, positions)
+        names, split = self.latent_names(len(labels)), len(labels) - self.perspective
+        columns = [cast(int, label.column) for label in labels]
+        rows = sorted(range(len(labels)), key=lambda row: columns[row] >= split)
+        return Traversal(z[rows], start, [labels[row]._replace(name=names[columns[row]]) for row in rows])
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Every latent, named by what it is for."""
-        made = super().controls(net, q, population)
-        split = len(made.names) - self.perspective
-        kinds = ["appearance"] * split + ["perspective"] * self.perspective
-        return replace(made, names=[f"{kind} {i}" for i, kind in enumerate(kinds)])
+        """Return one control per latent, with names that say to which part it belongs."""
+        controls = super().controls(net, q, population)
+        return replace(controls, names=self.latent_names(len(controls.names)))
 
 
 @dataclass(frozen=True)
 class CVITAE(UVITAE):
-    r"""U-VITAE that takes the perspective back before it looks at the appearance.
+    r"""U-VITAE that undoes the perspective before it encodes the appearance.
 
     .. math:: E_q[-\log p(x | T_\gamma(g(z_A)))] + w\,[KL(q(z_A|T_\gamma^{-1}(x)) \| p) + KL(q(z_P|x) \| p)]
 
-    :math:`\gamma = h(z_P)` is drawn first, and the appearance is inferred from the image under the inverse
-    transformation. Codes take the mean of the perspective there. All else is as in `u_vitae`.
-    Deviations: those of `u_vitae`; and codes are of :math:`T_\gamma^{-1}(x)`, where the authors' program encodes x.
+    :math:`\gamma = h(z_P)` is drawn first, and the appearance is encoded from the image after the inverse
+    transformation. Codes use the mean of the perspective for this. Everything else is as in `u_vitae`.
+
+    Deviations: those of `u_vitae`. Also, codes are those of :math:`T_\gamma^{-1}(x)`; the authors' program encodes x.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 

@@ -1,10 +1,15 @@
-"""Scores of a representation: pure functions of arrays, ``(codes, factors, ...) -> dict of floats``, without torch."""
+"""Metrics of disentanglement.
+
+Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. Importing this package never
+imports torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from unbraid.errors import UserError, unknown_name
 from unbraid.metrics.beta_vae import beta_vae
 from unbraid.metrics.dci import dci
 from unbraid.metrics.dcimig import dcimig
@@ -45,11 +50,19 @@ METRICS: dict[str, Callable[..., dict[str, float]]] = {
 
 
 class Trait(NamedTuple):
-    """The score that stands for a metric where there is room for one, how it is estimated, and from which rows."""
+    """Properties of a metric.
+
+    Attributes:
+        headline: Key of the one score that represents the metric in tables and plots.
+        estimator: How the metric is estimated. This text is part of the identity of a score.
+        whole_table: Whether the metric receives all rows and draws its own interventions from them. Other metrics
+            receive a sample of the rows.
+        low_is_good: Whether low values of the headline score are better.
+    """
 
     headline: str
     estimator: str
-    whole_table: bool = False  # draws its own interventions from every row; the others are given a sample
+    whole_table: bool = False
     low_is_good: bool = False
 
 
@@ -77,6 +90,28 @@ TRAITS: dict[str, Trait] = {
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
 }
 
+
+def headline(metric: str) -> str:
+    """Return the column name of a metric's headline score, in the form ``metric.key``.
+
+    Args:
+        metric: A key of `METRICS`.
+
+    Returns:
+        The name under which result tables hold the headline score.
+
+    Raises:
+        UserError: If there is no such metric.
+
+    Example:
+        >>> headline("mig")
+        'mig.discrete_mig'
+    """
+    if metric not in TRAITS:
+        raise UserError(unknown_name("metric", metric, TRAITS))
+    return f"{metric}.{TRAITS[metric].headline}"
+
+
 __all__ = [
     "METRICS",
     "TRAITS",
@@ -90,6 +125,7 @@ __all__ = [
     "explicitness",
     "factor_vae",
     "fairness",
+    "headline",
     "infomec",
     "irs",
     "jemmig",

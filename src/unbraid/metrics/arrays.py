@@ -1,4 +1,4 @@
-"""Checks at the boundary: what users pass becomes float64 codes and int64 factors, or a ValueError with a remedy."""
+"""Conversion and validation of the arrays that users pass: float64 codes and int64 factors, or a `UserError`."""
 
 from __future__ import annotations
 
@@ -10,111 +10,137 @@ from numpy.typing import ArrayLike
 
 from unbraid.errors import UserError
 
-# What public functions take: the array is the documented form, ArrayLike lets everything else reach the checks below.
+# Parameter types of public functions. The array is the documented type; ArrayLike lets any other input reach the checks
+# below, which raise an error that says what to do.
 Codes: TypeAlias = Real[np.ndarray, "n d"] | ArrayLike
 Factors: TypeAlias = Real[np.ndarray, "n k"] | ArrayLike
 
 
-def refusal(rule: str, got: object, remedy: str) -> UserError:
-    """The one form of error: what must hold, what came, what to do."""
+def input_error(rule: str, got: object, remedy: str) -> UserError:
+    """Return an error that says what must hold, what was given and what to do."""
     return UserError(f"{rule} Got {got} instead. {remedy}")
 
 
-def at_least(low: int, **parameters: int | float) -> None:
-    """Refuse a named parameter below `low` (NaN included)."""
+def check_at_least(low: int, **parameters: int | float) -> None:
+    """Raise a `UserError` if a named parameter is below `low` or NaN."""
     for name, value in parameters.items():
         if not value >= low:
             raise UserError(f"The '{name}' parameter must be >= {low}. Got {value} instead.")
 
 
-def _table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """A non-empty 2-d array of finite real numbers, whatever its dtype."""
+def _checked_table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a 2-d array, with its own dtype, after checking that it is not empty and holds finite real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
-        raise refusal(f"{name} must be real numbers.", f"dtype {array.dtype}", "Convert them to float or int first.")
+        raise input_error(
+            f"{name} must be real numbers.", f"dtype {array.dtype}", "Convert them to float or int first."
+        )
     if array.ndim != 2:
-        remedy = "One row a point, one column each; reshape(-1, 1) makes a column of a vector."
-        raise refusal(f"{name} must be a 2-d array.", f"shape {array.shape}", remedy)
+        remedy = "Pass one row per point and one column per dimension; reshape(-1, 1) turns a vector into one column."
+        raise input_error(f"{name} must be a 2-d array.", f"shape {array.shape}", remedy)
     if len(array) < 2 or array.shape[1] < 1:
-        raise refusal(f"{name} must have at least 2 rows and 1 column.", f"shape {array.shape}", "Pass more points.")
-    _finite(np.isfinite(array), name)
+        raise input_error(
+            f"{name} must have at least 2 rows and 1 column.", f"shape {array.shape}", "Pass more points."
+        )
+    _check_finite(np.isfinite(array), name)
     return array
 
 
-def _finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
-    """Refuse NaN and infinities, saying how many and where the first one is."""
+def _check_finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
+    """Raise an error for NaN and infinite values that says how many there are and where the first one is."""
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         got = f"{(~finite).sum()} NaN or infinite values (first at row {row}, column {column})"
-        raise refusal(f"{name} must be finite.", got, "Drop those rows or retrain.")
+        raise input_error(f"{name} must be finite.", got, "Drop those rows or retrain the model.")
 
 
 def as_codes(codes: Codes, name: str = "Codes", *, columns: int = 1) -> Float[np.ndarray, "n d"]:
-    """Codes as float64, with at least `columns` columns.
+    """Return codes as float64, after checking that they have at least `columns` columns.
 
     >>> as_codes([[1, 2], [3, 4]]).dtype
     dtype('float64')
     """
-    table = _table(codes, name)
+    table = _checked_table(codes, name)
     if table.shape[1] < columns:
-        raise refusal(f"{name} must have at least {columns} columns.", table.shape[1], "Pass all code dimensions.")
+        raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass all code dimensions.")
     return table.astype(np.float64)
 
 
 def as_factors(factors: Factors, name: str = "Factors", *, columns: int = 1) -> Int[np.ndarray, "n k"]:
-    """Factors as int64, with at least `columns` columns; floats are welcome as long as they hold integers.
+    """Return factors as int64, after checking that they have at least `columns` columns.
+
+    Floating-point arrays are accepted if all their values are integers.
 
     >>> as_factors([[0.0, 1.0], [1.0, 0.0]]).dtype
     dtype('int64')
     """
-    table = _table(factors, name)
+    table = _checked_table(factors, name)
     if table.shape[1] < columns:
-        raise refusal(f"{name} must have at least {columns} columns.", table.shape[1], "Pass more factors.")
-    if table.dtype.kind == "f" and not (whole := table == np.rint(table)).all():
-        row, column = np.argwhere(~whole)[0]
+        raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass more factors.")
+    if table.dtype.kind == "f" and not (integral := table == np.rint(table)).all():
+        row, column = np.argwhere(~integral)[0]
         got = f"{table[row, column]} (row {row}, column {column})"
-        raise refusal(
+        raise input_error(
             f"{name} must be integers, one for each value.", got, "If they are continuous, discretise them first."
         )
     return table.astype(np.int64)
 
 
-def same_rows(codes: Real[np.ndarray, "n d"], factors: Real[np.ndarray, "m k"]) -> None:
-    """Refuse tables of different length."""
+def check_same_rows(codes: Real[np.ndarray, "n d"], factors: Real[np.ndarray, "m k"]) -> None:
+    """Raise a `UserError` if two tables have different numbers of rows."""
     if len(codes) != len(factors):
-        remedy = "Row i of both must be the same point; (columns, points) arrays need transposing."
-        raise refusal(
+        remedy = "Row i of both must belong to the same point; transpose arrays of shape (columns, points)."
+        raise input_error(
             "Codes and factors must have the same number of rows.", f"{len(codes)} and {len(factors)}", remedy
         )
 
 
-def same_columns(train: Real[np.ndarray, "n d"], test: Real[np.ndarray, "m e"], name: str) -> None:
-    """Refuse train and test tables of different width."""
+def check_same_columns(train: Real[np.ndarray, "n d"], test: Real[np.ndarray, "m e"], name: str) -> None:
+    """Raise a `UserError` if training and test tables have different numbers of columns."""
     if train.shape[1] != test.shape[1]:
         got, remedy = f"{train.shape[1]} and {test.shape[1]}", "Pass the same columns in the same order."
-        raise refusal(f"{name} must have as many columns in train as in test.", got, remedy)
+        raise input_error(f"{name} must have as many columns in train as in test.", got, remedy)
 
 
-def varied(factors: Real[np.ndarray, "n k"]) -> None:
-    """Refuse a factor that never varies: nothing can be learnt or told of it."""
+def check_factors_vary(factors: Real[np.ndarray, "n k"]) -> None:
+    """Raise a `UserError` if a factor is constant: no metric can measure it."""
     constant = np.flatnonzero(factors.min(axis=0) == factors.max(axis=0))
     if constant.size:
         column = constant[0]
         got = f"only the value {factors[0, column]} in factor column {column}"
-        raise refusal("Every factor must take at least 2 values.", got, "Drop that factor.")
+        raise input_error("Every factor must take at least 2 values.", got, "Drop that factor.")
 
 
-def labelled(
+def as_codes_and_factors(
     codes: Codes, factors: Factors, *, min_codes: int = 1, min_factors: int = 1
 ) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "n k"]]:
-    """Codes and the factors they belong to, checked together.
+    """Return checked codes and factors of equal length, of which every factor varies.
 
-    >>> codes, factors = labelled([[0.5], [1.5]], [[True], [False]])
+    >>> codes, factors = as_codes_and_factors([[0.5], [1.5]], [[True], [False]])
     >>> factors.tolist()
     [[1], [0]]
     """
     checked_codes = as_codes(codes, columns=min_codes)
     checked_factors = as_factors(factors, columns=min_factors)
-    same_rows(checked_codes, checked_factors)
-    varied(checked_factors)
+    check_same_rows(checked_codes, checked_factors)
+    check_factors_vary(checked_factors)
+    return checked_codes, checked_factors
+
+
+def as_test_arrays(
+    test_codes: Codes,
+    test_factors: Factors,
+    codes: Float[np.ndarray, "n d"],
+    factors: Int[np.ndarray, "n k"],
+) -> tuple[Float[np.ndarray, "m d"], Int[np.ndarray, "m k"]]:
+    """Return checked test codes and factors with as many columns as the checked training arrays.
+
+    >>> train = np.zeros((2, 3)), np.array([[0], [1]])
+    >>> as_test_arrays([[0, 0, 0], [1, 1, 1]], [[1], [1]], *train)[1].tolist()
+    [[1], [1]]
+    """
+    checked_codes, checked_factors = as_codes(test_codes, "Test codes"), as_factors(test_factors, "Test factors")
+    check_same_rows(checked_codes, checked_factors)
+    check_same_columns(codes, checked_codes, "Codes")
+    check_same_columns(factors, checked_factors, "Factors")
     return checked_codes, checked_factors

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Real
 
-from unbraid.errors import UserError, unknown
-from unbraid.metrics.arrays import Codes, Factors, as_codes, as_factors, labelled, refusal, same_columns, same_rows
+from unbraid.errors import UserError, unknown_name
+from unbraid.metrics.arrays import Codes, Factors, as_codes, as_codes_and_factors, as_test_arrays, input_error
 from unbraid.metrics.trees import boosted_trees
 from unbraid.metrics.trees.boosting import FITS, IMPORTANCES
 
-FLOOR = 1e-11  # added to every importance, as in the reference code
+FLOOR = 1e-11  # added to each importance, as in the reference code
 
 
 def dci(
@@ -23,50 +23,67 @@ def dci(
     importances: str = "mean",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Whether each code serves one factor (D), each factor one code (C), and how well trees predict factors (I).
+    r"""Disentanglement (one factor per code), completeness (one code per factor) and informativeness by boosted trees.
 
     .. math:: D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} \left( 1 - H_k(R_{i \cdot}) \right), \qquad
         C = \sum_j \frac{\sum_i R_{ij}}{\sum_{il} R_{il}} \left( 1 - H_d(R_{\cdot j}) \right)
 
-    with :math:`R_{ij}` the importance of code i to boosted trees that predict factor j, and :math:`H_b` the entropy, to
-    base b, of a row or column scaled to sum 1. Informativeness is the mean accuracy of those trees.
+    where :math:`R_{ij}` is the importance of code i to boosted trees that predict factor j, and :math:`H_b` is the
+    entropy, to base b, of a row or column scaled to sum 1. Informativeness is the mean accuracy of those trees.
 
-    0: every used code serves all factors alike (D), every factor needs all codes alike (C). 1: one factor a code, one
-    code a factor. Both ask only which codes are used, informativeness whether that is of any use: read them together.
+    All scores lie in [0, 1]. 0 means that every used code is equally important to all factors (D), or that every factor
+    needs all codes equally (C). 1 means one factor per code (D), or one code per factor (C). Both depend only on which
+    codes are used. Informativeness measures how useful these codes are, so read the scores together.
 
-    `importances` decides what `disentanglement` and `completeness` are: "mean" (today's scikit-learn) or "per_tree"
-    (scikit-learn up to 0.19, and so perhaps older tables). They differ greatly, .68 against .18 for the same noisy
-    code, so both are always returned under their own names too. `trees` is "fast" (ours) or "sklearn" (the papers'
-    classifier itself, about a hundred times slower; scores agree to about .005). A score depends on the number of
-    training points: D of one code doubled from 2,000 to 10,000 points.
+    `importances` selects the definition of `disentanglement` and `completeness`: "mean" is that of current
+    scikit-learn, "per_tree" is that of scikit-learn up to 0.19 and so perhaps of older tables. They differ greatly: .68
+    against .18 for the same noisy code. Both are therefore always returned under their own names too. Scores also
+    depend on the number of training points: D of one code doubled from 2,000 to 10,000 points.
 
-    Needs at least 2 codes and 2 factors: an entropy to base 1 is undefined. A constant or otherwise unused code has
-    weight 0. Where no code is used at all, D and C are 0. A factor of one value in the training points is refused; a
-    test value that was never trained on counts as an error. Codes are compared as float32, and values closer than 1e-7
-    as equal: otherwise D and C do not change under increasing maps of single codes.
+    A constant or otherwise unused code has weight 0. If no code is used at all, D and C are 0. A test value that does
+    not occur in the training points counts as an error. Codes are compared as float32, and values closer than 1e-7
+    count as equal; apart from that, increasing maps of single codes do not change D and C.
 
-    Beware: trees memorise, so noise codes predict the training points well; and a factor that no code holds still has
-    importances, of noise, that lower D of the codes it borrows: on 120 points collapsing one of three noisy codes took
-    D from .63 to .26. Copies of a code share its importance at random: C falls, D need not. Rotated codes lose D and C
-    while informativeness hardly moves.
+    Limitations: Trees memorise, so noise codes predict the training points well. A factor that no code represents still
+    has importances, caused by noise, which lower D of the codes that it uses: on 120 points, collapsing one of three
+    noisy codes reduced D from .63 to .26. Copies of a code share its importance at random, so C falls and D need not.
+    Rotated codes lose D and C while informativeness hardly changes.
 
-    Deviations: informativeness is accuracy, as in the reference code; the paper has the error. Ties between equally
-    good cuts are broken by `seed`, in the reference code by numpy's global state.
+    Deviations: Informativeness is an accuracy, as in the reference code; the paper uses the error. Ties between equally
+    good cuts are broken by `seed`; in the reference code they are broken by the global state of numpy.
 
-    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ; boosted trees, 10,000 training and 5,000 test points
-    as in Locatello et al. (2019), arXiv:1811.12359.
+    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. Boosted trees, 10,000 training points and 5,000 test
+    points follow Locatello et al. (2019), arXiv:1811.12359.
 
-    >>> factors = np.indices((3, 4)).reshape(2, -1).T
-    >>> scores = dci(factors, factors, factors, factors)
-    >>> round(scores["disentanglement"], 6), round(scores["completeness"], 6), scores["informativeness_test"]
-    (1.0, 1.0, 1.0)
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test points.
+        test_factors: Integer array of shape (m, k), the factors of the test points.
+        trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
+            hundred times slower. Their scores agree to about .005.
+        importances: "mean" or "per_tree", the definition of `disentanglement` and `completeness`.
+        seed: Seed that breaks ties between equally good cuts.
+
+    Returns:
+        `disentanglement` and `completeness`; the same for both definitions, as `disentanglement_mean`,
+        `completeness_mean`, `disentanglement_per_tree` and `completeness_per_tree`; and `informativeness_train` and
+        `informativeness_test`.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant in training, if there are fewer than 2 codes or 2 factors (an entropy to
+            base 1 is undefined), or if an option is unknown.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> scores = dci(factors, factors, factors, factors)
+        >>> round(scores["disentanglement"], 6), round(scores["completeness"], 6), scores["informativeness_test"]
+        (1.0, 1.0, 1.0)
     """
-    _known(trees, importances)
-    table, values = labelled(codes, factors, min_codes=2, min_factors=2)
-    test_table, test_values = as_codes(test_codes, "Test codes"), as_factors(test_factors, "Test factors")
-    same_rows(test_table, test_values)
-    same_columns(table, test_table, "Codes")
-    same_columns(values, test_values, "Factors")
+    _check_options(trees, importances)
+    table, values = as_codes_and_factors(codes, factors, min_codes=2, min_factors=2)
+    test_table, test_values = as_test_arrays(test_codes, test_factors, table, values)
     forests = [boosted_trees(table, column, seed=seed, trees=trees) for column in values.T]
     train = [np.mean(f.train_predictions == column) for f, column in zip(forests, values.T, strict=True)]
     test = [np.mean(f.predict(test_table) == column) for f, column in zip(forests, test_values.T, strict=True)]
@@ -75,29 +92,30 @@ def dci(
         matrix = np.stack([forest.importances(kind) for forest in forests], axis=1)
         scores[f"disentanglement_{kind}"] = disentanglement(matrix)[0]
         scores[f"completeness_{kind}"] = completeness(matrix)[0]
-    chosen = {name: scores[f"{name}_{importances}"] for name in ("disentanglement", "completeness")}
-    return chosen | scores
+    selected = {name: scores[f"{name}_{importances}"] for name in ("disentanglement", "completeness")}
+    return selected | scores
 
 
-def _known(trees: str, importances: str) -> None:
+def _check_options(trees: str, importances: str) -> None:
     if trees not in FITS:
-        raise UserError(unknown("trees", trees, FITS))
+        raise UserError(unknown_name("trees", trees, FITS))
     if importances not in IMPORTANCES:
-        raise UserError(unknown("kind of importances", importances, IMPORTANCES))
+        raise UserError(unknown_name("kind of importances", importances, IMPORTANCES))
 
 
 def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.ndarray, " d"]]:
-    r"""The score of an importance matrix, and that of each code.
+    r"""Return the disentanglement of an importance matrix, and that of each code.
 
     .. math:: D_i = 1 - H_k(R_{i \cdot}), \quad D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} D_i
 
-    0: every code is equally important to all factors, or to none. 1: every code of any importance serves one factor.
+    0 means that every code is equally important to all factors, or to none. 1 means that every used code serves one
+    factor.
 
     >>> score, each = disentanglement(np.array([[1.0, 0.0], [0.5, 0.5]]))
     >>> round(score, 6), each.round(6).tolist()
     (0.5, [1.0, 0.0])
     """
-    matrix = _importance(importance)
+    matrix = _checked_importances(importance)
     p = (matrix + FLOOR) / (matrix + FLOOR).sum(axis=1, keepdims=True)
     each = 1 + np.sum(p * np.log(p), axis=1) / np.log(matrix.shape[1])
     weights = matrix.sum(axis=1) / (matrix.sum() or 1.0)
@@ -105,7 +123,9 @@ def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[n
 
 
 def completeness(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.ndarray, " k"]]:
-    """The same for factors: 0 where every factor needs all codes alike, 1 where each needs one only.
+    """Return the completeness of an importance matrix, and that of each factor.
+
+    0 means that every factor needs all codes equally. 1 means that each factor needs one code.
 
     >>> score, each = completeness(np.array([[1.0, 0.5], [0.0, 0.5]]))
     >>> round(score, 6), each.round(6).tolist()
@@ -114,9 +134,9 @@ def completeness(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.n
     return disentanglement(np.transpose(importance))
 
 
-def _importance(importance: Real[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:
-    """A checked matrix of importances."""
+def _checked_importances(importance: Real[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:
+    """Return a checked matrix of importances."""
     matrix = as_codes(importance, "Importances", columns=2)
     if (matrix < 0).any():
-        raise refusal("Importances must be >= 0.", matrix.min(), "Pass gains or absolute weights.")
+        raise input_error("Importances must be >= 0.", matrix.min(), "Pass gains or absolute weights.")
     return matrix

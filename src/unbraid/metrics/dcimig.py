@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, labelled
+from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
 from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
 def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""How much of all factors is told by one pure code each.
+    r"""The share of the information in all factors that is held by one pure code per factor.
 
     .. math:: \frac{\sum_j \max_{i \in M_j} g_i}{\sum_j H(v_j)}, \quad g_i = I(c_i; v_{j_1}) - I(c_i; v_{j_2}), \quad
         M_j = \{ i : j_1(i) = j \}
 
-    with :math:`j_1, j_2` the factors of which code :math:`i` tells most and second most, in nats. A factor of which no
-    code tells most adds 0 to the sum.
+    where :math:`j_1` and :math:`j_2` are the factors about which code :math:`i` has the most and the second most
+    information, in nats. A factor that is :math:`j_1` of no code adds 0 to the sum.
 
-    0: every code tells equally of two factors, or of none. 1: one code a factor, pure and complete.
-    Factors weigh by their entropy, where MIG weighs them alike. The ceiling is below 1 for factors of more than `bins`
-    values, as with MIG. Needs at least 2 factors; a factor of one value is refused. A constant code adds nothing.
+    The score lies in [0, 1]. 0 means that every code is equally informative about two factors, or about none. 1 means
+    that for each factor one code determines it and is informative about no other factor.
 
-    Beware: only the best code of a factor counts, so duplicated codes and added noise cost nothing: read completeness
-    elsewhere (MIG, DCI). A code that tells two factors equally is worth 0 whatever it tells. Noise scores about its
-    bias: the gap of two estimates that differ by (bins - 1)(difference of their values) / 2n.
+    Factors are weighted by their entropy, whereas MIG weights them equally. As with MIG, the ceiling is below 1 for
+    factors with more than `bins` values. A constant code adds nothing.
 
-    Deviations: information is counted on `bins` equal-width bins of point codes. Taken from the formula of the paper's
-    DCIMIG; Carbonneau et al. (2022), arXiv:2012.09276, compute the same with 10 bins.
+    Limitations: Only the best code of a factor counts, so duplicated codes and added noise cost nothing; use MIG or DCI
+    to measure completeness. A code that is equally informative about two factors adds 0, however informative it is.
+    Noise scores about its bias: the gap between two estimates that differ by (bins - 1)(difference of their values) /
+    2n.
+
+    Deviations: Information is computed from `bins` equal-width bins of point codes. The formula is that of DCIMIG in
+    the paper; Carbonneau et al. (2022), arXiv:2012.09276, compute the same with 10 bins.
 
     Reference: Sepliarskaia et al. (2019), arXiv:1910.05587.
 
-    >>> factors = np.indices((3, 4)).reshape(2, -1).T
-    >>> round(dcimig(factors, factors)["dcimig"], 6)
-    1.0
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        bins: Number of equal-width bins into which each code is discretised.
+
+    Returns:
+        `dcimig`, the score.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant, or if there are fewer than 2 factors.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> round(dcimig(factors, factors)["dcimig"], 6)
+        1.0
     """
-    table, values = labelled(codes, factors, min_factors=2)
+    table, values = as_codes_and_factors(codes, factors, min_factors=2)
     information = mutual_information(discretise(table, bins), values)
     ordered = np.sort(information, axis=1)
     gaps = ordered[:, -1] - ordered[:, -2]

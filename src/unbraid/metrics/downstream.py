@@ -1,4 +1,4 @@
-"""Downstream classification: accuracy of predicting each factor from all codes, by number of labelled rows."""
+"""Downstream classification: the accuracy of predicting each factor from all codes, by number of training rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from jaxtyping import Float, Int
 from unbraid.metrics.arrays import (
     Codes,
     Factors,
-    as_codes,
-    as_factors,
-    at_least,
-    labelled,
-    refusal,
-    same_columns,
-    same_rows,
+    as_codes_and_factors,
+    as_test_arrays,
+    check_at_least,
+    input_error,
 )
 
 SIZES = (10, 100, 1_000, 10_000)
@@ -37,14 +34,32 @@ def downstream(
     sizes: Sequence[int] = SIZES,
     seed: int = 0,
 ) -> dict[str, float]:
-    """`downstream_gbt` or `downstream_lr`, by the name of the model.
+    """The accuracy of predicting each factor from all codes by a model with the given name.
 
-    >>> points = np.linspace(-1, 1, 40)[:, None]
-    >>> downstream(points, points > 0, points, points > 0, model="lr", sizes=[40])["mean_test_accuracy"]
-    1.0
+    The function calls `downstream_gbt` or `downstream_lr`; their pages describe the score.
+
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test points.
+        test_factors: Integer array of shape (m, k), the factors of the test points.
+        model: "gbt" for gradient-boosted trees, or "lr" for logistic regression.
+        sizes: Numbers of training rows. If the largest is above the number of rows, all rows are used in its place.
+        seed: Seed of the model.
+
+    Returns:
+        The scores of the model.
+
+    Raises:
+        UserError: If `model` is unknown, or for the reasons of the model.
+
+    Example:
+        >>> points = np.linspace(-1, 1, 40)[:, None]
+        >>> downstream(points, points > 0, points, points > 0, model="lr", sizes=[40])["mean_test_accuracy"]
+        1.0
     """
     if model not in ("gbt", "lr"):
-        raise refusal("The 'model' parameter must be 'gbt' or 'lr'.", repr(model), "Choose one of them.")
+        raise input_error("The 'model' parameter must be 'gbt' or 'lr'.", repr(model), "Choose one of them.")
     metric = downstream_gbt if model == "gbt" else downstream_lr
     return metric(codes, factors, test_codes, test_factors, sizes=sizes, seed=seed)
 
@@ -58,40 +73,58 @@ def downstream_lr(
     sizes: Sequence[int] = SIZES,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""How often a cross-validated logistic regression predicts a factor's value from all codes.
+    r"""The accuracy of predicting each factor from all codes by a cross-validated logistic regression.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{m} \sum_i \left[ \hat v_j(c_i) = v_{ij} \right]
 
-    with :math:`\hat v_j` fitted to the first N training rows, for every N of `sizes`, and i over the m test points.
+    where :math:`\hat v_j` is fitted to the first N training rows, for each N in `sizes`, and i runs over the m test
+    points.
 
-    0: never right; chance is the share of the commonest value. 1: always right.
-    Keys: for each N, `N:mean_test_accuracy` over factors, `N:min_test_accuracy` (the worst factor),
-    `N:test_accuracy_factor_j`, and the same on the N training rows; `mean_train_accuracy` and `mean_test_accuracy`
-    repeat those of the largest N; `statistical_efficiency` is the mean test accuracy of 100 rows over that of 10,000,
-    where both were fitted (above 1 where fewer rows did better). If the largest N is above the number of rows, all rows
-    take its place; if every N is, the rows are refused.
+    The score lies in [0, 1]. 0 means that no prediction is correct, 1 that all are. Chance is the frequency of the most
+    common value.
 
-    The model is the best by 5 contiguous folds of 10 penalties, codes not standardised, stopped after 100 iterations.
-    A single value among the first N rows is predicted always; a test value that was not among them counts as an error.
-    Nothing is drawn: `seed` changes nothing, and is there because all metrics with a downstream model take it.
+    The strength of the penalty is the best of 10 by cross-validation with 5 contiguous folds. Codes are not
+    standardised, and the solver stops after 100 iterations. If the first N rows hold a single value, it is always
+    predicted. A test value that does not occur among them counts as an error.
 
-    Beware: many-valued factors do not converge in 100 iterations, and how far they come depends on the scale of the
-    codes: the same code scaled moved the accuracy of a 24-valued factor from .57 to .77. Neighbouring values overlap
-    for a linear model, so even a perfect code of a 40-valued factor stays well below 1. Rotated, mixed and duplicated
-    codes lose nothing: the score says what is told, not where. Rows in order of a factor mislead the contiguous folds.
+    Limitations: The regression does not converge in 100 iterations for factors with many values, and how far it gets
+    depends on the scale of the codes: scaling one code changed the accuracy of a factor of 24 values from .57 to .77.
+    Neighbouring values overlap for a linear model, so even a perfect code of a factor of 40 values stays well below 1.
+    Rotated, mixed and duplicated codes lose nothing: the score measures what the codes contain and not how it is
+    arranged. Contiguous folds are misleading if the rows are sorted by a factor.
 
-    Deviations: sizes are nested, the first rows of one sample, where the reference draws new rows for each size. The
-    iterations are scikit-learn's up to rounding, but where they do not converge rounding decides: scikit-learn's own
-    test accuracy of a 24-valued factor lay between .54 and .59 when its codes were changed by 1e-15 of their size.
+    Deviations: Sizes are nested, the first rows of one sample, whereas the reference draws new rows for each size. The
+    iterations equal those of scikit-learn up to rounding. If they do not converge, rounding decides: scikit-learn's own
+    test accuracy of a factor of 24 values varied between .54 and .59 when its codes were changed by a relative 1e-15.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
-    >>> points = np.linspace(-1, 1, 40)[:, None]
-    >>> scores = downstream_lr(points, points > 0, points, points > 0, sizes=[20, 40])
-    >>> scores["20:mean_test_accuracy"], scores["40:min_test_accuracy"]
-    (0.5, 1.0)
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test points.
+        test_factors: Integer array of shape (m, k), the factors of the test points.
+        sizes: Numbers of training rows. If the largest is above the number of rows, all rows are used in its place.
+        seed: Has no effect, because nothing is drawn. All metrics with a downstream model take it.
+
+    Returns:
+        For each size N: `N:mean_test_accuracy`, the mean over factors; `N:min_test_accuracy`, that of the worst factor;
+        `N:test_accuracy_factor_j`, that of factor j; and the same on the N training rows. `mean_train_accuracy` and
+        `mean_test_accuracy` repeat those of the largest size. `statistical_efficiency` is the mean test accuracy with
+        100 rows divided by that with 10,000 rows, if both were fitted; it is above 1 if fewer rows gave better
+        predictions.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant, or if every size is above the number of training rows.
+
+    Example:
+        >>> points = np.linspace(-1, 1, 40)[:, None]
+        >>> scores = downstream_lr(points, points > 0, points, points > 0, sizes=[20, 40])
+        >>> scores["20:mean_test_accuracy"], scores["40:min_test_accuracy"]
+        (0.5, 1.0)
     """
-    return _scores(_logistic, codes, factors, test_codes, test_factors, sizes)
+    return _scores(_predict_logistic, codes, factors, test_codes, test_factors, sizes)
 
 
 def downstream_gbt(
@@ -104,48 +137,67 @@ def downstream_gbt(
     trees: str = "fast",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""How often gradient-boosted trees predict a factor's value from all codes.
+    r"""The accuracy of predicting each factor from all codes by gradient-boosted trees.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{m} \sum_i \left[ \hat v_j(c_i) = v_{ij} \right]
 
-    with :math:`\hat v_j` 100 stages of trees of depth 3 fitted to the first N training rows, for every N of `sizes`,
-    and i over the m test points.
+    where :math:`\hat v_j` is a model with 100 stages of trees of depth 3, fitted to the first N training rows for each
+    N in `sizes`, and i runs over the m test points.
 
-    0: never right; chance is the share of the commonest value. 1: always right.
-    Keys: for each N, `N:mean_test_accuracy` over factors, `N:min_test_accuracy` (the worst factor),
-    `N:test_accuracy_factor_j`, and the same on the N training rows; `mean_train_accuracy` and `mean_test_accuracy`
-    repeat those of the largest N; `statistical_efficiency` is the mean test accuracy of 100 rows over that of 10,000,
-    where both were fitted (above 1 where fewer rows did better). If the largest N is above the number of rows, all rows
-    take its place; if every N is, the rows are refused.
+    The score lies in [0, 1]. 0 means that no prediction is correct, 1 that all are. Chance is the frequency of the most
+    common value.
 
-    A single value among the first N rows is predicted always; a test value that was not among them counts as an error.
-    Trees see the order of each code only: scale and shift do not matter. `trees` and `seed` as in `boosted_trees`.
+    If the first N rows hold a single value, it is always predicted. A test value that does not occur among them counts
+    as an error. Trees depend only on the order of the values of each code, so scale and shift do not matter.
 
-    Beware: trees remember: if test points are training points too, even codes of noise predict well. Trees cut along
-    single codes, so a rotated code scores a little lower than an aligned one: the score mixes what is told with how it
-    is laid out. Duplicated and constant codes cost nothing.
+    Limitations: Trees memorise: if test points are also training points, even noise codes predict well. Trees cut along
+    single codes, so a rotated code scores a little lower than an aligned one: the score mixes what the codes contain
+    with how it is arranged. Duplicated and constant codes cost nothing.
 
-    Deviations: sizes are nested, the first rows of one sample, where the reference draws new rows for each size.
+    Deviations: Sizes are nested, the first rows of one sample, whereas the reference draws new rows for each size.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
-    >>> points = np.linspace(-1, 1, 40)[:, None]
-    >>> downstream_gbt(points, points > 0, points, points > 0, sizes=[40])["40:mean_test_accuracy"]
-    1.0
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test points.
+        test_factors: Integer array of shape (m, k), the factors of the test points.
+        sizes: Numbers of training rows. If the largest is above the number of rows, all rows are used in its place.
+        trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
+        seed: Seed that breaks ties between equally good cuts.
+
+    Returns:
+        For each size N: `N:mean_test_accuracy`, the mean over factors; `N:min_test_accuracy`, that of the worst factor;
+        `N:test_accuracy_factor_j`, that of factor j; and the same on the N training rows. `mean_train_accuracy` and
+        `mean_test_accuracy` repeat those of the largest size. `statistical_efficiency` is the mean test accuracy with
+        100 rows divided by that with 10,000 rows, if both were fitted; it is above 1 if fewer rows gave better
+        predictions.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant, or if every size is above the number of training rows.
+
+    Example:
+        >>> points = np.linspace(-1, 1, 40)[:, None]
+        >>> downstream_gbt(points, points > 0, points, points > 0, sizes=[40])["40:mean_test_accuracy"]
+        1.0
     """
-    return _scores(partial(_boosted, trees=trees, seed=seed), codes, factors, test_codes, test_factors, sizes)
+    return _scores(partial(_predict_boosted, trees=trees, seed=seed), codes, factors, test_codes, test_factors, sizes)
 
 
-def _logistic(codes: Points, labels: Labels, test_codes: Points) -> tuple[Labels, Labels]:
-    """Predictions for training and test points."""
+def _predict_logistic(codes: Points, labels: Labels, test_codes: Points) -> tuple[Labels, Labels]:
+    """Return the predictions for the training points and the test points."""
     from unbraid.metrics.linear import logistic_regression_cv
 
     model = logistic_regression_cv(codes, labels)
     return model.predict(codes), model.predict(test_codes)
 
 
-def _boosted(codes: Points, labels: Labels, test_codes: Points, *, trees: str, seed: int) -> tuple[Labels, Labels]:
-    """Predictions for training and test points."""
+def _predict_boosted(
+    codes: Points, labels: Labels, test_codes: Points, *, trees: str, seed: int
+) -> tuple[Labels, Labels]:
+    """Return the predictions for the training points and the test points."""
     from unbraid.metrics.trees import boosted_trees
 
     if (labels == labels[0]).all():
@@ -157,16 +209,13 @@ def _boosted(codes: Points, labels: Labels, test_codes: Points, *, trees: str, s
 def _scores(
     fit: Fit, codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, sizes: Sequence[int]
 ) -> dict[str, float]:
-    """Accuracies for every size that the rows allow."""
-    table, values = labelled(codes, factors)
-    test_table, test_values = as_codes(test_codes, "Test codes"), as_factors(test_factors, "Test factors")
-    same_rows(test_table, test_values)
-    same_columns(table, test_table, "Codes")
-    same_columns(values, test_values, "Factors")
+    """Return the accuracies for every size that does not exceed the number of rows."""
+    table, values = as_codes_and_factors(codes, factors)
+    test_table, test_values = as_test_arrays(test_codes, test_factors, table, values)
     scores: dict[str, float] = {}
-    for size in (used := _used(sizes, len(table))):
-        right = _accuracies(fit, table[:size], values[:size], test_table, test_values)
-        for part, accuracies in zip(("train", "test"), right, strict=True):
+    for size in (used := _usable_sizes(sizes, len(table))):
+        both = _accuracies(fit, table[:size], values[:size], test_table, test_values)
+        for part, accuracies in zip(("train", "test"), both, strict=True):
             scores[f"{size}:mean_{part}_accuracy"] = float(accuracies.mean())
             scores[f"{size}:min_{part}_accuracy"] = float(accuracies.min())
             scores |= {f"{size}:{part}_accuracy_factor_{j}": float(a) for j, a in enumerate(accuracies)}
@@ -176,14 +225,14 @@ def _scores(
     return scores | ({"statistical_efficiency": few / many} if {100, 10_000} <= set(used) and many > 0 else {})
 
 
-def _used(sizes: Sequence[int], rows: int) -> list[int]:
-    """The sizes that the rows allow, in order, and all rows in place of a largest size that they do not allow."""
+def _usable_sizes(sizes: Sequence[int], rows: int) -> list[int]:
+    """Return the sizes up to the number of rows, sorted; the number of rows takes the place of a larger maximum."""
     for size in sizes:
-        at_least(2, sizes=size)
+        check_at_least(2, sizes=size)
     used = sorted({int(size) for size in sizes if size <= rows} | {min(int(max(sizes, default=rows)), rows)})
     if not any(size <= rows for size in sizes):
-        rule = "At least one of the 'sizes' must not be above the number of training rows."
-        raise refusal(rule, f"{list(sizes)} and {rows} rows", "Pass more rows or smaller sizes.")
+        rule = "At least one of the 'sizes' must not exceed the number of training rows."
+        raise input_error(rule, f"{list(sizes)} and {rows} rows", "Pass more rows or smaller sizes.")
     return used
 
 
@@ -194,9 +243,9 @@ def _accuracies(
     test_codes: Float[np.ndarray, "m d"],
     test_factors: Int[np.ndarray, "m k"],
 ) -> Float[np.ndarray, "2 k"]:
-    """Share of training and test points of which each factor is predicted."""
-    right = np.empty((2, factors.shape[1]))
+    """Return the accuracy of predicting each factor, on the training points and on the test points."""
+    accuracies = np.empty((2, factors.shape[1]))
     for j in range(factors.shape[1]):
         train, test = fit(codes, factors[:, j], test_codes)
-        right[:, j] = np.mean(train == factors[:, j]), np.mean(test == test_factors[:, j])
-    return right
+        accuracies[:, j] = np.mean(train == factors[:, j]), np.mean(test == test_factors[:, j])
+    return accuracies

@@ -5,44 +5,58 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes, as_factors, labelled, refusal, same_columns, same_rows
+from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, as_test_arrays, input_error
 
 
 def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors) -> dict[str, float]:
-    r"""How well the values of each factor can be told from all codes by a linear classifier.
+    r"""The mean area under the ROC curve of a linear classifier that predicts each factor from all codes.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{|V_j|} \sum_{v \in V_j} \mathrm{AUC}_{jv}, \quad
         \mathrm{AUC}_{jv} = P\left( p_v(c) > p_v(c') \right) + \tfrac{1}{2} P\left( p_v(c) = p_v(c') \right)
 
-    with :math:`c` a point whose factor j is v, :math:`c'` one whose factor is not, and :math:`p_v` the probability that
-    a logistic regression from standardised codes to factor j gives to v.
+    where :math:`c` is a point with value v of factor j, :math:`c'` is a point with another value, and :math:`p_v` is
+    the probability that a logistic regression from standardised codes to factor j gives to v.
 
-    0.5: chance. 0: every value is ranked last where it is right, which only an unlucky test sample shows. 1: every
-    value is ranked above all others. A perfect code of the usual datasets scores .99 to 1: the area saturates.
+    The score lies in [0, 1]. 1 means that every value is ranked above all others. Chance is 0.5. 0 means that every
+    value is ranked last where it is correct, which only an unusual test sample can produce. A perfect code of the usual
+    datasets scores .99 to 1, because the area saturates.
 
-    Codes are standardised by mean and standard deviation of the training points. A constant training code becomes 0.
-    A value missing from the test points, or held by all of them, has no area there and is left out of the mean of its
-    factor; so is a value that occurs in the test points only. A factor of which no value is left is refused, and so is
-    a factor of one training value.
+    Codes are standardised with the mean and standard deviation of the training points; a code that is constant in
+    training becomes 0. The area of a value is undefined if the value is missing from the test points, is held by all of
+    them, or does not occur in training. Such values are left out of the mean of their factor.
 
-    Beware: a rotated code scores as high as an aligned one, and copies lose nothing: explicitness is about what is told
-    linearly, not where. Noise codes beside good ones cost little. Factors told by a code in a non-linear way (circular,
-    folded) score low.
+    Limitations: A rotated code scores as high as an aligned one, and copies cost nothing: the score measures what can
+    be decoded linearly and not by which code. Noise codes beside good codes cost little. Factors that a code represents
+    non-linearly (circular, folded) score low.
 
-    Deviations: the reference raises for a constant code and for a value missing from the test points.
+    Deviations: The reference code raises an error for a constant code and for a value that is missing from the test
+    points.
 
-    Reference: Ridgeway and Mozer (2018), arXiv:1802.05312; the regression's defaults as in arXiv:1811.12359, with
-    scikit-learn's multinomial default of 1.9, not the one-vs-rest of 2018.
+    Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The defaults of the regression follow Locatello et al.
+    (2019), arXiv:1811.12359, with the multinomial default of scikit-learn 1.9 instead of the one-vs-rest of 2018.
 
-    >>> factors = np.indices((3, 4)).reshape(2, -1).T
-    >>> explicitness(factors[:, :1], factors[:, :1] > 1, factors[:, :1], factors[:, :1] > 1)
-    {'explicitness_score_train': 1.0, 'explicitness_score_test': 1.0}
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test points.
+        test_factors: Integer array of shape (m, k), the factors of the test points.
+
+    Returns:
+        `explicitness_score_test`, the score on the test points, and `explicitness_score_train`, the same on the
+        training points.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant in training, or if the area of a factor is undefined for all of its
+            values.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> explicitness(factors[:, :1], factors[:, :1] > 1, factors[:, :1], factors[:, :1] > 1)
+        {'explicitness_score_train': 1.0, 'explicitness_score_test': 1.0}
     """
-    table, values = labelled(codes, factors)
-    test_table, test_values = as_codes(test_codes, "Test codes"), as_factors(test_factors, "Test factors")
-    same_rows(test_table, test_values)
-    same_columns(table, test_table, "Codes")
-    same_columns(values, test_values, "Factors")
+    table, values = as_codes_and_factors(codes, factors)
+    test_table, test_values = as_test_arrays(test_codes, test_factors, table, values)
     areas = areas_by_factor(table, values, test_table, test_values)
     return {f"explicitness_score_{part}": float(areas[i].mean()) for i, part in enumerate(("train", "test"))}
 
@@ -53,7 +67,7 @@ def areas_by_factor(
     test_codes: Float[np.ndarray, "m d"],
     test_factors: Int[np.ndarray, "m k"],
 ) -> Float[np.ndarray, "2 k"]:
-    """The mean area of the values of every factor, on the training and on the test points.
+    """Return the mean area over the values of each factor, on the training points and on the test points.
 
     >>> points = np.array([[-1.0], [-2.0], [1.0], [2.0]])
     >>> areas_by_factor(points, (points > 0).astype(int), -points, (points > 0).astype(int)).tolist()
@@ -61,17 +75,19 @@ def areas_by_factor(
     """
     from unbraid.metrics.linear import logistic_regression
 
-    live = np.ptp(codes, axis=0) > 0
-    centre, spread = codes.mean(axis=0), np.where(live, codes.std(axis=0), 1.0)
-    train, test = (np.where(live, (points - centre) / spread, 0.0) for points in (codes, test_codes))
+    varies = np.ptp(codes, axis=0) > 0
+    centre, spread = codes.mean(axis=0), np.where(varies, codes.std(axis=0), 1.0)
+    train, test = (np.where(varies, (points - centre) / spread, 0.0) for points in (codes, test_codes))
     means = np.empty((2, factors.shape[1]))
     for j in range(factors.shape[1]):
         model = logistic_regression(train, factors[:, j])
         for i, (points, values) in enumerate(((train, factors), (test, test_factors))):
             areas = areas_under_curve(model.probabilities(points), values[:, j], model.classes)
             if np.isnan(areas).all():
-                rule = "Some value of every factor must be shared by training points and some, not all, test points."
-                raise refusal(rule, f"none in factor column {j}", "Pass other test points, or drop that factor.")
+                rule = (
+                    "At least one value of every factor must occur in training and in some, but not all, test points."
+                )
+                raise input_error(rule, f"none in factor column {j}", "Pass other test points, or drop that factor.")
             means[i, j] = np.nanmean(areas)
     return means
 
@@ -79,11 +95,11 @@ def areas_by_factor(
 def areas_under_curve(
     scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"], classes: Int[np.ndarray, " c"]
 ) -> Float[np.ndarray, " c"]:
-    r"""The area under the ROC curve of each class against the rest, ties counted half; NaN where it is undefined.
+    r"""Return the area under the ROC curve of each class against the rest; NaN if it is undefined.
 
     .. math:: \frac{\sum_{i : y_i = v} r_i - n_v (n_v + 1) / 2}{n_v (n - n_v)}
 
-    with :math:`r_i` the rank of score i among all n, the mean rank for equal scores.
+    where :math:`r_i` is the rank of score i among all n. Equal scores have their mean rank, so ties count half.
 
     >>> scores = np.array([[0.1], [0.4], [0.4], [0.8]])
     >>> areas_under_curve(scores, np.array([0, 0, 1, 1]), np.array([1])).tolist()
@@ -94,7 +110,7 @@ def areas_under_curve(
     for c, value in enumerate(classes):
         own = scores[labels == value, c]
         if 0 < len(own) < n:
-            below, upto = (np.searchsorted(ordered[:, c], own, side).sum() for side in ("left", "right"))
-            pairs = (int(below) + int(upto) - len(own) ** 2) / 2  # ranks start at 1: (below + upto + 1) / 2 each
+            below, up_to = (np.searchsorted(ordered[:, c], own, side).sum() for side in ("left", "right"))
+            pairs = (int(below) + int(up_to) - len(own) ** 2) / 2  # ranks start at 1: each is (below + up_to + 1) / 2
             areas[c] = pairs / (len(own) * (n - len(own)))
     return areas

@@ -1,4 +1,4 @@
-"""Rows of a table that share a factor's value: what holding the factor fixed means where codes are already computed."""
+"""Groups of rows that share a value of a factor, which serve as interventions that fix the factor."""
 
 from __future__ import annotations
 
@@ -8,46 +8,50 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from unbraid.metrics.arrays import refusal
+from unbraid.metrics.arrays import input_error
 
 CHUNK = 1024  # interventions whose rows are in memory at once: 1 MB for 64 rows each
 
 
-class Groups(NamedTuple):
-    """Rows in order of one factor's value: rows ``order[start[i]:stop[i]]`` share it with row i."""
+class ValueGroups(NamedTuple):
+    """Rows sorted by the value of one factor: rows ``order[start[i]:stop[i]]`` share the value of row i."""
 
     order: Int[np.ndarray, " n"]
     start: Int[np.ndarray, " n"]
     stop: Int[np.ndarray, " n"]
-    drawable: Int[np.ndarray, " m"]  # rows that share it with another row at least
+    drawable: Int[np.ndarray, " m"]  # rows that share their value with at least one other row
 
-    def settled(self, rows: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " m"]:
-        """Random rows, those whose value no other row has being replaced by other random rows."""
-        alone = self.stop[rows] - self.start[rows] < 2
-        if not alone.any():
+    def replace_unshared(self, rows: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " m"]:
+        """Return the rows, with those whose value no other row has replaced by random other rows."""
+        unshared = self.stop[rows] - self.start[rows] < 2
+        if not unshared.any():
             return rows
-        again = self.drawable[rng.integers(len(self.drawable), size=int(alone.sum()))]
-        settled = rows.copy()
-        settled[alone] = again
-        return settled
+        replaced = rows.copy()
+        replaced[unshared] = self.drawable[rng.integers(len(self.drawable), size=int(unshared.sum()))]
+        return replaced
 
-    def mates(self, rows: Int[np.ndarray, " m"], count: int, rng: np.random.Generator) -> Int[np.ndarray, "m count"]:
-        """For each row `count` random rows, with replacement, that share its value."""
+    def draw_from_same_group(
+        self, rows: Int[np.ndarray, " m"], count: int, rng: np.random.Generator
+    ) -> Int[np.ndarray, "m count"]:
+        """Draw, for each row, `count` random rows with replacement that share its value."""
         start, stop = self.start[rows][:, None], self.stop[rows][:, None]
         return np.asarray(self.order[rng.integers(start, stop, size=(len(rows), count))])
 
 
-def grouped(column: Int[np.ndarray, " n"], j: int) -> Groups:
-    """The groups of factor column j.
+def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
+    """Return the groups of equal values in factor column j.
 
-    Refused where fewer than half of the rows share their value with another row: the score would be about those few.
+    Raises:
+        UserError: If fewer than half of the rows share their value with another row. The score would then describe
+            only those few rows.
 
-    >>> grouped(np.array([1, 0, 1, 7, 1]), 0).drawable.tolist()
-    [0, 2, 4]
+    Example:
+        >>> group_rows(np.array([1, 0, 1, 7, 1]), 0).drawable.tolist()
+        [0, 2, 4]
     """
     low, high = int(column.min()), int(column.max())
-    short = (column - low).astype(np.uint16) if high - low < 2**16 else column  # 16-bit keys sort many times faster
-    order = np.argsort(short, kind="stable")
+    keys = (column - low).astype(np.uint16) if high - low < 2**16 else column  # 16-bit keys sort many times faster
+    order = np.argsort(keys, kind="stable")
     ordered = column[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(edges, append=len(ordered))
@@ -55,17 +59,20 @@ def grouped(column: Int[np.ndarray, " n"], j: int) -> Groups:
     start[order], stop[order] = np.repeat(edges, sizes), np.repeat(edges + sizes, sizes)
     drawable = np.flatnonzero(stop - start > 1)
     if 2 * len(drawable) < len(column):
-        rule = "At least half of the rows must share a factor's value with another row, for it to be held fixed."
+        rule = "To fix a factor, at least half of the rows must share its value with another row."
         got = f"{len(drawable)} of {len(column)} rows, with {np.sum(sizes > 1)} of {len(sizes)} values,"
-        raise refusal(rule, f"{got} in factor column {j}", "Pass the whole table, or drop that factor.")
-    return Groups(order, start, stop, drawable)
+        raise input_error(rule, f"{got} in factor column {j}", "Pass the whole table, or drop that factor.")
+    return ValueGroups(order, start, stop, drawable)
 
 
-def fixed_factors(
+def interventions_by_factor(
     factors: Int[np.ndarray, "n k"], fixed: Int[np.ndarray, " m"]
-) -> Iterator[tuple[Groups, Int[np.ndarray, " c"]]]:
-    """The groups of every factor, each with the numbers of the interventions that hold it fixed, a chunk at a time."""
+) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
+    """Yield the groups of each factor together with the numbers of the interventions that fix it, in chunks.
+
+    `fixed` holds the factor that each of the m interventions fixes.
+    """
     for j, column in enumerate(factors.T):
-        groups, mine = grouped(column, j), np.flatnonzero(fixed == j)
-        for i in range(0, len(mine), CHUNK):
-            yield groups, mine[i : i + CHUNK]
+        groups, numbers = group_rows(column, j), np.flatnonzero(fixed == j)
+        for i in range(0, len(numbers), CHUNK):
+            yield groups, numbers[i : i + CHUNK]

@@ -4,44 +4,61 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, at_least, labelled
+from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
 from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
 def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""How little the best code of each factor holds beside it, and how much more it tells than the second best.
+    r"""The purity of the most informative code of each factor, and its lead over the second most informative one.
 
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{J_j}{H(v_j) + \log \text{bins}} \right), \quad
         J_j = H(c_{i_1}, v_j) - I(c_{i_1}; v_j) + I(c_{i_2}; v_j)
 
-    with :math:`i_1, i_2` the codes that tell most and second most of factor :math:`j`. `jemmig_nats` is the mean of
-    :math:`J_j` in nats, as the metric was first defined: 0 is best there, and it has no fixed upper end.
+    where :math:`i_1` and :math:`i_2` are the codes with the most and the second most information about factor
+    :math:`j`.
 
-    `jemmig` 0: the best code is uniform noise over all bins. 1: one code a factor, complete and holding nothing else.
-    The joint entropy is H(c) + H(v) - I, so that unlike MIG a code pays for what it tells of other factors. Between
-    codes that tell equally much the one of larger entropy counts. Needs at least 2 codes and 2 bins; a factor of one
-    value is refused.
+    The score lies in [0, 1]. 0 means that the best code of each factor is uniform noise over all bins. 1 means that one
+    code determines each factor and contains nothing else.
 
-    Beware: a collapsed code does not score 0. A constant has no entropy, so constant codes score
-    log(bins) / (H(v) + log(bins)): .81 for a factor of 2 values, .49 for one of 24. Every code
-    twice scores the same. Only noise that fills all bins evenly scores 0: normal noise
-    leaves bins nearly empty and scores .1 to .2. More bins raise the scores of codes that do not fill them.
+    The joint entropy equals H(c) + H(v) - I, so a code is penalised for information about other factors, unlike in MIG.
+    If several codes are equally informative, the one with the largest entropy counts.
 
-    Deviations: information is counted on `bins` equal-width bins of point codes, where the paper bins the posterior.
-    Normalised by the upper bound H(v) + log(bins), as there and in Carbonneau et al. (2022), arXiv:2012.09276.
+    Limitations: A collapsed code does not score 0. A constant has no entropy, so constant codes score log(bins) / (H(v)
+    + log(bins)): .81 for a factor of 2 values and .49 for one of 24. Having every code twice does not change that
+    score. Only noise that fills all bins evenly scores 0; normal noise leaves bins nearly empty and scores .1 to .2.
+    More bins raise the scores of codes that do not fill them.
+
+    Deviations: Information is computed from `bins` equal-width bins of point codes, whereas the paper bins the
+    posterior. The score is normalised by the upper bound H(v) + log(bins), as in the paper and in Carbonneau et al.
+    (2022), arXiv:2012.09276.
 
     Reference: Do and Tran (2020), arXiv:1908.09961.
 
-    >>> factors = np.indices((3, 4)).reshape(2, -1).T
-    >>> {key: round(value, 6) for key, value in jemmig(factors, factors).items()}
-    {'jemmig': 1.0, 'jemmig_nats': 0.0}
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        bins: Number of equal-width bins into which each code is discretised, at least 2.
+
+    Returns:
+        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, as the metric was first defined: its
+        best value is 0 and it has no fixed upper bound.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant, if there are fewer than 2 codes, or if `bins` is below 2.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> {key: round(value, 6) for key, value in jemmig(factors, factors).items()}
+        {'jemmig': 1.0, 'jemmig_nats': 0.0}
     """
-    at_least(2, bins=bins)
-    table, values = labelled(codes, factors, min_codes=2)
+    check_at_least(2, bins=bins)
+    table, values = as_codes_and_factors(codes, factors, min_codes=2)
     labels = discretise(table, bins)
-    information, uncertain = mutual_information(labels, values), entropy(values)
+    information, factor_entropy = mutual_information(labels, values), entropy(values)
     second, first = np.sort(information, axis=0)[-2:]
-    tied = information >= first - 1e-12  # equal up to rounding: the choice must not depend on the order of codes
-    joint = np.where(tied, entropy(labels)[:, None], 0.0).max(axis=0) + uncertain - first
+    tied = information >= first - 1e-12  # up to rounding, so that the choice is independent of the order of codes
+    joint = np.where(tied, entropy(labels)[:, None], 0.0).max(axis=0) + factor_entropy - first
     cost = np.maximum(0.0, joint - first + second)
-    return {"jemmig": float(np.mean(1 - cost / (uncertain + np.log(bins)))), "jemmig_nats": float(cost.mean())}
+    scores = 1 - cost / (factor_entropy + np.log(bins))
+    return {"jemmig": float(np.mean(scores)), "jemmig_nats": float(cost.mean())}

@@ -4,34 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, labelled
+from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
 from unbraid.metrics.information import discretise, mutual_information
 
 
 def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""How nearly each code tells of one factor only.
+    r"""The degree to which each code is informative about one factor only.
 
     .. math:: \frac{1}{d} \sum_i \left( 1 - \frac{\sum_j I_{ij}^2 - \max_j I_{ij}^2}{(k - 1) \max_j I_{ij}^2} \right),
         \quad I_{ij} = I(c_i; v_j)
 
-    0: every code tells equally of all factors. 1: each code tells of one factor. Two codes may tell of the same factor,
-    and a factor may be told by none: modularity alone is no evidence of a complete code.
+    The score lies in [0, 1]. 0 means that every code is equally informative about all factors. 1 means that each code
+    is informative about a single factor. Two codes may represent the same factor and a factor may be represented by
+    none, so modularity alone is no evidence of a complete code. A code without any information, such as a constant
+    code, scores 0 and stays in the mean.
 
-    A code with no information at all (a constant) scores 0 and stays in the mean. Needs at least 2 factors; a factor of
-    one value is refused.
+    Limitations: The bias of the information estimate differs between factors, so a code of pure noise appears modular:
+    it scores .67 to .99 on the usual datasets (`noise`). Copies of a code are not penalised (`duplicated`). Report this
+    score together with MIG.
 
-    Beware: the bias of the information estimate differs from factor to factor, so that a code of pure noise is modular:
-    .67 to .99 on the usual datasets (`noise`). Copies of a code are not punished (`duplicated`). Read it beside MIG.
+    Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The 20 equal-width bins follow Locatello et al. (2019),
+    arXiv:1811.12359.
 
-    Reference: Ridgeway and Mozer (2018), arXiv:1802.05312; 20 equal-width bins as in arXiv:1811.12359.
+    Args:
+        codes: Array of shape (n, d), one row per point and one column per code dimension.
+        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        bins: Number of equal-width bins into which each code is discretised.
 
-    >>> factors = np.indices((3, 4)).reshape(2, -1).T
-    >>> round(modularity(factors, factors)["modularity_score"], 6)
-    1.0
+    Returns:
+        `modularity_score`, the score.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers, if a factor is constant, or if there are fewer than 2 factors.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> round(modularity(factors, factors)["modularity_score"], 6)
+        1.0
     """
-    table, values = labelled(codes, factors, min_factors=2)
+    table, values = as_codes_and_factors(codes, factors, min_factors=2)
     squares = mutual_information(discretise(table, bins), values) ** 2
     largest = squares.max(axis=1)
-    told = largest > 0
-    others = (squares.sum(axis=1) - largest)[told] / largest[told] / (values.shape[1] - 1)
+    informative = largest > 0
+    others = (squares.sum(axis=1) - largest)[informative] / largest[informative] / (values.shape[1] - 1)
     return {"modularity_score": float(np.sum(1 - others) / len(squares))}

@@ -1,4 +1,7 @@
-"""Which rows each metric sees, and what a score is a score of: metric, estimator, sample sizes, seed and versions."""
+"""The evaluation protocol: which rows each metric receives, and what identifies a score.
+
+A score is identified by its metric, estimator, options, sample sizes, seed and library versions.
+"""
 
 from __future__ import annotations
 
@@ -13,39 +16,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.metrics import METRICS, TRAITS
+from unbraid.runtime.progress import ignore_note
 from unbraid.runtime.provenance import versions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, float]
-LINES = 100  # rows a factor that a large grid's table holds with every value of that factor
+LINES_PER_FACTOR = 100  # complete lines along each factor that the table of a large grid contains
 LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn", "numba")
 
 
-def silent(note: str) -> None:
-    """Tell nobody."""
-
-
 class Outcome(NamedTuple):
-    """What each metric gave, and why those that refused did."""
+    """Results of several metrics: the scores, and the error messages of the metrics that raised one."""
 
     values: dict[str, Values]
-    refused: dict[str, str]
+    errors: dict[str, str]
 
-    def whole(self) -> dict[str, Values]:
-        """The values, or the first refusal as an error."""
-        for name, reason in self.refused.items():
+    def values_or_raise(self) -> dict[str, Values]:
+        """Return the scores of all metrics, or raise the first error."""
+        for name, reason in self.errors.items():
             raise UserError(f"{name}: {reason}")
         return self.values
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Codes and factors of a table, and the row numbers of its samples.
+    """A table of codes and factors, and the row numbers of its samples.
 
-    `train` and `test` are for metrics that fit and test a predictor; `sample` is for metrics that do neither, and is
-    the training sample if it is None.
+    `train` and `test` are the samples of metrics that fit and test a predictor. `sample` is the sample of all other
+    metrics; if it is None, they receive the training sample.
     """
 
     codes: Array
@@ -55,59 +55,70 @@ class Rows:
     sample: Array | None = None
 
     @classmethod
-    def drawn(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Independent draws with replacement, as the large study samples a factor grid.
+    def sample_with_replacement(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
+        """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
 
-        With few rows most test rows are also training rows: accuracies are then those of rows seen before.
+        If the table has few rows, most test rows are also training rows, so accuracies are those of known rows.
         """
         rng = np.random.default_rng(seed)
         return cls(codes, factors, rng.integers(len(codes), size=train), rng.integers(len(codes), size=test))
 
     @classmethod
-    def split(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Disjoint random samples without replacement; both shrink in proportion if there are fewer rows.
+    def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
+        """Draw disjoint random samples without replacement. Both shrink in proportion if the table has too few rows.
 
-        Metrics without a test sample see up to `train` rows, whatever is left to test on.
+        Metrics that need no test sample receive up to `train` rows, however many rows the test sample takes.
         """
         order = np.random.default_rng(seed).permutation(len(codes))
         cut, rest = disjoint_sizes(len(codes), train, test)
         return cls(codes, factors, order[:cut], order[cut : cut + rest], order[:train])
 
-    def of(self, codes: Array) -> Rows:
-        """The same rows of other codes of the same table."""
+    def with_codes(self, codes: Array) -> Rows:
+        """Return the same samples of the same factors with other codes."""
         return replace(self, codes=codes)
 
     def sizes(self) -> dict[str, int]:
-        """How many rows there are of each kind."""
+        """Return the number of rows of each sample and of the table."""
         sizes = {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
         return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
-    def score(self, names: Iterable[str], seed: int, tell: Callable[[str], None] = silent) -> Outcome:
-        """Every named metric on the arrays its signature asks for; equal fits of trees are made once."""
-        from unbraid.metrics.trees import remembered
+    def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_note) -> Outcome:
+        """Compute the named metrics, each on the arrays that its signature names. Equal fits of trees are shared.
+
+        Args:
+            names: Keys of `METRICS`.
+            seed: Seed that is passed to every metric that takes one.
+            on_metric: Called with the name of each metric before it is computed.
+
+        Returns:
+            The scores and the error messages.
+        """
+        from unbraid.metrics.trees import cached_fits
 
         outcome = Outcome({}, {})
-        with remembered():
+        with cached_fits():
             for name in names:
-                tell(name)
+                on_metric(name)
                 try:
                     outcome.values[name] = self._score(name, seed)
                 except ValueError as error:
-                    outcome.refused[name] = str(error)
+                    outcome.errors[name] = str(error)
         return outcome
 
     def _score(self, name: str, seed: int) -> Values:
-        wanted = inspect.signature(METRICS[name]).parameters
-        sample = self.train if self.sample is None or "test_codes" in wanted else self.sample
+        parameters = inspect.signature(METRICS[name]).parameters
+        sample = self.train if self.sample is None or "test_codes" in parameters else self.sample
         rows: Any = slice(None) if TRAITS[name].whole_table else sample
         arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
         arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
-        given: dict[str, Any] = {key: value for key, value in arrays.items() if key in wanted}
-        return METRICS[name](**given, **({"seed": seed} if "seed" in wanted else {}))
+        arguments: dict[str, Any] = {key: value for key, value in arrays.items() if key in parameters}
+        return METRICS[name](**arguments, **({"seed": seed} if "seed" in parameters else {}))
 
 
 def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:
-    """How many of `count` rows to learn from and to test on: as many as asked for, or fewer in the same proportion.
+    """Return the sizes of disjoint training and test samples of `count` rows.
+
+    They are the requested sizes, or smaller sizes in the same proportion if there are too few rows.
 
     >>> disjoint_sizes(70_000, 10_000, 5_000), disjoint_sizes(9_000, 10_000, 5_000)
     ((10000, 5000), (6000, 3000))
@@ -123,14 +134,30 @@ DRAWS = ("disjoint", "reference")
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which rows metrics see.
+    """Which rows of a dataset the metrics receive.
 
-    The table is every example of the grid, or about `table` of the examples of a large one. Metrics learn from `train`
-    of its rows and are tested on `test` others. With `draws` "disjoint", the default, no row is in both samples, and
-    both shrink in proportion where the table has fewer rows than they need. With "reference" both samples are drawn
-    independently and with replacement, as the library of Locatello et al. (2019), arXiv:1811.12359, does: use it to
-    compare with published numbers. On small datasets it overstates every accuracy, because most test rows are
-    training rows as well.
+    Codes are computed for a table of examples: all examples of a small dataset, or about `table` examples of a large
+    one. Metrics receive samples of the rows of this table.
+
+    Args:
+        train: Number of rows from which metrics learn.
+        test: Number of rows on which metrics that fit a predictor are tested.
+        table: Largest number of examples for which the whole dataset is encoded. The table of a larger dataset holds
+            this many random examples. If the dataset is a grid of factors, the table also holds 100 complete lines
+            along each factor (see `grid_indices`).
+        seed: Seed of the samples and of the metrics.
+        draws: How the samples are drawn. With "disjoint", no row is in both samples, and both samples shrink in
+            proportion if the table has too few rows. With "reference", both samples are drawn independently and with
+            replacement, as in the library of Locatello et al. (2019), arXiv:1811.12359. Use "reference" to compare
+            scores with published numbers. On small datasets it overstates every accuracy, because most test rows are
+            also training rows.
+
+    Raises:
+        UserError: If `draws` is neither "disjoint" nor "reference".
+
+    Example:
+        >>> Protocol(train=2_000, test=1_000).sizes(70_000)
+        {'train': 2000, 'test': 1000, 'table': 70000, 'sample': 2000}
     """
 
     train: int = 10_000
@@ -141,10 +168,10 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if self.draws not in DRAWS:
-            raise UserError(unknown("way to draw rows", self.draws, DRAWS))
+            raise UserError(unknown_name("way to draw rows", self.draws, DRAWS))
 
     def sizes(self, count: int) -> dict[str, int]:
-        """The sizes of the samples of a table of `count` rows, and of the table.
+        """Return the sizes of the samples of a table of `count` rows, and of the table.
 
         >>> Protocol().sizes(9_000)
         {'train': 6000, 'test': 3000, 'table': 9000, 'sample': 9000}
@@ -154,21 +181,29 @@ class Protocol:
         train, test = disjoint_sizes(count, self.train, self.test)
         return {"train": train, "test": test, "table": count, "sample": min(self.train, count)}
 
-    def examples(self, count: int) -> Array:
-        """Row numbers, of `count`, of one sample of `train` rows, for what needs no test rows."""
+    def sample_indices(self, count: int) -> Array:
+        """Return the indices of one sample of `train` of `count` rows, for computations that need no test rows."""
         rng = np.random.default_rng(self.seed)
         if self.draws == "reference":
             return rng.integers(count, size=self.train)
         return rng.choice(count, size=min(self.train, count), replace=False)
 
-    def index(self, sizes: Sequence[int]) -> Array:
-        """The examples in the table: all of a small grid; of a large one a random choice, completed along lines.
+    def grid_indices(self, sizes: Sequence[int]) -> Array:
+        """Return the indices of the examples in the table of a grid of factors.
 
-        A line is an example with every value of one factor, the others as they are: what an intervention on that factor
-        needs. There are 100 of them for each factor.
+        The table of a small grid holds all examples. The table of a large grid holds a random choice of examples and
+        100 complete lines along each factor. A line is the set of examples that differ in one factor only and take all
+        of its values; interventions on that factor need such sets.
 
-        >>> len(Protocol().index((3, 4)))
-        12
+        Args:
+            sizes: Number of values of each factor.
+
+        Returns:
+            Sorted indices of examples.
+
+        Example:
+            >>> len(Protocol().grid_indices((3, 4)))
+            12
         """
         count = math.prod(sizes)
         if count <= self.table:
@@ -176,83 +211,113 @@ class Protocol:
         rng = np.random.default_rng(self.seed)
         parts = [rng.choice(count, self.table, replace=False)]
         for j, size in enumerate(sizes):
-            factors = rng.integers(sizes, size=(LINES, len(sizes))).repeat(size, axis=0)
-            factors[:, j] = np.tile(np.arange(size), LINES)
+            factors = rng.integers(sizes, size=(LINES_PER_FACTOR, len(sizes))).repeat(size, axis=0)
+            factors[:, j] = np.tile(np.arange(size), LINES_PER_FACTOR)
             parts.append(np.ravel_multi_index(tuple(factors.T), tuple(sizes)))
         return np.unique(np.concatenate(parts))
 
-    def some(self, count: int) -> Array:
-        """The examples in the table of data that is no grid: all, or a random choice of many."""
+    def list_indices(self, count: int) -> Array:
+        """Return the sorted indices of the examples in the table of `count` examples that form no grid.
+
+        The table holds all examples, or a random choice of `table` examples if there are more.
+        """
         if count <= self.table:
             return np.arange(count)
         return np.sort(np.random.default_rng(self.seed).choice(count, self.table, replace=False))
 
     def rows(self, codes: Array, factors: Array) -> Rows:
-        """The samples that metrics see of a table."""
-        draw = Rows.split if self.draws == "disjoint" else Rows.drawn
+        """Return the samples that metrics receive of a table of codes (n, d) and factors (n, k)."""
+        draw = Rows.sample_disjoint if self.draws == "disjoint" else Rows.sample_with_replacement
         return draw(codes, factors, self.train, self.test, self.seed)
 
-    def blank(self, sizes: Sequence[int], d: int) -> Rows:
-        """The rows of a grid of these sizes with d codes, all of them zero: where planted codes go.
+    def rows_with_zero_codes(self, sizes: Sequence[int], d: int) -> Rows:
+        """Return the samples of a grid of factors with d codes that are all zero.
 
-        >>> Protocol(train=5, test=5).blank((3, 4), 2).codes.shape
+        Use `Rows.with_codes` to replace the zeros by known codes.
+
+        >>> Protocol(train=5, test=5).rows_with_zero_codes((3, 4), 2).codes.shape
         (12, 2)
         """
-        factors = np.stack(np.unravel_index(self.index(sizes), tuple(sizes)), axis=1)
+        factors = np.stack(np.unravel_index(self.grid_indices(sizes), tuple(sizes)), axis=1)
         return self.rows(np.zeros((len(factors), d)), factors)
 
 
-def samples_of(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:
-    """What a row of scores says about the rows that its metrics saw."""
+def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:
+    """Return the columns of a row of scores that describe the samples."""
     return {"train_rows": sizes["train"], "test_rows": sizes["test"], "draws": protocol.draws}
 
 
 def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjoint") -> dict[str, Any]:
-    """What must agree for two scores to be compared: metric, estimator, options, samples, seed and versions.
+    """Return what must be equal for two scores to be comparable.
 
-    >>> identity("mig", 0, {"train": 10_000})["options"]
-    {'bins': 20}
+    Args:
+        name: A key of `METRICS`.
+        seed: Seed of the metric and its samples.
+        sizes: Sizes of the samples, as `Protocol.sizes` returns them.
+        draws: How the samples were drawn, "disjoint" or "reference".
+
+    Returns:
+        Metric, estimator, options, sample sizes, draws, seed and library versions, as values that survive JSON.
+
+    Example:
+        >>> identity("mig", 0, {"train": 10_000})["options"]
+        {'bins': 20}
     """
     parameters = inspect.signature(METRICS[name]).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
-    plain = json.loads(json.dumps(options))  # as it will be read back: tuples become lists
+    plain = json.loads(json.dumps(options))  # in the form in which it is read back: tuples become lists
     about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
-    return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _versions()}
+    return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _library_versions()}
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     return versions(LIBRARIES)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The fields in which two identities differ; scores may be compared where there are none.
+    """Return the fields in which two identities differ. If there are none, the scores are comparable.
 
-    >>> sizes = {"train": 10_000, "test": 5_000}
-    >>> differences(identity("mig", 0, sizes), identity("mig", 1, sizes))
-    {'seed': (0, 1)}
+    Args:
+        a: An identity, as `identity` returns it.
+        b: Another identity.
+
+    Returns:
+        A dictionary from the name of each field that differs to its two values.
+
+    Example:
+        >>> sizes = {"train": 10_000, "test": 5_000}
+        >>> differences(identity("mig", 0, sizes), identity("mig", 1, sizes))
+        {'seed': (0, 1)}
     """
     return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
 
 
-def check_alike(identities: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse to compare scores that were not made alike."""
+def check_comparable(identities: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a `UserError` if the identities are not all equal."""
     for other in identities[1:]:
-        if unlike := differences(identities[0], other):
-            told = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in unlike.items())
-            raise UserError(f"Scores can be compared only if they were made alike. These differ in {told}. Score anew.")
+        if unequal := differences(identities[0], other):
+            fields = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in unequal.items())
+            raise UserError(
+                "Scores can be compared only if they were computed in the same way. "
+                f"These differ in {fields}. Score the runs again."
+            )
 
 
-def stamp(identities: Iterable[Mapping[str, Any]]) -> str:
-    """Eight hex digits that agree exactly where the identities do."""
+def identity_digest(identities: Iterable[Mapping[str, Any]]) -> str:
+    """Return eight hexadecimal digits that are equal exactly if the identities are equal."""
     text = json.dumps(list(identities), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def chosen(names: Iterable[str] | None) -> list[str]:
-    """The metrics asked for, all of them by default; unknown names are refused with the nearest."""
-    asked = list(METRICS) if names is None else list(dict.fromkeys(names))
-    for name in asked:
+def resolve_metric_names(names: Iterable[str] | None) -> list[str]:
+    """Return the requested metric names without repetitions, or all names if `names` is None.
+
+    Raises:
+        UserError: If a name is not in `METRICS`. The message suggests the nearest name.
+    """
+    requested = list(METRICS) if names is None else list(dict.fromkeys(names))
+    for name in requested:
         if name not in METRICS:
-            raise UserError(unknown("metric", name, list(METRICS)))
-    return asked
+            raise UserError(unknown_name("metric", name, list(METRICS)))
+    return requested

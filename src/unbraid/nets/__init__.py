@@ -1,1 +1,44 @@
-"""Networks: ordinary modules for one run, sized from the data."""
+r"""Encoder and decoder networks for one run, sized from the data.
+
+A network is a pair of ordinary PyTorch modules. A function that builds such a pair is called a builder: it takes the
+shape of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of shape
+(b, \*shape) to (b, 2 \* latents): the means of the latents, then their log variances. The decoder maps codes of shape
+(b, latents) to (b, \*shape). For images the decoder returns logits when the likelihood is Bernoulli.
+
+The argument `net` of `unbraid.train` is the name of a preset in `NETS`, a builder, the string ``"module:function"`` for
+a builder that can be imported, or a pair of modules.
+
+>>> import torch
+>>> from unbraid import nets
+>>> encoder, decoder = nets.locatello((1, 64, 64), latents=10)
+>>> encoder(torch.zeros(2, 1, 64, 64)).shape, decoder(torch.zeros(2, 10)).shape
+(torch.Size([2, 20]), torch.Size([2, 1, 64, 64]))
+
+A network of your own, checked before it is trained:
+
+>>> from torch import nn
+>>> def linear(shape, latents):
+...     return nn.Linear(shape[0], 2 * latents), nn.Linear(latents, shape[0])
+>>> nets.check_net(nets.VAENet(*linear((16,), 3), likelihood="gaussian"), (16,), 3)
+"""
+
+from __future__ import annotations
+
+from unbraid.nets.conv import burgess, locatello
+from unbraid.nets.mlp import mlp
+from unbraid.nets.pointnet import pointnet
+from unbraid.nets.registry import NETS, check_net, resolve_net
+from unbraid.nets.vae import Pair, PairBuilder, VAENet
+from unbraid.nets.vitae import (
+    vitae_bodies,
+    vitae_bodies_half,
+    vitae_conv,
+    vitae_conv_half,
+    vitae_mlp,
+    vitae_mlp_half,
+)
+
+__all__ = [
+    "NETS", "Pair", "PairBuilder", "VAENet", "burgess", "check_net", "locatello", "mlp", "pointnet", "resolve_net",
+    "vitae_bodies", "vitae_bodies_half", "vitae_conv", "vitae_conv_half", "vitae_mlp", "vitae_mlp_half",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fully connected networks: a pair for vectors (or flattened images) and FactorVAE's critic."""
+"""Fully connected networks: an encoder and decoder for vectors or flattened images, and FactorVAE's discriminator."""
 
 from __future__ import annotations
 
@@ -7,25 +7,35 @@ import math
 
 from torch import nn
 
-from unbraid.nets.conv import glorot
+from unbraid.nets.conv import init_glorot
 
 
 def mlp(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Two hidden layers of 256 ReLU units each way; images are flattened."""
+    """Build fully connected networks with two hidden layers of 256 ReLU units each. Images are flattened.
+
+    Args:
+        shape: Shape of one example; any shape is accepted.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, *shape) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, *shape).
+    """
     size, width = math.prod(shape), 256
     encoder = [nn.Flatten(), nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
     decoder = [nn.Linear(latents, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, size)]
     return (
-        glorot(nn.Sequential(*encoder, nn.Linear(width, 2 * latents))),
-        glorot(nn.Sequential(*decoder, nn.Unflatten(1, shape))),
+        init_glorot(nn.Sequential(*encoder, nn.Linear(width, 2 * latents))),
+        init_glorot(nn.Sequential(*decoder, nn.Unflatten(1, shape))),
     )
 
 
 def critic(latents: int, width: int = 1000, depth: int = 6) -> nn.Module:
-    """FactorVAE's discriminator: six layers of 1000 leaky ReLUs (slope 0.2), two logits (joint, product of marginals).
+    """Build FactorVAE's discriminator: six layers of 1000 leaky ReLUs (slope 0.2), then two logits.
 
+    It maps codes (b, latents) to logits (b, 2) for the joint distribution and the product of the marginals.
     Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A.
     """
     widths = [latents, *[width] * depth]
     hidden = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.2))]
-    return glorot(nn.Sequential(*hidden, nn.Linear(width, 2)))
+    return init_glorot(nn.Sequential(*hidden, nn.Linear(width, 2)))

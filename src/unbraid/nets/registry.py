@@ -1,4 +1,4 @@
-"""From a name, a function or a pair of modules to the network of one run."""
+"""The registry of network presets, and the networks that users name, write or build themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 import torch
 from torch import nn
 
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.nets import vitae
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import mlp
@@ -26,10 +26,11 @@ NETS: dict[str, PairBuilder] = {
     "vitae_conv": vitae.vitae_conv,
     "vitae_conv_half": vitae.vitae_conv_half,
 }
+"""The presets by name: each maps the shape of an example and the number of latents to an encoder and a decoder."""
 
 
 def _digest(pair: Pair) -> str:
-    """A name for a pair of modules: their structure and weights."""
+    """Return 12 hexadecimal digits that identify the structure and the weights of a pair of modules."""
     digest = hashlib.sha256(str(pair).encode())
     for module in pair:
         for tensor in module.state_dict().values():
@@ -37,11 +38,23 @@ def _digest(pair: Pair) -> str:
     return digest.hexdigest()[:12]
 
 
-def name_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
-    """The name a spec records for a network, and the function that builds it.
+def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
+    """Return the name that a spec records for a network, and the function that builds the network.
 
-    A string is a preset or `module:function`; a function `(shape, latents) -> (encoder, decoder)` initialises a pair
-    for every seed; a pair of modules is copied as it is, so every run starts from its weights.
+    Args:
+        net: The network, in one of three forms. A string is the name of a preset in `NETS`, or ``module:function``.
+            A function ``(shape, latents) -> (encoder, decoder)`` is called, and so initialises its modules, once per
+            seed. A pair of modules is copied as it is, so that every run starts from the same weights.
+
+    Returns:
+        The name, and a function ``(shape, latents) -> (encoder, decoder)``.
+
+    Raises:
+        UserError: If the name is unknown or cannot be imported, or if it stands for a pair of modules, which must be
+            passed again.
+
+    >>> resolve_net("mlp")[0], resolve_net(mlp)[0], resolve_net("unbraid.nets.pointnet:pointnet")[0]
+    ('mlp', 'mlp', 'unbraid.nets.pointnet:pointnet')
     """
     if isinstance(net, tuple):
         pair = net
@@ -56,22 +69,34 @@ def name_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
             f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder)."
         )
     if ":" not in net:
-        raise UserError(unknown("net", net, NETS))
+        raise UserError(unknown_name("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
     return net, builder
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
-    """Refuse a pair whose shapes do not fit, or that draws random numbers the run's seed does not decide."""
+    """Check that the outputs of a network have the right shapes, and that it has no dropout.
+
+    Dropout is rejected because it draws random numbers that the seed of the run does not determine.
+
+    Args:
+        net: The network; it is left unchanged.
+        shape: Shape of one example.
+        latents: Number of latents.
+
+    Raises:
+        UserError: If the network has a dropout layer, if the encoder does not map (b, *shape) to (b, 2 * latents), or
+            if there is a decoder that does not map (b, latents) to (b, *shape).
+    """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
-            raise UserError(f"A network must not draw random numbers of its own. Got {module}. Leave dropout out.")
+            raise UserError(f"A network must not draw random numbers itself. Got {module}. Remove the dropout layers.")
     probe = copy.deepcopy(net).eval()
     with torch.no_grad():
         code = probe.encoder(torch.zeros(2, *shape))
         if code.shape != (2, 2 * latents):
             raise UserError(
-                f"The encoder must give 2 x {latents} numbers an example (means, then log variances). "
+                f"The encoder must return 2 x {latents} numbers per example (means, then log variances). "
                 f"Got shape {tuple(code.shape)} for a batch of 2 instead."
             )
         if probe.decoder is None:
@@ -79,5 +104,5 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         output = probe.decoder(code[:, :latents])
     if output.shape != (2, *shape):
         raise UserError(
-            f"The decoder must give the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead."
+            f"The decoder must return the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead."
         )

@@ -1,4 +1,4 @@
-"""An encoder and a decoder with a likelihood: all that an objective sees of a network."""
+"""An encoder and a decoder with a likelihood: the interface through which objectives use a network."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from unbraid.distributions import LIKELIHOODS, Gaussian
 from unbraid.errors import UserError
 
 Pair = tuple[nn.Module, nn.Module]
+"""An encoder and a decoder."""
+
 PairBuilder = Callable[[tuple[int, ...], int], Pair]
+"""A function of the shape of one example and the number of latents that returns an encoder and a decoder."""
 
 
 @runtime_checkable
-class Likely(Protocol):
-    """A decoder that computes the likelihood itself."""
+class LikelihoodDecoder(Protocol):
+    """A decoder that computes the negative log likelihood itself."""
 
     def nll(self, x: Tensor, z: Tensor) -> Tensor: ...
 
 
 class VAENet(nn.Module):
-    """A pair of ordinary modules: `encoder(x) -> (b, 2d)` mean and log variance, `decoder(z) -> x`'s shape.
+    """An encoder and a decoder with the likelihood of the data given a code.
 
-    A method that needs no decoder sets it to None.
+    Args:
+        encoder: Maps examples (b, *shape) to (b, 2 d): the means of the latents, then their log variances.
+        decoder: Maps codes (b, d) to (b, *shape), in the form that the likelihood expects: logits for "bernoulli".
+            A method that needs no decoder sets this attribute to None after the network is built.
+        likelihood: Name of the likelihood p(x|z): "bernoulli", "gaussian" or "normal".
     """
 
     decoder: nn.Module | None
@@ -36,21 +43,49 @@ class VAENet(nn.Module):
         self.likelihood = LIKELIHOODS[likelihood]
 
     def encode(self, x: Tensor) -> Gaussian:
-        """The posterior q(z|x)."""
+        """Return the posterior q(z|x) of examples.
+
+        Args:
+            x: Examples (b, *shape).
+
+        Returns:
+            A diagonal Gaussian whose `mean` and `logvar` have shape (b, d).
+        """
         mean, logvar = self.encoder(x).chunk(2, dim=1)
         return Gaussian(mean, logvar)
 
     def decode(self, z: Float[Tensor, "b d"]) -> Tensor:
-        """The mean of p(x|z): probabilities for Bernoulli pixels."""
+        """Return the mean of p(x|z).
+
+        Args:
+            z: Codes (b, d).
+
+        Returns:
+            Means (b, *shape): probabilities if the likelihood is Bernoulli.
+
+        Raises:
+            UserError: If the network has no decoder.
+        """
         return self.likelihood.mean(self._decoder()(z))
 
     def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
-        """-log p(x|z), summed over the pixels of each example."""
-        if isinstance(self.decoder, Likely):
+        """Return the negative log likelihood -log p(x|z) of each example, summed over its pixels.
+
+        Args:
+            x: Examples (b, *shape).
+            z: Codes (b, d).
+
+        Returns:
+            Values (b,), in nats.
+
+        Raises:
+            UserError: If the network has no decoder.
+        """
+        if isinstance(self.decoder, LikelihoodDecoder):
             return self.decoder.nll(x, z)
         return self.likelihood.nll(x, self._decoder()(z))
 
     def _decoder(self) -> nn.Module:
         if self.decoder is None:
-            raise UserError("This method trains an encoder only: there is no decoder to make examples from codes with.")
+            raise UserError("This method trains only an encoder, so there is no decoder to turn codes into examples.")
         return self.decoder

@@ -1,4 +1,4 @@
-"""Anybody's encoder and decoder behind one pair of functions: images to codes, codes to images, in chunks."""
+"""Any encoder and decoder behind one interface: from images to codes and back, in chunks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.runs.run import CHUNK
 
-CHANNELS = (1, 3)  # of a picture: grey or colours
-BEYOND = 0.5  # how far outside [0, 1] a decoded value may lie before it is taken for something else than a pixel
+CHANNELS = (1, 3)  # of an image: grey or RGB
+PIXEL_TOLERANCE = 0.5  # decoded values further outside [0, 1] are probably not pixels
 
 
 def as_tensor(values: Any, what: str) -> Tensor:
-    """Numbers as a tensor; bytes are scaled to [0, 1], everything else becomes float32."""
+    """Return numbers as a float32 tensor; uint8 values are scaled to [0, 1]."""
     try:
         tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
     except (TypeError, ValueError) as error:
@@ -30,14 +30,14 @@ def as_tensor(values: Any, what: str) -> Tensor:
 
 
 def as_images(x: Any) -> Tensor:
-    """Images (n, c, h, w), grey or coloured, as float32; bytes are scaled to [0, 1]."""
+    """Return images (n, c, h, w) with 1 or 3 channels as a float32 tensor; uint8 values are scaled to [0, 1]."""
     images = as_tensor(x, "The images x")
     shape = tuple(images.shape)
     if images.ndim == 4 and shape[1] in CHANNELS and min(shape) > 0:
         return images
     hint = "Pass images (n, 1, h, w) or (n, 3, h, w)."
     if images.ndim == 4 and shape[3] in CHANNELS:
-        hint = "Channels come first: pass x.transpose(0, 3, 1, 2) of an array, x.permute(0, 3, 1, 2) of a tensor."
+        hint = "Channels come first: pass x.transpose(0, 3, 1, 2) for an array, x.permute(0, 3, 1, 2) for a tensor."
     elif images.ndim == 3:
         hint = "Pass x[None] for one image with channels, x[:, None] for grey images without."
     elif images.ndim == 2:
@@ -45,34 +45,34 @@ def as_images(x: Any) -> Tensor:
     raise UserError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape}. {hint}")
 
 
-def unwrapped(given: Any) -> Any:
-    """What a network gave, out of a tuple (mean, ...) or a distribution with a `mean`."""
-    if isinstance(given, tuple | list) and given:
-        return unwrapped(given[0])
-    if isinstance(given, Tensor | np.ndarray):
-        return given
-    mean = getattr(given, "mean", given)
-    return given if callable(mean) else mean
+def first_array(output: Any) -> Any:
+    """Return the array in the output of a network: the first of a tuple, or the `mean` of a distribution."""
+    if isinstance(output, tuple | list) and output:
+        return first_array(output[0])
+    if isinstance(output, Tensor | np.ndarray):
+        return output
+    mean = getattr(output, "mean", output)
+    return output if callable(mean) else mean
 
 
-def log_variance(given: Any) -> Any:
-    """The log variances of a posterior that names them, or its variances or deviations, else None.
+def log_variance(output: Any) -> Any:
+    """Return the log variances of a posterior with an attribute `logvar`, `variance` or `stddev`, otherwise None.
 
-    A tuple names nothing: its second part may be a log variance, a deviation or a sample.
+    The result is None for tuples, because the second part may be a log variance, a standard deviation or a sample.
     """
-    if isinstance(given, Tensor | np.ndarray | tuple | list):
+    if isinstance(output, Tensor | np.ndarray | tuple | list):
         return None
-    if (found := getattr(given, "logvar", None)) is not None:
-        return found
+    if (value := getattr(output, "logvar", None)) is not None:
+        return value
     for name, power in (("variance", 1), ("stddev", 2)):
-        if isinstance(found := getattr(given, name, None), Tensor | np.ndarray):
-            return power * as_tensor(found, name).log()
+        if isinstance(value := getattr(output, name, None), Tensor | np.ndarray):
+            return power * as_tensor(value, name).log()
     return None
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Codes (n, d), with the nats each latent carries about an example where the posteriors are known."""
+    """Codes (n, d), and the nats (d,) that each latent carries, or None if the variances are not known."""
 
     z: Tensor
     nats: Tensor | None
@@ -80,15 +80,15 @@ class Codes:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An encoder and a decoder as functions of tensors, and the modules that are behind them."""
+    """An encoder and a decoder as functions of tensors, and the modules that they belong to."""
 
     encode: Callable[[Tensor], Any]
     decode: Callable[[Tensor], Any]
     modules: tuple[nn.Module, ...]
 
     @classmethod
-    def of(cls, model: Any) -> Adapter:
-        """From an object with `encode` and `decode`, or from a pair of functions or modules."""
+    def from_model(cls, model: Any) -> Adapter:
+        """Make an adapter from an object with `encode` and `decode`, or from a pair of functions or modules."""
         pair: Any = model
         if not isinstance(model, tuple | list):
             pair = getattr(model, "encode", None), getattr(model, "decode", None)
@@ -104,13 +104,13 @@ class Adapter:
 
     @property
     def device(self) -> torch.device:
-        """Where the modules are, else the CPU."""
+        """The device of the modules, or the CPU if there are none."""
         tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """Without gradients and in evaluation mode; each module goes back to the mode it was in."""
+    def evaluation_mode(self) -> Iterator[None]:
+        """Disable gradients and put all modules in evaluation mode; afterwards, restore the mode of each module."""
         modes = {part: part.training for module in self.modules for part in module.modules()}
         for module in self.modules:
             module.eval()
@@ -121,58 +121,62 @@ class Adapter:
             for part, mode in modes.items():
                 part.training = mode
 
-    def codes(self, x: Tensor) -> Codes:
-        """The codes of images, checked."""
-        given = [(part, self.encode(part.to(self.device))) for part in x.split(CHUNK)]
-        z = torch.cat([_rows(unwrapped(found), len(part)) for part, found in given])
-        logvars = [log_variance(found) for _, found in given]
+    def encode_images(self, x: Tensor) -> Codes:
+        """Encode images and check the codes."""
+        outputs = [(part, self.encode(part.to(self.device))) for part in x.split(CHUNK)]
+        z = torch.cat([check_codes(first_array(output), len(part)) for part, output in outputs])
+        logvars = [log_variance(output) for _, output in outputs]
         if any(logvar is None for logvar in logvars):
             return Codes(z, None)
-        logvar = torch.cat([as_tensor(found, "The log variances of encode(x)").cpu() for found in logvars])
+        logvar = torch.cat([as_tensor(part, "The log variances of encode(x)").cpu() for part in logvars])
         return Codes(z, Gaussian(z, logvar).kl().mean(0) if logvar.shape == z.shape else None)
 
-    def images(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Images of codes, checked: those of `shape` may come as rows of pixels."""
+    def decode_images(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Decode codes and check the images; rows of pixels are reshaped to `shape`."""
         parts = []
         for part in z.split(CHUNK):
-            given = as_tensor(unwrapped(self.decode(part.to(self.device))), "What decode(z) gives").cpu()
-            parts.append(_pictures(given, len(part), shape))
+            output = as_tensor(first_array(self.decode(part.to(self.device))), "The output of decode(z)").cpu()
+            parts.append(check_images(output, len(part), shape))
         return torch.cat(parts)
 
 
 def warn_of_logits(reconstruction: Tensor) -> None:
-    """Tell of a decoded example whose values are no pixels; what is decoded far from all examples may be anything."""
+    """Warn if the values of a reconstruction are not pixels.
+
+    Only reconstructions are checked, because codes far from those of all examples may decode to any values.
+    """
     low, high = float(reconstruction.min()), float(reconstruction.max())
-    if low < -BEYOND or high > 1 + BEYOND:
+    if low < -PIXEL_TOLERANCE or high > 1 + PIXEL_TOLERANCE:
         warnings.warn(
-            f"decode(z) gave values from {low:.3g} to {high:.3g}; pictures show what lies in [0, 1]. If they are "
-            "logits, pass (encode, lambda z: decode(z).sigmoid()); if pixels lie in [-1, 1], halve and add .5.",
+            f"decode(z) gave values from {low:.3g} to {high:.3g}, but pictures show values in [0, 1]. If they are "
+            "logits, pass (encode, lambda z: decode(z).sigmoid()). If they are in [-1, 1], pass "
+            "(encode, lambda z: decode(z) / 2 + 0.5).",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-def _rows(given: Any, n: int) -> Tensor:
-    """Codes (n, d), or an error that says what came."""
-    z = as_tensor(given, "What encode(x) gives").cpu()
+def check_codes(output: Any, n: int) -> Tensor:
+    """Return codes (n, d) as a tensor, or raise a UserError."""
+    z = as_tensor(output, "The output of encode(x)").cpu()
     if z.ndim != 2 or len(z) != n or not z.shape[1]:
         raise UserError(
-            f"encode(x) must give codes (n, d), a row for each of the {n} images. Got shape {tuple(z.shape)} instead. "
-            "If it gives more than codes, pass (lambda x: ..., decode) that picks them."
+            f"encode(x) must give codes (n, d), one row for each of the {n} images. Got shape {tuple(z.shape)} "
+            "instead. If it gives more than codes, pass (lambda x: ..., decode) that selects them."
         )
     if not z.isfinite().all():
-        raise UserError("encode(x) must give finite codes. Got NaN or infinity: are the images scaled as in training?")
+        raise UserError("encode(x) must give finite codes. Got NaN or infinity. Are the images scaled as in training?")
     return z
 
 
-def _pictures(given: Tensor, n: int, shape: tuple[int, ...]) -> Tensor:
-    """Decoded images as (n, c, h, w), or an error that says what came."""
-    if given.ndim == 2 and given.shape == (n, int(np.prod(shape))):
-        return given.reshape(n, *shape)
-    if given.ndim == 3 and len(given) == n:
-        return given[:, None]
-    if given.ndim == 4 and len(given) == n and given.shape[1] in CHANNELS:
-        return given
+def check_images(output: Tensor, n: int, shape: tuple[int, ...]) -> Tensor:
+    """Return decoded images as (n, c, h, w), or raise a UserError."""
+    if output.ndim == 2 and output.shape == (n, int(np.prod(shape))):
+        return output.reshape(n, *shape)
+    if output.ndim == 3 and len(output) == n:
+        return output[:, None]
+    if output.ndim == 4 and len(output) == n and output.shape[1] in CHANNELS:
+        return output
     raise UserError(
-        f"decode(z) must give {n} images (c, h, w) of 1 or 3 channels for {n} codes. Got shape {tuple(given.shape)}."
+        f"decode(z) must give {n} images (c, h, w) of 1 or 3 channels for {n} codes. Got shape {tuple(output.shape)}."
     )

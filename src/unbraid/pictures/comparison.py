@@ -1,4 +1,4 @@
-"""The best run of each side of a comparison, side by side: what they reconstruct and what their latents do."""
+"""A picture of the best run of each side of a comparison: reconstructions and traversals, side by side."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.metrics import TRAITS
-from unbraid.pictures.traversal import Sweep, drawer, encode_picture, middle_example, page, population, sweep
+from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
+from unbraid.pictures.traversal import decode_traversal, sample_posteriors
 from unbraid.runs.run import Run, load_runs
-from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.scoring.comparison import Comparison, Side
-from unbraid.scoring.score import load_sources
+from unbraid.scoring.score import load_datasets
 
 COLUMNS = 8  # examples, and positions of a latent
 ROWS = 10  # latents, at most
 SPAN = 2.0
-LINE, GAP, LETTER = 14, 24, 6  # pixels: a line of the title, between panels, and a letter's width
+LINE, GAP, LETTER = 14, 24, 6  # pixels: height of a line of the title, space between panels, width of a letter
 
 
 def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = None) -> Path:
-    """Write a PNG with a panel for each side: examples, their reconstructions, and a row a latent of its best run.
+    """Write a PNG file with one panel per side: examples, their reconstructions, and a traversal of the best run.
 
-    The best run is that with the best score of `by`, by default of MIG or another metric that all sides have; without
-    scores it is the first.
+    Args:
+        comparison: The comparison.
+        out: The path of the file.
+        by: The metric whose score decides which run is the best. By default MIG, or another metric that all sides
+            have. Without scores the first run of each side is shown.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: If a side has no trained or scored run, or if no run has a decoder.
     """
-    metric = comparison.by(by)
-    chosen = [(side, _best(side, metric)) for side in comparison.sides]
+    metric = comparison.ranking_metric(by)
+    chosen = [(side, load_best_run(side, metric)) for side in comparison.sides]
     if all(run.net.decoder is None for _, run in chosen):
         raise UserError(
             "A picture needs a decoder; the runs compared have encoders only. Compare their scores instead."
         )
-    sources = load_sources([run for _, run in chosen], quiet=True)
-    panels = [panel(run, sources[run.spec.data], title(side, run, metric)) for side, run in chosen]
-    path = Path(out)
-    make_folder(path.parent)
-    write_atomic(path, encode_picture([beside(panels)]))
-    return path
+    datasets = load_datasets([run for _, run in chosen], quiet=True)
+    panels = [draw_panel(run, datasets[run.spec.data], panel_title(side, run, metric)) for side, run in chosen]
+    return write_picture(out, place_side_by_side(panels))
 
 
-def _best(side: Side, metric: str | None) -> Run:
-    """The best run of a side, loaded."""
+def load_best_run(side: Side, metric: str | None) -> Run:
+    """Load the best run of a side."""
     entry = side.best(metric)
     if entry is None:
         what = "is trained to the end" if metric is None else f"has a score of {metric}"
@@ -53,8 +60,8 @@ def _best(side: Side, metric: str | None) -> Run:
     return load_runs(entry.run.path)[0]
 
 
-def title(side: Side, run: Run, metric: str | None) -> str:
-    """Which run a panel shows, and why."""
+def panel_title(side: Side, run: Run, metric: str | None) -> str:
+    """Return the title of a panel: which run it shows, and why."""
     entry = side.best(metric)
     value = None if entry is None or metric is None else entry.value(metric)
     why = "the first run: no scores"
@@ -65,31 +72,28 @@ def title(side: Side, run: Run, metric: str | None) -> str:
 
 @torch.no_grad()
 def reconstructions(run: Run, data: FactorData, index: Tensor) -> Tensor:
-    """What is decoded from examples' own codes, as the method walks from them."""
-    others = population(run, data)
-    x, still = data.batch(index), torch.zeros(1)
-    starts = [run.spec.method.walk(run.net, run.net.encode(row[None]), others, still).start for row in x]
+    """Return what the run decodes from the latents of examples, those at which its traversals start."""
+    population, position = sample_posteriors(run, data), torch.zeros(1)
+    posteriors = [run.net.encode(row[None]) for row in data.batch(index)]
+    starts = [run.spec.method.traversal(run.net, q, population, position).start for q in posteriors]
     return run.decode(torch.cat(starts)).cpu()
 
 
-def panel(run: Run, data: FactorData, text: str) -> Image.Image:
-    """One run's rows of pictures under its title."""
+def draw_panel(run: Run, data: FactorData, title: str) -> Image.Image:
+    """Draw the examples, reconstructions and traversal of one run below its title."""
     if run.net.decoder is None:
-        return under(Image.new("RGB", (320, 40), "white"), f"{text}\nno decoder: an encoder only")
+        return add_title(Image.new("RGB", (320, 40), "white"), f"{title}\nno decoder: an encoder only")
+    check_drawable(data)
     index = torch.linspace(0, len(data) - 1, COLUMNS + 2, device=data.device).long()[1:-1]
-    found = sweep(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS)).first(ROWS)
-    pairs = Sweep(
-        torch.stack([data.batch(index).cpu(), reconstructions(run, data, index)]), ["examples", "decoded"],
-        found.original, found.reconstruction,
-    )  # fmt: skip
-    draws = drawer(data)
-    rows = [(label, list(tiles)) for part in (draws(pairs), draws(found)) for label, tiles in
-            zip(part.labels, part.images, strict=True)]  # fmt: skip
-    return under(page(rows, max(1, 64 // rows[0][1][0].shape[2])), text)
+    found = decode_traversal(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS)).first_rows(ROWS)
+    parts = [("examples", data.batch(index)), ("decoded", reconstructions(run, data, index))]
+    parts += [(label.text(), row) for label, row in zip(found.labels, found.decoded, strict=True)]
+    rows = [(label, decoded_images(examples, data)) for label, examples in parts]
+    return add_title(labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])), title)
 
 
-def under(grid: Image.Image, text: str) -> Image.Image:
-    """A picture below its title, wrapped to its width."""
+def add_title(grid: Image.Image, text: str) -> Image.Image:
+    """Return a picture with a title above it, wrapped to its width."""
     lines = [line for part in text.split("\n") for line in textwrap.wrap(part, max(20, grid.width // LETTER - 2))]
     canvas = Image.new("RGB", (grid.width, grid.height + LINE * len(lines) + 6), "white")
     ImageDraw.Draw(canvas).multiline_text((4, 2), "\n".join(lines), fill="black", spacing=3)
@@ -97,8 +101,8 @@ def under(grid: Image.Image, text: str) -> Image.Image:
     return canvas
 
 
-def beside(panels: list[Image.Image]) -> Image.Image:
-    """Pictures next to each other on white."""
+def place_side_by_side(panels: list[Image.Image]) -> Image.Image:
+    """Return one picture with all panels next to each other on white."""
     width = sum(picture.width for picture in panels) + GAP * (len(panels) - 1)
     canvas = Image.new("RGB", (width, max(picture.height for picture in panels)), "white")
     left = 0

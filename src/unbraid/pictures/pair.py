@@ -1,37 +1,37 @@
-"""Pictures of what two latents do together: move both over a grid, hold the others, decode."""
+"""Pictures of what two latents do together: change both over a grid, keep the others, and decode."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.distributions import Gaussian
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.methods.controls import Controls
-from unbraid.metrics import TRAITS
+from unbraid.metrics import TRAITS, headline
 from unbraid.metrics.information import discretise, entropy, mutual_information
-from unbraid.noise import Noise
-from unbraid.pictures.traversal import Sweep, check_decoder, drawer, encode_picture, middle_example, page, population
-from unbraid.runs.folder import RunDir
-from unbraid.runs.results import scores_of
+from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
+from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
+from unbraid.pictures.traversal import check_decoder, check_grid_arguments, output_folder, sample_posteriors
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
-from unbraid.runs.spec import method_name
-from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runs.spec import registry_name
 from unbraid.scoring.encoding import encode_table
-from unbraid.scoring.selection import drawn
+from unbraid.scoring.selection import draw_examples
 
 Pair = tuple[int | str, int | str]
-ROWS = 10_000  # of the data, by which latents are told to hold a factor
-OPEN = ("latents", "directions")  # kinds of knobs that may be turned as far as one likes
+"""The indices of two controls, or the names of two factors."""
+ROWS = 10_000  # examples by which the controls of a factor are found
 
 
 def traverse_pair(
@@ -44,90 +44,135 @@ def traverse_pair(
     columns: int = 9,
     out: str | Path | None = None,
 ) -> Path:
-    """Write `pair.png`, a grid of what a run decodes while two latents move, and return its path.
+    """Write `pair.png`, a grid of decoded examples in which two latents change.
 
-    `pair` has the numbers of two latents, or the names of two factors: then the two latents are taken that hold most of
-    them (`holders`). The first moves from left to right, the second from top to bottom, both from -span to span; the
-    others stay those of the example, the middle one of the data by default. What moves is a knob of the method
-    (`Method.controls`): a latent, or a subspace, circle or coordinate where it has such. Knobs with an end stop there.
+    The first latent changes from left to right, the second from top to bottom, both from -span to span. The others keep
+    the values of the example. Methods with other controls than latents (`Method.controls`: subspaces, circles or
+    coordinates) change two of these. A control with bounds stops there.
+
+    Args:
+        run: A run with a decoder.
+        pair: The indices of two latents, or the names of two factors. For factors, the two latents that carry most
+            information about them are used (`informative_controls`).
+        data: A dataset or its name. By default the dataset of the run.
+        example: The index of the example to start from. By default the middle one of the data.
+        span: Positions run from -span to span.
+        columns: The number of rows and columns of the grid.
+        out: The folder of the file. By default the folder of the run.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UserError: If the run has no decoder, if the data cannot be drawn, or if an argument is not valid.
     """
-    if columns < 2 or not span > 0:
-        raise UserError(f"A traversal needs at least 2 columns and a span above 0. Got {columns} and {span} instead.")
+    check_grid_arguments(span, columns)
     check_decoder(run)
     source = load_data(data if data is not None else run.spec.data, run.device)
-    folder = Path(out) if out is not None else run.path
-    if folder is None:
-        raise UserError("A run that was trained without a folder needs one for its pictures: pass out=.")
-    draws = drawer(source)
+    folder = output_folder(run, out)
+    check_drawable(source)
     chosen = middle_example(source) if example is None else example
-    source.factors([chosen])  # refuses an example that does not exist
-    found, names = sweep_pair(run, source, chosen, pair, span, columns)
-    make_folder(folder)
-    write_atomic(folder / "pair.png", encode_picture([_still(draws(found), names)]))
-    return folder / "pair.png"
+    source.factors([chosen])  # raises an error if there is no such example
+    return write_picture(folder / "pair.png", draw_pair(decode_pair(run, source, chosen, pair, span, columns), source))
+
+
+@dataclass(frozen=True)
+class DecodedPair:
+    """Decoded examples of a grid in which two controls change.
+
+    Attributes:
+        decoded: Decoded examples, of shape (down, across, ...).
+        names: The names of the controls that change across and down.
+        positions: The values of the second control, one per row.
+        original: The example that the grid starts from.
+        reconstruction: Its reconstruction.
+    """
+
+    decoded: Tensor
+    names: tuple[str, str]
+    positions: Tensor
+    original: Tensor
+    reconstruction: Tensor
+
+    def labels(self) -> list[str]:
+        """Return one label per row: the name of the second control and its value."""
+        return [f"{self.names[1]}\n{float(value):+.2f}" for value in self.positions]
 
 
 @torch.no_grad()
-def sweep_pair(
-    run: Run, data: FactorData, example: int, pair: Pair, span: float, columns: int
-) -> tuple[Sweep, tuple[str, str]]:
-    """Decoded images (down, across), with labels of the rows, and what moves across and down."""
+def decode_pair(run: Run, data: FactorData, example: int, pair: Pair, span: float, columns: int) -> DecodedPair:
+    """Decode a grid of values of two controls, starting from one example."""
     x = data.batch(torch.tensor([example], device=data.device))
-    controls = run.spec.method.controls(run.net, run.net.encode(x), population(run, data))
-    across, down = numbers(run, data, controls, pair)
-    ways = [positions(controls, i, span, columns) for i in (across, down)]
-    z = controls.place(grid(controls, (across, down), ways), 0)
-    images = run.decode(z).unflatten(0, (columns, columns)).cpu()
-    names = [controls.names[i] + (f"\n({wish})" if isinstance(wish, str) else "")
-             for i, wish in zip((across, down), pair, strict=True)]  # fmt: skip
-    own = run.decode(controls.place(controls.start[:1], 0))[0].cpu()
-    labels = [f"{names[1]}\n{float(value):+.2f}" for value in ways[1]]
-    return Sweep(images, labels, x[0].cpu(), own), (names[0], names[1])
+    controls = run.spec.method.controls(run.net, run.net.encode(x), sample_posteriors(run, data))
+    across, down = control_indices(run, data, controls, pair)
+    positions = [control_positions(controls, i, span, columns) for i in (across, down)]
+    z = controls.to_latents(grid_values(controls, (across, down), positions), 0)
+    decoded = run.decode(z).unflatten(0, (columns, columns)).cpu()
+    names = [controls.names[i] + (f"\n({factor})" if isinstance(factor, str) else "")
+             for i, factor in zip((across, down), pair, strict=True)]  # fmt: skip
+    own = run.decode(controls.to_latents(controls.start[:1], 0))[0].cpu()
+    return DecodedPair(decoded, (names[0], names[1]), positions[1], x[0].cpu(), own)
 
 
-def grid(controls: Controls, pair: tuple[int, int], ways: Sequence[Tensor]) -> Float[Tensor, "n m"]:
-    """Knobs of every place of the grid, row after row; the others are the example's own."""
-    across, down = (way.to(controls.start) for way in ways)
-    knobs = controls.start[:1].repeat(len(across) * len(down), 1)
-    knobs[:, pair[0]] = across.repeat(len(down))
-    knobs[:, pair[1]] = down.repeat_interleave(len(across))
-    return knobs
+def draw_pair(found: DecodedPair, data: FactorData) -> Image.Image:
+    """Draw the example and its reconstruction, and below them the grid."""
+    first = (f"across:\n{found.names[0]}", decoded_images(torch.stack([found.original, found.reconstruction]), data))
+    rows = [(label, decoded_images(row, data)) for label, row in zip(found.labels(), found.decoded, strict=True)]
+    return labelled_grid([first, *rows], tile_scale(first[1][0].shape[-1]))
 
 
-def positions(controls: Controls, knob: int, span: float, columns: int) -> Float[Tensor, " n"]:
-    """Where a knob goes: from -span to span, or as far as it can."""
+def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[Tensor]) -> Float[Tensor, "n m"]:
+    """Return the values of all controls at each point of the grid, row by row; the others are the example's own."""
+    across, down = (values.to(controls.start) for values in positions)
+    values = controls.start[:1].repeat(len(across) * len(down), 1)
+    values[:, pair[0]] = across.repeat(len(down))
+    values[:, pair[1]] = down.repeat_interleave(len(across))
+    return values
+
+
+def control_positions(controls: Controls, control: int, span: float, columns: int) -> Float[Tensor, " n"]:
+    """Return the values that a control takes: from -span to span, within its bounds."""
     low, high = -span, span
-    if controls.kind not in OPEN:
-        low, high = max(low, controls.low[knob]), min(high, controls.high[knob])
+    if controls.bounded:
+        low, high = max(low, controls.low[control]), min(high, controls.high[control])
     return torch.linspace(low, high, columns)
 
 
-def numbers(run: Run, data: FactorData, controls: Controls, pair: Pair) -> tuple[int, int]:
-    """The numbers of the two knobs that are meant."""
+def control_indices(run: Run, data: FactorData, controls: Controls, pair: Pair) -> tuple[int, int]:
+    """Return the indices of the two controls that a pair names."""
     if all(isinstance(one, str) for one in pair):
-        return holders(run, data, len(controls.names), (str(pair[0]), str(pair[1])))
+        return informative_controls(run, data, len(controls.names), (str(pair[0]), str(pair[1])))
     first, second = pair
-    known = range(len(controls.names))
-    if first not in known or second not in known or first == second:
+    valid = range(len(controls.names))
+    if first not in valid or second not in valid or first == second:
         raise UserError(
-            f"A pair must be two different latents, 0 to {len(known) - 1}, or the names of two factors. Got {first} "
+            f"A pair must be two different latents, 0 to {len(valid) - 1}, or the names of two factors. Got {first} "
             f"and {second} instead."
         )
     return int(first), int(second)
 
 
-def holders(run: Run, data: FactorData, count: int, factors: tuple[str, str]) -> tuple[int, int]:
-    r"""Two different latents that together tell most of two factors, each as a share of the factor's entropy.
+def informative_controls(run: Run, data: FactorData, controls: int, factors: tuple[str, str]) -> tuple[int, int]:
+    r"""Return the two different controls with most information about two factors, as a share of their entropies.
 
     .. math:: \max_{i \ne j} I(c_i; v_1) / H(v_1) + I(c_j; v_2) / H(v_2)
+
+    Args:
+        run: The run.
+        data: A dataset with these factors.
+        controls: The number of controls of the run.
+        factors: The names of two factors.
     """
     for name in factors:
         if name not in data.names:
-            raise UserError(unknown(f"factor of {data.name}", name, data.names))
-    index = drawn(data, ROWS, 0)
-    codes = named_codes(run, encode_table(run, data, index))
-    if codes.shape[1] != count:
-        raise UserError(f"{run.label} has {codes.shape[1]} codes and {count} knobs. Name the knobs by number: 0,1.")
+            raise UserError(unknown_name(f"factor of {data.name}", name, data.names))
+    index = draw_examples(data, ROWS, 0)
+    codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
+    if codes.shape[1] != controls:
+        raise UserError(
+            f"{run.label} has {codes.shape[1]} codes but {controls} controls, so factors cannot be matched with "
+            "controls. Name two controls by number: 0,1."
+        )
     values = data.factors(index).cpu().numpy()[:, [data.names.index(name) for name in factors]]
     share = mutual_information(discretise(codes), values) / np.maximum(entropy(values), 1e-12)
     total = share[:, :1] + share[:, 1]
@@ -136,43 +181,38 @@ def holders(run: Run, data: FactorData, count: int, factors: tuple[str, str]) ->
     return int(first), int(second)
 
 
-def named_codes(run: Run, q: Gaussian) -> Any:
-    """Codes with a column a knob: those the metrics see, or of subspaces one number each."""
-    method, zero = run.spec.method, torch.tensor(0, device=q.mean.device)
-    kind = "components" if "components" in method.code_kinds else method.code_kinds[0]
-    with torch.no_grad():
-        return method.code(run.net, q, kind, Noise.of(zero, zero)).cpu().numpy()
+def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
+    """Return the best and the worst run of each dataset and method by a stored score.
 
+    Runs with fewer active latents than factors (the score `active` of studies) are left out if others remain, because
+    they have no latent for some factor.
 
-def _still(found: Sweep, names: tuple[str, str]) -> Any:
-    scale = max(1, 64 // found.images.shape[-1])
-    rows = [(label, list(images)) for label, images in zip(found.labels, found.images, strict=True)]
-    first = f"across:\n{names[0]}"
-    return page([(first, [found.original, found.reconstruction]), *rows], scale)
+    Args:
+        runs: Runs with folders.
+        metric: The name of a metric.
 
+    Returns:
+        Tuples ("best" or "worst", score, run), the best of a group before the worst.
 
-def extremes(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
-    """The best and the worst run of each dataset and method by a score kept in their folders, "best" before "worst".
-
-    Runs that are known to have fewer active latents than factors (`active`, which studies count) are left out where
-    others are there: they lack a latent for some factor, however the rest scores.
+    Raises:
+        UserError: If the metric does not exist, or if no run has a score of it.
     """
     if metric not in TRAITS:
-        raise UserError(unknown("metric", metric, TRAITS))
-    column, better = f"{metric}.{TRAITS[metric].headline}", -1 if TRAITS[metric].low_is_good else 1
+        raise UserError(unknown_name("metric", metric, TRAITS))
+    column, sign = headline(metric), -1 if TRAITS[metric].low_is_good else 1
     groups: dict[tuple[str, str], list[tuple[bool, float, Run]]] = {}
     for run in runs:
-        scores = {} if run.path is None else scores_of(RunDir(run.path, run.spec))
+        scores = {} if run.path is None else latest_scores(RunFolder(run.path, run.spec))
         if column in scores:
             pruned = bool(scores.get("active.units", math.inf) < scores.get("active.factors", 0))
-            place = run.spec.data, method_name(type(run.spec.method))
-            groups.setdefault(place, []).append((pruned, float(scores[column]), run))
+            group = run.spec.data, registry_name(type(run.spec.method))
+            groups.setdefault(group, []).append((pruned, float(scores[column]), run))
     if not groups:
-        raise UserError(f"No run has a score {column}. Make it: unbraid score FOLDER --metrics {metric}")
+        raise UserError(f"No run has a score {column}. Compute it: unbraid score FOLDER --metrics {metric}")
     found = []
     for members in groups.values():
-        whole = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]
-        ordered = sorted(whole, key=lambda member: -better * member[0])
+        eligible = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]
+        ordered = sorted(eligible, key=lambda member: -sign * member[0])
         ends = {"best": ordered[0], "worst": ordered[-1]} if len(ordered) > 1 else {"best": ordered[0]}
         found += [(end, value, run) for end, (value, run) in ends.items()]
     return found

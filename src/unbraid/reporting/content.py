@@ -12,30 +12,30 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown
-from unbraid.metrics import METRICS, TRAITS
+from unbraid.errors import UserError, unknown_name
+from unbraid.metrics import METRICS, TRAITS, headline
 from unbraid.metrics.bounds import bounds
-from unbraid.pictures.dataset import as_pictures
-from unbraid.pictures.traversal import pixels
-from unbraid.reporting.detail import Examples, detail, drawable, drawn
-from unbraid.reporting.images import data_url, figure, png
-from unbraid.reporting.program import program
-from unbraid.reporting.truth import truth
-from unbraid.runs.folder import RunDir
-from unbraid.runs.results import scores_of
+from unbraid.pictures.examples import example_images, is_drawable
+from unbraid.pictures.images import to_image
+from unbraid.reporting.detail import Examples, run_detail
+from unbraid.reporting.images import data_url, figure_picture, png_bytes
+from unbraid.reporting.program import decoder_program
+from unbraid.reporting.truth import renderer_spec
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
 from unbraid.runtime import provenance
 from unbraid.runtime.progress import Report, progress
-from unbraid.runtime.progress import silent as no_report
-from unbraid.scoring.score import load_sources, protocol_of, score
+from unbraid.runtime.progress import no_report
+from unbraid.scoring.score import load_datasets, score, study_protocol
 from unbraid.version import __version__
 
 REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
-LISTED = 500  # runs in the table, the best ones
-CURVES = 24  # runs whose training is drawn
-POINTS = 80  # of a curve
-STARTS = 12  # examples one may start from
-ROOM = 900_000  # bytes of weights that fit a page, 1.2 MB as text
+MOST_RUNS = 500  # runs in the table, the best ones
+MOST_CURVES = 24  # runs whose training is drawn
+CURVE_POINTS = 80  # of a curve
+START_EXAMPLES = 12  # examples one may start from
+MOST_WEIGHT_BYTES = 900_000  # bytes of weights that fit a page, 1.2 MB as text
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Content:
     weights: dict[str, bytes] = field(default_factory=dict)
 
 
-def content(
+def report_content(
     runs: Sequence[Run],
     title: str,
     *,
@@ -59,43 +59,43 @@ def content(
     embed: bool = True,
 ) -> Content:
     """Scores of all runs, curves of some, and of the `best` by the headline of `rank` what they have learned."""
-    sources = load_sources(runs, quiet=quiet)
+    sources = load_datasets(runs, quiet=quiet)
     able = [run for run in runs if run.divergence is None]
-    scores, notes = scored(able, sources, list(metrics), scoring, quiet)
-    columns = shown(scores)
+    scores, notes = read_and_compute_scores(able, sources, list(metrics), scoring, quiet)
+    columns = metrics_with_scores(scores)
     names = short_labels(runs)
-    ordered = ranking(able, scores, rank or next(iter(columns), None))
+    ordered = rank_runs(able, scores, rank or next(iter(columns), None))
     facts: dict[str, Any] = {
         "title": title,
         "made": {"version": __version__, "commit": provenance.commit()},
-        "metrics": [about(name) for name in columns],
+        "metrics": [metric_column(name) for name in columns],
         "rank": rank or next(iter(columns), None),
-        "bounds": {name: limits(source, runs, list(columns)) for name, source in sources.items()},
-        "data": {name: describe(source) for name, source in sources.items()},
-        "runs": [row(run, scores.get(run.id, {}), names[run.id]) for run in ordered[:LISTED]],
+        "bounds": {name: ceilings_and_floors(source, runs, list(columns)) for name, source in sources.items()},
+        "data": {name: describe_data(source) for name, source in sources.items()},
+        "runs": [run_row(run, scores.get(run.id, {}), names[run.id]) for run in ordered[:MOST_RUNS]],
         "diverged": [{"label": names[one.id], **one.divergence} for one in runs if one.divergence],
-        "analyses": analyses(study) if study is not None else [],
-        "left_out": len(able) - len(ordered[:LISTED]),
+        "analyses": study_analyses(study) if study is not None else [],
+        "left_out": len(able) - len(ordered[:MOST_RUNS]),
     }
     weights: dict[str, bytes] = {}
     with progress("looking at runs", max(best, 1)) as report:
         tell: Report = no_report if quiet else report
         entries = {entry["id"]: entry for entry in facts["runs"]}
-        for i, run in enumerate(in_turn(ordered[:LISTED])[:best]):
+        for i, run in enumerate(best_of_each_dataset(ordered[:MOST_RUNS])[:best]):
             tell(i, run.label)
             add_detail(entries[run.id], run, sources[run.spec.data], weights if embed else None)
-    for run, entry in list(zip(ordered, facts["runs"], strict=False))[:CURVES]:
-        entry["curves"] = curves(run)
+    for run, entry in list(zip(ordered, facts["runs"], strict=False))[:MOST_CURVES]:
+        entry["curves"] = training_curves(run)
     return Content({**facts, "notes": notes}, weights)
 
 
-def scored(
+def read_and_compute_scores(
     runs: Sequence[Run], sources: dict[str, FactorData], metrics: list[str], scoring: bool, quiet: bool
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
     """Every score kept in a run's folder and, if wanted, those of `metrics` that are missing; and why some are not."""
     for name in metrics:
         if name not in METRICS:
-            raise UserError(unknown("metric", name, METRICS))
+            raise UserError(unknown_name("metric", name, METRICS))
     found: dict[str, dict[str, float]] = {}
     notes = []
     for name, source in sources.items():
@@ -106,7 +106,7 @@ def scored(
             notes += [f"{metric} has no score on {name}: {reason}" for metric, reason in refused.items()]
             found |= {one["run"]: {k: v for k, v in one.items() if "." in k} for one in rows}
         for run in group:
-            kept = scores_of(RunDir(run.path, run.spec)) if run.path is not None else {}
+            kept = latest_scores(RunFolder(run.path, run.spec)) if run.path is not None else {}
             found[run.id] = {**kept, **found.get(run.id, {})}
     return found, notes
 
@@ -133,23 +133,18 @@ def _rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[dict[str
     return [row for kind, group in groups.items() for row in score(group, metrics, codes=[kind], quiet=quiet)]
 
 
-def headline(metric: str) -> str:
-    """The column of the score that stands for a metric."""
-    return f"{metric}.{TRAITS[metric].headline}"
-
-
-def shown(scores: dict[str, dict[str, float]]) -> list[str]:
+def metrics_with_scores(scores: dict[str, dict[str, float]]) -> list[str]:
     """The metrics that some run has a score of, in the order of the registry, those of the report first."""
     order = [*REPORTED, *(name for name in METRICS if name not in REPORTED)]
     return [name for name in order if any(headline(name) in one for one in scores.values())]
 
 
-def ranking(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str | None) -> list[Run]:
+def rank_runs(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str | None) -> list[Run]:
     """Best first by one metric; runs without it last, in their own order."""
     if rank is None:
         return list(runs)
     if rank not in METRICS:
-        raise UserError(unknown("metric", rank, METRICS))
+        raise UserError(unknown_name("metric", rank, METRICS))
     sign = 1.0 if TRAITS[rank].low_is_good else -1.0
 
     def place(run: Run) -> tuple[bool, float]:
@@ -159,7 +154,7 @@ def ranking(runs: Sequence[Run], scores: dict[str, dict[str, float]], rank: str 
     return sorted(runs, key=place)
 
 
-def in_turn(ordered: Sequence[Run]) -> list[Run]:
+def best_of_each_dataset(ordered: Sequence[Run]) -> list[Run]:
     """The best run of every dataset, then the second best of each, and so on."""
     place: dict[str, int] = {}
     numbered = []
@@ -169,7 +164,7 @@ def in_turn(ordered: Sequence[Run]) -> list[Run]:
     return [run for _, run in sorted(numbered, key=lambda pair: pair[0])]
 
 
-def about(metric: str) -> dict[str, Any]:
+def metric_column(metric: str) -> dict[str, Any]:
     """A column of the score table."""
     first = (METRICS[metric].__doc__ or "").strip().splitlines()[0]
     title = {"unsupervised": "total correlation"}.get(metric, metric.replace("_", " "))
@@ -182,32 +177,32 @@ def about(metric: str) -> dict[str, Any]:
     }
 
 
-def limits(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> dict[str, dict[str, float]]:
+def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> dict[str, dict[str, float]]:
     """What a perfect code and noise score on the data: every headline's ceiling and floor."""
     if not data.names or not metrics or not data.gridded:
         return {}
     d = max(run.spec.latents for run in runs)
-    protocol = protocol_of(runs[0])
-    found = bounds(protocol.blank(data.sizes, d), metrics, draws=protocol.draws)
+    protocol = study_protocol(runs[0])
+    found = bounds(protocol.rows_with_zero_codes(data.sizes, d), metrics, draws=protocol.draws)
     return {
         kind: {headline(name): values[TRAITS[name].headline] for name, values in of.items() if values}
         for kind, of in found.items()
     }
 
 
-def describe(data: FactorData) -> dict[str, Any]:
+def describe_data(data: FactorData) -> dict[str, Any]:
     """A dataset: factors, examples to start from, and what the page needs to draw it itself."""
-    examples = Examples.of(data, STARTS)
+    examples = Examples.of(data, START_EXAMPLES)
     pictures: list[str | None] = [None] * len(examples.index)
-    if drawable(data):
-        pictures = [data_url(png(pixels(image))) for image in as_pictures(data, examples.index)]
+    if is_drawable(data):
+        pictures = [data_url(png_bytes(to_image(image))) for image in example_images(data, examples.index)]
     return {
         "names": list(data.names),
         "sizes": list(data.sizes) if data.gridded else [],
         "shape": list(data.shape),
         "size": len(data),
-        "drawable": drawable(data),
-        "truth": truth(data),
+        "drawable": is_drawable(data),
+        "truth": renderer_spec(data),
         "examples": [
             {"index": int(i), "factors": values, "image": picture}
             for i, values, picture in zip(
@@ -244,27 +239,26 @@ def _telling(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
     return kept
 
 
-def row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
+def run_row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
     """A run's line in the table."""
-    spec = run.spec.to_dict()
-    method = spec.pop("method")
+    settings = run.spec.flat()
     finite = {k: v for k, v in scores.items() if isinstance(v, int | float) and math.isfinite(v)}
     return {
         "id": run.id,
         "label": label,
-        "method": method.pop("name"),
-        "settings": {**method, **spec},
+        "method": settings.pop("method"),
+        "settings": settings,
         "data": run.spec.data,
         "latents": run.spec.latents,
         "scores": {k: finite[k] for k in (headline(name) for name in METRICS) if k in finite},
     }
 
 
-def curves(run: Run) -> dict[str, list[float | None]]:
-    """The logged terms at about `POINTS` steps."""
+def training_curves(run: Run) -> dict[str, list[float | None]]:
+    """The logged terms at about `CURVE_POINTS` steps."""
     if not run.log:
         return {}
-    rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, POINTS).round().astype(int))]
+    rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, CURVE_POINTS).round().astype(int))]
     terms = dict.fromkeys(key for one in rows for key in one)
     return {key: [_finite(one.get(key)) for one in rows] for key in terms}
 
@@ -275,16 +269,16 @@ def _finite(value: Any) -> float | None:
 
 def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[str, bytes] | None) -> None:
     """What the run has learned and, where it fits, its decoder; the reason where it does not."""
-    entry["detail"] = detail(run, data, Examples.of(data, STARTS))
+    entry["detail"] = run_detail(run, data, Examples.of(data, START_EXAMPLES))
     entry["decoder"] = None
     if run.net.decoder is None:
         entry["why"] = "This method trains an encoder only: there is nothing to decode codes with."
     elif weights is None:
-        entry["decoder"] = {"latents": run.spec.latents, "shape": seen_shape(data)}
+        entry["decoder"] = {"latents": run.spec.latents, "shape": picture_shape(data)}
     else:
         try:
-            made = program(run.net, data.shape, run.spec.latents)
-            if len(made.weights) > ROOM:
+            made = decoder_program(run.net, data.shape, run.spec.latents)
+            if len(made.weights) > MOST_WEIGHT_BYTES:
                 size = f"{len(made.weights) / 1e6:.1f} MB"
                 raise UserError(f"The decoder has {size} of weights, more than a page holds.")
             entry["decoder"], weights[run.id] = made.spec, made.weights
@@ -292,25 +286,25 @@ def add_detail(entry: dict[str, Any], run: Run, data: FactorData, weights: dict[
             entry["why"] = f"{reason} Move its latents with: unbraid explore {run.path or 'FOLDER'}"
 
 
-def seen_shape(data: FactorData) -> list[int]:
+def picture_shape(data: FactorData) -> list[int]:
     """The shape of an example as it is shown: meshes as pictures of them."""
-    shown = drawn(data.batch(torch.zeros(1, dtype=torch.long, device=data.device)), data)[0] if drawable(data) else None
+    shown = example_images(data, torch.zeros(1, dtype=torch.long))[0] if is_drawable(data) else None
     return list(data.shape if shown is None else shown.shape)
 
 
-def analyses(folder: Path) -> list[dict[str, Any]]:
+def study_analyses(folder: Path) -> list[dict[str, Any]]:
     """Every question the results table of a study can answer, with its figure, and why the others are not answered."""
     from unbraid.analysis import ANALYSES
-    from unbraid.runs.results import load
+    from unbraid.runs.results import load_results
 
-    table, found = load(folder), []
+    table, found = load_results(folder), []
     for name, analysis in ANALYSES.items():
         try:
             result = analysis.run(table)
         except UserError as reason:
             answer: dict[str, Any] = {"reason": " ".join(str(reason).split())}
         else:
-            picture = figure(result.figure, f"{analysis.question} {result.text}")
+            picture = figure_picture(result.figure, f"{analysis.question} {result.text}")
             answer = {"text": result.text, "figure": picture}
         found.append({"name": name, "question": analysis.question, **answer})
     return found

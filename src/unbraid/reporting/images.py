@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from unbraid.pictures.traversal import pixels
+from unbraid.pictures.images import to_image
 
 GAP = 2  # transparent pixels between tiles
 
@@ -21,23 +21,23 @@ def data_url(content: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def png(picture: Image.Image) -> bytes:
+def png_bytes(picture: Image.Image) -> bytes:
     """A picture as PNG."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
-def strip(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
+def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
     """Images (c, h, w) in [0, 1] in a row, as the page takes them: address, size and words."""
     h, w = tiles[0].shape[1:]
     canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
     for i, tile in enumerate(tiles):
-        canvas.paste(pixels(tile), (i * (w + GAP), 0))
+        canvas.paste(to_image(tile), (i * (w + GAP), 0))
     return _described(_smaller(canvas), canvas.size, alt)
 
 
-def figure(drawn: Any, alt: str) -> dict[str, Any]:
+def figure_picture(drawn: Any, alt: str) -> dict[str, Any]:
     """A matplotlib figure, as the page takes it."""
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=96)
@@ -46,7 +46,7 @@ def figure(drawn: Any, alt: str) -> dict[str, Any]:
 
 
 def _described(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
-    return {"src": data_url(png(picture)), "width": size[0], "height": size[1], "alt": alt}
+    return {"src": data_url(png_bytes(picture)), "width": size[0], "height": size[1], "alt": alt}
 
 
 def _smaller(canvas: Image.Image) -> Image.Image:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError
-from unbraid.reporting.content import REPORTED, Content, content
-from unbraid.runs.results import NAME
+from unbraid.reporting.content import REPORTED, Content, report_content
+from unbraid.runs.results import RESULTS_FILE
 from unbraid.runs.run import Run, load_runs
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -51,11 +51,11 @@ def report(
     if not found:
         raise UserError(f"No trained runs in {folder or 'what was given'}. Train to the end first.")
     path = Path(out) if out is not None else _beside(folder, found)
-    study = folder if folder is not None and (folder / NAME).exists() else None
+    study = folder if folder is not None and (folder / RESULTS_FILE).exists() else None
     title = found[0].label if folder is None else _named(folder.resolve())
-    made = content(found, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet)
+    made = report_content(found, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet)
     make_folder(path.parent)
-    write_atomic(path, page(made))
+    write_atomic(path, page_html(made))
     return path
 
 
@@ -80,20 +80,20 @@ def _beside(folder: Path | None, runs: Sequence[Run]) -> Path:
 
 def live_page(runs: Sequence[Run], token: str, *, best: int = 4, scoring: bool = False) -> bytes:
     """The page of a local server: the same, with images decoded by that server."""
-    made = content(list(runs), "explore", best=best, scoring=scoring, embed=False)
-    return page(made, token=token)
+    made = report_content(list(runs), "explore", best=best, scoring=scoring, embed=False)
+    return page_html(made, token=token)
 
 
-def page(made: Content, token: str | None = None) -> bytes:
+def page_html(made: Content, token: str | None = None) -> bytes:
     """The HTML of a report; with a token, images come from the server that sent it."""
-    scripts = [asset(name) for name in SCRIPTS]
+    scripts = [read_asset(name) for name in SCRIPTS]
     if token is not None:
-        scripts.insert(0, asset("live.js"))
+        scripts.insert(0, read_asset("live.js"))
     connect = "'self'" if token is not None else "'none'"
-    style = asset("page.css")
+    style = read_asset("page.css")
     policy = "; ".join([
         "default-src 'none'", f"connect-src {connect}", "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
-        f"style-src {sealed(style)}", f"script-src {' '.join(map(sealed, scripts))}",
+        f"style-src {csp_hash(style)}", f"script-src {' '.join(map(csp_hash, scripts))}",
     ])  # fmt: skip
     weights = [
         f'<script type="text/plain" data-weights="{html.escape(name)}">{base64.b64encode(content).decode()}</script>'
@@ -105,25 +105,25 @@ def page(made: Content, token: str | None = None) -> bytes:
         "POLICY": html.escape(policy, quote=True),
         "TITLE": html.escape(f"{made.facts['title']} · unbraid report"),
         "STYLE": style,
-        "REPORT": embedded({**made.facts, "live": token is not None}),
+        "REPORT": json_for_html({**made.facts, "live": token is not None}),
         "WEIGHTS": "\n".join(weights),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
-    pieces = asset("page.html").split("%")
+    pieces = read_asset("page.html").split("%")
     return "".join(parts.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces)).encode()
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """A file of the page's."""
     return resources.files("unbraid.reporting").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def sealed(text: str) -> str:
+def csp_hash(text: str) -> str:
     """The source expression that lets exactly this script or style run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def embedded(facts: dict[str, Any]) -> str:
+def json_for_html(facts: dict[str, Any]) -> str:
     """JSON that cannot end the element it stands in."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -29,10 +29,10 @@ from unbraid.errors import UserError
 from unbraid.runs.run import Run
 
 HOST = "127.0.0.1"
-BODY = 1 << 16  # bytes of a request that are read, or more where a run has more latents
-DISCARDED = 1 << 20  # bytes of a refused request that are read and dropped, so that its sender gets to see the answer
-LINGER = 2  # seconds to wait for those
-PATIENCE = 30  # seconds that a connection may be silent
+MOST_BODY_BYTES = 1 << 16  # bytes of a request that are read, or more where a run has more latents
+MOST_DISCARDED_BYTES = 1 << 20  # bytes of a refused request that are read and dropped, so that its sender gets to see the answer
+LINGER_SECONDS = 2  # seconds to wait for those
+IDLE_SECONDS = 30  # seconds that a connection may be silent
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
 # Which scripts and styles may run is in the page; these hold whatever the page is.
 HEADERS = {
@@ -51,7 +51,7 @@ Latents = np.ndarray[Any, np.dtype[np.float32]]
 Draw = Callable[[Run, Tensor], Tensor]
 
 
-class Answer(Exception):
+class RequestError(Exception):
     """A refusal: a status and a sentence that says why."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
@@ -66,7 +66,7 @@ class Server:
         self.http, self.page, self.token, self.draw = http, page, token.encode(), draw
         self.http.owner = self
         self.runs = {run.id: run for run in runs}
-        self.limit = max([BODY, *(4 * run.spec.latents for run in runs)])
+        self.limit = max([MOST_BODY_BYTES, *(4 * run.spec.latents for run in runs)])
         # One thread for all decoding: torch keeps a team of threads for every thread that calls it.
         self.decoding = ThreadPoolExecutor(1, "unbraid-decode")
         self.port: int = self.http.server_address[1]
@@ -101,18 +101,18 @@ class Server:
     def decode(self, name: str, body: bytes) -> bytes:
         """Pixels of latents, both little-endian float32."""
         if name not in self.runs:
-            raise Answer(HTTPStatus.NOT_FOUND, "There is no such run on this page.")
+            raise RequestError(HTTPStatus.NOT_FOUND, "There is no such run on this page.")
         run = self.runs[name]
         d = run.spec.latents
         if len(body) != 4 * d:
-            raise Answer(HTTPStatus.BAD_REQUEST, f"Latents must be {d} float32 ({4 * d} bytes). Got {len(body)} bytes.")
+            raise RequestError(HTTPStatus.BAD_REQUEST, f"Latents must be {d} float32 ({4 * d} bytes). Got {len(body)} bytes.")
         z = np.frombuffer(body, "<f4").astype(np.float32)
         if not np.isfinite(z).all():
-            raise Answer(HTTPStatus.BAD_REQUEST, "Latents must be finite.")
+            raise RequestError(HTTPStatus.BAD_REQUEST, "Latents must be finite.")
         try:
             pixels = self.decoding.submit(self.made, run, z).result()
         except (CancelledError, RuntimeError, ValueError, UserError) as error:
-            raise Answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode: {error}") from error
+            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode: {error}") from error
         return pixels.cpu().numpy().astype("<f4").tobytes()
 
     def made(self, run: Run, z: Latents) -> Tensor:
@@ -136,7 +136,7 @@ def serve(
     """
     if not 0 <= port < 1 << 16:
         raise UserError(f"The port must be between 0 (any free one) and 65535. Got {port} instead.")
-    http = bound(port)
+    http = open_listener(port)
     try:
         return Server(http, runs, page() if callable(page) else page, token or new_token(), draw)
     except BaseException:
@@ -185,7 +185,7 @@ class Listener(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def bound(port: int) -> Listener:
+def open_listener(port: int) -> Listener:
     """A listener on the port, or a refusal that says why not."""
     try:
         return Listener(port)
@@ -201,7 +201,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Listener
     protocol_version = "HTTP/1.1"
-    timeout = PATIENCE
+    timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
 
     def __getattr__(self, name: str) -> Callable[[], None]:
@@ -215,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
         self.pending = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         try:
             body, kind = self.made()
-        except Answer as refusal:
+        except RequestError as refusal:
             self.reply(refusal.status, f"{refusal.reason}\n".encode(), "text/plain; charset=utf-8", refusal.headers)
         else:
             self.reply(HTTPStatus.OK, body, kind)
@@ -227,10 +227,10 @@ class Handler(BaseHTTPRequestHandler):
         self.check_sender()
         owner, (path, _, query) = self.server.owner, self.path.partition("?")
         if path not in METHODS:
-            raise Answer(HTTPStatus.NOT_FOUND, "There is nothing here.")
+            raise RequestError(HTTPStatus.NOT_FOUND, "There is nothing here.")
         allowed = METHODS[path]
         if self.command not in allowed:
-            raise Answer(HTTPStatus.METHOD_NOT_ALLOWED, f"Use {' or '.join(allowed)}.", Allow=", ".join(allowed))
+            raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"Use {' or '.join(allowed)}.", Allow=", ".join(allowed))
         if path == "/":
             return owner.page, "text/html; charset=utf-8"
         asked = self.asked(query)
@@ -240,27 +240,27 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what was meant for another host, and scripts of other pages."""
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
         if len(hosts) != 1 or hosts[0].lower() not in self.server.owner.hosts:
-            raise Answer(HTTPStatus.FORBIDDEN, "This server is for its own address only.")
+            raise RequestError(HTTPStatus.FORBIDDEN, "This server is for its own address only.")
         if origins and origins != [f"http://{hosts[0].lower()}"]:
-            raise Answer(HTTPStatus.FORBIDDEN, "Only this server's own page may ask.")
+            raise RequestError(HTTPStatus.FORBIDDEN, "Only this server's own page may ask.")
 
     def asked(self, query: str) -> Mapping[str, str]:
         """The parameters of a request that carries the token."""
         try:
             found = {key: values[-1] for key, values in parse_qs(query, max_num_fields=8).items()}
         except ValueError:
-            raise Answer(HTTPStatus.BAD_REQUEST, "Too many parameters.") from None
+            raise RequestError(HTTPStatus.BAD_REQUEST, "Too many parameters.") from None
         if not hmac.compare_digest(found.get("token", "").encode(), self.server.owner.token):
-            raise Answer(HTTPStatus.FORBIDDEN, "The token is not that of this server. Load its page anew.")
+            raise RequestError(HTTPStatus.FORBIDDEN, "The token is not that of this server. Load its page anew.")
         return {"run": "", **found}
 
     def body(self) -> bytes:
         """The bytes of the request, as many as it says, within limits."""
         length = self.length()
         if length is None:
-            raise Answer(HTTPStatus.LENGTH_REQUIRED, "Say how long the body is (Content-Length).")
+            raise RequestError(HTTPStatus.LENGTH_REQUIRED, "Say how long the body is (Content-Length).")
         if length > self.server.owner.limit:
-            raise Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {self.server.owner.limit} bytes.")
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {self.server.owner.limit} bytes.")
         content = self.rfile.read(length)
         self.pending = False
         return content
@@ -287,8 +287,8 @@ class Handler(BaseHTTPRequestHandler):
     def linger(self) -> None:
         """Read on for a while after the last answer: closing at once would throw it away with what is unread."""
         self.connection.shutdown(socket.SHUT_WR)
-        self.connection.settimeout(LINGER)
-        left = DISCARDED
+        self.connection.settimeout(LINGER_SECONDS)
+        left = MOST_DISCARDED_BYTES
         while left > 0 and (piece := self.connection.recv(1 << 16)):
             left -= len(piece)
 

@@ -15,10 +15,10 @@ from unbraid.data.dataset import BinaryImages, FactorData
 from unbraid.data.options import split_name
 from unbraid.data.rendered.dsprites import NAMES, SHA256, SIZES
 from unbraid.data.rendered.dsprites import scene as large_scene
-from unbraid.data.rendered.painted import Coloured, Noisy
+from unbraid.data.rendered.painted import ColouredSprites, SpritesOnNoise
 from unbraid.data.rendered.raster import Scene
-from unbraid.data.rendered.raycast import FLOOR, LAYERS, PIXELS, SKY, SOLID, WALL, camera, layers, room
-from unbraid.data.rendered.shapes3d_rendered import FIFTHS, GRAIN, OVERSAMPLE, SCENE, Shapes3D, angles, fifths, scales
+from unbraid.data.rendered.raycast import FLOOR, LAYERS, PIXELS, SKY, SOLID, WALL, camera_rays, render_layers, trace_room
+from unbraid.data.rendered.shapes3d_rendered import FIFTHS, UNITS_PER_LEVEL, OVERSAMPLE, SCENE, Shapes3D, camera_angles, hue_colours, solid_scales
 from unbraid.data.rendered.shapes3d_rendered import NAMES as ROOM_NAMES
 from unbraid.data.rendered.shapes3d_rendered import SIZES as ROOM_SIZES
 from unbraid.data.rendered.sprites import scene as small_scene
@@ -28,13 +28,13 @@ Spec: TypeAlias = dict[str, Any]
 SCRIPTS = ("room.js", "truth.js")  # in assets/, to be loaded in this order
 
 
-def truth(data: FactorData) -> Spec | None:
+def renderer_spec(data: FactorData) -> Spec | None:
     """JSON for `unbraid.truth` of assets/truth.js, or None for data that it cannot draw.
 
     Options after the name change which examples are drawn, not what they look like, and are ignored. Data that merely
     shares the name and class of a built-in set is told apart by its grid and its content.
     """
-    known = KNOWN.get((split_name(data.name)[0], type(data)))
+    known = RENDERERS.get((split_name(data.name)[0], type(data)))
     made = known(data) if known else None
     return None if made is None else {**made, "sizes": list(data.sizes), "shape": list(data.shape)}
 
@@ -62,8 +62,8 @@ def _room(data: FactorData) -> Spec | None:
     """The scene of `raycast`, what is the same for all rays of a camera, and the colours of the hues."""
     if not _like(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _is_room(data):
         return None
-    angle = angles()
-    origin, _, axis = (part[..., 0, 0] for part in camera(SCENE, angle, 1))
+    angle = camera_angles()
+    origin, _, axis = (part[..., 0, 0] for part in camera_rays(SCENE, angle, 1))
     right = torch.stack([angle.cos(), angle.sin(), 0 * angle])
     up = torch.linalg.cross(right, axis, dim=0)
     cameras = torch.stack([origin, axis, right, up]).permute(2, 0, 1)
@@ -71,11 +71,11 @@ def _room(data: FactorData) -> Spec | None:
         "kind": "room",
         "scene": asdict(SCENE),
         "cameras": cameras.tolist(),
-        "scales": scales().tolist(),
-        "colours": fifths(torch.arange(ROOM_SIZES[0])).long().tolist(),
+        "scales": solid_scales().tolist(),
+        "colours": hue_colours(torch.arange(ROOM_SIZES[0])).long().tolist(),
         "sky": list(SKY),
         "oversample": OVERSAMPLE,
-        "grain": GRAIN,
+        "grain": UNITS_PER_LEVEL,
         "fifths": FIFTHS,
     }
 
@@ -88,10 +88,10 @@ def _is_room(data: FactorData) -> bool:
     _, shapes, turns = ROOM_SIZES[3:]
     if data.table.shape != (math.prod(ROOM_SIZES[3:]), LAYERS, PIXELS, PIXELS):
         return False
-    unit = torch.full((LAYERS, 1, 1), 255.0 * GRAIN)
+    unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS
-    view = room(SCENE, angles()[:1], OVERSAMPLE)
-    made = torch.stack([layers(SCENE, view, shape, scales()[:1])[0] * unit for shape in range(shapes)])
+    view = trace_room(SCENE, camera_angles()[:1], OVERSAMPLE)
+    made = torch.stack([render_layers(SCENE, view, shape, solid_scales()[:1])[0] * unit for shape in range(shapes)])
     stored = data.table[: shapes * turns : turns].cpu()
     return bool((made - stored).abs().max() <= 1)
 
@@ -101,10 +101,10 @@ def _like(data: FactorData, names: tuple[str, ...], sizes: tuple[int, ...], shap
 
 
 # By bare name and exact class: a subclass may draw anything.
-KNOWN: dict[tuple[str, type[FactorData]], Callable[[FactorData], Spec | None]] = {
+RENDERERS: dict[tuple[str, type[FactorData]], Callable[[FactorData], Spec | None]] = {
     ("sprites", BinaryImages): _small,
     ("dsprites", BinaryImages): _large,
-    ("color_dsprites", Coloured): functools.partial(_large, paint="colour", channels=3),
-    ("noisy_dsprites", Noisy): functools.partial(_large, paint="noise", channels=3),
+    ("color_dsprites", ColouredSprites): functools.partial(_large, paint="colour", channels=3),
+    ("noisy_dsprites", SpritesOnNoise): functools.partial(_large, paint="noise", channels=3),
     ("shapes3d_rendered", Shapes3D): _room,
 }

@@ -16,7 +16,7 @@ from unbraid.errors import UserError
 
 Verdict = Literal["agree", "differ", "missing", "open"]
 Place = tuple[str, str]
-SPREADS = 2.0  # published standard deviations that our mean may lie away
+ALLOWED_DEVIATIONS = 2.0  # published standard deviations that our mean may lie away
 RULE = (
     "A cell agrees where our mean lies within 2 published standard deviations of the published mean, widened by half a "
     "unit of its last printed digit. A cell printed without a spread has a tolerance instead. A sign agrees where ours "
@@ -26,7 +26,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Ours:
+class OurResult:
     """What our runs give for a cell: their mean, the standard deviation over them, how many they are.
 
     For a sign the mean is a difference and the spread its standard error.
@@ -38,7 +38,7 @@ class Ours:
     note: str = ""
 
     @classmethod
-    def of(cls, values: Any, note: str = "") -> Ours | None:
+    def of(cls, values: Any, note: str = "") -> OurResult | None:
         """The summary of the values that are finite, with the sample's standard deviation; None where there are none.
 
         >>> Ours.of([0.1, 0.3, float("nan")])
@@ -56,12 +56,12 @@ class Ours:
         return math.nan if self.spread is None else self.spread / math.sqrt(self.count)
 
 
-def combined(plus: list[Ours], minus: list[Ours]) -> Ours:
+def difference_of_means(plus: list[OurResult], minus: list[OurResult]) -> OurResult:
     """Some means less others; the spread is the standard error, the count that of the smallest."""
     every = [*plus, *minus]
     error = math.sqrt(sum(one.error**2 for one in every))
     mean = sum(one.mean for one in plus) - sum(one.mean for one in minus)
-    return Ours(mean, None if math.isnan(error) else error, min(one.count for one in every))
+    return OurResult(mean, None if math.isnan(error) else error, min(one.count for one in every))
 
 
 @dataclass(frozen=True)
@@ -83,18 +83,18 @@ class Published:
     @property
     def reach(self) -> float:
         """How far our mean may lie from the printed one."""
-        return (self.tolerance if self.spread is None else SPREADS * self.spread) + self.unit / 2
+        return (self.tolerance if self.spread is None else ALLOWED_DEVIATIONS * self.spread) + self.unit / 2
 
     @property
     def open(self) -> bool:
         """Never: a number is a number."""
         return False
 
-    def agrees(self, ours: Ours) -> bool:
+    def agrees(self, ours: OurResult) -> bool:
         """Whether our mean is within reach."""
         return abs(ours.mean - self.value) <= self.reach + 1e-12
 
-    def chance(self, ours: Ours) -> float | None:
+    def chance(self, ours: OurResult) -> float | None:
         """Welch's p for equal means; None where a spread or a number of seeds is not known."""
         if self.spread is None or self.seeds is None or ours.spread is None:
             return None
@@ -107,7 +107,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PublishedSign:
     """A published sign: a difference that is positive (1) or negative (-1).
 
     `value` and `spread` are the published difference and its standard error, where numbers are printed; `rounding` is
@@ -127,13 +127,13 @@ class Claim:
         """Whether the published numbers leave the sign to chance or to rounding."""
         if self.value is None or self.spread is None:
             return False
-        return abs(self.value) <= SPREADS * self.spread + self.rounding
+        return abs(self.value) <= ALLOWED_DEVIATIONS * self.spread + self.rounding
 
-    def agrees(self, ours: Ours) -> bool:
+    def agrees(self, ours: OurResult) -> bool:
         """Whether our difference has that sign."""
         return ours.mean * self.sign > 0
 
-    def chance(self, ours: Ours) -> float | None:
+    def chance(self, ours: OurResult) -> float | None:
         """None: signs are not tested."""
         return None
 
@@ -142,8 +142,8 @@ class Claim:
 class Cell:
     """A published number or sign with ours, or with the reason why there is none."""
 
-    published: Published | Claim
-    ours: Ours | None = None
+    published: Published | PublishedSign
+    ours: OurResult | None = None
     why: str = ""
 
     @property
@@ -158,7 +158,7 @@ class Cell:
     def line(self) -> dict[str, Any]:
         """All of it as one flat row."""
         printed, ours = self.published, self.ours
-        claim = isinstance(printed, Claim)
+        claim = isinstance(printed, PublishedSign)
         return {
             "kind": "sign" if claim else "value",
             "row": printed.row,
@@ -168,8 +168,8 @@ class Cell:
             "runs": ours.count if ours else 0,
             "paper": printed.value if printed.value is not None or not claim else float(printed.sign),
             "paper_spread": printed.spread,
-            "paper_seeds": None if isinstance(printed, Claim) else printed.seeds,
-            "reach": None if isinstance(printed, Claim) else printed.reach,
+            "paper_seeds": None if isinstance(printed, PublishedSign) else printed.seeds,
+            "reach": None if isinstance(printed, PublishedSign) else printed.reach,
             "p": printed.chance(ours) if ours else None,
             "verdict": self.verdict,
             "note": self.why or (ours.note if ours else ""),
@@ -177,7 +177,7 @@ class Cell:
         }
 
 
-Found = Mapping[Place, Ours | str]
+OurResults = Mapping[Place, OurResult | str]
 """Our numbers by row and column, or why there is none."""
 
 
@@ -191,9 +191,9 @@ class Target:
     """
 
     reference: str
-    published: tuple[Published | Claim, ...]
+    published: tuple[Published | PublishedSign, ...]
     select: Callable[[DataFrame], DataFrame]
-    ours: Callable[[DataFrame], Found]
+    ours: Callable[[DataFrame], OurResults]
     home: Callable[[str], str | None]
     metrics: tuple[str, ...]
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Reproduction:
         """The verdicts in a few sentences."""
         parts = []
         for name, claims in (("numbers", False), ("signs", True)):
-            kinds = [cell.verdict for cell in self.cells if isinstance(cell.published, Claim) == claims]
+            kinds = [cell.verdict for cell in self.cells if isinstance(cell.published, PublishedSign) == claims]
             agree, differ = kinds.count("agree"), kinds.count("differ")
             if agree + differ:
                 parts.append(f"{agree} of {agree + differ} {name} agree, {differ} differ.")
@@ -241,10 +241,10 @@ class Reproduction:
         return " ".join(parts)
 
 
-def compared(name: str, target: Target, table: DataFrame) -> Reproduction:
+def compare_with_published(name: str, target: Target, table: DataFrame) -> Reproduction:
     """Our numbers from a results table beside the published ones; refused where nothing can be compared."""
     found = target.ours(target.select(table))
-    cells = [beside(printed, found.get((printed.row, printed.column), "no such runs")) for printed in target.published]
+    cells = [make_cell(printed, found.get((printed.row, printed.column), "no such runs")) for printed in target.published]
     made = Reproduction(name, target.reference, tuple(cells))
     if not made.of("agree", "differ"):
         reasons = list(dict.fromkeys(cell.why for cell in made.of("missing")))
@@ -255,6 +255,6 @@ def compared(name: str, target: Target, table: DataFrame) -> Reproduction:
     return made
 
 
-def beside(printed: Published | Claim, found: Ours | str) -> Cell:
+def make_cell(printed: Published | PublishedSign, found: OurResult | str) -> Cell:
     """One cell."""
-    return Cell(printed, found) if isinstance(found, Ours) else Cell(printed, why=found)
+    return Cell(printed, found) if isinstance(found, OurResult) else Cell(printed, why=found)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from pandas import DataFrame
 
-from unbraid.analysis.demystifying import VARIANTS, kept, variant
-from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Published, Target, combined
-from unbraid.reproduction.rows import HOME, homed, longest, plain
+from unbraid.analysis.demystifying import VARIANTS, discard_over_pruned, dataset_variant
+from unbraid.reproduction.agreement import PublishedSign, OurResults, OurResult, Place, Published, Target, difference_of_means
+from unbraid.reproduction.rows import HOME, runs_on_published_data, longest_runs, published_name
 
 REFERENCE = "Zietlow, Rolinek, Martius (2021), arXiv:2102.06822"
 SEEDS = 10
@@ -21,7 +21,7 @@ COLUMNS = {  # the scores of ours that are compared; which importances of DCI, d
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
 }
-BESIDE = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # told in the note
+SECOND_SCORES = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # told in the note
 SOURCES = {
     "MIG": "main paper, table 1, from a transcription",
     "DCI": "supplement, table 2",
@@ -69,7 +69,7 @@ TABLES = {
 }
 
 
-def label(method: str, home: str) -> str:
+def row_label(method: str, home: str) -> str:
     """A row's name.
 
     >>> label("pcl", "dsprites noise")
@@ -78,14 +78,14 @@ def label(method: str, home: str) -> str:
     return f"{method}, {home}"
 
 
-def home(data: str) -> str | None:
+def published_data(data: str) -> str | None:
     """The paper's name of a dataset of ours and the form of it, or None.
 
     >>> home("dsprites?modified=default"), home("shapes3d_rendered"), home("sprites")
     ('dsprites modified', 'shapes3d original', None)
     """
-    bare, form = variant(data)
-    return f"{plain(bare)} {form}" if plain(bare) in DATA else None
+    bare, form = dataset_variant(data)
+    return f"{published_name(bare)} {form}" if published_name(bare) in DATA else None
 
 
 def numbers() -> Iterator[Published]:
@@ -96,13 +96,13 @@ def numbers() -> Iterator[Published]:
             method, *digits = line.split()
             values = [float(digit) for digit in digits]
             for place, value, spread in zip(homes, values[::2], values[1::2], strict=True):
-                yield Published(label(method, place), column, value, spread, SEEDS, source=SOURCES[column])
+                yield Published(row_label(method, place), column, value, spread, SEEDS, source=SOURCES[column])
 
 
 LOSS, THAN_NOISE, THAN_PCL = "loss by the change", "loss by the change less that by noise", "loss less that of pcl"
 
 
-def differences(cells: Mapping[Place, Ours]) -> Iterator[tuple[Place, Ours]]:
+def differences(cells: Mapping[Place, OurResult]) -> Iterator[tuple[Place, OurResult]]:
     """The differences that signs are about, each with its standard error, from means of cells of any origin.
 
     Of each method: original less modified, noise less modified, and for VAEs the first of these less that of PCL.
@@ -110,46 +110,46 @@ def differences(cells: Mapping[Place, Ours]) -> Iterator[tuple[Place, Ours]]:
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
         for data, method in itertools.product(DATA, methods):
-            first, changed, noise = (cells.get((label(method, f"{data} {form}"), column)) for form in VARIANTS)
-            before, after = (cells.get((label("pcl", f"{data} {form}"), column)) for form in VARIANTS[:2])
-            row = label(method, data)
+            first, changed, noise = (cells.get((row_label(method, f"{data} {form}"), column)) for form in VARIANTS)
+            before, after = (cells.get((row_label("pcl", f"{data} {form}"), column)) for form in VARIANTS[:2])
+            row = row_label(method, data)
             if first and changed:
-                yield (f"{row}: {LOSS}", column), combined([first], [changed])
+                yield (f"{row}: {LOSS}", column), difference_of_means([first], [changed])
             if noise and changed:
-                yield (f"{row}: {THAN_NOISE}", column), combined([noise], [changed])
+                yield (f"{row}: {THAN_NOISE}", column), difference_of_means([noise], [changed])
             if first and changed and before and after and method in VARIATIONAL:
-                yield (f"{row}: {THAN_PCL}", column), combined([first, after], [changed, before])
+                yield (f"{row}: {THAN_PCL}", column), difference_of_means([first, after], [changed, before])
 
 
-def signs() -> Iterator[Claim]:
+def signs() -> Iterator[PublishedSign]:
     """What the published means say of the losses, as signs; those within two standard errors are open."""
-    cells = {(cell.row, cell.column): Ours(cell.value, cell.spread, SEEDS) for cell in numbers()}
+    cells = {(cell.row, cell.column): OurResult(cell.value, cell.spread, SEEDS) for cell in numbers()}
     for (row, column), margin in differences(cells):
         value, terms = round(margin.mean, 9), 4 if row.endswith(THAN_PCL) else 2
         source = f"means of {SOURCES[column]}"
-        yield Claim(row, column, 1 if value >= 0 else -1, value, margin.spread, 0.005 * terms, source)
+        yield PublishedSign(row, column, 1 if value >= 0 else -1, value, margin.spread, 0.005 * terms, source)
 
 
 def select(table: DataFrame) -> DataFrame:
     """The runs on the paper's data at its primary strengths."""
-    return longest(primary(homed(table, home)), [])
+    return longest_runs(runs_at_primary_strength(runs_on_published_data(table, published_data)), [])
 
 
-def ours(runs: DataFrame) -> Found:
+def ours(runs: DataFrame) -> OurResults:
     """Mean and standard deviation of every cell's runs, over-pruned ones left out."""
-    left = kept(runs)[0] if len(runs) else runs
+    left = discard_over_pruned(runs)[0] if len(runs) else runs
     every, rest = dict(list(runs.groupby([HOME, "method"]))), dict(list(left.groupby([HOME, "method"])))
-    found: dict[Place, Ours | str] = {}
+    found: dict[Place, OurResult | str] = {}
     for cell in numbers():
         method, place = cell.row.split(", ")
         trained, members = every.get((place, method)), rest.get((place, method))
-        found[cell.row, cell.column] = said(trained, members, cell.column)
-    held = {place: one for place, one in found.items() if isinstance(one, Ours)}
+        found[cell.row, cell.column] = summarise_cell(trained, members, cell.column)
+    held = {place: one for place, one in found.items() if isinstance(one, OurResult)}
     unsaid = dict.fromkeys(((sign.row, sign.column) for sign in signs()), "cells that they need are missing")
     return {**found, **unsaid, **dict(differences(held))}
 
 
-def said(runs: DataFrame | None, left: DataFrame | None, name: str) -> Ours | str:
+def summarise_cell(runs: DataFrame | None, left: DataFrame | None, name: str) -> OurResult | str:
     """The summary of a score of the runs that are left of a cell's, or why there is none."""
     column = COLUMNS[name]
     if runs is None:
@@ -159,15 +159,15 @@ def said(runs: DataFrame | None, left: DataFrame | None, name: str) -> Ours | st
     if left is None:
         return f"all {pruned} runs over-pruned" if pruned else "no run was trained to its end"
     notes = [f"{pruned} over-pruned"] if pruned else []
-    label, other = BESIDE.get(name, ("", ""))
-    second = Ours.of(left[other]) if other in left else None
+    label, other = SECOND_SCORES.get(name, ("", ""))
+    second = OurResult.of(left[other]) if other in left else None
     if second is not None:
         notes.append(f"{label} {second.mean:.3f}")
-    scores = Ours.of(left[column], ", ".join(notes)) if column in left else None
+    scores = OurResult.of(left[column], ", ".join(notes)) if column in left else None
     return scores or f"no score {column}"
 
 
-def primary(runs: DataFrame) -> DataFrame:
+def runs_at_primary_strength(runs: DataFrame) -> DataFrame:
     """The runs at the strengths of the tables; the line search has others."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
@@ -183,7 +183,7 @@ TARGET = Target(
     (*numbers(), *signs()),
     select,
     ours,
-    home,
+    published_data,
     metrics=("mig", "dci", "factor_vae", "sap", "active"),
     only={"method": ("ae", *VARIATIONAL, "pcl"), "level": ("1",)},
 )

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.reproduction import demystifying as paper
 
 
-def planted(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0) -> DataFrame:
+def example_results(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0) -> DataFrame:
     """A made-up results table whose means and standard deviations are the published ones, means moved by `shift`.
 
     >>> table = planted(seeds=4)
@@ -20,12 +20,12 @@ def planted(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0)
     [0.21, 0.03]
     """
     if name != "demystifying2021":
-        raise UserError(unknown("study whose table can be planted", name, ["demystifying2021"]))
+        raise UserError(unknown_name("study whose table can be planted", name, ["demystifying2021"]))
     if seeds < 2:
         raise UserError(f"A spread needs at least 2 seeds. Got {seeds} instead.")
     steps = np.linspace(-1.0, 1.0, seeds)
     places = dict.fromkeys(cell.row for cell in paper.numbers())
-    rows = {row: [run_of(row, seed) for seed in range(seeds)] for row in places}
+    rows = {row: [example_run(row, seed) for seed in range(seeds)] for row in places}
     for cell in paper.numbers():
         assert cell.spread is not None
         scores = cell.value + shift + cell.spread * steps / steps.std(ddof=1)
@@ -34,7 +34,7 @@ def planted(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0)
     return DataFrame([run for runs in rows.values() for run in runs])
 
 
-def run_of(row: str, seed: int) -> dict[str, Any]:
+def example_run(row: str, seed: int) -> dict[str, Any]:
     """The settings of a run of a row of the paper, without its scores."""
     method, home = row.split(", ")
     data, form = home.split()

@@ -8,46 +8,46 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from unbraid.analysis import plots
-from unbraid.reproduction.agreement import Cell, Claim, Reproduction
+from unbraid.reproduction.agreement import Cell, PublishedSign, Reproduction
 
-LOOKS: dict[str, plots.Look] = {
+STYLES: dict[str, plots.Style] = {
     "paper": {"color": "#999999", "marker": "s"},
     "ours, agrees": {"color": "#0072B2", "marker": "o"},
     "ours, differs": {"color": "#D55E00", "marker": "D"},
 }
-ACROSS = 4
+PANELS_PER_ROW = 4
 
 
-def picture(found: Reproduction) -> Figure:
+def draw_reproduction(found: Reproduction) -> Figure:
     """A panel a column of the paper, a line a cell that was compared: grey squares for the paper, dots for ours.
 
     Bars are standard deviations over seeds. Where a paper has no numbers its signs are drawn, as differences about 0
     with standard errors.
     """
     shown = found.of("agree", "differ")
-    cells = [cell for cell in shown if not isinstance(cell.published, Claim)] or shown
+    cells = [cell for cell in shown if not isinstance(cell.published, PublishedSign)] or shown
     rows = list(dict.fromkeys(cell.published.row for cell in cells))
     columns = list(dict.fromkeys(cell.published.column for cell in cells))
-    across = min(ACROSS, len(columns))
+    across = min(PANELS_PER_ROW, len(columns))
     width = (0.065 * max(map(len, rows))) / across + 2.4  # the names of rows stand beside the first panel only
-    figure, grid = plots.panels(len(columns), across=across, size=(width, 0.2 * len(rows) + 0.9))
+    figure, grid = plots.panel_figure(len(columns), across=across, size=(width, 0.2 * len(rows) + 0.9))
     for axes, column in zip(grid, columns, strict=True):
-        draw(axes, [cell for cell in cells if cell.published.column == column], rows)
-        plots.label(axes, column)
-    plots.legend(figure, {name: {**look, "linestyle": "none"} for name, look in LOOKS.items()}, columns=3)
+        draw_panel(axes, [cell for cell in cells if cell.published.column == column], rows)
+        plots.set_labels(axes, column)
+    plots.draw_legend(figure, {name: {**look, "linestyle": "none"} for name, look in STYLES.items()}, columns=3)
     figure.suptitle(f"{found.name}: ours beside {found.reference}", size=plots.TITLE, weight="bold")
     return figure
 
 
-def draw(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
+def draw_panel(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     """One panel, the first row on top."""
     for cell in cells:
         assert cell.ours is not None
         place = rows.index(cell.published.row)
         if cell.published.value is not None:
-            dot(axes, "paper", cell.published.value, cell.published.spread, place - 0.17)
-        dot(axes, f"ours, {cell.verdict}s", cell.ours.mean, cell.ours.spread, place + 0.17)
-    if isinstance(cells[0].published, Claim):
+            draw_dot(axes, "paper", cell.published.value, cell.published.spread, place - 0.17)
+        draw_dot(axes, f"ours, {cell.verdict}s", cell.ours.mean, cell.ours.spread, place + 0.17)
+    if isinstance(cells[0].published, PublishedSign):
         axes.axvline(0, color="black", linewidth=0.8)
     first = axes.get_subplotspec().is_first_col()
     axes.set_yticks(range(len(rows)), rows if first else [""] * len(rows), size=plots.SMALL)
@@ -55,7 +55,7 @@ def draw(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     axes.grid(linewidth=0.4, alpha=0.5)
 
 
-def dot(axes: Any, who: str, mean: float, spread: float | None, place: float) -> None:
+def draw_dot(axes: Any, who: str, mean: float, spread: float | None, place: float) -> None:
     """A mean and its spread."""
-    look = LOOKS[who]
+    look = STYLES[who]
     axes.errorbar(mean, place, xerr=spread, fmt=look["marker"], color=look["color"], markersize=3.5, linewidth=1.0)

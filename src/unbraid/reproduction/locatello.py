@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from pandas import DataFrame
 
-from unbraid.analysis.results_table import SETTING, headline, spearman
+from unbraid.analysis.results_table import SETTING, spearman
 from unbraid.analysis.transfer import transfer, win_rates
-from unbraid.analysis.variance import explained
+from unbraid.analysis.variance import explained_share
 from unbraid.errors import UserError
-from unbraid.reproduction.agreement import Claim, Found, Ours, Place, Published, Target
-from unbraid.reproduction.rows import HOME, homed, longest, plain
+from unbraid.metrics import headline
+from unbraid.reproduction.agreement import OurResult, OurResults, Place, Published, PublishedSign, Target
+from unbraid.reproduction.rows import HOME, longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
@@ -60,9 +61,9 @@ def datasets() -> list[str]:
     return [line.split()[0] for line in EXPLAINED["setting"].strip().splitlines()]
 
 
-def home(data: str) -> str | None:
+def published_data(data: str) -> str | None:
     """The paper's name of a dataset of ours, or None."""
-    return plain(data) if "?" not in data and plain(data) in datasets() else None
+    return published_name(data) if "?" not in data and published_name(data) in datasets() else None
 
 
 def numbers() -> Iterator[Published]:
@@ -88,19 +89,19 @@ def variance_row(data: str, share: str) -> str:
     return f"{data}, {'objective and strength' if share == 'setting' else 'objective'}"
 
 
-def signs() -> Iterator[Claim]:
+def signs() -> Iterator[PublishedSign]:
     """Figure 1: as the strength grows, the total correlation of samples falls and that of means rises."""
     for codes, sign in (("sampled", -1), ("mean", 1)):
         for method in CORRELATED:
-            yield Claim(f"{method}, color_dsprites", f"TC of {codes} codes", sign, source="figure 1")
+            yield PublishedSign(f"{method}, color_dsprites", f"TC of {codes} codes", sign, source="figure 1")
 
 
 def select(table: DataFrame) -> DataFrame:
     """The runs on the paper's data."""
-    return longest(homed(table, home), ["level"])
+    return longest_runs(runs_on_published_data(table, published_data), ["level"])
 
 
-def ours(runs: DataFrame) -> Found:
+def ours(runs: DataFrame) -> OurResults:
     """Shares, win rates and signs from the runs that were trained to their end; DCI is that of per-tree importances."""
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
     if PER_TREE in runs:
@@ -109,22 +110,22 @@ def ours(runs: DataFrame) -> Found:
         runs = runs.drop(columns=headline("dci"), errors="ignore")
     if not len(runs):
         return {}
-    return {**shares(runs), **wins(runs), **trends(runs)}
+    return {**explained_shares(runs), **win_rate_results(runs), **correlation_signs(runs)}
 
 
-def shares(runs: DataFrame) -> Found:
+def explained_shares(runs: DataFrame) -> OurResults:
     """The explained variance of every dataset and metric, as it is expected with the paper's number of seeds."""
-    found: dict[Place, Ours | str] = {}
+    found: dict[Place, OurResult | str] = {}
     for data, part in runs.groupby(HOME):
         for metric in METRICS:
             column = headline(metric)
             held = part.dropna(subset=[column]) if column in part else part[:0]
-            for share, one in shares_of(held, column).items():
+            for share, one in shares_of_score(held, column).items():
                 found[variance_row(str(data), share), TITLES[metric]] = one
     return found
 
 
-def shares_of(held: DataFrame, column: str) -> dict[str, Ours | str]:
+def shares_of_score(held: DataFrame, column: str) -> dict[str, OurResult | str]:
     """Both explained shares of one score on one dataset, where all 36 settings have runs."""
     settings = held.groupby(SETTING).ngroups if len(held) else 0
     if not settings:
@@ -133,11 +134,11 @@ def shares_of(held: DataFrame, column: str) -> dict[str, Ours | str]:
         return dict.fromkeys(SHARES, f"needs all {SETTINGS} settings")
     if len(held) <= settings or held[column].nunique() < 2:
         return dict.fromkeys(SHARES, "needs 2 seeds, and scores that differ")
-    counted = {share: explained(held, column, by)[0] for share, by in SHARES.items()}
+    counted = {share: explained_share(held, column, by)[0] for share, by in SHARES.items()}
     expected = with_seeds(counted["objective"], counted["setting"], len(held) / SETTINGS, SEEDS)
     notes = {share: f"{100 * counted[share]:.0f} % as counted" for share in SHARES if len(held) < RUNS}
     return {
-        share: Ours(value, None, len(held), notes.get(share, "")) for share, value in zip(SHARES, expected, strict=True)
+        share: OurResult(value, None, len(held), notes.get(share, "")) for share, value in zip(SHARES, expected, strict=True)
     }
 
 
@@ -159,7 +160,7 @@ def with_seeds(objective: float, setting: float, seeds: float, wanted: int) -> t
     return grown["objective"] / total, grown["setting"] / total
 
 
-def wins(runs: DataFrame) -> Found:
+def win_rate_results(runs: DataFrame) -> OurResults:
     """How often a setting chosen by one run beats a random one, where all 36 settings have runs."""
     counts = runs.groupby([HOME, *SETTING]).ngroups
     if counts < SETTINGS * runs[HOME].nunique():
@@ -169,16 +170,16 @@ def wins(runs: DataFrame) -> Found:
     except UserError as reason:
         return dict.fromkeys(((case, "win rate") for case in WINS), " ".join(str(reason).split()))
     several = runs[HOME].nunique()
-    found: dict[Place, Ours | str] = {}
+    found: dict[Place, OurResult | str] = {}
     for case in WINS:
         note = f"{several} datasets; {100 * rates['by_mean'][case]:.1f} % where a mean chooses"
-        found[case, "win rate"] = Ours(float(rates["by_seed"][case]), None, len(runs), note)
+        found[case, "win rate"] = OurResult(float(rates["by_seed"][case]), None, len(runs), note)
     return found
 
 
-def trends(runs: DataFrame) -> Found:
+def correlation_signs(runs: DataFrame) -> OurResults:
     """Rank correlations of the strength with the total correlation on coloured sprites."""
-    found: dict[Place, Ours | str] = {}
+    found: dict[Place, OurResult | str] = {}
     for claim in signs():
         method, data = claim.row.split(", ")
         column = headline("unsupervised") + (".sampled" if "sampled" in claim.column else "")
@@ -186,8 +187,8 @@ def trends(runs: DataFrame) -> Found:
         held = part.dropna(subset=[column]) if column in part else part[:0]
         rho = spearman(held["level"], held[column], fewest=3) if len(held) else math.nan
         unsaid = "needs 2 strengths or more, and their total correlation"
-        found[claim.row, claim.column] = unsaid if math.isnan(rho) else Ours(rho, None, len(held))
+        found[claim.row, claim.column] = unsaid if math.isnan(rho) else OurResult(rho, None, len(held))
     return found
 
 
-TARGET = Target(REFERENCE, (*numbers(), *signs()), select, ours, home, (*METRICS, "unsupervised"))
+TARGET = Target(REFERENCE, (*numbers(), *signs()), select, ours, published_data, (*METRICS, "unsupervised"))

@@ -12,7 +12,7 @@ STAND_INS = {"dsprites_file": "dsprites", "shapes3d_rendered": "shapes3d"}
 HOME = "home"
 
 
-def plain(data: str) -> str:
+def published_name(data: str) -> str:
     """The published dataset that a name stands for, without options.
 
     >>> plain("shapes3d_rendered"), plain("mnist?turn=20&part=train")
@@ -22,9 +22,9 @@ def plain(data: str) -> str:
     return STAND_INS.get(bare, bare)
 
 
-def homed(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
+def runs_on_published_data(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
     """The runs on data that the paper has, with `home`, its name there; two datasets of ours for one are refused."""
-    need(table, ["data", "method", "seed"])
+    check_columns(table, ["data", "method", "seed"])
     names = {data: place for data in table["data"].unique() if (place := home(data))}
     for place in names.values():
         alike = [data for data in names if names[data] == place]
@@ -37,10 +37,10 @@ def homed(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
     return chosen.assign(**{HOME: chosen["data"].map(names)})
 
 
-def longest(table: DataFrame, setting: Sequence[str]) -> DataFrame:
+def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     """Of runs alike in dataset, method, setting and seed the one with most steps; two of one length are refused."""
     key = [HOME, "method", *setting, "seed"]
-    need(table, key)
+    check_columns(table, key)
     if "steps" in table and len(table):
         table = table[table["steps"] == table.groupby(key, dropna=False)["steps"].transform("max")]
     twice = table[table.duplicated(key)]
@@ -53,7 +53,7 @@ def longest(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     return table
 
 
-def need(table: DataFrame, names: Sequence[str]) -> None:
+def check_columns(table: DataFrame, names: Sequence[str]) -> None:
     """Refuse a table without these columns."""
     missing = [name for name in names if name not in table]
     if missing:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from unbraid.reproduction.agreement import Reproduction, Verdict
-from unbraid.reproduction.figure import picture
+from unbraid.reproduction.figure import draw_reproduction
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.provenance import commit, versions
 
 
-def save(found: Reproduction, folder: str | Path) -> list[Path]:
+def save_reproduction(found: Reproduction, folder: str | Path) -> list[Path]:
     """Write NAME.csv, NAME.json and NAME.png into a folder, each whole or not at all."""
     make_folder(Path(folder))
     drawn = io.BytesIO()
-    picture(found).savefig(drawn, format="png", dpi=110)
+    draw_reproduction(found).savefig(drawn, format="png", dpi=110)
     contents = {
         ".csv": found.table().to_csv(index=False).encode(),
         ".json": (json.dumps(summary(found), indent=1, allow_nan=False) + "\n").encode(),
@@ -33,7 +33,7 @@ def save(found: Reproduction, folder: str | Path) -> list[Path]:
 def summary(found: Reproduction) -> dict[str, Any]:
     """Everything as plain data, with the versions that made it."""
     kinds = get_args(Verdict)
-    lines = [{key: bare(value) for key, value in cell.line().items()} for cell in found.cells]
+    lines = [{key: json_value(value) for key, value in cell.line().items()} for cell in found.cells]
     return {
         "study": found.name,
         "reference": found.reference,
@@ -46,6 +46,6 @@ def summary(found: Reproduction) -> dict[str, Any]:
     }
 
 
-def bare(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON has it: what is not a number is nothing."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,1 +1,1 @@
-"""Runs: what decides their numbers, the files they are kept in, and trained models in memory."""
+"""Runs: their specifications, their folders, trained models in memory, and tables of results."""

@@ -1,4 +1,4 @@
-"""The network of a run."""
+"""Build the network of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbraid.runs.spec import RunSpec
 
 
 def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VAENet:
-    """The network of one run at step 0: a function of the spec alone."""
+    """Build the network of a run at step 0 for examples of `shape`. The weights depend only on the spec."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         net = spec.method.build(builder, shape, spec.latents, spec.likelihood)

@@ -1,4 +1,13 @@
-"""The results table: one row a run, rebuilt from run folders at any time, kept as one SQLite file."""
+"""The results table: one row per run, stored as one SQLite file that can be rebuilt from the run folders at any time.
+
+`results.sqlite` has one table, `runs`, with these columns:
+
+- `run` (id), `status`, `method`, and the fields of the spec (`data`, `seed`, `steps`, ...)
+- `strength`, `index`, `level`: the swept value of the run, its number in the study and the rank of its strength
+- `setting.<field>`: the fields of the method
+- `train.<term>`: the last logged value of each training term; `train.elbo` is -(rec + kl)
+- `<metric>.<key>`: the latest scores on the default codes; other codes have the suffix `.<codes>`
+"""
 
 from __future__ import annotations
 
@@ -11,44 +20,43 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError
-from unbraid.runtime.files import make_folder
+from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.scores import read_scores
-from unbraid.runs.folder import RunDir, find_runs
+from unbraid.runtime.files import make_folder
 
-NAME = "results.sqlite"
+RESULTS_FILE = "results.sqlite"
 TABLE = "runs"
 Row = dict[str, Any]
 
 
-def row_of(run: RunDir, place: Mapping[str, Any]) -> Row:
-    """A run's settings, place in the sweep, status, last training terms and latest scores as one flat row."""
-    values = run.spec.to_dict()
-    method = values.pop("method")
-    name = method.pop("name")
-    row: Row = {"run": run.path.name, "status": run.status, "method": name, **values}
+def results_row(run: RunFolder, place: Mapping[str, Any]) -> Row:
+    """The row of one run; `place` has its `index`, `strength` and `level` in the study."""
+    fields = run.spec.to_dict()
+    settings = fields.pop("method")
+    row: Row = {"run": run.path.name, "status": run.status, "method": settings.pop("name"), **fields}
     row["strength"] = place.get("strength", run.spec.method.strength)
     row |= {key: place.get(key) for key in ("index", "level")}
-    row |= {f"setting.{key}": value for key, value in method.items()}
+    row |= {f"setting.{key}": value for key, value in settings.items()}
     log = run.read_log()
     terms = {key: value for key, value in log[-1].items() if key != "step"} if log else {}
     row |= {f"train.{key}": value for key, value in terms.items()}
     if {"rec", "kl"} <= set(terms):
         row["train.elbo"] = -terms["rec"] - terms["kl"]
-    return {**row, **scores_of(run)}
+    return {**row, **latest_scores(run)}
 
 
-def scores_of(run: RunDir) -> Row:
-    """The scores kept in a run's folder, the latest of each name."""
+def latest_scores(run: RunFolder) -> Row:
+    """The scores in the folder of a run, by column name. Later records replace earlier ones of the same name."""
     default = run.spec.method.code_kinds[0]
-    found: Row = {}
+    scores: Row = {}
     for record in read_scores(run.path):
         suffix = "" if record["codes"] == default else f".{record['codes']}"
-        found |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
-    return found
+        scores |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
+    return scores
 
 
-def levels(rows: Sequence[Row]) -> None:
-    """Number the strengths of each method where the study has not."""
+def number_levels(rows: Sequence[Row]) -> None:
+    """Set `level` to the rank of the strength among those of the method, for rows whose study does not define it."""
     for method in {row["method"] for row in rows}:
         members = [row for row in rows if row["method"] == method]
         order = sorted({row["strength"] for row in members})
@@ -57,35 +65,43 @@ def levels(rows: Sequence[Row]) -> None:
                 row["level"] = order.index(row["strength"])
 
 
-def index(folder: Path, places: Mapping[str, Row] | None = None) -> Path:
-    """Write the table of all runs in a folder and return its path.
+def write_results(folder: Path, places: Mapping[str, Row] | None = None) -> Path:
+    """Write the results table of all runs in a folder.
 
-    `places` has the index, strength and level of each run in its study by run id; by default they are read from the
-    `study.json` of the folder.
+    Args:
+        folder: The folder of the runs. The table is written into it as `results.sqlite`.
+        places: The `index`, `strength` and `level` of each run in its study, by run id. By default they are read from
+            the `study.json` of the folder.
+
+    Returns:
+        The path of the table.
+
+    Raises:
+        UserError: If the folder holds no runs.
     """
     places = places or read_places(folder)
     runs = find_runs(folder)
     if not runs:
         raise UserError(f"No runs in {folder}. Train some: unbraid study locatello2019 --out {folder}")
-    rows = [row_of(run, places.get(run.spec.id, {})) for run in runs]
-    levels(rows)
+    rows = [results_row(run, places.get(run.spec.id, {})) for run in runs]
+    number_levels(rows)
     make_folder(folder)
-    path = folder / NAME
-    temporary = path.with_name(f".{NAME}.{os.getpid()}.tmp")
+    path = folder / RESULTS_FILE
+    temporary = path.with_name(f".{RESULTS_FILE}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
-    write(temporary, rows)
+    write_table(temporary, rows)
     temporary.replace(path)
     return path
 
 
 def read_places(folder: Path) -> dict[str, Row]:
-    """The places in the sweep that a study left beside its runs."""
+    """The `index`, `strength` and `level` of each run by id, from the `study.json` of a folder if there is one."""
     file = folder / "study.json"
     return json.loads(file.read_text())["places"] if file.exists() else {}
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
-    """Rows as one SQLite table, a column a name."""
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as a SQLite file with one column for each key."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     marks = ", ".join("?" * len(columns))
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
@@ -96,32 +112,44 @@ def write(path: Path, rows: Sequence[Row]) -> None:
         )
 
 
-def load(folder: str | Path) -> Any:
-    """The table of a folder, or of a results file (or a copy of one as .csv), as a pandas DataFrame, one row a run."""
+def load_results(folder: str | Path) -> Any:
+    """Load a results table as a pandas DataFrame with one row per run.
+
+    Args:
+        folder: A folder with `results.sqlite`, such a file, or a copy of the table as a .csv file.
+
+    Returns:
+        The table. The columns are described at the top of this module.
+
+    Raises:
+        UserError: If there is no table or it cannot be read.
+    """
     import pandas as pd
 
     path = Path(folder)
-    file = path if path.is_file() else path / NAME
+    file = path if path.is_file() else path / RESULTS_FILE
     if not file.exists():
-        raise UserError(f"No results table at {file}. Make it: unbraid index {folder}")
+        raise UserError(f"No results table at {file}. Create it: unbraid index {folder}")
     if file.suffix == ".csv":
-        return _from_csv(file)
+        return _read_csv(file)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
         try:
             return pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
         except (pd.errors.DatabaseError, sqlite3.DatabaseError) as error:
-            raise UserError(f"{file} is not a results table: {error}. Make it anew: unbraid index {folder}") from error
+            raise UserError(
+                f"{file} is not a results table: {error}. Create it again: unbraid index {folder}"
+            ) from error
 
 
-def _from_csv(file: Path) -> Any:
+def _read_csv(file: Path) -> Any:
     import pandas as pd
 
     try:
         table = pd.read_csv(file)
-    except ValueError as error:  # pandas' own and bytes that are no text
+    except ValueError as error:  # errors of pandas, and bytes that are not text
         raise UserError(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
     missing = [name for name in ("run", "data", "method", "seed") if name not in table]
     if missing:
         found = ", ".join(map(str, table.columns[:6]))
-        raise UserError(f"{file} must have a row a run, with the columns {', '.join(missing)} too. Got {found}.")
+        raise UserError(f"{file} must have one row per run and the columns {', '.join(missing)}. Got {found} instead.")
     return table

@@ -1,4 +1,4 @@
-"""A trained run in memory: a spec and a network that encodes and decodes."""
+"""A trained run in memory: its spec and a network that encodes and decodes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.runs.network import build_net
-from unbraid.nets.registry import name_net
+from unbraid.methods.method import Method
+from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
+from unbraid.runs.folder import Log, RunFolder, find_runs
+from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
-from unbraid.runs.folder import Log, RunDir, find_runs
 
-CHUNK = 512  # examples through a network at once
+CHUNK = 512  # examples per forward pass
 
 
 @dataclass
 class Run:
-    """What training gives back: `encode`, `decode` and the log; `path` is its folder, if it has one."""
+    """A trained model.
+
+    Attributes:
+        spec: The settings of the run.
+        net: The network, in evaluation mode.
+        log: One dictionary per logged step, with `step` and the value of each training term.
+        path: The folder of the run, or None if it was trained without a folder.
+        divergence: `step` and `term` at which the run diverged, or None.
+    """
 
     spec: RunSpec
     net: VAENet
@@ -35,26 +44,35 @@ class Run:
 
     @property
     def id(self) -> str:
+        """The id of the spec: 12 hexadecimal digits."""
         return self.spec.id
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.net.parameters()).device
 
     @property
     def label(self) -> str:
         """A short name for tables: the method with its hyperparameters, and the seed."""
-        values = self.spec.to_dict()["method"]
-        name = values.pop("name")
         if self.spec.steps == 0:
             return f"untrained seed={self.spec.seed}"
+        values = self.spec.to_dict()["method"]
+        name = values.pop("name")
         settings = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()]
         return " ".join([name, *settings, f"seed={self.spec.seed}"])
 
     @torch.no_grad()
     def posterior(self, x: Any) -> Gaussian:
-        """q(z|x) of examples: uint8 images are scaled to [0, 1], anything else is taken as it is."""
+        """The posteriors q(z|x) of examples.
+
+        Args:
+            x: Examples, (n, ...), as an array or a tensor. Images of type uint8 are scaled to [0, 1]; other types are
+                used as they are.
+
+        Returns:
+            A Gaussian with `mean` and `logvar`, (n, d).
+        """
         examples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x, device=self.device)
         scaled = examples.float() / 255 if examples.dtype == torch.uint8 else examples.float()
         parts = [self.net.encode(part) for part in scaled.split(CHUNK)]
@@ -62,45 +80,68 @@ class Run:
 
     @torch.no_grad()
     def encode(self, x: Any, kind: str | None = None) -> Tensor:
-        """The codes of examples, (n, d): posterior means, or whatever the method's metrics take by default.
+        """The codes of examples.
 
-        `kind` is another of the method's `code_kinds`.
+        Args:
+            x: Examples, (n, ...), as in `posterior`.
+            kind: One of the method's `code_kinds`. By default the first of them, which most methods define as the
+                posterior mean.
+
+        Returns:
+            Codes, (n, d).
         """
-        method = self.spec.method
-        zero = torch.tensor(0, device=self.device)
-        return method.code(self.net, self.posterior(x), kind or method.code_kinds[0], Noise.of(zero, zero))
+        return self.codes(self.posterior(x), kind)
+
+    @torch.no_grad()
+    def codes(self, q: Gaussian, kind: str | None = None) -> Tensor:
+        """The codes (n, d) of examples with posteriors q; `kind` is as in `encode`."""
+        return posterior_codes(self.spec.method, self.net, q, kind)
 
     @torch.no_grad()
     def decode(self, z: Any) -> Tensor:
-        """Examples from codes (n, d): means of p(x|z)."""
+        """Decode codes.
+
+        Args:
+            z: Codes, (n, d).
+
+        Returns:
+            The means of p(x|z), (n, ...).
+        """
         codes = torch.as_tensor(z, dtype=torch.float32, device=self.device)
         return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
 
 
-def default_code(run: Run, q: Gaussian) -> Tensor:
-    """What metrics see of a run by default."""
-    method, zero = run.spec.method, torch.tensor(0, device=q.mean.device)
-    with torch.no_grad():
-        return method.code(run.net, q, method.code_kinds[0], Noise.of(zero, zero))
+def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None = None) -> Tensor:
+    """Return the codes of examples with posteriors q, by default those of the first kind.
+
+    The noise of sampled codes has the seed and the step 0, so that the same posteriors always give the same codes.
+    """
+    zero = torch.zeros((), dtype=torch.int64, device=q.mean.device)
+    return method.code(net, q, kind or method.code_kinds[0], Noise.of(zero, zero))
 
 
 def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAENet:
-    """The network with the given weights, in evaluation mode; weights of another shape are refused."""
+    """Load weights into a network and put it into evaluation mode.
+
+    `where` names the origin of the weights in the error that is raised if they do not fit.
+    """
     try:
         net.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise UserError(
-            f"The weights in {where} do not fit the network of their spec: {reason} Train the run anew."
+            f"The weights in {where} do not fit the network of their spec: {reason} Train the run again."
         ) from error
     return net.eval().requires_grad_(False)
 
 
-def open_run(folder: RunDir, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu") -> Run:
-    """A run from its folder, if it has been trained."""
+def open_run(
+    folder: RunFolder, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu"
+) -> Run:
+    """Load a trained run from its folder. Raises a UserError if its training is not finished."""
     if folder.status in ("new", "partial"):
-        raise UserError(f"{folder.path} is not trained to the end. Give the same train command again to go on with it.")
-    builder = name_net(net if net is not None else folder.spec.net)[1]
+        raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
+    builder = resolve_net(net if net is not None else folder.spec.net)[1]
     built = load_weights(build_net(folder.spec, data.shape, builder), folder.weights(), folder.path)
     return Run(folder.spec, built.to(device), folder.read_log(), folder.path, folder.divergence())
 
@@ -111,17 +152,71 @@ def load_runs(
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
 ) -> list[Run]:
-    """All trained runs in a folder; `data` and `net` are needed only where the spec's names are not enough."""
+    """Load all trained runs in a folder.
+
+    Runs whose training is not finished are left out. Diverged runs are included; their `divergence` is not None.
+
+    Args:
+        folder: A folder of runs, or the folder of one run.
+        data: The dataset of all runs, for data that cannot be loaded by the name in the spec.
+        net: The network of all runs, for a network that is not named in the spec.
+        device: The device of the networks.
+
+    Returns:
+        The runs, sorted by their specs.
+
+    Raises:
+        UserError: If the folder holds no runs, or files of a run are damaged.
+    """
     from unbraid.data import load
 
-    found = find_runs(Path(folder))
-    if not found:
+    folders = find_runs(Path(folder))
+    if not folders:
         raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
     loaded: dict[str, FactorData] = {}
     runs = []
-    for run in found:
+    for run in folders:
         if run.status in ("done", "diverged"):
             if data is None and run.spec.data not in loaded:
                 loaded[run.spec.data] = load(run.spec.data)
             runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device))
     return runs
+
+
+def load_run(
+    folder: str | Path,
+    data: FactorData | None = None,
+    net: str | PairBuilder | Pair | None = None,
+    device: str = "cpu",
+) -> Run:
+    """Load one trained run.
+
+    Args:
+        folder: The folder of the run, or a folder that holds this run alone.
+        data: The dataset of the run, for data that cannot be loaded by the name in the spec.
+        net: The network of the run, for a network that is not named in the spec.
+        device: The device of the network.
+
+    Returns:
+        The run.
+
+    Raises:
+        UserError: If the folder holds no run or several, or the training of the run is not finished.
+
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, out=out, quiet=True)
+    ...     ub.load_run(run.path).id == ub.load_run(out).id == run.id
+    True
+    """
+    from unbraid.data import load
+
+    folders = find_runs(Path(folder))
+    if len(folders) != 1:
+        several = f"{len(folders)} runs" if folders else "no run"
+        raise UserError(
+            f"{folder} must hold exactly one run. It holds {several}. Give the folder of one run, or use load_runs."
+        )
+    (run,) = folders
+    return open_run(run, load(run.spec.data) if data is None else data, net, device)

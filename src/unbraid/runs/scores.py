@@ -1,7 +1,8 @@
-"""Scores kept in run folders: the only code that reads and writes `scores.jsonl`.
+"""Scores in run folders. This module alone reads and writes `scores.jsonl`.
 
-One line is one record: what was computed (metric, estimator, options, sample sizes, seed, versions, codes, dataset)
-and its values. Any number of processes may add records to the same run at the same time.
+Each line of the file is one record, a JSON object. `values` has the scores by name. All other fields form the key of
+the record, which says what was computed: `metric`, estimator, options, sample sizes (`rows`, `draws`), `seed`,
+`versions`, `codes` and dataset (`data`, `source`). Several processes may add records to the same run at the same time.
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from unbraid.runtime.files import read_lines, write_lines
-from unbraid.runtime.locks import lock
 from unbraid.metrics.protocol import Protocol
+from unbraid.runtime.files import read_jsonl, write_jsonl
+from unbraid.runtime.locks import lock
 
 FILE = "scores.jsonl"
 Record = dict[str, Any]
 
 
 def read_scores(folder: Path) -> list[Record]:
-    """All records in the folder of a run, oldest first; none if the run has not been scored."""
-    records = read_lines(folder / FILE)
+    """All records in the folder of a run, oldest first. The list is empty if the run has not been scored."""
+    records = read_jsonl(folder / FILE)
     for record in records:
         if "rows" in record:
-            record.setdefault("draws", "reference")  # records from before samples were disjoint
+            record.setdefault("draws", "reference")  # written before samples were disjoint
     return records
 
 
 def read_protocol(folder: Path) -> Protocol:
-    """The protocol of the study in a folder, as its `study.json` says; the default for any other folder.
+    """The protocol in the `study.json` of a folder, or the default protocol if there is no such file.
 
-    A study from before protocols were written drew rows as the reference library does.
+    Studies that were written before protocols were recorded sampled rows as the reference library does.
     """
     file = folder / "study.json"
     if not file.exists():
@@ -40,7 +41,7 @@ def read_protocol(folder: Path) -> Protocol:
 
 
 def find_score(records: Iterable[Record], key: Mapping[str, Any]) -> Record | None:
-    """The first record that agrees with `key` in every field of `key`, or None.
+    """The first record that has the same value as `key` in every field of `key`, or None.
 
     >>> find_score([{"metric": "mig", "seed": 1}, {"metric": "mig", "seed": 0, "values": {}}], {"seed": 0})
     {'metric': 'mig', 'seed': 0, 'values': {}}
@@ -53,14 +54,14 @@ def add_scores(
 ) -> list[Record]:
     """Add records to a run and return all that it has now.
 
-    The file is read again, extended and replaced as a whole while a lock is held, so that two processes that score the
-    same run keep each other's records. A record whose key is present already is not added a second time.
+    The file is read, extended and replaced while a lock is held, so that two processes that score the same run do not
+    lose each other's records. A record whose key is already present is not added again.
 
     Args:
         folder: The folder of the run that was scored.
         new: Records with the fields of their key and `values`.
-        replaced: Which of the present records to drop, for scores that become invalid, such as a ranking among runs
-            that other runs have joined.
+        replaced: Selects present records to remove because they have become invalid, such as a ranking in a group of
+            runs that has grown.
 
     Returns:
         The records in the file after the call.
@@ -72,5 +73,5 @@ def add_scores(
             if find_score(records, {name: value for name, value in record.items() if name != "values"}) is None:
                 records.append(record)
         if records != present:
-            write_lines(folder / FILE, records)
+            write_jsonl(folder / FILE, records)
     return records

@@ -1,4 +1,4 @@
-"""A run as a value: everything that decides its numbers, as canonical JSON, with the hash of that as its id."""
+"""The specification of a run: every setting that affects its numbers, as canonical JSON whose hash is the run's id."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unbraid.errors import UserError, unknown
-from unbraid.runtime.importing import import_name
+from unbraid.errors import UserError, unknown_name
 from unbraid.methods import METHODS, Hyper, Method, setting
 from unbraid.methods.method import check_settings
+from unbraid.runtime.importing import import_name
 
 
-def method_name(cls: type[Method]) -> str:
-    """The registry's name of a method, or `module:Class` for one of the user's own."""
+def registry_name(cls: type[Method]) -> str:
+    """The name of a method class in `METHODS`, or `module:Class` for a class that is not in the registry."""
     names = {known: name for name, known in METHODS.items()}
     return names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
 def method_class(name: str) -> type[Method]:
-    """The inverse of `method_name`."""
+    """The method class with a name from the registry or of the form `module:Class`; the inverse of `registry_name`."""
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
-        raise UserError(unknown("method", name, METHODS))
+        raise UserError(unknown_name("method", name, METHODS))
     cls = import_name("method", name)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
@@ -35,20 +35,38 @@ def method_class(name: str) -> type[Method]:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One model to train. Defaults are those of the large study (Locatello et al. 2019, arXiv:1811.12359)."""
+    """The specification of one model to train.
+
+    The defaults are those of the large study (Locatello et al. 2019, arXiv:1811.12359).
+
+    Args:
+        method: The method with its hyperparameters.
+        data: The name of the dataset, with options: "dsprites", "mnist?part=train".
+        seed: Random seed of the initialisation, the order of the data and the noise.
+        steps: Optimiser steps. With 0 steps the run keeps its random initialisation.
+        batch: Examples per step.
+        learning_rate: Step size of Adam.
+        latents: Dimensions of the code.
+        net: The name of a network preset, or `module:function`.
+        likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
+        precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
+
+    Raises:
+        UserError: If `method` is not a `Method` or a setting is out of range.
+    """
 
     method: Method
     data: str
     seed: int = setting(0, "random seed of initialisation, data order and noise", low=0, high=2**63 - 1)
     steps: int = setting(300_000, "optimiser steps; 0 keeps the random initialisation", low=0)
-    batch: int = setting(64, "examples a step", low=2)
+    batch: int = setting(64, "examples per step", low=2)
     learning_rate: Hyper = setting(1e-4, "Adam step size", low=0)
     latents: int = setting(10, "dimensions of the code", low=1)
     net: str = "locatello"
     likelihood: Literal["bernoulli", "gaussian", "normal"] = setting(
         "bernoulli", "bernoulli (pixels in [0, 1]), gaussian (variance 1) or normal (variance .1)"
     )
-    precision: Literal["fp32", "tf32", "bf16"] = setting("fp32", "of products; sums and parameters are always float32")
+    precision: Literal["fp32", "tf32", "bf16"] = setting("fp32", "precision of products; sums are always float32")
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
@@ -58,13 +76,13 @@ class RunSpec:
         check_settings("RunSpec", self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, the method as its name and fields."""
+        """The fields as plain values. `method` is a dictionary with the registry name and the fields of the method."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
-        return {**values, "method": {"name": method_name(type(self.method)), **fields}}
+        return {**values, "method": {"name": registry_name(type(self.method)), **fields}}
 
     def flat(self) -> dict[str, Any]:
-        """The name of the method, its fields and all other fields, side by side.
+        """The name of the method, its fields and all other fields in one flat dictionary.
 
         >>> from unbraid.methods import BetaVAE
         >>> list(RunSpec(BetaVAE(beta=2.0), "sprites").flat())[:4]
@@ -76,15 +94,15 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
-        """The inverse of `to_dict`; unknown fields are refused by name."""
+        """The inverse of `to_dict`. Raises a UserError that names any unknown field."""
         method = dict(values.get("method", {}))
         kind = method_class(str(method.pop("name", "")))
-        _refuse_unknown(kind, method)
-        _refuse_unknown(cls, values)
+        _check_fields(kind, method)
+        _check_fields(cls, values)
         return cls(**{**values, "method": kind(**method)})
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, shortest exact numbers. Equal specs give equal bytes."""
+        """Canonical JSON: sorted keys, no spaces, shortest exact numbers. Equal specs give equal strings."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @functools.cached_property
@@ -93,21 +111,29 @@ class RunSpec:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Runs in reading order: by data and method, then by hyperparameters as numbers, then by seed."""
+        """A key that sorts runs by dataset, method, hyperparameters (as numbers) and seed."""
         values = self.to_dict()
         method, seed = values.pop("method"), values.pop("seed")
         return values.pop("data"), method.pop("name"), *method.values(), *values.values(), seed
 
+    def settings_key(self) -> str:
+        """A string that is equal for runs that differ only in the seed."""
+        return json.dumps({key: value for key, value in self.to_dict().items() if key != "seed"}, sort_keys=True)
+
     def stack_key(self) -> str:
-        """What runs must share to ride in one stack: all but the seed and the `Hyper` fields."""
+        """A string that is equal for runs that can be trained in one stack.
+
+        It holds every field except the seed, the learning rate and the `Hyper` fields of the method.
+        """
         values = self.to_dict()
         for name in self.method.hypers():
             del values["method"][name]
         return json.dumps({k: v for k, v in values.items() if k not in ("seed", "learning_rate")}, sort_keys=True)
 
 
-def _refuse_unknown(cls: type[Any], values: dict[str, Any]) -> None:
+def _check_fields(cls: type[Any], values: dict[str, Any]) -> None:
+    """Raise a UserError if a name in `values` is not a field of the dataclass."""
     known = [f.name for f in dataclasses.fields(cls)]
     for name in values:
         if name not in known:
-            raise UserError(unknown(f"field of {cls.__name__}", name, known))
+            raise UserError(unknown_name(f"field of {cls.__name__}", name, known))

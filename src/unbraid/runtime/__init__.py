@@ -1,1 +1,1 @@
-"""What every other package uses: files, locks, signals, progress, provenance, and compilation on first use."""
+"""Services for all other packages: files, locks, signals, progress, provenance, imports by name, and numba."""

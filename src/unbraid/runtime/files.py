@@ -1,4 +1,4 @@
-"""Files that are either whole or absent."""
+"""Reading and writing files, so that a file is either complete or absent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from unbraid.errors import UserError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write through a temporary file in the same folder, synced before it takes the name.
+    """Write a file through a temporary file in the same folder, which is synced and then renamed.
 
-    A reader, or a process killed at any moment, sees the old content or the new, never a part.
+    Readers see the old content or the new content, never a part of it, even if the process is killed.
+
+    Raises:
+        UserError: If the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -28,26 +31,30 @@ def write_atomic(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise UserError(
-            f"Could not write {path}: {error.strerror}. Nothing already there was touched: free some space or choose "
-            "another folder, then give the same command again to go on from the last checkpoint."
+            f"Could not write {path}: {error.strerror}. Existing files are unchanged. Free some space or choose "
+            "another folder, then repeat the command to resume from the last checkpoint."
         ) from error
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a .jsonl file, none if there is no such file."""
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a .jsonl file, or an empty list if the file does not exist.
+
+    Raises:
+        UserError: If a line is not valid JSON.
+    """
     try:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. Delete it and give the command again.") from error
+        raise UserError(f"{path} is damaged: {error}. Delete it and repeat the command.") from error
 
 
-def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Replace a .jsonl file."""
+def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Replace a .jsonl file, with one line per record."""
     write_atomic(path, "".join(json.dumps(record) + "\n" for record in records).encode())
 
 
 def cache_folder() -> Path:
-    """UNBRAID_CACHE, else unbraid in XDG_CACHE_HOME, else ~/.cache/unbraid."""
+    """The folder of the cache: $UNBRAID_CACHE, else $XDG_CACHE_HOME/unbraid, else ~/.cache/unbraid."""
     if chosen := os.environ.get("UNBRAID_CACHE"):
         return Path(chosen)
     if xdg := os.environ.get("XDG_CACHE_HOME"):
@@ -56,14 +63,18 @@ def cache_folder() -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents, or say why that is not possible."""
+    """Create a folder and its parents, if they do not exist.
+
+    Raises:
+        UserError: If the folder cannot be created.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"Could not create the folder {path}: {error.strerror}. Choose another one.") from error
 
 
-def sweep_temporaries(folder: Path) -> None:
-    """Remove what a killed writer left behind."""
+def remove_temporary_files(folder: Path) -> None:
+    """Remove temporary files of `write_atomic` that a killed process has left in a folder."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)

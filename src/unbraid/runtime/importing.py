@@ -1,4 +1,4 @@
-"""Objects named in files: `module:attribute`."""
+"""Importing objects that files refer to as `module:attribute`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from unbraid.errors import UserError
 
 
 def import_name(kind: str, name: str) -> Any:
-    """The object behind `module:attribute`."""
+    """Import an object by its name `module:attribute`.
+
+    Args:
+        kind: What the object is, for the error message.
+        name: The name.
+
+    Raises:
+        UserError: If the object cannot be imported.
+    """
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""Compilation with numba; imported only by files that are loaded when first called, so that importing stays fast."""
+"""Compilation with numba. Only modules that are imported on first use import this one, so that start-up stays fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(**options: Any) -> Callable[[F], F]:
-    """Compile a function to machine code on its first call, kept on disk for the next process; the GIL is released.
+    """Compile a function to machine code on its first call. It releases the GIL and is cached on disk.
 
     >>> @kernel()
     ... def double(x):
@@ -21,12 +21,12 @@ def kernel(**options: Any) -> Callable[[F], F]:
     8
     """
 
-    def compiled(function: F) -> F:
-        bare = inspect.unwrap(function)  # the tests wrap every function in a run-time type check
-        keep = not bare.__code__.co_filename.startswith("<")
+    def decorate(function: F) -> F:
+        bare = inspect.unwrap(function)  # tests wrap every function in a type check
+        cache = not bare.__code__.co_filename.startswith("<")
         try:
-            return cast(F, njit(bare, cache=keep, nogil=True, **options))
-        except RuntimeError:  # no folder on this machine can be written to: compile in every process
+            return cast(F, njit(bare, cache=cache, nogil=True, **options))
+        except RuntimeError:  # no folder is writable: compile again in every process
             return cast(F, njit(bare, nogil=True, **options))
 
-    return compiled
+    return decorate

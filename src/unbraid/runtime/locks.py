@@ -33,14 +33,14 @@ def lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[Non
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path` and give True, or give False if another process holds it.
+    """Hold the lock file `path` and yield True, or yield False if another process holds it.
 
     Raises:
         UserError: If the file cannot be created.
     """
-    held = FileLock(path)
+    file_lock = FileLock(path)
     try:
-        held.acquire(timeout=0)
+        file_lock.acquire(timeout=0)
     except Timeout:
         yield False
         return
@@ -51,4 +51,4 @@ def try_lock(path: Path) -> Iterator[bool]:
     try:
         yield True
     finally:
-        held.release()
+        file_lock.release()

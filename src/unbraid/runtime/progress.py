@@ -1,4 +1,7 @@
-"""Progress with an ETA: a bar on a terminal, plain lines elsewhere, silence for anything under two seconds."""
+"""Progress with an estimate of the remaining time: a bar on a terminal, plain lines elsewhere.
+
+Jobs of less than two seconds show nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +11,74 @@ import time
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-PATIENCE = 2.0  # seconds before the first word
-INTERVAL = 5.0  # seconds between plain lines
+QUIET_SECONDS = 2.0  # before the first output
+LINE_SECONDS = 5.0  # between two plain lines
 
 
 @runtime_checkable
 class Report(Protocol):
-    """What a long job calls: how much is done, and a short word on how it goes."""
+    """A function that a long job calls with the amount done so far and a short note."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 
 
-def silent(done: float, note: str = "") -> None:
-    """A report that goes nowhere."""
+def no_report(done: float, note: str = "") -> None:
+    """A report that shows nothing."""
 
 
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds, as in 1:02:03 or 02:03."""
+def ignore_note(note: str) -> None:
+    """A callback for notes without an amount that shows nothing."""
+
+
+def format_duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> format_duration(3723), format_duration(123)
+    ('1:02:03', '02:03')
+    """
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m:02d}:{s:02d}"
 
 
 @contextlib.contextmanager
+def no_progress(label: str, total: float) -> Iterator[Report]:
+    """Like `progress`, but shows nothing."""
+    yield no_report
+
+
+@contextlib.contextmanager
 def progress(label: str, total: float) -> Iterator[Report]:
-    """A report to call with the amount done so far; what is over in two seconds shows nothing."""
+    """Show the progress of a job on standard error.
+
+    Args:
+        label: What the job does.
+        total: The amount at which the job is complete.
+
+    Returns:
+        A report to call with the amount done so far.
+    """
     with _bar(label, total) if sys.stderr.isatty() else _lines(label, total) as report:
         yield report
 
 
 @contextlib.contextmanager
 def _lines(label: str, total: float) -> Iterator[Report]:
-    begun = time.monotonic()
-    first: list[float] = []
-    spoken = begun + PATIENCE - INTERVAL
+    """Progress as plain lines."""
+    started = time.monotonic()
+    done_at_start: list[float] = []
+    last_line = started + QUIET_SECONDS - LINE_SECONDS
 
     def report(done: float, note: str = "") -> None:
-        nonlocal spoken
+        nonlocal last_line
         now = time.monotonic()
-        if not first:
-            first.append(done)
-        if now - spoken < INTERVAL:
+        if not done_at_start:
+            done_at_start.append(done)
+        if now - last_line < LINE_SECONDS:
             return
-        spoken = now
-        rate = (done - first[0]) / max(now - begun, 1e-9)
-        eta = f"ETA {clock((total - done) / rate)}" if rate > 0 else "ETA unknown"
+        last_line = now
+        rate = (done - done_at_start[0]) / max(now - started, 1e-9)
+        eta = f"ETA {format_duration((total - done) / rate)}" if rate > 0 else "ETA unknown"
         print(f"{label}: {done:.0f}/{total:.0f} ({done / max(total, 1e-9):.0%}), {eta}{', ' * bool(note)}{note}",
               file=sys.stderr, flush=True)  # fmt: skip
 
@@ -61,18 +87,19 @@ def _lines(label: str, total: float) -> Iterator[Report]:
 
 @contextlib.contextmanager
 def _bar(label: str, total: float) -> Iterator[Report]:
+    """Progress as a bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     done = "{task.percentage:3.0f}%, ETA"
     columns = (TextColumn("{task.description}"), BarColumn(12), TextColumn(done), TimeRemainingColumn(),
                TextColumn("{task.fields[note]}"))  # fmt: skip
-    begun = time.monotonic()
+    started = time.monotonic()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(label, total=total, note="")
 
     def report(done: float, note: str = "") -> None:
-        if not bar.live.is_started and time.monotonic() - begun > PATIENCE:
+        if not bar.live.is_started and time.monotonic() - started > QUIET_SECONDS:
             bar.start()
         bar.update(task, completed=done, note=note)
 

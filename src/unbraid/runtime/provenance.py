@@ -1,4 +1,4 @@
-"""Where numbers came from: versions, commit and machine."""
+"""The provenance of results: library versions, commit and machine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LIBRARIES = ("unbraid", "torch", "numpy", "scipy", "scikit-learn", "safetensors"
 
 
 def versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
-    """Installed versions, without importing anything; a library that is not installed is left out."""
-    found = {"python": platform.python_version()}
+    """The installed versions of Python and some libraries. Nothing is imported, and missing libraries are left out."""
+    installed = {"python": platform.python_version()}
     for name in libraries:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the source tree this package runs from; UNBRAID_COMMIT says it where the tree is a bare copy."""
+    """The git commit of the source tree, or None if there is none. The variable UNBRAID_COMMIT overrides it."""
     if "UNBRAID_COMMIT" in os.environ:
         return os.environ["UNBRAID_COMMIT"]
     folder = Path(__file__).parent
@@ -40,7 +40,7 @@ def commit() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """The processor and its cores."""
+    """The operating system, the processor and the number of cores."""
     return {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()}
 
 

@@ -1,4 +1,4 @@
-"""Signals that end a process, put off until what is under way can be left."""
+"""Deferring the signals that end a process until the current work has been saved."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers and `timeout` send
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what schedulers and `timeout` send
 
 
 @dataclass
-class Deferred:
-    """The signal that came, if any, and what it would have done."""
+class DeferredSignals:
+    """The signal that has been received, if any, and the handlers that were replaced."""
 
-    came: int | None = None
-    before: dict[int, Any] = field(default_factory=dict)
+    received: int | None = None
+    previous_handlers: dict[int, Any] = field(default_factory=dict)
 
-    def put_off(self, number: int, frame: FrameType | None) -> None:
-        """Remember the first; a second one finds everything as it was before and is not put off."""
-        self.came = number
-        self.restore()
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Remember the first signal. The previous handlers are restored, so that a second signal acts at once."""
+        self.received = number
+        self.restore_handlers()
 
-    def restore(self) -> None:
-        """Whatever handled the signals before handles them again."""
-        while self.before:
-            signal.signal(*self.before.popitem())
+    def restore_handlers(self) -> None:
+        """Restore the handlers that were replaced."""
+        while self.previous_handlers:
+            signal.signal(*self.previous_handlers.popitem())
 
     def deliver(self) -> None:
-        """Let the signal do what it would have done; where none came, the next is put off as before."""
-        if self.came is not None:
-            number, self.came = self.came, None
+        """Raise the signal that has been received. If there is none, the next one is deferred as before."""
+        if self.received is not None:
+            number, self.received = self.received, None
             signal.raise_signal(number)
 
 
 @contextmanager
-def deferred() -> Iterator[Deferred]:
-    """While in here Ctrl-C and SIGTERM are only noted; `deliver()` lets the one that came through, and so does leaving.
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Defer Ctrl-C and SIGTERM inside this context until `deliver()` is called or the context ends.
 
-    Only the main thread hears of signals: in another nothing is put off.
+    Python delivers signals only to the main thread. In other threads nothing is deferred.
     """
-    waiting = Deferred()
+    signals = DeferredSignals()
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             handler = signal.getsignal(number)
-            if handler not in (None, signal.SIG_IGN):  # one that Python did not set cannot be put back
-                waiting.before[number] = handler
-                signal.signal(number, waiting.put_off)
+            if handler not in (None, signal.SIG_IGN):  # None: not set by Python, so that it cannot be restored
+                signals.previous_handlers[number] = handler
+                signal.signal(number, signals.handle)
     try:
-        yield waiting
+        yield signals
     finally:
-        waiting.restore()
-        waiting.deliver()
+        signals.restore_handlers()
+        signals.deliver()

@@ -1,4 +1,4 @@
-"""Whether appearance and perspective lie apart in a code: what each part tells of factors of either kind."""
+"""How well a code separates appearance from perspective: how well each part of it predicts factors of each kind."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.methods.vitae import UVITAE
-from unbraid.nets.vitae import VitaeNet
 from unbraid.runs.run import CHUNK, Run
 
-NEAREST, AVERAGED = 5, 20  # neighbours that vote for a class, and that are averaged for a number
+NEAREST, AVERAGED = 5, 20  # number of neighbours that vote for a class, and that are averaged for a number
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Separation(NamedTuple):
-    """The score, which columns count as appearance, and what each part tells of every factor."""
+    """The result of `separation`.
+
+    Attributes:
+        score: The separation, from -1 to 1.
+        appearance: The columns of the code that were used as appearance.
+        predictability: For each factor, how well it is predicted from the appearance and from the other columns.
+    """
 
     score: float
     appearance: tuple[int, ...]
-    told: dict[str, tuple[float, float]]
+    predictability: dict[str, tuple[float, float]]
 
 
-def tells(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> float:
-    """How well one random half of the rows predicts the other: 0 at chance, 1 if perfect, never below 0.
+def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> float:
+    """How well codes predict a factor: 0 at chance, 1 if the prediction is perfect, never below 0.
 
-    Whole numbers are classes, by the vote of the 5 nearest rows: accuracy above that of the commonest class, as a share
-    of what is missing to 1. Other numbers are averaged over the 20 nearest: the share of the variance explained.
+    A nearest-neighbour predictor is fitted to a random half of the rows and tested on the other half. Integer values
+    are classes, predicted by the vote of the 5 nearest rows; the score is (accuracy - c) / (1 - c) with c the share of
+    the most frequent class. Other values are predicted by the mean of the 20 nearest rows; the score is the explained
+    share of the variance.
 
     >>> codes = np.linspace(0, 1, 400)[:, None]
     >>> tells(codes, codes[:, 0]) > 0.99, tells(codes[:, :0], codes[:, 0])
@@ -43,9 +49,9 @@ def tells(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> flo
         return 0.0
     scaled = (codes - codes.mean(0)) / (codes.std(0) + 1e-12)
     order = np.random.default_rng(0).permutation(len(codes))
-    learn, test = order[::2], order[1::2]
+    train, test = order[::2], order[1::2]
     kind = KNeighborsClassifier(NEAREST) if np.issubdtype(values.dtype, np.integer) else KNeighborsRegressor(AVERAGED)
-    score = float(kind.fit(scaled[learn], values[learn]).score(scaled[test], values[test]))
+    score = float(kind.fit(scaled[train], values[train]).score(scaled[test], values[test]))
     if isinstance(kind, KNeighborsClassifier):
         chance = float(np.unique(values[test], return_counts=True)[1].max()) / len(values[test])
         score = (score - chance) / max(1 - chance, 1e-12)
@@ -58,61 +64,67 @@ def separation(
     perspective: Mapping[str, Array],
     split: tuple[int, ...] | None = None,
 ) -> Separation:
-    r"""How far appearance and perspective lie in different columns of a code, from -1 to 1.
+    r"""How well a code separates appearance from perspective, from -1 to 1.
 
     .. math:: D = \frac12 \left[ \frac1{|F_A|} \sum_{f \in F_A} t(f|A) - t(f|P)
               + \frac1{|F_P|} \sum_{f \in F_P} t(f|P) - t(f|A) \right]
 
-    t is `tells`, A the columns of the appearance (`split`) and P the others, :math:`F_A` and :math:`F_P` factors of
-    either kind: arrays of n whole numbers (classes) or other numbers. Without a `split`, as for a VAE of one code, the
-    split of the columns in two halves with the largest D is taken, which favours such codes.
-    The definition is our own: the paper's score is not published.
+    t is `predictability`, A the columns of the appearance and P the other columns. The definition is our own, because
+    the score of the paper is not published.
+
+    Args:
+        codes: Codes of n examples, (n, d).
+        appearance: The factors of appearance, :math:`F_A`: n integers (classes) or other numbers each.
+        perspective: The factors of perspective, :math:`F_P`, likewise.
+        split: The columns of the appearance. If it is None, as for a VAE with a single code, the columns are split into
+            two halves so that D is largest, which favours such codes.
     """
     columns = range(codes.shape[1])
     splits = [split] if split is not None else list(itertools.combinations(columns, len(columns) // 2))
-    return max((_separated(codes, part, appearance, perspective) for part in splits), key=lambda found: found.score)
+    return max(
+        (_separation_of_split(codes, part, appearance, perspective) for part in splits), key=lambda result: result.score
+    )
 
 
-def _separated(
+def _separation_of_split(
     codes: Array, part: tuple[int, ...], appearance: Mapping[str, Array], other: Mapping[str, Array]
 ) -> Separation:
+    """The separation with the columns `part` as appearance."""
     rest = [i for i in range(codes.shape[1]) if i not in part]
-    told = {
-        name: (tells(codes[:, list(part)], values), tells(codes[:, rest], values))
+    scores = {
+        name: (predictability(codes[:, list(part)], values), predictability(codes[:, rest], values))
         for name, values in {**appearance, **other}.items()
     }
-    seen = np.mean([told[name][0] - told[name][1] for name in appearance])
-    turned = np.mean([told[name][1] - told[name][0] for name in other])
-    return Separation(float(seen + turned) / 2, part, told)
+    of_appearance = np.mean([scores[name][0] - scores[name][1] for name in appearance])
+    of_perspective = np.mean([scores[name][1] - scores[name][0] for name in other])
+    return Separation(float(of_appearance + of_perspective) / 2, part, scores)
 
 
-def split_of(run: Run) -> tuple[int, ...] | None:
-    """The columns of the appearance in the code of a run, if the method knows them."""
-    method = run.spec.method
-    return tuple(range(run.spec.latents - method.perspective)) if isinstance(method, UVITAE) else None
+def appearance_columns(run: Run) -> tuple[int, ...] | None:
+    """The columns of the appearance in the code of a run, or None if its method does not define them."""
+    return run.spec.method.appearance_columns(run.spec.latents)
 
 
 @torch.no_grad()
-def upright(run: Run, x: Tensor) -> Float[Tensor, "n c h w"]:
-    """Appearances decoded without their perspective; for a VAE of one code, reconstructions."""
+def decode_appearance(run: Run, x: Tensor) -> Float[Tensor, "n c h w"]:
+    """Decode the appearance of examples without their perspective. For a VAE with a single code, reconstruct them."""
     if run.net.decoder is None:
-        raise UserError(f"Appearances are decoded, and {run.label} has no decoder. Choose another run.")
+        raise UserError(f"Decoding the appearance needs a decoder. {run.label} has none. Choose another run.")
     mean = run.posterior(x).mean
-    if not isinstance(run.net, VitaeNet):
-        return run.decode(mean)
-    generation = run.net.decoder
-    return torch.cat([generation.upright(part) for part in mean[:, : generation.split].split(CHUNK)])
+    return torch.cat([run.spec.method.decode_appearance(run.net, part) for part in mean.split(CHUNK)])
 
 
 def appearance_accuracy(
     run: Run,
-    learn: tuple[Shaped[Tensor, "n c h w"], Int[np.ndarray, " n"]],
+    train: tuple[Shaped[Tensor, "n c h w"], Int[np.ndarray, " n"]],
     test: tuple[Shaped[Tensor, "m c h w"], Int[np.ndarray, " m"]],
 ) -> float:
-    """Share of test images whose class the 5 nearest of the learning images name, both as decoded appearances.
+    """The share of test images whose class is predicted by the 5 nearest training images, on decoded appearances.
+
+    `train` and `test` are pairs of images and classes.
 
     Reference: the comparison in the program of Detlefsen & Hauberg (2019), arXiv:1906.11881.
     """
-    (a, kinds), (b, wanted) = learn, test
-    seen, unseen = (upright(run, x).flatten(1).cpu().numpy() for x in (a, b))
-    return float(KNeighborsClassifier(NEAREST, algorithm="brute").fit(seen, kinds).score(unseen, wanted))
+    (train_x, train_classes), (test_x, test_classes) = train, test
+    a, b = (decode_appearance(run, x).flatten(1).cpu().numpy() for x in (train_x, test_x))
+    return float(KNeighborsClassifier(NEAREST, algorithm="brute").fit(a, train_classes).score(b, test_classes))

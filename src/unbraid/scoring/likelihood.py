@@ -1,4 +1,4 @@
-"""How likely a trained VAE finds examples: the evidence lower bound and the importance-weighted one."""
+"""Lower bounds of the log-likelihood of a trained VAE: the ELBO and the importance-weighted bound."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import progress, silent
+from unbraid.runtime.progress import no_report, progress
 
-AT_ONCE = 8_192  # samples decoded together
+SAMPLES_PER_BATCH = 8_192  # samples that are decoded together
 
 
 @torch.no_grad()
 def log_weights(run: Run, x: Tensor, samples: int, noise: Noise) -> Float[Tensor, "b s"]:
-    r""":math:`\log p(x|z) p(z) / q(z|x)` of samples z of q."""
+    r"""The log weights :math:`\log p(x|z) p(z) / q(z|x)` of samples z of q, (examples, samples)."""
     repeated = x.repeat_interleave(samples, 0)
     z, ratio = run.spec.method.posterior_sample(run.net, repeated, noise)
-    found: Tensor = (-run.net.nll(repeated, z) - ratio).unflatten(0, (len(x), samples))
-    return found
+    weights: Tensor = (-run.net.nll(repeated, z) - ratio).unflatten(0, (len(x), samples))
+    return weights
 
 
-def bounds(
+def likelihood_bounds(
     run: Run,
     data: FactorData,
     *,
@@ -38,51 +38,67 @@ def bounds(
     seed: int = 0,
     quiet: bool = False,
 ) -> dict[str, float]:
-    r"""Nats an example: `elbo`, the mean log weight, and `iwae`, a tighter bound of log p(x), with standard errors.
+    r"""Lower bounds of the log-likelihood log p(x) of examples under a trained VAE, in nats per example.
 
     .. math:: ELBO = E_q \log w, \quad IWAE = E \log \frac1S \sum_s w_s, \quad w = \frac{p(x|z)\,p(z)}{q(z|x)}
 
-    Averaged over the examples at `index`, all by default. Bernoulli pixels between 0 and 1 count as in training,
-    and the likelihood "gaussian" leaves its constant out, so that only runs of one likelihood compare.
+    The IWAE bound is the tighter one. Bernoulli pixels between 0 and 1 are treated as in training, and the likelihood
+    "gaussian" omits its constant, so compare only runs with the same likelihood.
     Reference: Burda et al. (2016), arXiv:1509.00519, eq. 8.
+
+    Args:
+        run: A run with a decoder and a normal posterior.
+        data: The dataset.
+        index: Indices of the examples, all by default.
+        samples: Number of posterior samples S per example.
+        seed: Seed of the samples.
+        quiet: Whether to hide the progress bar.
+
+    Returns:
+        `elbo` and `iwae` (means over the examples), `elbo_error` and `iwae_error` (their standard errors), and
+        `samples`.
+
+    Raises:
+        UserError: If the run has no decoder or no normal posterior, or there are no samples or no examples.
 
     >>> import unbraid as ub
     >>> data = ub.data.load("sprites")
     >>> (run,) = ub.train(ub.methods.VAE(), data, steps=5, latents=4, quiet=True)
-    >>> found = ub.bounds(run, data, index=range(10), samples=5, quiet=True)
+    >>> found = ub.likelihood_bounds(run, data, index=range(10), samples=5, quiet=True)
     >>> found["elbo"] <= found["iwae"]
     True
     """
     if samples < 1:
-        raise UserError(f"Bounds need at least one sample an example. Got {samples} instead.")
+        raise UserError(f"Bounds need at least one sample per example. Got {samples} instead.")
     rows = torch.arange(len(data)) if index is None else torch.as_tensor(index)
     if not len(rows):
-        raise UserError("Bounds need at least one example. Got none.")
-    refuse_others(run, data)
+        raise UserError("Bounds need at least one example. Got none. Give the indices of some examples.")
+    check_has_density(run, data)
     weights = []
-    chunk = max(1, AT_ONCE // samples)
+    chunk = max(1, SAMPLES_PER_BATCH // samples)
     zero = torch.tensor(0, device=run.device)
-    with contextlib.nullcontext(silent) if quiet else progress("bounding", len(rows)) as report:
+    with contextlib.nullcontext(no_report) if quiet else progress("bounding", len(rows)) as report:
         for step, part in enumerate(rows.to(data.device).split(chunk)):
             report(step * chunk)
             noise = Noise.of(zero + seed, zero + step)
             weights.append(log_weights(run, data.batch(part).to(run.device), samples, noise).cpu())
     every = torch.cat(weights).double()
-    found = {"elbo": every.mean(1), "iwae": every.logsumexp(1) - math.log(samples)}
-    return {**{name: float(value.mean()) for name, value in found.items()}, **errors(found), "samples": samples}
+    bounds = {"elbo": every.mean(1), "iwae": every.logsumexp(1) - math.log(samples)}
+    means = {name: float(values.mean()) for name, values in bounds.items()}
+    return {**means, **standard_errors(bounds), "samples": samples}
 
 
-def errors(found: dict[str, Any]) -> dict[str, float]:
-    """Standard errors of means over examples."""
-    return {f"{name}_error": float(v.std() / math.sqrt(len(v))) if len(v) > 1 else 0.0 for name, v in found.items()}
+def standard_errors(bounds: dict[str, Any]) -> dict[str, float]:
+    """The standard error of the mean over examples of each bound, as `<name>_error`."""
+    return {f"{name}_error": float(v.std() / math.sqrt(len(v))) if len(v) > 1 else 0.0 for name, v in bounds.items()}
 
 
-def refuse_others(run: Run, data: FactorData) -> None:
-    """Refuse runs that have no density to bound."""
+def check_has_density(run: Run, data: FactorData) -> None:
+    """Raise a UserError if a run has no decoder or no normal posterior."""
     first = torch.zeros(1, dtype=torch.int64, device=data.device)
     q = run.posterior(data.batch(first))
     if run.net.decoder is None or run.spec.method.information(q) is None:
         raise UserError(
-            f"Bounds of the likelihood need a decoder and a normal posterior. Got {run.label}, which has not both. "
+            f"Bounds of the likelihood need a decoder and a normal posterior. {run.label} does not have both. "
             "Choose runs of a VAE."
         )

@@ -1,4 +1,4 @@
-"""Choosing among trained runs without labels: those whose latents agree with the others'."""
+"""Select trained runs without labels, by how well their latents agree with those of other runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
-from unbraid.runs.run import Run, default_code
-from unbraid.runtime.progress import Report, progress, silent
+from unbraid.runs.run import Run
+from unbraid.runtime.progress import Report, no_report, progress
 from unbraid.scoring.encoding import encode_tables
-from unbraid.scoring.score import describe, load_sources
+from unbraid.scoring.score import describe_run, load_datasets
 
-WITHIN = ("settings", "data")
-INFORMATIVE = 0.01  # nats from the prior above which a latent counts
+GROUPINGS = ("settings", "data")
+INFORMATIVE_NATS = 0.01  # mean KL from the prior above which a latent counts as informative
 
 
-def rank(
+def select(
     runs: Sequence[Run],
     *,
     data: str | FactorData | None = None,
@@ -32,35 +32,60 @@ def rank(
     seed: int = 0,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
-    """One flat row a run with its unsupervised disentanglement ranking ``udr``, the best first.
+    """Rank trained runs by unsupervised disentanglement ranking (UDR), which needs no labels.
 
-    A run is compared with the runs that differ from it in the seed only (`within` "settings", as in the paper) or with
-    all runs of its dataset ("data"); by default the former where every run has such a partner. Latents whose mean KL
-    from the prior is at most .01 nats do not count, and ``informative`` says how many do; with methods that cannot tell
-    (`Method.information`) all do.
+    Latents whose mean KL from the prior is at most 0.01 nats do not count. For methods without a KL per latent (see
+    `Method.information`) all latents count.
 
     Reference: Duan et al. (2020), arXiv:1905.12614.
+
+    Args:
+        runs: The trained runs, at least two per group.
+        data: The dataset to encode, for all runs. By default the dataset of each run.
+        method: How latents of two runs are compared, "lasso" or "spearman".
+        within: The runs that are compared with each other: those that differ only in the seed ("settings", as in the
+            paper) or all runs on the same dataset ("data"). By default "settings" if every run has such a partner, else
+            "data".
+        examples: Number of examples to encode.
+        seed: Seed of the choice of examples.
+        quiet: Whether to hide the progress bar.
+
+    Returns:
+        One flat dictionary per run, best first: `run` (id), `label`, all settings, `udr`, and `informative`, the number
+        of latents that count.
+
+    Raises:
+        UserError: If `method` or `within` is unknown, or a run has no other run to be compared with.
+
+    >>> import unbraid as ub
+    >>> runs = ub.train(ub.methods.VAE(), data="toy", seeds=range(2), steps=5, quiet=True)
+    >>> [sorted(row)[-2:] for row in ub.select(runs, examples=100, quiet=True)]
+    [['steps', 'udr'], ['steps', 'udr']]
     """
     if method not in ("lasso", "spearman"):
-        raise UserError(unknown("method of ranking", method, ["lasso", "spearman"]))
-    if within is not None and within not in WITHIN:
-        raise UserError(unknown("group to rank within", within, list(WITHIN)))
-    sources = load_sources(runs, data, quiet)
+        raise UserError(unknown_name("method of ranking", method, ["lasso", "spearman"]))
+    if within is not None and within not in GROUPINGS:
+        raise UserError(unknown_name("group to rank within", within, list(GROUPINGS)))
+    datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
-        tell = silent if quiet else report
-        for group in grouped(runs, within):
-            source = sources[group[0].spec.data].to(group[0].device)
-            found = compare(group, source, drawn(source, examples, seed), method, tell, len(rows))
-            scored = zip(group, found.scores, found.informative, strict=True)
-            rows += [{**describe(run), "udr": value, "informative": count} for run, value, count in scored]
+        shown = no_report if quiet else report
+        for group in group_runs(runs, within):
+            dataset = datasets[group[0].spec.data].to(group[0].device)
+            ranked = rank_group(group, dataset, draw_examples(dataset, examples, seed), method, shown, len(rows))
+            scored = zip(group, ranked.scores, ranked.informative, strict=True)
+            rows += [{**describe_run(run), "udr": value, "informative": count} for run, value, count in scored]
     return sorted(rows, key=lambda row: -row["udr"])
 
 
-class Compared(NamedTuple):
-    """Codes of several runs for the same examples, their rankings, and how many of their latents are informative.
+class RankedGroup(NamedTuple):
+    """Several runs encoded on the same examples; all lists have one entry per run.
 
-    `variances` are the mean posterior variances of a run's latents, None where the method has no normal posterior.
+    Attributes:
+        codes: Default codes, (examples, d).
+        scores: UDR of each run.
+        informative: Number of informative latents.
+        variances: Mean posterior variance of each latent, (d,), or None if the method has no normal posterior.
     """
 
     codes: list[Any]
@@ -69,39 +94,44 @@ class Compared(NamedTuple):
     variances: list[Any]
 
 
-def compare(
-    group: Sequence[Run], data: FactorData, index: Tensor, method: str = "lasso", report: Report = silent, done: int = 0
-) -> Compared:
-    """Encode the same examples with every run and rank them; a run alone scores NaN, for there is nothing to rank."""
+def rank_group(
+    group: Sequence[Run],
+    data: FactorData,
+    index: Tensor,
+    method: str = "lasso",
+    report: Report = no_report,
+    done: int = 0,
+) -> RankedGroup:
+    """Encode the same examples with every run and compute their UDR. The UDR of a single run is NaN."""
     codes: list[Any] = []
     nats: list[Any] = []
     variances: list[Any] = []
     for run, q in zip(group, encode_tables([(run, data, index) for run in group]), strict=True):
         report(done + len(codes), f"encoded with {run.label}")
-        codes.append(default_code(run, q).cpu().numpy())
+        codes.append(run.codes(q).cpu().numpy())
         kl = run.spec.method.information(q)
         nats.append(np.ones(codes[-1].shape[1]) if kl is None else kl.cpu().numpy())
         variances.append(None if kl is None else q.logvar.exp().mean(0).cpu().numpy())
     ranked = udr(codes, nats, method=method).model_scores if len(codes) > 1 else np.full(len(codes), np.nan)
-    return Compared(codes, ranked.tolist(), [int((row > INFORMATIVE).sum()) for row in nats], variances)
+    return RankedGroup(codes, ranked.tolist(), [int((row > INFORMATIVE_NATS).sum()) for row in nats], variances)
 
 
-def drawn(data: FactorData, examples: int, seed: int) -> Tensor:
-    """The examples of data that are encoded, at most so many, none of them twice."""
-    return torch.as_tensor(Protocol(train=examples, seed=seed).examples(len(data)), device=data.device)
+def draw_examples(data: FactorData, examples: int, seed: int) -> Tensor:
+    """Indices of at most `examples` random examples of a dataset, without repetition."""
+    return torch.as_tensor(Protocol(train=examples, seed=seed).sample_indices(len(data)), device=data.device)
 
 
-def grouped(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:
-    """Runs that are compared with each other; every group needs two."""
+def group_runs(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:
+    """Group runs that are compared with each other (see `select`). Raises a UserError if a group has only one run."""
     by: dict[str, dict[Any, list[Run]]] = {"settings": {}, "data": {}}
     for run in runs:
         by["data"].setdefault(run.spec.data, []).append(run)
-        settings = {key: value for key, value in run.spec.to_dict().items() if key != "seed"}
-        by["settings"].setdefault(str(settings), []).append(run)
+        by["settings"].setdefault(run.spec.settings_key(), []).append(run)
     fits = {key: all(len(group) > 1 for group in groups.values()) for key, groups in by.items()}
     kind = within or ("settings" if fits["settings"] else "data")
     if not runs or not fits[kind]:
-        alike = "that differ in the seed only" if kind == "settings" else "on the same data"
-        alone = next((group[0].label for group in by[kind].values() if len(group) == 1), "no run")
-        raise UserError(f"A ranking compares at least 2 runs {alike}. Got {alone} alone. Train more seeds.")
+        alike = "that differ only in the seed" if kind == "settings" else "on the same data"
+        alone = next((group[0].label for group in by[kind].values() if len(group) == 1), None)
+        got = "Got no runs" if alone is None else f"There is no other such run for {alone}"
+        raise UserError(f"A ranking compares at least 2 runs {alike}. {got}. Train more seeds.")
     return list(by[kind].values())

@@ -1,4 +1,16 @@
-"""Latent spaces with a shape of their own: closed manifolds as pure functions of ambient coordinates."""
+"""Latent spaces that are closed manifolds, as pure functions of ambient coordinates, and spatial transformations.
+
+The classes listed here are the latent spaces of `unbraid.methods.DiffusionVAE`. A space is created with the number of
+latents, which is the dimension n of the ambient Euclidean space. Points are rows of n coordinates.
+
+>>> import torch
+>>> from unbraid.spaces import Sphere
+>>> sphere = Sphere(latents=3)
+>>> sphere.dimension, sphere.project(torch.tensor([[0.0, 3.0, 4.0]])).tolist()
+(2, [[0.0, 0.6000000238418579, 0.800000011920929]])
+
+The modules `affine`, `cpab`, `transformers` and `warp` contain the transformations of images that VITAE uses.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +27,6 @@ SPACES: dict[str, type[Space]] = {
     "projective": Projective,
     "rotations": Rotations,
 }
+"""The latent spaces by name."""
 
 __all__ = ["SPACES", "FlatTorus", "Projective", "Rotations", "Space", "Sphere", "Torus"]

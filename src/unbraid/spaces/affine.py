@@ -1,6 +1,6 @@
-r"""Affine maps of the plane as 2 x 3 matrices :math:`[A, b]`, in three parametrisations of six numbers each.
+r"""Affine maps of the plane as 2 x 3 matrices :math:`[A, b]`, in three parametrisations with six parameters each.
 
-Zero parameters are the identity in all of them. Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement,
+In all of them, zero parameters give the identity. Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement,
 equations 1 to 3.
 """
 
@@ -16,24 +16,38 @@ DIM = 6
 
 
 def affine(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""The entries themselves, as differences from the identity.
+    r"""Return the affine map whose entries differ from the identity by the parameters.
 
     .. math:: [A, b] = [I, 0] + \begin{bmatrix} \gamma_1 & \gamma_2 & \gamma_3 \\
         \gamma_4 & \gamma_5 & \gamma_6 \end{bmatrix}
 
-    A may be singular or turn the plane over.
+    A may be singular or a reflection.
+
+    Args:
+        gamma: Parameters (*b, 6).
+
+    Returns:
+        Matrices (*b, 2, 3).
     """
     matrix: Tensor = gamma.unflatten(-1, (2, 3)) + torch.eye(2, 3, dtype=gamma.dtype, device=gamma.device)
     return matrix
 
 
 def affine_decomposed(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""A rotation of a shear of a scaling; the parameters are :math:`(\alpha, m, \log s_x, \log s_y, t_x, t_y)`.
+    r"""Return a scaling followed by a shear, a rotation and a translation.
+
+    The parameters are :math:`(\alpha, m, \log s_x, \log s_y, t_x, t_y)`.
 
     .. math:: A = \begin{bmatrix} \cos\alpha & -\sin\alpha \\ \sin\alpha & \cos\alpha \end{bmatrix}
         \begin{bmatrix} 1 & m \\ 0 & 1 \end{bmatrix} \begin{bmatrix} s_x & 0 \\ 0 & s_y \end{bmatrix}, \quad b = t
 
     Scales are positive, so A is always invertible.
+
+    Args:
+        gamma: Parameters (*b, 6).
+
+    Returns:
+        Matrices (*b, 2, 3).
     """
     alpha, m, log_sx, log_sy, tx, ty = gamma.unbind(-1)
     cosine, sine, sx, sy = alpha.cos(), alpha.sin(), log_sx.exp(), log_sy.exp()
@@ -43,46 +57,60 @@ def affine_decomposed(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
 
 
 def affine_diffeomorphic(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""The flow of a linear velocity field, so that minus the parameters are the inverse map.
+    r"""Return the flow of an affine velocity field over a unit of time. Negating the parameters gives the inverse map.
 
     .. math:: \begin{bmatrix} A & b \\ 0 & 1 \end{bmatrix} = \exp \begin{bmatrix} \gamma_1 & \gamma_2 & \gamma_3 \\
         \gamma_4 & \gamma_5 & \gamma_6 \\ 0 & 0 & 0 \end{bmatrix}, \quad \det A = e^{\gamma_1 + \gamma_5}
+
+    Args:
+        gamma: Parameters (*b, 6).
+
+    Returns:
+        Matrices (*b, 2, 3).
     """
     return expm(gamma.unflatten(-1, (2, 3)))
 
 
 def determinant(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b"]:
-    """The factor by which areas grow."""
+    """Return the determinant (*b) of A, the factor by which areas grow."""
     return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
 
 
 def inverse(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
-    r"""The map that takes points back.
+    r"""Return the inverse maps (*b, 2, 3).
 
     .. math:: [A, b]^{-1} = [A^{-1}, -A^{-1} b]
 
-    Where A is nearly singular this is as large as it must be, and infinite or undefined where it is singular.
+    The result is infinite or NaN where A is singular.
     """
     a, b, tx, c, d, ty = matrix.flatten(-2).unbind(-1)
     entries = [d, -b, b * ty - d * tx, -c, a, c * tx - a * ty]
-    back: Tensor = torch.stack(entries, -1).unflatten(-1, (2, 3)) / determinant(matrix)[..., None, None]
-    return back
+    inverted: Tensor = torch.stack(entries, -1).unflatten(-1, (2, 3)) / determinant(matrix)[..., None, None]
+    return inverted
 
 
 def decompose(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 6"]:
-    r"""The rotation, shear, scales and translation :math:`(\alpha, m, s_x, s_y, t_x, t_y)` of an invertible map.
+    r"""Return the rotation, shear, scales and translation :math:`(\alpha, m, s_x, s_y, t_x, t_y)` of invertible maps.
 
     .. math:: \alpha = \operatorname{atan2}(A_{21}, A_{11}), \quad m = \frac{A_{11} A_{12} + A_{21} A_{22}}{\det A},
         \quad s_x = \sqrt{A_{11}^2 + A_{21}^2}, \quad s_y = \frac{\det A}{s_x}
 
-    A map that turns the plane over has a negative second scale.
+    A reflection has a negative second scale.
     """
     a, b, tx, c, d, ty = matrix.flatten(-2).unbind(-1)
     det, sx = determinant(matrix), torch.hypot(a, c)
     return torch.stack([torch.atan2(c, a), (a * b + c * d) / det, sx, det / sx, tx, ty], -1)
 
 
-def transform(matrix: Float[Tensor, "b 2 3"], points: Float[Tensor, "*b1 n 2"]) -> Float[Tensor, "b n 2"]:
-    """Points (n, 2), or (b, n, 2) of each map's own, under the maps; in full precision on every device."""
+def transform_points(matrix: Float[Tensor, "b 2 3"], points: Float[Tensor, "*b1 n 2"]) -> Float[Tensor, "b n 2"]:
+    """Apply affine maps to points, in full precision on every device.
+
+    Args:
+        matrix: Maps (b, 2, 3).
+        points: Points (n, 2) for all maps, or (b, n, 2) with separate points for each map.
+
+    Returns:
+        The mapped points (b, n, 2).
+    """
     across, down, shift = matrix.mT[..., None, :].unbind(-3)
     return torch.addcmul(torch.addcmul(shift, points[..., :1], across), points[..., 1:], down)

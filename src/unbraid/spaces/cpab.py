@@ -1,4 +1,12 @@
-"""Flows of velocity fields that are continuous and affine on each triangle of the unit square (CPAB).
+"""CPAB transformations: flows of velocity fields that are continuous and affine on each triangle of the unit square.
+
+The parameters theta of a field are its coefficients in the basis of a `Tessellation`. A field is a table of one affine
+part A_c, a 2 x 3 matrix, per triangle (cell) c, and has velocity v(p) = A_c (x, y, 1) at a point p = (x, y) in c. The
+flow moves points along the field for a unit of time. It is integrated in equal steps: in each step, every point finds
+its triangle and moves by (expm(A_c / steps) - I) (x, y, 1). The matrices of all triangles are computed once per field
+(`step_table`) and then only looked up. The steps run as tensor operations (`cpab_steps`), as compiled CPU code
+(`cpab_cpu`) or as Triton kernels (`cpab_gpu`). The backward pass recomputes the positions and applies the adjoint of
+each step, last to first.
 
 Reference: Freifeld et al. (2015), "Highly-expressive spaces of well-behaved transformations: keeping it simple";
 Freifeld et al. (2017), "Transformations based on continuous piecewise-affine velocity fields".
@@ -15,92 +23,109 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.accel.capture import kernels_on
+from unbraid.accel.capture import supports_kernels
 from unbraid.errors import UserError
-from unbraid.spaces.cpab_steps import advance, at, flat, walk_back
-from unbraid.spaces.expm import SQUARINGS, expm1, launched
-from unbraid.spaces.tessellation import Tessellation, barycentric, basis, columns, find_cells
-from unbraid.spaces.warp import nodes, sample
+from unbraid.spaces.cpab_steps import advance_points, apply_affine, backpropagate, flatten_table
+from unbraid.spaces.expm import SQUARINGS, expm1_fast
+from unbraid.spaces.tessellation import Tessellation, basis, find_cells, transposed_basis
+from unbraid.spaces.warp import grid_nodes, sample_image
 
 __all__ = [
-    "Flow", "Tessellation", "advance", "basis", "displacement", "exact", "fields", "find_cells", "flow", "integrate",
-    "scaling_and_squaring", "velocity",
+    "Flow", "Tessellation", "advance_points", "affine_fields", "apply_steps", "basis", "displacement", "find_cells",
+    "integrate", "scaling_and_squaring", "velocity",
 ]  # fmt: skip
 
-TURN = 0.02  # how much a field may turn or stretch in one attempt of the exact solution
-OUTSIDE = 1e-11  # barycentric weight below which a point has left a triangle
-MOST = 256  # triangles that fit the memory of a program on a GPU
-CUTS, ROUNDS = 32, 8  # of intervals of time, 40 bits in all
+MAX_GPU_CELLS = 256  # triangles that fit in the memory of a GPU program
 
 
-def fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
-    """The affine part of a velocity field on each triangle: v(p) = A_c (x, y, 1)."""
+def affine_fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
+    """Return the affine part A_c of a velocity field on each triangle c: v(p) = A_c (x, y, 1).
+
+    Args:
+        t: The tessellation.
+        theta: Parameters (*b, dim) of the fields.
+
+    Returns:
+        Affine parts (*b, cells, 2, 3).
+
+    Raises:
+        UserError: If the number of parameters is not `t.dim`.
+    """
     if theta.shape[-1] != t.dim:
-        raise UserError(f"Fields on {t} have {t.dim} parameters. Got {theta.shape[-1]} instead.")
-    parts: Tensor = (theta @ columns(t, theta.device, theta.dtype)).unflatten(-1, (t.cells, 2, 3))
+        raise UserError(f"Velocity fields on {t} have {t.dim} parameters. Got {theta.shape[-1]} instead.")
+    parts: Tensor = (theta @ transposed_basis(t, theta.device, theta.dtype)).unflatten(-1, (t.cells, 2, 3))
     return parts
 
 
-def affine_parts(
+def evaluate_fields(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
-    """The affine part of its triangle at each point of (n, 2), or of (b, n, 2) for each table's own."""
+    """Evaluate piecewise-affine functions at points: (n, 2) for all tables, or (b, n, 2) separately for each table."""
     x, y = points.expand(len(table), -1, -1).unbind(-1)
-    return torch.stack(at(flat(table), find_cells(t, x, y), x, y), -1)
+    return torch.stack(apply_affine(flatten_table(table), find_cells(t, x, y), x, y), -1)
 
 
 def velocity(
     t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
-    """The velocity at points, (n, 2) for all fields or (b, n, 2) of each field's own."""
-    return affine_parts(t, fields(t, theta), points)
+    """Return the velocity of fields at points.
+
+    Args:
+        t: The tessellation.
+        theta: Parameters (b, dim) of the fields.
+        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+
+    Returns:
+        Velocities (b, n, 2).
+    """
+    return evaluate_fields(t, affine_fields(t, theta), points)
 
 
-def steps_of(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
-    """What each triangle adds to a point in one of equal steps: expm(A_c / steps) - I."""
+def step_table(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
+    """Return the matrices (*b, cells, 2, 3) of the displacement in one of `steps` steps: expm(A_c / steps) - I."""
     if steps < 1:
-        raise UserError(f"A flow needs at least one step. Got {steps} instead.")
-    parts, squarings = fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
-    return launched(parts, squarings)
+        raise UserError(f"The number of steps of a flow must be at least 1. Got {steps} instead.")
+    parts, squarings = affine_fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
+    return expm1_fast(parts, squarings)
 
 
-def fast(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:
-    """The compiled `forward` and `backward` for these tensors, or None: then they take the tensor code."""
+def compiled_kernels(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:
+    """Return the module with compiled `forward` and `backward` functions for these tensors, or None."""
     if points.dtype != table.dtype or points.device != table.device or not table.numel() * points.numel():
         return None
     if table.device.type == "cpu" and table.dtype in (torch.float32, torch.float64):
-        return importlib.import_module("unbraid.spaces.cpab_cpu")  # compiling is for those who flow
-    if table.dtype == torch.float32 and t.cells <= MOST and kernels_on(table.device):
+        return importlib.import_module("unbraid.spaces.cpab_cpu")  # numba is loaded only when a flow is integrated
+    if table.dtype == torch.float32 and t.cells <= MAX_GPU_CELLS and supports_kernels(table.device):
         return importlib.import_module("unbraid.spaces.cpab_gpu")
     return None
 
 
 class Flow(torch.autograd.Function):
-    """Points (b, n, 2) after equal steps p <- p + E_c (x, y, 1), from E (b, cells, 2, 3) and points (1 or b, n, 2).
+    """Apply steps p <- p + E_c (x, y, 1) to points (1 or b, n, 2), with a table E (b, cells, 2, 3). Returns (b, n, 2).
 
-    Only its inputs are kept; the gradient walks the way again.
+    Only the inputs are saved; the backward pass recomputes the positions.
     """
 
     @staticmethod
     def forward(table: Tensor, points: Tensor, t: Tessellation, steps: int) -> Tensor:
-        """All steps from the start."""
-        if module := fast(t, table, points):
+        """Apply all steps."""
+        if module := compiled_kernels(t, table, points):
             moved: Tensor = module.forward(t, table, points, steps)
             return moved
         x, y = points.expand(len(table), -1, -1).unbind(-1)
-        return torch.stack(advance(t, flat(table), x, y, steps), -1)
+        return torch.stack(advance_points(t, flatten_table(table), x, y, steps), -1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the inputs."""
+        """Save the inputs."""
         table, points, ctx.t, ctx.steps = inputs
         ctx.save_for_backward(table, points)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        """The adjoint of each step, last to first."""
+        """Apply the adjoint of each step, last to first."""
         table, points = ctx.saved_tensors
-        total, back = _pull(table, points, grad, ctx.t, ctx.steps)
+        total, back = _flow_gradient(table, points, grad, ctx.t, ctx.steps)
         if not ctx.needs_input_grad[1]:
             return total, None, None, None
         return total, back if len(points) > 1 else back.sum(0, keepdim=True), None, None
@@ -109,48 +134,50 @@ class Flow(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor, *rest: Any
     ) -> tuple[Tensor, int]:
-        """A stack of batches is one larger batch; points that all share are not repeated."""
-        table, points = _folded(info.batch_size, in_dims, table, points)
+        """Treat a stack of batches as one larger batch. Points that all fields share are not repeated."""
+        table, points = _merge_batches(info.batch_size, in_dims, table, points)
         return _flow(table, points, *rest).unflatten(0, (info.batch_size, -1)), 0
 
 
-class Pull(torch.autograd.Function):
-    """Gradients of `Flow` by the table (b, cells, 2, 3) and by each image's points (b, n, 2); they have none."""
+class FlowGradient(torch.autograd.Function):
+    """The gradients of `Flow` for the table (b, cells, 2, 3) and for the points (b, n, 2). They have no gradients."""
 
     @staticmethod
     def forward(table: Tensor, points: Tensor, grad: Tensor, t: Tessellation, steps: int) -> tuple[Tensor, Tensor]:
-        """The way again, and back along it."""
-        if module := fast(t, table, points):
-            pulled: tuple[Tensor, Tensor] = module.backward(t, table, points, steps, grad)
-            return pulled
-        return walk_back(t, table, points, steps, grad)
+        """Recompute the positions and go through the steps in reverse."""
+        if module := compiled_kernels(t, table, points):
+            gradients: tuple[Tensor, Tensor] = module.backward(t, table, points, steps, grad)
+            return gradients
+        return backpropagate(t, table, points, steps, grad)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Nothing is kept."""
+        """Save nothing."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        """Refuse."""
-        raise NotImplementedError("The flow of a field can be differentiated once. Take no gradient of its gradient.")
+        """Raise an error: there is no second derivative."""
+        raise NotImplementedError(
+            "The flow of a velocity field has no second derivative. Do not differentiate its gradient."
+        )
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor, grad: Tensor, *rest: Any
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """One larger batch."""
+        """Treat a stack of batches as one larger batch."""
         r = info.batch_size
         grad = grad.movedim(in_dims[2], 0) if in_dims[2] is not None else grad.expand(r, *grad.shape)
-        total, back = _pull(*_folded(r, in_dims, table, points), grad.flatten(0, 1), *rest)
+        total, back = _flow_gradient(*_merge_batches(r, in_dims, table, points), grad.flatten(0, 1), *rest)
         return (total.unflatten(0, (r, -1)), back.unflatten(0, (r, -1))), (0, 0)
 
 
 _flow: Callable[..., Tensor] = Flow.apply
-_pull: Callable[..., tuple[Tensor, Tensor]] = Pull.apply
+_flow_gradient: Callable[..., tuple[Tensor, Tensor]] = FlowGradient.apply
 
 
-def _folded(r: int, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """A stack of tables, and of points unless all share them, as one larger batch."""
+def _merge_batches(r: int, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Merge a stack of tables, and of points unless all share them, into one larger batch."""
     table = table.movedim(in_dims[0], 0) if in_dims[0] is not None else table.expand(r, *table.shape)
     if in_dims[1] is not None or len(points) > 1:
         points = points.movedim(in_dims[1], 0) if in_dims[1] is not None else points.expand(r, *points.shape)
@@ -158,42 +185,78 @@ def _folded(r: int, in_dims: tuple[int | None, ...], table: Tensor, points: Tens
     return table.flatten(0, 1), points
 
 
-def flow(
+def apply_steps(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "*b1 n 2"], steps: int
 ) -> Float[Tensor, "b n 2"]:
-    """Points (n, 2) or (b, n, 2) after `steps` times adding E_c (x, y, 1) with the table of each step's E."""
+    """Apply `steps` steps p <- p + E_c (x, y, 1) to points.
+
+    Args:
+        t: The tessellation.
+        table: The matrices E (b, cells, 2, 3) of a single step, from `step_table`.
+        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+        steps: The number of steps.
+
+    Returns:
+        The final points (b, n, 2).
+
+    Raises:
+        UserError: If there is neither one set of points nor one per field.
+    """
     points = points if points.ndim == 3 else points[None]
     if len(points) not in (1, len(table)):
-        raise UserError(f"Points must be shared or one set a field: {len(table)}. Got {len(points)} sets instead.")
+        raise UserError(
+            f"There must be one set of points for all fields, or {len(table)} sets, one per field. Got {len(points)}."
+        )
     return _flow(table, points, t, steps)
 
 
 def integrate(
     t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, "*b1 n 2"], steps: int = 50
 ) -> Float[Tensor, "b n 2"]:
-    r"""Where the flow takes points in a unit of time; minus theta takes them back.
+    r"""Move points along the flow for a unit of time. Negating theta gives the inverse map.
 
     .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix} \approx
         p \leftarrow e^{A_{c(p)} / n} \begin{bmatrix} p \\ 1 \end{bmatrix} \text{, n times}
 
-    A step is exact within its triangle; the error, about :math:`1 / n^2`, is made where it leaves one.
+    A step is exact within a triangle. The error, about :math:`1 / n^2`, arises in steps that leave a triangle.
+
+    Args:
+        t: The tessellation.
+        theta: Parameters (b, dim) of the fields.
+        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+        steps: The number of steps n.
+
+    Returns:
+        The final points (b, n, 2).
+
+    Raises:
+        UserError: If the number of parameters is not `t.dim`, or if there are no steps.
     """
-    return flow(t, steps_of(t, theta, steps), points, steps)
+    return apply_steps(t, step_table(t, theta, steps), points, steps)
 
 
 def scaling_and_squaring(
     t: Tessellation, theta: Float[Tensor, "b dim"], shape: tuple[int, int], m: int = 6
 ) -> Float[Tensor, "b h w 2"]:
-    r"""The flow's displacements on a grid of `nodes`, by composing a small one with itself.
+    r"""Return the displacements of the flow on a grid, by composing a small displacement repeatedly with itself.
 
     .. math:: u_0(p) = (e^{A_c / 2^m} - I) \begin{bmatrix} p \\ 1 \end{bmatrix}, \quad
         u_{k+1}(p) = u_k(p) + u_k(p + u_k(p))
 
-    Between nodes displacements are linear, so the error is that of the grid, fit for images. Reference: Arsigny et al.
-    (2006), "A log-Euclidean framework for statistics on diffeomorphisms".
+    Between the nodes of the grid, displacements are interpolated bilinearly. The resulting error is small enough for
+    images. Reference: Arsigny et al. (2006), "A log-Euclidean framework for statistics on diffeomorphisms".
+
+    Args:
+        t: The tessellation.
+        theta: Parameters (b, dim) of the fields.
+        shape: Height and width (h, w) of the grid (`warp.grid_nodes`).
+        m: The number of compositions.
+
+    Returns:
+        Displacements (b, h, w, 2).
     """
-    grid = nodes(*shape, theta.device, theta.dtype)
-    u = affine_parts(t, steps_of(t, theta, 2**m), grid)
+    grid = grid_nodes(*shape, theta.device, theta.dtype)
+    u = evaluate_fields(t, step_table(t, theta, 2**m), grid)
     for _ in range(m):
         u = u + displacement(u.unflatten(1, shape), grid + u)
     on_grid: Tensor = u.unflatten(1, shape)
@@ -201,63 +264,5 @@ def scaling_and_squaring(
 
 
 def displacement(u: Float[Tensor, "b h w 2"], points: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n 2"]:
-    """Displacements given on `nodes`, at any points."""
-    return sample(u.movedim(-1, 1), points, "border", corners=True).mT
-
-
-def exact(t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, "*b1 n 2"]) -> Float[Tensor, "b n 2"]:
-    """Where the flow takes points, from triangle to triangle: in closed form within each, to about 1e-10; slow.
-
-    The time of leaving a triangle is bracketed by attempts in which the field turns little, and then cut ever finer.
-    In float64; no gradient. It needs a zero boundary, without which points leave the square.
-    """
-    if not t.zero_boundary:
-        raise UserError(f"The exact flow needs fields with zero_boundary. Got {t} instead. Use `integrate` for others.")
-    if not (theta.isfinite().all() and ((points >= 0) & (points <= 1)).all()):
-        raise UserError("The exact flow needs finite parameters and points of the unit square. Got others: clip them.")
-    parts = fields(t, theta.detach().double()).flatten(0, 1)
-    weights = torch.tensor(barycentric(t), device=theta.device)
-    p = points.detach().double().expand(len(theta), -1, -1).flatten(0, 1).clone()
-    first = t.cells * torch.arange(len(theta), device=theta.device).repeat_interleave(points.shape[-2])
-    attempt = TURN / float(parts.abs().sum(-1).max().clamp_min(TURN))
-    left = torch.ones_like(p[:, 0])
-    while len(rows := left.nonzero()[:, 0]):
-        cell = find_cells(t, *p[rows].unbind(-1))
-        p[rows], spent = _within(parts[first[rows] + cell], weights[cell], p[rows], left[rows].clamp_max(attempt))
-        left[rows] = (left[rows] - spent).clamp_min(0.0)
-    reached: Tensor = p.unflatten(0, (len(theta), -1))
-    return reached
-
-
-def _within(part: Tensor, weights: Tensor, p: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-    """Points after a time in their triangles' own fields, or just outside if they leave before, and that time."""
-    time = time.clone()
-    moved, out = _after(part, weights, p, time)
-    rows = out.nonzero()[:, 0]
-    if len(rows):
-        time[rows] = _leaving(part[rows], weights[rows], p[rows], time[rows])
-        moved[rows] = _after(part[rows], weights[rows], p[rows], time[rows])[0]
-    return moved, time
-
-
-def _leaving(part: Tensor, weights: Tensor, p: Tensor, high: Tensor) -> Tensor:
-    """When points first leave their triangles, all of them before `high`: ever smaller intervals cut into parts."""
-    low, cuts = torch.zeros_like(high), torch.arange(1, CUTS + 1, device=p.device)
-    part, weights, p = (x.repeat_interleave(CUTS, 0) for x in (part, weights, p))
-    for _ in range(ROUNDS):
-        span = (high - low) / CUTS
-        out = _after(part, weights, p, (low[:, None] + span[:, None] * cuts).flatten())[1].unflatten(0, (-1, CUTS))
-        before = torch.where(out.any(1), out.to(torch.int64).argmax(1), CUTS - 1)
-        low, high = low + span * before, low + span * (before + 1)
-    return high
-
-
-def _after(part: Tensor, weights: Tensor, p: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-    """Points after a time in a field, and whether they are outside their triangles then."""
-    moved = p + _times(expm1(part * time[:, None, None], squarings=0), p)
-    return moved, _times(weights, moved).amin(-1) < -OUTSIDE
-
-
-def _times(part: Tensor, p: Tensor) -> Tensor:
-    """Rows of affine parts times (x, y, 1)."""
-    return (part[..., :2] * p[:, None]).sum(-1) + part[..., 2]
+    """Interpolate displacements (b, h, w, 2), given on `warp.grid_nodes`, at points (b, n, 2)."""
+    return sample_image(u.movedim(-1, 1), points, "border", corners=True).mT

@@ -1,4 +1,4 @@
-"""What a latent space is: a closed manifold in a Euclidean space, with what diffusion on it needs."""
+"""The interface of a latent space: a closed manifold in a Euclidean space, with a random walk and its KL divergence."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from unbraid.distributions import LOG_2PI
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
-SHORT = 1e-12  # squared length below which a vector has no direction
+MIN_SQUARED_LENGTH = 1e-12  # a vector whose squared length is below this has no direction
 
 
-def unit(x: Float[Tensor, "... n"]) -> Float[Tensor, "... n"]:
-    """Vectors of length one; where there is no direction to keep, the first axis, with a gradient of zero."""
+def normalise(x: Float[Tensor, "... n"]) -> Float[Tensor, "... n"]:
+    """Scale vectors to length 1. Zero vectors become the first axis, with a gradient of zero."""
     square = x.square().sum(-1, keepdim=True)
-    short = square < SHORT
+    short = square < MIN_SQUARED_LENGTH
     pole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., 1:])], -1)
     return torch.where(short, pole, x) / torch.where(short, 1.0, square).sqrt()
 
 
 @dataclass(frozen=True)
 class Space(ABC):
-    """A manifold of `dimension` d in :math:`R^n`, n the `latents` of a run, with the metric it has as a surface there.
+    """A closed manifold of dimension d in :math:`R^n`, with the metric that :math:`R^n` induces on it.
 
-    `curvatures` are the least and the greatest scalar curvature of its points. Points are rows of ambient coordinates.
+    Points are rows of n ambient coordinates.
+
+    Args:
+        latents: The dimension n of the ambient space.
+
+    Raises:
+        UserError: If the space does not exist for this number of latents.
     """
 
     latents: int
@@ -39,11 +45,11 @@ class Space(ABC):
     has_angles: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.check()
+        self.check_latents()
 
     @abstractmethod
-    def check(self) -> None:
-        """Refuse a number of latents the space cannot have."""
+    def check_latents(self) -> None:
+        """Raise a UserError if the space does not exist for this number of latents."""
 
     @property
     @abstractmethod
@@ -53,42 +59,79 @@ class Space(ABC):
     @property
     @abstractmethod
     def log_volume(self) -> float:
-        """The log of the d-dimensional volume."""
+        """The logarithm of the d-dimensional volume."""
 
     @property
     @abstractmethod
     def curvatures(self) -> tuple[float, float]:
-        """The range of the scalar curvature."""
+        """The smallest and the largest scalar curvature of all points."""
 
     @abstractmethod
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        """The nearest point, or one of them where several are equally near; gradients are finite everywhere."""
+        """Return the nearest point of the space, or one of them if several are equally near.
+
+        Gradients are finite everywhere.
+
+        Args:
+            x: Points (*b, n) of the ambient space.
+
+        Returns:
+            Points (*b, n) of the manifold.
+        """
 
     @abstractmethod
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        """Closed curves through a point, a row each, at angles s from it (radians), and their names."""
+    def closed_curves(
+        self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        """Return closed curves through a point, for traversals.
+
+        Args:
+            z: A point (n,) of the manifold.
+            s: Positions (p,) along each curve as angles from z, in radians.
+
+        Returns:
+            Points (rows, p, n), one row per curve, and the names of the curves.
+        """
 
     def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
-        """The scalar curvature at each point."""
+        """Return the scalar curvature (*b) at points (*b, n) of the manifold."""
         return torch.full_like(z[..., 0], self.curvatures[0])
 
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Coordinates that are equal where points are: the ambient ones, unless two of those are one point."""
+        """Return coordinates (*b, m) that are equal if and only if two points are the same.
+
+        These are the ambient coordinates, except for spaces in which several rows of ambient coordinates are one point.
+        """
         return z
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """As few coordinates as the space has dimensions; they jump somewhere."""
+        """Return d angles (*b, d), in radians, as coordinates of points (*b, n). They are discontinuous somewhere.
+
+        Raises:
+            UserError: If the space has no such angles.
+        """
         raise UserError(f"The space {self.name} has no angles. Use its ambient coordinates.")
 
     def diffuse(
         self, start: Float[Tensor, "b n"], t: Float[Tensor, " b"], noise: Noise, steps: int, step: str = "sqrt"
     ) -> Float[Tensor, "b n"]:
-        r"""A random walk from points of the space that stands for Brownian motion over a time t.
+        r"""Run a random walk that approximates Brownian motion on the manifold over a time t.
 
         .. math:: z^{(l+1)} = P(z^{(l)} + \sqrt{t / L}\, \epsilon), \quad \epsilon \sim N(0, I_n)
 
-        With `step` "literal" the noise is multiplied by t itself, which makes the time :math:`L t^2`.
+        where P is `project` and L is `steps`. With `step` "literal" the noise is multiplied by t itself, which makes
+        the time :math:`L t^2`.
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
+
+        Args:
+            start: Points (b, n) of the manifold.
+            t: The time (b,) of each walk.
+            noise: The source of random numbers.
+            steps: The number of steps L.
+            step: "sqrt" for the equation above, or "literal".
+
+        Returns:
+            The end points (b, n).
         """
         scale = t if step == "literal" else (t / steps).sqrt()
         z = start
@@ -97,22 +140,33 @@ class Space(ABC):
         return z
 
     def kl(self, z: Float[Tensor, "*b n"], log_t: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-        r"""Nats between the heat kernel from z after a time t and the uniform distribution, for small t.
+        r"""Return the KL divergence of the heat kernel at z, after a small time t, from the uniform distribution.
 
         .. math:: -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol + \frac{Sc(z)\, t}{4}
 
+        where Sc is the scalar curvature.
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
+
+        Args:
+            z: Points (*b, n) of the manifold.
+            log_t: The logarithm (*b) of the time.
+
+        Returns:
+            The divergence (*b), in nats.
         """
         d = self.dimension
         return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + 0.25 * self.curvature(z) * log_t.exp()
 
     def kl_range(self, low: float, high: float) -> tuple[float, float]:
-        """The least and the greatest value of `kl` for log t between two bounds, which may be infinite."""
-        d, (flattest, roundest) = self.dimension, self.curvatures
+        """Return the smallest and the largest value of `kl` for log t in [low, high].
 
-        def at(log_t: float, curvature: float) -> float:
-            rest = 0.25 * curvature * math.exp(log_t) if curvature and log_t < math.inf else 0.0
-            return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + rest
+        The bounds may be infinite.
+        """
+        d, (lowest, highest) = self.dimension, self.curvatures
 
-        bottom = math.log(2 * d / flattest) if flattest > 0 else math.inf
-        return at(min(max(bottom, low), high), flattest), max(at(low, roundest), at(high, roundest))
+        def kl(log_t: float, curvature: float) -> float:
+            curved = 0.25 * curvature * math.exp(log_t) if curvature and log_t < math.inf else 0.0
+            return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + curved
+
+        minimum = math.log(2 * d / lowest) if lowest > 0 else math.inf
+        return kl(min(max(minimum, low), high), lowest), max(kl(low, highest), kl(high, highest))

@@ -1,4 +1,4 @@
-"""Real projective spaces: lines through the origin."""
+"""Real projective spaces: the lines through the origin."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unbraid.spaces.manifold import Space
-from unbraid.spaces.sphere import Sphere, log_sphere
+from unbraid.spaces.sphere import Sphere, log_sphere_volume
 
 
-class Even(nn.Module):
-    """A decoder that cannot tell z from -z: the average of its outputs for both."""
+class EvenDecoder(nn.Module):
+    """A decoder whose output is the same for z and -z: the average of the inner decoder's outputs for both.
+
+    It maps codes (b, n) to the output of the inner decoder.
+    """
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
         self.inner = decoder
 
     def forward(self, z: Tensor) -> Tensor:
-        there, back = self.inner(torch.cat([z, -z])).chunk(2)
-        average: Tensor = 0.5 * (there + back)
+        positive, negative = self.inner(torch.cat([z, -z])).chunk(2)
+        average: Tensor = 0.5 * (positive + negative)
         return average
 
 
 @dataclass(frozen=True)
 class Projective(Sphere):
-    """The unit sphere of dimension d = latents - 1 with opposite points made one; the decoder must be `Even`.
+    """The unit sphere of dimension d = latents - 1 with opposite points identified.
 
-    Geodesics are the sphere's; they are closed after half a turn.
+    The decoder must be an `EvenDecoder`. Geodesics are those of the sphere; they are closed after half a turn.
     """
 
     name: ClassVar[str] = "projective"
@@ -40,9 +43,9 @@ class Projective(Sphere):
 
     @property
     def log_volume(self) -> float:
-        return log_sphere(self.dimension) - math.log(2)
+        return log_sphere_volume(self.dimension) - math.log(2)
 
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """The products of any two coordinates, n (n + 1) / 2 of them: the same for z and -z."""
+        """Return the n (n + 1) / 2 products of two coordinates, which are the same for z and -z."""
         row, column = torch.triu_indices(self.latents, self.latents, device=z.device)
         return z[..., row] * z[..., column]

@@ -11,33 +11,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.spaces.manifold import SHORT, Space, unit
+from unbraid.spaces.manifold import MIN_SQUARED_LENGTH, Space, normalise
 
-SQUARINGS = 14  # of a matrix, so that its greatest eigenvalue outgrows the others
-SOFT = 1e-4  # share of a matrix's size that keeps the gradient finite where its nearest rotation is not unique
+SQUARINGS = 14  # of a matrix, after which its largest eigenvalue dominates
+REGULARISATION = 1e-4  # in units of the matrix norm; keeps the gradient finite if the nearest rotation is not unique
 
 
-def product(a: Float[Tensor, "*b i j"], b: Float[Tensor, "*b j k"]) -> Float[Tensor, "*b i k"]:
-    """A matrix product in full precision on every device."""
+def matrix_product(a: Float[Tensor, "*b i j"], b: Float[Tensor, "*b j k"]) -> Float[Tensor, "*b i k"]:
+    """Return the matrix product, in full precision on every device."""
     total: Tensor = (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
     return total
 
 
 def _matrix(entries: list[Tensor], side: int) -> Float[Tensor, "*b n n"]:
-    """Square matrices from their entries, row by row."""
+    """Return square matrices from their entries, row by row."""
     matrix: Tensor = torch.stack(entries, -1).unflatten(-1, (side, side))
     return matrix
 
 
-def skew(w: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b 3 3"]:
-    """The matrix of the cross product with w."""
+def cross_product_matrix(w: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b 3 3"]:
+    """Return the matrix of the cross product with w."""
     x, y, z = w.unbind(-1)
     zero = torch.zeros_like(x)
     return _matrix([zero, -z, y, z, zero, -x, -y, x, zero], 3)
 
 
-def rotation(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
-    """The rotation of a unit quaternion (w, x, y, z)."""
+def quaternion_to_matrix(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
+    """Return the rotation matrix of a unit quaternion (w, x, y, z)."""
     w, x, y, z = q.unbind(-1)
     entries = [
         1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
@@ -47,8 +47,8 @@ def rotation(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
     return _matrix(entries, 3)
 
 
-def profile(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 4 4"]:
-    """The symmetric K for which q'Kq is the inner product of m with the rotation of the unit quaternion q.
+def quaternion_form(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 4 4"]:
+    """Return the symmetric matrix K for which q'Kq is the inner product of m with the rotation of unit quaternion q.
 
     Reference: Horn (1987), "Closed-form solution of absolute orientation using unit quaternions".
     """
@@ -62,35 +62,38 @@ def profile(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 4 4"]:
     return _matrix(rows, 4)
 
 
-def nearest(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
-    """The rotation nearest to each matrix, without a gradient; the identity for zero.
+def nearest_rotation(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
+    """Return the rotation nearest to each matrix, without a gradient. For the zero matrix it is the identity.
 
-    The quaternion is the eigenvector of the greatest eigenvalue of `profile`, found by squaring the matrix until
-    nothing else is left. Unlike a singular value decomposition this never waits for the device.
+    The quaternion of the nearest rotation is the eigenvector of the largest eigenvalue of `quaternion_form`. It is
+    found by squaring the matrix repeatedly, until this eigenvalue dominates. Unlike a singular value decomposition,
+    this never waits for the device.
     """
-    k = profile(m.detach())
+    k = quaternion_form(m.detach())
     size = k.square().sum((-2, -1), keepdim=True)
-    power = k / torch.where(size < SHORT, 1.0, size).sqrt() + torch.eye(4, dtype=m.dtype, device=m.device)
+    power = k / torch.where(size < MIN_SQUARED_LENGTH, 1.0, size).sqrt() + torch.eye(4, dtype=m.dtype, device=m.device)
     for _ in range(SQUARINGS):
-        power = product(power, power)
+        power = matrix_product(power, power)
         power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     largest = power.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None].expand(*power.shape[:-1], 1)
-    return rotation(unit(power.gather(-1, largest).squeeze(-1)))
+    return quaternion_to_matrix(normalise(power.gather(-1, largest).squeeze(-1)))
 
 
-def turn(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3"]:
-    r"""How the nearest rotation R of m turns with m: :math:`(tr(S) I - S)^{-1} vex(R'm - m'R)`, S = R'm.
+def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3"]:
+    r"""Return the rotation vector by which the nearest rotation R changes with m, to first order.
 
-    It is zero at R and has the gradient of the projection, for at the nearest rotation R'm is symmetric.
+    .. math:: (tr(S) I - S)^{-1}\, vex(R'm - m'R), \quad S = R'm
+
+    Its value is zero, because R'm is symmetric at the nearest rotation. Its gradient is that of the projection.
     """
-    a = product(r.mT, m)
+    a = matrix_product(r.mT, m)
     odd = a - a.mT
     vex = torch.stack([odd[..., 2, 1], odd[..., 0, 2], odd[..., 1, 0]], -1)
     s = 0.5 * (a + a.mT).detach()
     size = s.square().sum((-2, -1), keepdim=True).sqrt()
     trace = s.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     eye = torch.eye(3, dtype=m.dtype, device=m.device)
-    x, y, z = ((trace + SOFT * size + 1e-6) * eye - s).unbind(-2)
+    x, y, z = ((trace + REGULARISATION * size + 1e-6) * eye - s).unbind(-2)
     adjugate = torch.stack([torch.linalg.cross(y, z), torch.linalg.cross(z, x), torch.linalg.cross(x, y)], -1)
     determinant = (x * adjugate[..., 0]).sum(-1, keepdim=True).clamp(min=1e-30)
     return (adjugate * vex[..., None, :]).sum(-1) / determinant
@@ -98,16 +101,16 @@ def turn(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Rotations(Space):
-    r"""SO(3) as 3 x 3 matrices row by row, nine latents, with the metric of :math:`R^9`.
+    r"""The rotations SO(3) as 3 x 3 matrices, flattened row by row to nine latents, with the metric of :math:`R^9`.
 
-    A full turn about an axis is then :math:`2 \pi \sqrt 2` long, so this is the projective 3-space of radius
-    :math:`2 \sqrt 2`: its volume is :math:`16 \sqrt 2\, \pi^2` and its scalar curvature 3 / 4.
+    A full turn about an axis has length :math:`2 \pi \sqrt 2`, so this is the projective 3-space of radius
+    :math:`2 \sqrt 2`. Its volume is :math:`16 \sqrt 2\, \pi^2` and its scalar curvature 3 / 4.
     """
 
     name: ClassVar[str] = "rotations"
     has_angles: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check_latents(self) -> None:
         if self.latents != 9:
             raise UserError(f"Rotations are 3 x 3 matrices and need exactly 9 latents. Got {self.latents} instead.")
 
@@ -125,13 +128,19 @@ class Rotations(Space):
 
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         m = x.unflatten(-1, (3, 3))
-        r = nearest(m)
-        change = product(r, skew(turn(m, r)))
+        r = nearest_rotation(m)
+        change = matrix_product(r, cross_product_matrix(rotation_change(m, r)))
         return (r + (change - change.detach())).flatten(-2)
 
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        """Turns about the three axes of the space that is rotated, before the rotation z."""
+    def closed_curves(
+        self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        """Return rotations about the three axes, applied before the rotation z. See `Space.closed_curves`."""
         axes = torch.eye(3, dtype=z.dtype, device=z.device)[:, None].expand(3, len(s), 3)
         half = (0.5 * s.to(z))[None, :, None].expand(3, -1, 1)
-        turned = rotation(torch.cat([half.cos(), half.sin() * axes], -1))
-        return product(z.unflatten(-1, (3, 3)).expand_as(turned), turned).flatten(-2), ["axis x", "axis y", "axis z"]
+        rotations = quaternion_to_matrix(torch.cat([half.cos(), half.sin() * axes], -1))
+        return matrix_product(z.unflatten(-1, (3, 3)).expand_as(rotations), rotations).flatten(-2), [
+            "axis x",
+            "axis y",
+            "axis z",
+        ]

@@ -1,4 +1,4 @@
-"""Spheres, the circle among them."""
+"""Unit spheres, including the circle."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.spaces.manifold import Space, unit
+from unbraid.spaces.manifold import Space, normalise
 
-NEAR = 1e-6  # squared length of an axis's tangent part below which a point lies on that axis
+ON_AXIS = 1e-6  # a point lies on an axis if the squared length of the axis's tangential part is below this
 
 
-def log_sphere(d: int) -> float:
-    r"""The log of the volume of the unit sphere, :math:`2 \pi^{(d+1)/2} / \Gamma((d+1)/2)`."""
+def log_sphere_volume(d: int) -> float:
+    r"""Return the log volume of the unit sphere of dimension d, :math:`2 \pi^{(d+1)/2} / \Gamma((d+1)/2)`."""
     return math.log(2) + 0.5 * (d + 1) * math.log(math.pi) - math.lgamma(0.5 * (d + 1))
 
 
 def great_circles(z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-    """Great circles from a point of a unit sphere towards each axis it does not lie on; one on a circle."""
+    """Return great circles from a point of the unit sphere towards each axis on which it does not lie.
+
+    On a circle there is only one curve, the circle itself. See `Space.closed_curves` for arguments and returns.
+    """
     tangents = torch.eye(len(z), dtype=z.dtype, device=z.device) - z[:, None] * z
     if len(z) == 2:
-        turn, names = torch.stack([-z[1], z[0]])[None], ["angle"]
+        directions, names = torch.stack([-z[1], z[0]])[None], ["angle"]
     else:
-        kept = [i for i in range(len(z)) if float(tangents[i].square().sum()) > NEAR]
-        turn, names = unit(tangents[kept]), [f"towards {i}" for i in kept]
+        axes = [i for i in range(len(z)) if float(tangents[i].square().sum()) > ON_AXIS]
+        directions, names = normalise(tangents[axes]), [f"towards {i}" for i in axes]
     s = s.to(z)[:, None]
-    return s.cos() * z + s.sin() * turn[:, None], names
+    return s.cos() * z + s.sin() * directions[:, None], names
 
 
 @dataclass(frozen=True)
 class Sphere(Space):
-    """The unit sphere of dimension d = latents - 1; with two latents, the circle."""
+    """The unit sphere of dimension d = latents - 1. With two latents it is the circle."""
 
     name: ClassVar[str] = "sphere"
 
-    def check(self) -> None:
+    def check_latents(self) -> None:
         if self.latents < 2:
             raise UserError(
                 f"The space {self.name} of dimension d needs d + 1 latents, at least 2. Got {self.latents} instead."
@@ -51,7 +54,7 @@ class Sphere(Space):
 
     @property
     def log_volume(self) -> float:
-        return log_sphere(self.dimension)
+        return log_sphere_volume(self.dimension)
 
     @property
     def curvatures(self) -> tuple[float, float]:
@@ -59,13 +62,15 @@ class Sphere(Space):
         return float(d * (d - 1)), float(d * (d - 1))
 
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        return unit(x)
+        return normalise(x)
 
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+    def closed_curves(
+        self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
         return great_circles(z, s)
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Spherical coordinates: d - 1 angles in [0, pi] from one axis after another, and one in (-pi, pi]."""
+        """Return spherical coordinates (*b, d): d - 1 angles in [0, pi] from successive axes, then one in (-pi, pi]."""
         rest = z.square().flip(-1).cumsum(-1).flip(-1).sqrt()
-        down = torch.atan2(rest[..., 1:-1], z[..., :-2])
-        return torch.cat([down, torch.atan2(z[..., -1:], z[..., -2:-1])], -1)
+        polar = torch.atan2(rest[..., 1:-1], z[..., :-2])
+        return torch.cat([polar, torch.atan2(z[..., -1:], z[..., -2:-1])], -1)

@@ -11,18 +11,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.spaces.manifold import Space, unit
+from unbraid.spaces.manifold import Space, normalise
 
 
 @dataclass(frozen=True)
 class FlatTorus(Space):
-    """The product of d = latents / 2 unit circles, each in a plane of its own; the first two latents are the first."""
+    """The product of d = latents / 2 unit circles. Latents 2 i and 2 i + 1 are the coordinates of circle i."""
 
     name: ClassVar[str] = "flat_torus"
 
-    def check(self) -> None:
+    def check_latents(self) -> None:
         if self.latents < 2 or self.latents % 2:
-            raise UserError(f"A flat torus needs two latents a circle, an even number. Got {self.latents} instead.")
+            raise UserError(
+                f"A flat torus needs two latents per circle, so an even number of latents. Got {self.latents} instead."
+            )
 
     @property
     def dimension(self) -> int:
@@ -37,24 +39,26 @@ class FlatTorus(Space):
         return 0.0, 0.0
 
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        return unit(x.unflatten(-1, (-1, 2))).flatten(-2)
+        return normalise(x.unflatten(-1, (-1, 2))).flatten(-2)
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """The angle of each circle, in (-pi, pi]."""
+        """Return the angle (*b, d) on each circle, in (-pi, pi]."""
         return torch.atan2(z[..., 1::2], z[..., ::2])
 
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        own = self.angles(z).double()
-        turned = own + torch.eye(len(own), dtype=own.dtype, device=z.device)[:, None] * s.to(own)[:, None]
-        points = torch.stack([turned.cos(), turned.sin()], -1).flatten(-2)
-        return points.to(z), [f"circle {i}" for i in range(len(own))]
+    def closed_curves(
+        self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        start = self.angles(z).double()
+        angles = start + torch.eye(len(start), dtype=start.dtype, device=z.device)[:, None] * s.to(start)[:, None]
+        points = torch.stack([angles.cos(), angles.sin()], -1).flatten(-2)
+        return points.to(z), [f"circle {i}" for i in range(len(start))]
 
 
 @dataclass(frozen=True)
 class Torus(Space):
-    r"""The ring in :math:`R^3`: a tube of radius a = 0.6 around a circle of radius c = 3; it needs three latents.
+    r"""The ring torus in :math:`R^3`: a tube of radius a = 0.6 around a circle of radius c = 3. It has three latents.
 
-    With :math:`\theta` around the ring and :math:`\phi` around the tube the scalar curvature is
+    With the angles :math:`\theta` around the ring and :math:`\phi` around the tube, the scalar curvature is
     :math:`2 \cos\phi / (a (c + a \cos\phi))`, positive outside and negative inside, and the area is
     :math:`4 \pi^2 c a`.
     """
@@ -63,7 +67,7 @@ class Torus(Space):
     c: ClassVar[float] = 3.0
     a: ClassVar[float] = 0.6
 
-    def check(self) -> None:
+    def check_latents(self) -> None:
         if self.latents != 3:
             raise UserError(f"The torus in three dimensions needs exactly 3 latents. Got {self.latents} instead.")
 
@@ -80,10 +84,10 @@ class Torus(Space):
         return -2 / (self.a * (self.c - self.a)), 2 / (self.a * (self.c + self.a))
 
     def _tube(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
-        """Unit vectors around the ring and around the tube."""
-        around = unit(x[..., :2])
+        """Return unit vectors (*b, 2) for the angle around the ring and for the angle around the tube."""
+        around = normalise(x[..., :2])
         reach = (x[..., :2] * around).sum(-1) - self.c
-        return around, unit(torch.stack([reach, x[..., 2]], -1))
+        return around, normalise(torch.stack([reach, x[..., 2]], -1))
 
     def _join(self, around: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]) -> Float[Tensor, "*b n"]:
         return torch.cat([(self.c + self.a * tube[..., :1]) * around, self.a * tube[..., 1:]], -1)
@@ -96,13 +100,18 @@ class Torus(Space):
         return 2 * cosine / (self.a * (self.c + self.a * cosine))
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Around the ring and around the tube, in (-pi, pi]."""
+        """Return the angles (*b, 2) around the ring and around the tube, in (-pi, pi]."""
         around, tube = self._tube(z)
         return torch.stack([torch.atan2(around[..., 1], around[..., 0]), torch.atan2(tube[..., 1], tube[..., 0])], -1)
 
-    def paths(self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        """Around the ring (a geodesic only on the outermost and innermost circles) and around the tube (always one)."""
-        own = self.angles(z).double()
-        turned = own + torch.eye(2, dtype=own.dtype, device=z.device)[:, None] * s.to(own)[:, None]
-        around, tube = torch.stack([turned.cos(), turned.sin()], -1).unbind(2)
+    def closed_curves(
+        self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
+    ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
+        """Return the curves through z around the ring and around the tube.
+
+        The curve around the tube is always a geodesic, that around the ring only on the outermost and innermost circle.
+        """
+        start = self.angles(z).double()
+        angles = start + torch.eye(2, dtype=start.dtype, device=z.device)[:, None] * s.to(start)[:, None]
+        around, tube = torch.stack([angles.cos(), angles.sin()], -1).unbind(2)
         return self._join(around, tube).to(z), ["around ring", "around tube"]

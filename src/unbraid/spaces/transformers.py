@@ -1,4 +1,4 @@
-"""Spatial transformers by name: maps of the unit square with their inverses, and images warped by them.
+"""Spatial transformers by name: parametrised maps of the unit square with their inverses, which warp images.
 
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
@@ -16,16 +16,17 @@ from torch import Tensor
 
 from unbraid.errors import UserError
 from unbraid.spaces import affine, cpab
-from unbraid.spaces.warp import pixel_centres, warp
+from unbraid.spaces.warp import pixel_centres, warp_image
 
 Method = Literal["steps", "squaring"]
 
 
 @dataclass(frozen=True)
 class Transformer(ABC):
-    r"""Maps of the plane with `dim` parameters each; zeros are the identity.
+    r"""A family of maps of the plane with `dim` parameters. Zero parameters are the identity.
 
-    An image is warped by looking up where the map takes each pixel, :math:`(T_\gamma x)(p) = x(T_\gamma(p))`.
+    The warped image has at each pixel the value of the image at the mapped pixel:
+    :math:`(T_\gamma x)(p) = x(T_\gamma(p))`.
     """
 
     name: ClassVar[str] = ""
@@ -37,38 +38,38 @@ class Transformer(ABC):
 
     @abstractmethod
     def points(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        """Where each map takes points of the unit square."""
+        """Apply each map, with parameters (b, dim), to points (n, 2) of the unit square. Returns (b, n, 2)."""
 
     @abstractmethod
     def inverse(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        """Where each map's inverse takes them."""
+        """Apply the inverse of each map to points (n, 2) of the unit square. Returns (b, n, 2)."""
 
     def identity(self, b: int = 1, device: torch.device | str = "cpu") -> Float[Tensor, "b dim"]:
-        """Parameters of maps that move nothing."""
+        """Return the parameters (b, dim) of identity maps."""
         return torch.zeros(b, self.dim, device=device)
 
     def forward(
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
-        """Images under their maps."""
-        return _warped(image, lambda grid: self.points(gamma, grid), padding)
+        """Warp each image (b, c, h, w) by its map. `padding` is "zeros" or "border", as in `warp.sample_image`."""
+        return _warp_with(image, lambda grid: self.points(gamma, grid), padding)
 
     def backward(
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
-        """Images under the inverses of their maps."""
-        return _warped(image, lambda grid: self.inverse(gamma, grid), padding)
+        """Warp each image (b, c, h, w) by the inverse of its map. `padding` is "zeros" or "border"."""
+        return _warp_with(image, lambda grid: self.inverse(gamma, grid), padding)
 
 
-def _warped(image: Tensor, move: Callable[[Tensor], Tensor], padding: str) -> Tensor:
-    """Images looked up where each pixel is moved to."""
+def _warp_with(image: Tensor, move: Callable[[Tensor], Tensor], padding: str) -> Tensor:
+    """Warp images by a function that maps the pixel centres (n, 2) to points (b, n, 2)."""
     h, w = image.shape[-2:]
     points = move(pixel_centres(h, w, image.device, image.dtype))
-    return warp(image, points.unflatten(1, (h, w)), padding)
+    return warp_image(image, points.unflatten(1, (h, w)), padding)
 
 
-def centred(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
-    r"""A map of :math:`[-1, 1]^2`, whose origin is the image's centre, as one of :math:`[0, 1]^2`.
+def to_unit_square(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
+    r"""Convert maps of :math:`[-1, 1]^2`, whose origin is the centre of the image, to maps of :math:`[0, 1]^2`.
 
     .. math:: p \mapsto A p + \tfrac12 (b + 1 - A 1)
     """
@@ -78,7 +79,7 @@ def centred(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
 
 @dataclass(frozen=True)
 class Affine(Transformer):
-    """Six entries of a matrix; see `affine.affine`. Coordinates are -1 and 1 at the edges of the image."""
+    """Affine maps given by six matrix entries; see `affine.affine`. The image spans [-1, 1] in both coordinates."""
 
     name: ClassVar[str] = "affine"
 
@@ -87,23 +88,23 @@ class Affine(Transformer):
         return affine.DIM
 
     def matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        """[A, b] in coordinates from -1 to 1."""
+        """Return the matrices [A, b] in coordinates from -1 to 1."""
         return affine.affine(gamma)
 
     def inverse_matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        """[A^-1, -A^-1 b]."""
+        """Return the inverse matrices [A^-1, -A^-1 b]."""
         return affine.inverse(self.matrix(gamma))
 
     def points(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        return affine.transform(centred(self.matrix(gamma)), grid)
+        return affine.transform_points(to_unit_square(self.matrix(gamma)), grid)
 
     def inverse(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        return affine.transform(centred(self.inverse_matrix(gamma)), grid)
+        return affine.transform_points(to_unit_square(self.inverse_matrix(gamma)), grid)
 
 
 @dataclass(frozen=True)
 class AffineDecomposed(Affine):
-    """Rotation, shear, scales and translation; see `affine.affine_decomposed`."""
+    """Affine maps given by rotation, shear, scales and translation; see `affine.affine_decomposed`."""
 
     name: ClassVar[str] = "affine_decomposed"
 
@@ -113,11 +114,12 @@ class AffineDecomposed(Affine):
 
 @dataclass(frozen=True)
 class AffineDiffeomorphic(Affine):
-    r"""The flow of a linear field; see `affine.affine_diffeomorphic`.
+    r"""Affine maps that are flows of affine velocity fields; see `affine.affine_diffeomorphic`.
 
-    Stretches (the symmetric part of the field) and shifts pass :math:`c \tanh(x / c)` with c = `stretch`, turns (its
-    skew part) with c = `turn`, so that a network far off its way asks for no map that shrinks an image to a point:
-    training survives larger steps. Minus the parameters are still the inverse map.
+    The parameters are bounded by :math:`c \tanh(x / c)`: c = `stretch` for stretches (the symmetric part of the field)
+    and translations, c = `turn` for rotations (its skew part). So even a poorly trained network cannot produce a map
+    that shrinks the image to a point, and training tolerates larger learning rates. Negating the parameters still
+    gives the inverse map.
     """
 
     stretch: float = 1.5
@@ -126,13 +128,13 @@ class AffineDiffeomorphic(Affine):
     name: ClassVar[str] = "affine_diffeomorphic"
 
     def matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
-        return affine.affine_diffeomorphic(self.bounded(gamma))
+        return affine.affine_diffeomorphic(self.bounded_parameters(gamma))
 
     def inverse_matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
         return self.matrix(-gamma)
 
-    def bounded(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 6"]:
-        """The parameters of the field, odd in those given."""
+    def bounded_parameters(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 6"]:
+        """Return the bounded parameters of the field, an odd function of the given ones."""
         across, upper, right, lower, down, below = gamma.unbind(-1)
         stretches = torch.stack([across, down, 0.5 * (upper + lower), right, below], -1)
         across, down, shear, right, below = (self.stretch * (stretches / self.stretch).tanh()).unbind(-1)
@@ -142,10 +144,19 @@ class AffineDiffeomorphic(Affine):
 
 @dataclass(frozen=True)
 class Cpab(Transformer):
-    """Flows of piecewise-affine fields on `nx` by `ny` rectangles that stay within the image; see `cpab.integrate`.
+    """CPAB transformations: flows of piecewise-affine velocity fields that stay within the image.
 
-    `method` "steps" takes every point along in `steps` steps; "squaring" composes displacements of a grid of
-    `resolution` squares a side with themselves until they are of `steps` steps or more, which is faster and coarser.
+    Args:
+        nx: Number of rectangles along x.
+        ny: Number of rectangles along y.
+        steps: Number of integration steps.
+        method: "steps" integrates the path of every point (`cpab.integrate`). "squaring" composes the displacements of
+            a grid repeatedly with themselves, until they cover at least `steps` steps (`cpab.scaling_and_squaring`).
+            This is faster and less accurate.
+        resolution: Number of squares per side of this grid.
+
+    Raises:
+        UserError: If an argument is out of range.
     """
 
     nx: int = 4
@@ -163,11 +174,11 @@ class Cpab(Transformer):
         for field in ("steps", "resolution"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"The {field!r} of a flow must be a whole number, at least 1. Got {value!r} instead.")
+                raise UserError(f"The {field!r} of a flow must be an integer >= 1. Got {value!r} instead.")
 
     @property
     def cells(self) -> cpab.Tessellation:
-        """The triangles, with nothing flowing through the image's edge."""
+        """The tessellation; nothing flows through the edge of the image."""
         return cpab.Tessellation(self.nx, self.ny)
 
     @property
@@ -188,4 +199,4 @@ class Cpab(Transformer):
 TRANSFORMERS: dict[str, type[Transformer]] = {
     kind.name: kind for kind in (Affine, AffineDecomposed, AffineDiffeomorphic, Cpab)
 }
-"""Every transformer by its name; each can be made without arguments."""
+"""All transformers by name. Each can be created without arguments."""

@@ -1,4 +1,4 @@
-"""Images resampled at points of the unit square: x to the right, y down, both in [0, 1] from edge to edge."""
+"""Resampling of images at points of the unit square: x to the right, y down, both in [0, 1] from edge to edge."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PADDINGS = ("zeros", "border")
 
 @functools.cache
 def _grid(h: int, w: int, half: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Made once for each device, also where gradients and captures are under way."""
+    """Return a grid (h * w, 2), cached per device. It may be called while gradients or CUDA graphs are recorded."""
     if min(h, w) < 1:
-        raise UserError(f"A grid needs at least one row and one column. Got {h} x {w} instead.")
+        raise UserError(f"A grid must have at least one row and one column. Got {h} x {w} instead.")
     with torch.inference_mode(False), torch.no_grad():
         across, down = ((torch.arange(n, dtype=torch.float64) + half) / (n if half else max(n - 1, 1)) for n in (w, h))
         y, x = torch.meshgrid(down, across, indexing="ij")
@@ -28,7 +28,16 @@ def _grid(h: int, w: int, half: float, device: torch.device, dtype: torch.dtype)
 def pixel_centres(
     h: int, w: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "n 2"]:
-    """The (x, y) of the centre of every pixel, row by row: the i-th of n lies at (i + 1/2) / n.
+    """Return the coordinates (x, y) of the centres of all pixels, row by row. Pixel i of n lies at (i + 1/2) / n.
+
+    Args:
+        h: Height of the image in pixels.
+        w: Width of the image in pixels.
+        device: Device of the result.
+        dtype: Type of the result.
+
+    Returns:
+        Coordinates (h * w, 2). The tensor is cached and must not be changed.
 
     >>> pixel_centres(1, 2)
     tensor([[0.2500, 0.5000],
@@ -37,34 +46,60 @@ def pixel_centres(
     return _grid(h, w, 0.5, torch.device(device), dtype)
 
 
-def nodes(
+def grid_nodes(
     h: int, w: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "n 2"]:
-    """The (x, y) of a regular grid that reaches to the edges: the i-th of n lies at i / (n - 1)."""
+    """Return the coordinates (h * w, 2) of a grid that reaches the edges, row by row: node i of n is at i / (n - 1)."""
     return _grid(h, w, 0.0, torch.device(device), dtype)
 
 
-def sample(
+def sample_image(
     image: Float[Tensor, "b c h w"], points: Float[Tensor, "b n 2"], padding: str = "zeros", corners: bool = False
 ) -> Float[Tensor, "b c n"]:
-    r"""Values between the pixels of an image, linear in each direction, with gradients for the image and the points.
+    r"""Interpolate images bilinearly at points, with gradients for the images and the points.
 
     .. math:: f(p) = \sum_{ij} f_{ij} \max(0, 1 - |w p_x - \tfrac12 - j|) \max(0, 1 - |h p_y - \tfrac12 - i|)
 
-    Beyond the outermost values lie zeros or, with `padding` "border", the nearest value. With `corners` the outermost
-    values lie on the edges of the square (`nodes`) instead of half a pixel inside (`pixel_centres`).
+    Args:
+        image: Images (b, c, h, w).
+        points: Points (b, n, 2) as (x, y).
+        padding: The values outside the image: "zeros", or "border" for the nearest value.
+        corners: Whether the outermost values lie on the edges of the square (`grid_nodes`) instead of half a pixel
+            inside (`pixel_centres`).
+
+    Returns:
+        Values (b, c, n).
+
+    Raises:
+        UserError: If the padding is unknown, or if images and points have different types.
     """
     if padding not in PADDINGS:
         raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Got {padding!r} instead.")
     if image.dtype != points.dtype:
-        raise UserError(f"Image and points must have one dtype. Got {image.dtype} and {points.dtype}. Convert one.")
+        raise UserError(
+            f"Images and points must have the same dtype. Got {image.dtype} and {points.dtype}. Convert one."
+        )
     grid = (2 * points - 1)[:, None]
     return F.grid_sample(image, grid, mode="bilinear", padding_mode=padding, align_corners=corners)[:, :, 0]
 
 
-def warp(
+def warp_image(
     image: Float[Tensor, "b c h w"], points: Float[Tensor, "b rows cols 2"], padding: str = "zeros"
 ) -> Float[Tensor, "b c rows cols"]:
-    """The image whose pixels are the given one's values at `points`; at its own pixel centres that is itself."""
-    warped: Tensor = sample(image, points.flatten(1, 2), padding).unflatten(-1, points.shape[1:3])
+    """Return the images whose pixels are the values of the given images at `points`.
+
+    At the pixel centres of the given image, this is the image itself.
+
+    Args:
+        image: Images (b, c, h, w).
+        points: Points (b, rows, cols, 2) as (x, y).
+        padding: The values outside the image: "zeros", or "border" for the nearest value.
+
+    Returns:
+        Images (b, c, rows, cols).
+
+    Raises:
+        UserError: If the padding is unknown, or if images and points have different types.
+    """
+    warped: Tensor = sample_image(image, points.flatten(1, 2), padding).unflatten(-1, points.shape[1:3])
     return warped

@@ -1,4 +1,4 @@
-"""Studies: thousands of runs as one value, cut down, carried out, and read as one table."""
+"""Studies: sets of runs that are planned, reduced, trained, scored and collected in one results table."""
 
 from __future__ import annotations
 

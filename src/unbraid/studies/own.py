@@ -1,4 +1,4 @@
-"""Studies of one's own: a Python file with a function `study`, or a plain grid in TOML or JSON."""
+"""Finding a study by name, or reading it from a user's file: a Python file with a function `study`, or a grid."""
 
 from __future__ import annotations
 
@@ -10,81 +10,92 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 from unbraid.runs.spec import RunSpec, method_class
-from unbraid.studies.planned import Planned, Setting, Study, crossed
+from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
 
-SPEC = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
+SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 
 
-def find(name: str) -> Study:
-    """The study called `name`, or the one in a file of that path."""
+def find_study(name: str) -> Study:
+    """The published study called `name`, or the study in the file with that path (.py, .toml or .json)."""
     if name in STUDIES:
         return STUDIES[name]
     path = Path(name)
-    readers = {".py": of_python, ".toml": of_grid, ".json": of_grid}
+    readers = {".py": study_from_python, ".toml": study_from_grid, ".json": study_from_grid}
     if path.suffix not in readers:
-        raise UserError(unknown("study", name, STUDIES) + " A file .py, .toml or .json of your own will do too.")
+        raise UserError(unknown_name("study", name, STUDIES) + " Or give a .py, .toml or .json file of your own.")
     if not path.is_file():
         raise UserError(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or write that file.")
     return readers[path.suffix](path)
 
 
-def of_python(path: Path) -> Study:
-    """A file whose function `study()` gives specs, or runs with their place in a sweep."""
+def study_from_python(path: Path) -> Study:
+    """The study of a Python file, whose function `study()` yields `RunSpec` or `PlannedRun`."""
     module = importlib.util.spec_from_file_location(path.stem, path)
     assert module is not None
     assert module.loader is not None
     loaded = importlib.util.module_from_spec(module)
-    module.loader.exec_module(loaded)
+    try:
+        module.loader.exec_module(loaded)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid Python: {error}. Correct the file.") from error
     make = getattr(loaded, "study", None)
     if not callable(make):
-        raise UserError(f"{path} must have a function study() that gives runs. Add one.")
+        raise UserError(f"{path} must have a function study() that yields runs. Add one.")
 
-    def study() -> Iterator[Planned]:
+    def study() -> Iterator[PlannedRun]:
         for i, run in enumerate(make()):
-            if not isinstance(run, Planned | RunSpec):
-                raise UserError(f"study() of {path} must give RunSpec or Planned. Got {type(run).__name__} instead.")
-            yield run if isinstance(run, Planned) else numbered(i, run)
+            if not isinstance(run, PlannedRun | RunSpec):
+                kind = type(run).__name__
+                raise UserError(f"study() of {path} must yield RunSpec or PlannedRun. Got {kind} instead.")
+            yield run if isinstance(run, PlannedRun) else planned_run(i, run)
 
     return study
 
 
-def numbered(index: int, spec: RunSpec) -> Planned:
-    """A spec as a run of a study that says nothing of sweeps."""
-    return Planned(index, spec, spec.method.strength, 0)
+def planned_run(index: int, spec: RunSpec) -> PlannedRun:
+    """A planned run of a study that does not define a sweep: level 0, and the strength of its method."""
+    return PlannedRun(index, spec, spec.method.strength, 0)
 
 
-def of_grid(path: Path) -> Study:
-    """A grid: `data` (names), `seeds` (how many), settings of runs, and `method` tables with lists of values."""
+def study_from_grid(path: Path) -> Study:
+    """The study of a TOML or JSON file with `data` (names), `seeds` (a number), run settings and `method` tables."""
     try:
-        grid = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
+        content = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
     except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}. Mend it.") from error
-    known = ("data", "seeds", "method", *SPEC)
-    for key in grid:
+        raise UserError(f"{path} cannot be read: {error}. Correct the file.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must contain a table with data and method. Got a {type(content).__name__} instead.")
+    known = ("data", "seeds", "method", *SPEC_KEYS)
+    for key in content:
         if key not in known:
-            raise UserError(unknown(f"entry of {path}", key, known))
-    if not grid.get("data") or not grid.get("method"):
-        raise UserError(f"{path} must say data = [...] and have a table [[method]] with a name. Add them.")
-    data = [grid["data"]] if isinstance(grid["data"], str) else grid["data"]
-    methods = grid["method"] if isinstance(grid["method"], list) else [grid["method"]]
-    settings = [setting for table in methods for setting in sweep(table)]
-    spec = {key: grid[key] for key in SPEC if key in grid}
-    return lambda: crossed(data, settings, int(grid.get("seeds", 1)), **spec)
+            raise UserError(unknown_name(f"entry of {path}", key, known))
+    if not content.get("data") or not content.get("method"):
+        raise UserError(f"{path} must have an entry data = [...] and a table [[method]] with a name. Add them.")
+    data = [content["data"]] if isinstance(content["data"], str) else content["data"]
+    tables = content["method"] if isinstance(content["method"], list) else [content["method"]]
+    try:
+        seeds = int(content.get("seeds", 1))
+        settings = [setting for table in tables for setting in table_settings(table)]
+    except TypeError as error:
+        raise UserError(f"{path} has a wrong entry: {error}. Correct it.") from error
+    spec = {key: content[key] for key in SPEC_KEYS if key in content}
+    return lambda: grid(data, settings, seeds, **spec)
 
 
-def sweep(table: dict[str, Any]) -> list[Setting]:
-    """Every combination of a method's listed values; the level counts those of the first list."""
+def table_settings(table: dict[str, Any]) -> list[Setting]:
+    """All combinations of the values listed for a method. The first list with several values defines the levels."""
     fields = dict(table)
-    kind = method_class(str(fields.pop("name", "")))
+    method = method_class(str(fields.pop("name", "")))
     lists = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}
     swept = next((key for key, values in lists.items() if len(values) > 1), next(iter(lists), None))
-    found = []
+    settings = []
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
-        strength = chosen.get(swept or "", 0.0)
-        level = lists[swept].index(strength) if swept else 0
-        found.append(Setting(kind(**chosen), float(strength) if isinstance(strength, int | float) else 0.0, level))
-    return found
+        value = chosen.get(swept or "", 0.0)
+        level = lists[swept].index(value) if swept else 0
+        strength = float(value) if isinstance(value, int | float) else 0.0
+        settings.append(Setting(method(**chosen), strength, level))
+    return settings

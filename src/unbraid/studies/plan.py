@@ -1,4 +1,4 @@
-"""What a study would take: runs, stacks, memory, and time from a short measurement on this machine."""
+"""What a study would cost: runs, stacks, memory, and the time from a short measurement on this machine."""
 
 from __future__ import annotations
 
@@ -8,66 +8,81 @@ from dataclasses import dataclass
 
 import torch
 
-from unbraid.studies.planned import Planned
-from unbraid.studies.runner import Order, Stackful, prepared
-from unbraid.training.schedule import LANES
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.settings import StudySettings
+from unbraid.studies.stacks import StudyStack, study_stacks
+from unbraid.training.schedule import threads_for
 from unbraid.training.stack import Stack
 
 TRIAL_SECONDS = 2.0
-WARM = 5  # steps before the clock starts: kernels compile, the graph is recorded
+WARM_UP_STEPS = 5  # steps before the measurement, in which kernels are compiled and the CUDA graph is captured
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Stacks of one kind: how many runs and stacks, and what a trial of one implies."""
+    """All stacks of one dataset, method and number of steps, and the measured speed and memory of one of them.
+
+    Attributes:
+        data: The name of the dataset.
+        method: The name of the method.
+        runs: The number of runs.
+        stacks: The number of stacks.
+        steps: The training steps of each run.
+        rate: Training steps per second, summed over the runs of a stack.
+        memory: Bytes of one stack. On a GPU the peak; on a CPU the parameters, gradients and moments.
+    """
 
     data: str
     method: str
     runs: int
     stacks: int
     steps: int
-    rate: float  # model-steps a second
-    memory: int  # bytes of a stack: on a GPU its peak, on a CPU parameters, gradients and moments
+    rate: float
+    memory: int
 
     @property
     def seconds(self) -> float:
-        """Of training, one stack after the other."""
+        """The time of training all stacks one after the other, in seconds."""
         return self.runs * self.steps / self.rate
 
 
-def trial(stack: Stackful) -> tuple[float, int]:
-    """Model-steps a second of a whole stack, from as many steps as fit into two seconds, and its memory in bytes."""
+def measure_stack(stack: StudyStack) -> tuple[float, int]:
+    """Train a stack for two seconds; returns its steps per second, summed over runs, and its memory in bytes."""
     cuda = stack.data.device.type == "cuda"
-    lanes = 1 if cuda else min(LANES, torch.get_num_threads(), len(stack.runs))  # as training has them
     if cuda:
         torch.cuda.reset_peak_memory_stats(stack.data.device)
-    made = Stack([run.spec for run in stack.runs], stack.data, stack.builder, threads=lanes)
-    for _ in range(WARM if cuda else 1):
-        made.advance()
-    settled(cuda)
-    begun, taken = time.perf_counter(), 0
-    while time.perf_counter() - begun < TRIAL_SECONDS:
-        made.advance()
-        taken += 1
-        settled(cuda)
-    rate = taken * len(made) / (time.perf_counter() - begun)
-    held = sum(part.nbytes for part in (made.rows, made.grad, made.moment1, made.moment2))
-    return rate, torch.cuda.max_memory_allocated(stack.data.device) if cuda else held
+    trained = Stack(
+        [run.spec for run in stack.runs],
+        stack.data,
+        stack.builder,
+        threads=threads_for(len(stack.runs), stack.data.device),
+    )
+    for _ in range(WARM_UP_STEPS if cuda else 1):
+        trained.advance()
+    synchronise(cuda)
+    start, steps = time.perf_counter(), 0
+    while time.perf_counter() - start < TRIAL_SECONDS:
+        trained.advance()
+        steps += 1
+        synchronise(cuda)
+    rate = steps * len(trained) / (time.perf_counter() - start)
+    state = sum(part.nbytes for part in (trained.rows, trained.grad, trained.moment1, trained.moment2))
+    return rate, torch.cuda.max_memory_allocated(stack.data.device) if cuda else state
 
 
-def settled(cuda: bool) -> None:
-    """Wait for what was launched."""
+def synchronise(cuda: bool) -> None:
+    """Wait until the GPU has finished, if there is one."""
     if cuda:
         torch.cuda.synchronize()
 
 
-def plan(planned: Sequence[Planned], order: Order) -> list[Estimate]:
-    """An estimate for every kind of stack; one stack of each kind is tried."""
-    kinds: dict[tuple[str, str, int], list[Stackful]] = {}
-    for stack in prepared(planned, order):
+def estimate_study(planned: Sequence[PlannedRun], settings: StudySettings) -> list[Estimate]:
+    """One estimate for each combination of dataset, method and steps, from a measurement of one of its stacks."""
+    kinds: dict[tuple[str, str, int], list[StudyStack]] = {}
+    for stack in study_stacks(planned, settings):
         spec = stack.runs[0].spec
         kinds.setdefault((spec.data, spec.to_dict()["method"]["name"], spec.steps), []).append(stack)
     return [
-        Estimate(data, method, sum(len(s.runs) for s in stacks), len(stacks), steps, *trial(stacks[0]))
+        Estimate(data, method, sum(len(s.runs) for s in stacks), len(stacks), steps, *measure_stack(stacks[0]))
         for (data, method, steps), stacks in kinds.items()
     ]

@@ -1,4 +1,4 @@
-"""A study as a value: numbered runs, each with its place in the sweep."""
+"""The runs of a study before they are trained: settings, sweeps and grids."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from unbraid.runs.spec import RunSpec
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its place in a sweep: the number that is swept, and the how manyeth of its values this is.
+    """A method with its position in a sweep.
 
-    `spec` has fields of its runs that other settings of the study have otherwise: the network, say.
+    Attributes:
+        method: The method with its hyperparameters.
+        strength: The value of the hyperparameter that is swept.
+        level: The index of that value in the sweep, from 0.
+        spec: Fields of `RunSpec` that apply to this setting only, for example the network.
     """
 
     method: Method
@@ -25,8 +29,8 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """One run of a study: its number, its spec, and its place in the sweep."""
+class PlannedRun:
+    """One run of a study: its number in the study, its spec, and its position in the sweep (see `Setting`)."""
 
     index: int
     spec: RunSpec
@@ -34,50 +38,64 @@ class Planned:
     level: int
 
     def facts(self) -> dict[str, Any]:
-        """What can be chosen by."""
-        values = self.spec.to_dict()
-        method = values.pop("method")
-        return {"index": self.index, "level": self.level, "strength": self.strength, **method, **values,
-                "method": method["name"]}  # fmt: skip
+        """Everything that runs can be selected by: index, level, strength, and all fields of the spec and method."""
+        return {"index": self.index, "level": self.level, "strength": self.strength, **self.spec.flat()}
 
 
-Study = Callable[[], Iterator[Planned]]
-"""A study is a function that gives its runs in their published order."""
+Study = Callable[[], Iterator[PlannedRun]]
+"""A study is a function that yields its runs in their published order."""
 
 
-def swept(make: Callable[..., Method], field: str, values: Sequence[float], **fixed: Any) -> list[Setting]:
-    """A method at several values of one hyperparameter."""
+def sweep(make: Callable[..., Method], field: str, values: Sequence[float], **fixed: Any) -> list[Setting]:
+    """One setting for each value of one hyperparameter.
+
+    Args:
+        make: The class of the method.
+        field: The name of the hyperparameter that is swept.
+        values: Its values; their positions become the levels.
+        **fixed: Other hyperparameters, the same for all settings.
+
+    >>> from unbraid.methods import BetaVAE
+    >>> [(setting.strength, setting.level) for setting in sweep(BetaVAE, "beta", (1.0, 4.0))]
+    [(1.0, 0), (4.0, 1)]
+    """
     return [Setting(make(**{field: value}, **fixed), float(value), level) for level, value in enumerate(values)]
 
 
-def crossed(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec: Any) -> Iterator[Planned]:
-    """Datasets x settings x seeds, numbered in that order.
+def grid(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec: Any) -> Iterator[PlannedRun]:
+    """All combinations of datasets, settings and seeds, numbered in that order.
 
-    The number of a run is ((dataset * settings) + setting) * seeds + seed.
+    The number of a run is ``((dataset * len(settings)) + setting) * seeds + seed``.
+
+    Args:
+        data: Names of datasets.
+        settings: The settings of the methods.
+        seeds: The number of seeds; they are 0 to `seeds` - 1.
+        **spec: Fields of `RunSpec` for all runs. Those of a setting take precedence.
     """
     index = 0
     for name in data:
         for setting in settings:
             for seed in range(seeds):
                 run = RunSpec(setting.method, name, seed, **{**spec, **setting.spec})
-                yield Planned(index, run, setting.strength, setting.level)
+                yield PlannedRun(index, run, setting.strength, setting.level)
                 index += 1
 
 
-def changed(planned: Planned, **spec: Any) -> Planned:
-    """The same place in the sweep with another length, precision or the like; schedules follow the length."""
+def replace_spec(planned: PlannedRun, **spec: Any) -> PlannedRun:
+    """The same planned run with other fields of its spec. If `steps` changes, the method's schedules are rescaled."""
     if "steps" not in spec or spec["steps"] == planned.spec.steps:
         return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, **spec))
     share = spec["steps"] / max(1, planned.spec.steps)
-    method = shortened(planned.spec.method, share)
+    method = scale_schedules(planned.spec.method, share)
     return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, method=method, **spec))
 
 
-SCHEDULES = ("iteration_threshold", "horizon")  # fields that are numbers of steps
+SCHEDULES = ("iteration_threshold", "horizon")  # fields of methods that are numbers of steps
 
 
-def shortened(method: Method, share: float) -> Method:
-    """A method whose schedules take a share of the steps they took."""
+def scale_schedules(method: Method, share: float) -> Method:
+    """The method with the lengths of its schedules multiplied by `share`, each at least 1 step."""
     fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method) if f.name in SCHEDULES}
     scaled = {name: type(value)(max(1, round(value * share))) for name, value in fields.items() if value}
     return dataclasses.replace(method, **scaled)

@@ -1,287 +1,169 @@
-"""Running a study: stacks of runs, claimed, trained, scored and written; any number of processes share the work."""
+"""The public functions that run a study and that estimate its cost."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from unbraid.data.dataset import FactorData
+from unbraid.accel.devices import check_device
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
-from unbraid.methods import Method
-from unbraid.metrics.protocol import Protocol, chosen, identity
-from unbraid.nets.registry import name_net
-from unbraid.nets.vae import PairBuilder
-from unbraid.runs.folder import RunDir
-from unbraid.runs.results import index, read_places
-from unbraid.runs.run import Run
-from unbraid.runs.scores import find_score, read_scores
-from unbraid.runtime.files import make_folder, write_atomic
-from unbraid.runtime.locks import lock, try_lock
-from unbraid.runtime.progress import Report, progress, silent
-from unbraid.scoring.score import Table, score
-from unbraid.studies.cut import stacked
-from unbraid.studies.group_scores import CLOSING, Closing
-from unbraid.studies.planned import Planned, changed
-from unbraid.training.memory import capacity
-from unbraid.training.schedule import TOGETHER, together
-from unbraid.training.train import CHECKPOINT_SECONDS, Choice, check_specs, train_held
+from unbraid.metrics.protocol import Protocol
+from unbraid.runs.spec import RunSpec
+from unbraid.studies.cluster import run_cluster
+from unbraid.studies.cut import Cut
+from unbraid.studies.cut import shard as share_of
+from unbraid.studies.local import run_study
+from unbraid.studies.own import find_study, planned_run
+from unbraid.studies.plan import Estimate, estimate_study
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.published import STUDIES
+from unbraid.studies.settings import StudySettings, split_metrics
 
-POLL = 2.0  # seconds between looks at stacks that other processes hold
-ON_CPU = 16  # runs in a stack there
-COMPARED = "unsupervised"  # the metric by which mean codes are compared with sampled ones
-Files = dict[str, bytes]  # a run's folder
+StudySource = str | Path | Iterable[RunSpec | PlannedRun]
+"""The name of a published study, the path of a study file (.py, .toml or .json), or runs."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """How a study is carried out: where, on what, which scores of a run alone and which (`closing`) at the end."""
+def study(
+    source: StudySource,
+    out: str | Path,
+    *,
+    only: Mapping[str, str | Sequence[str]] | None = None,
+    seeds: Sequence[int] | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    scale: float = 1.0,
+    data: str | Sequence[str] | None = None,
+    shard: tuple[int, int] | None = None,
+    metrics: Iterable[str] | None = None,
+    samples: int = 10_000,
+    draws: str | None = None,
+    jobs: int | None = None,
+    precision: str | None = None,
+    device: str = "cpu",
+    cluster: str | None = None,
+    cluster_shared: bool = False,
+    quiet: bool = False,
+) -> Path:
+    """Train and score all runs of a study and write its results table.
 
-    out: Path
-    device: str = "cpu"
-    precision: str | None = None
-    metrics: Sequence[str] | None = None
-    protocol: Protocol = Protocol()
-    jobs: int | None = None
-    scored: bool = True
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    closing: Sequence[str] = CLOSING
+    The same call resumes a study that was interrupted: a run is identified by its id and trained once. Several
+    processes or machines may work in the same output folder; they share the stacks. Datasets that cannot be loaded are
+    left out with a warning.
 
+    Args:
+        source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
+            .json), or a list of `RunSpec` or `PlannedRun`.
+        out: The folder of the runs and of `results.sqlite`.
+        only: Selects runs: maps a fact of a run (data, method, level, a hyperparameter, ...) to values.
+        seeds: Selects seeds; None selects all.
+        steps: The number of training steps instead of the study's. Schedules of methods are rescaled with it.
+        learning_rate: The learning rate of all runs instead of the study's.
+        scale: The share of the work to do, above 0 and at most 1. Its square root is the share of seeds and of steps.
+        data: One or more datasets that replace the study's first ones. The others are dropped.
+        shard: ``(i, n)`` runs only share i of n, with i from 1 to n.
+        metrics: Metrics to compute. None computes `unbraid.studies.settings.STUDY_METRICS`; an empty list computes
+            none.
+        samples: The number of training rows of the metrics; half as many are test rows.
+        draws: How rows are drawn: "reference" or "disjoint". None means "reference" for published studies and
+            "disjoint" for all others.
+        jobs: The number of processes that compute metrics; None uses all cores. On a cluster, the cores of each stack.
+        precision: "fp32", "tf32" or "bf16"; None chooses the fastest of the device.
+        device: "cpu" or "cuda".
+        cluster: Run on a Ray cluster: "auto" for the cluster of this machine or a new one, "HOST:PORT" or
+            "ray://HOST:PORT".
+        cluster_shared: Whether all nodes of the cluster see `out` and write into it.
+        quiet: Whether to show no progress.
 
-@dataclass
-class Stackful:
-    """Runs that ride together, their data and network."""
+    Returns:
+        The path of the results table, `out`/results.sqlite. `unbraid.runs.results.load_results` reads it.
 
-    runs: list[Planned]
-    data: FactorData
-    builder: PairBuilder
+    Raises:
+        UserError: If an argument is invalid, no run matches the selection, or no dataset can be loaded.
 
-    @property
-    def name(self) -> str:
-        """A name that the same runs have in every process."""
-        return hashlib.sha256(" ".join(run.spec.id for run in self.runs).encode()).hexdigest()[:16]
-
-    def trained(self, out: Path) -> bool:
-        """Whether nothing is left to train."""
-        return all(RunDir(out / run.spec.id, run.spec).status in ("done", "diverged") for run in self.runs)
-
-
-def prepared(planned: Sequence[Planned], order: Order) -> Iterator[Stackful]:
-    """The stacks of a study, dataset by dataset, each as large as the device takes."""
-    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
-        data = load_data(name, order.device)
-        runs = [changed(run, **fitting(run, data, order)) for run in group]
-        for kind in stacked(runs):
-            builder = name_net(kind[0].spec.net)[1]
-            check_specs([kind[0].spec], data, builder)
-            cpu = data.device.type == "cpu"
-            most = ON_CPU if cpu else capacity(kind[0].spec, data, builder, len(kind))
-            yield from (Stackful(part, data, builder) for part in stacked(kind, most))
-
-
-def fitting(run: Planned, data: FactorData, order: Order) -> dict[str, Any]:
-    """What the data and the device decide of a run: its precision, and an MLP for vectors."""
-    choice = Choice.of(data)
-    precision = order.precision or choice.precision
-    if len(data.shape) == 3 or run.spec.net != "locatello":
-        return {"precision": precision}
-    return {"precision": precision, "net": choice.net, "likelihood": choice.likelihood}
-
-
-def fleets(stacks: Iterable[Stackful], device: str) -> Iterator[Stackful]:
-    """Stacks as they are trained: on a GPU small ones of one dataset and network at the same time, claimed as one."""
-    if not device.startswith("cuda"):
-        yield from stacks
-        return
-    for _, alike in groupby(stacks, lambda one: (id(one.data), one.builder)):
-        for group in together(alike, lambda one: len(one.runs), TOGETHER):
-            yield Stackful([run for one in group for run in one.runs], group[0].data, group[0].builder)
-
-
-@contextmanager
-def claimed(out: Path, stack: Stackful) -> Iterator[bool]:
-    """Whether this process may train the stack; no other process may while the claim is held."""
-    folder = out / ".claims"
-    make_folder(folder)
-    with try_lock(folder / f"{stack.name}.lock") as mine:
-        yield mine
-
-
-@dataclass
-class Tally:
-    """How far a study is, told as one line."""
-
-    report: Report
-    total: int
-    done: int = 0
-    before: int = 0
-
-    def within(self, done: float, note: str = "") -> None:
-        """Model-steps of the stack under way."""
-        self.report(self.before + done, ", ".join([f"{self.done} of {self.total} runs done", note]))
-
-    def finish(self, stack: Stackful) -> None:
-        """Count a stack."""
-        self.done += len(stack.runs)
-        self.before += sum(run.spec.steps for run in stack.runs)
-        self.report(self.before, f"{self.done} of {self.total} runs done")
-
-
-def run_study(planned: Sequence[Planned], order: Order, quiet: bool = False) -> Path:
-    """Train and score every run that is not there yet, and write the results table; its path is returned.
-
-    Every run is idempotent by its id, so the same command goes on after any kill, and several processes with the same
-    output share the stacks among them.
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = study(
+    ...         "locatello2019", folder, data="toy", only={"method": "beta_vae", "level": "0"}, seeds=[0, 1], steps=5,
+    ...         metrics=["mig"], samples=100, quiet=True,
+    ...     )
+    ...     path.name, len(ub.load_runs(folder))
+    ('results.sqlite', 2)
     """
-    make_folder(order.out)
-    steps = sum(run.spec.steps for run in planned)
-    with ExitStack() as opened:
-        report = silent if quiet else opened.enter_context(progress("study", steps))
-        tally = Tally(report, len(planned))
-        scorer = opened.enter_context(Scoring(order))
-        waiting = []
-        known: list[Planned] = []
-        for stack in fleets(prepared(planned, order), order.device):
-            known += stack.runs
-            keep_places(order, stack.runs)
-            if not attempt(stack, order, tally, scorer):
-                waiting.append(stack)
-        while waiting:
-            time.sleep(POLL)
-            waiting = [stack for stack in waiting if not attempt(stack, order, tally, scorer)]
-    return finished(known, order, quiet)
+    if cluster_shared and cluster is None:
+        raise UserError("cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or its address.")
+    if cluster is None or device == "cpu":  # on a cluster, only the nodes need a GPU
+        check_device(device)
+    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
+    names = None if metrics is None else list(metrics)
+    run_metrics, group_metrics = split_metrics(names)
+    draws = draws or ("reference" if source in STUDIES else "disjoint")
+    protocol = Protocol(train=samples, test=max(1, samples // 2), draws=draws)
+    settings = StudySettings(
+        Path(out), device, precision, run_metrics, protocol, jobs, scored=names != [], group_metrics=group_metrics
+    )
+    if cluster is not None:
+        return run_cluster(runs, settings, cluster, cluster_shared, quiet)
+    return run_study(runs, settings, quiet)
 
 
-def finished(runs: Sequence[Planned], order: Order, quiet: bool = False) -> Path:
-    """Add what is said of runs at the end, and write the table."""
-    if order.scored:
-        Closing(order.out, order.closing, order.protocol, order.device).close([run.spec.id for run in runs], quiet)
-    return index(order.out, {run.spec.id: run.facts() for run in runs})
+def plan_study(
+    source: StudySource,
+    *,
+    only: Mapping[str, str | Sequence[str]] | None = None,
+    seeds: Sequence[int] | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    scale: float = 1.0,
+    data: str | Sequence[str] | None = None,
+    shard: tuple[int, int] | None = None,
+    precision: str | None = None,
+    device: str = "cpu",
+) -> list[Estimate]:
+    """Estimate the stacks, memory and training time of a study from a measurement of two seconds per kind of stack.
+
+    Nothing is written. The arguments are those of `study`.
+
+    Returns:
+        One estimate for each combination of dataset, method and number of steps.
+    """
+    check_device(device)
+    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
+    return estimate_study(runs, StudySettings(Path(), device, precision))
 
 
-def attempt(stack: Stackful, order: Order, tally: Tally, scorer: Scoring) -> bool:
-    """Train and score a stack unless another process is at it; whether it is done."""
-    with claimed(order.out, stack) as mine:
-        if not mine:
-            return False
-        specs = [run.spec for run in stack.runs]
-        runs = train_held(
-            specs, stack.data, stack.builder, order.out, report=tally.within,
-            checkpoint_seconds=order.checkpoint_seconds,
-        )  # fmt: skip
-        scorer.add([run for run in runs if run.divergence is None], stack.data)
-        tally.finish(stack)
-    return True
+def select_runs(
+    source: StudySource,
+    only: Mapping[str, str | Sequence[str]] | None,
+    seeds: Sequence[int] | None,
+    steps: int | None,
+    learning_rate: float | None,
+    scale: float,
+    data: str | Sequence[str] | None,
+    shard: tuple[int, int] | None,
+) -> list[PlannedRun]:
+    """The selected runs of a study, with the changes asked for; see `study` for the arguments."""
+    values = {fact: [value] if isinstance(value, str) else list(value) for fact, value in (only or {}).items()}
+    runs = Cut(values, seeds, steps, scale, data, learning_rate).of(planned_runs(source))
+    return runs if shard is None else share_of(runs, *shard)
 
 
-class Scoring:
-    """Scores of trained runs, made beside the training of the next ones where a GPU leaves the cores free."""
-
-    def __init__(self, order: Order) -> None:
-        self.order = order
-        self.beside = order.device != "cpu"
-        self.pool = ThreadPoolExecutor(1)
-        self.under_way: list[Future[Any]] = []
-
-    def __enter__(self) -> Scoring:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *trace: Any) -> None:
-        self.pool.shutdown(cancel_futures=kind is not None)
-        if kind is None:
-            for future in self.under_way:
-                future.result()
-
-    def add(self, runs: list[Run], data: FactorData) -> None:
-        """Score these, now or soon; what went wrong with earlier ones is raised here."""
-        if not (self.order.scored and runs):
-            return
-        options: dict[str, Any] = {"protocol": self.order.protocol, "jobs": self.order.jobs, "quiet": True}
-        if not self.beside:
-            score_codes(runs, self.order.metrics, data, **options)
-            return
-        for future in [future for future in self.under_way if future.done()]:
-            self.under_way.remove(future)
-            future.result()
-        self.under_way.append(self.pool.submit(score_codes, runs, self.order.metrics, data, **options))
+def planned_runs(source: StudySource) -> list[PlannedRun]:
+    """All runs of a study, numbered."""
+    if isinstance(source, str | Path):
+        return list(find_study(str(source))())
+    runs = [run if isinstance(run, PlannedRun) else planned_run(i, run) for i, run in enumerate(source)]
+    if not runs:
+        raise UserError("A study must have at least one run. Got an empty list.")
+    return runs
 
 
-def kinds_of(method: Method, metric: str) -> Sequence[str]:
-    """The codes that a study scores by a metric: the method's first, and all where the paper compares them."""
-    return method.code_kinds if metric == COMPARED else method.code_kinds[:1]
-
-
-def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: FactorData, **options: Any) -> None:
-    """Score the codes that each method has first, and all kinds by the metric that the paper compares them by."""
-    names = chosen(metrics)
-    for kinds in dict.fromkeys(run.spec.method.code_kinds for run in runs):
-        alike = [run for run in runs if run.spec.method.code_kinds == kinds]
-        score(alike, metrics, data=data, codes=kinds[:1], **options)
-        if COMPARED in names:
-            score(alike, [COMPARED], data=data, codes=kinds, **options)
-
-
-def keep_places(order: Order, runs: Sequence[Planned]) -> None:
-    """Write the places of runs in the sweep and the protocol of their scores beside them, for whoever reads them."""
-    with lock(order.out / ".places.lock"):
-        places = read_places(order.out)
-        new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
-        if new.keys() - places.keys():
-            content = {"places": {**places, **new}, "protocol": asdict(order.protocol)}
-            write_atomic(order.out / "study.json", json.dumps(content).encode())
-
-
-def pack(folder: Path) -> Files:
-    """The files of a run's folder."""
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
-    return {path.name: path.read_bytes() for path in files}
-
-
-def unpack(folder: Path, files: Files) -> None:
-    """Write a run's folder, file by file."""
-    make_folder(folder)
-    for name, content in files.items():
-        write_atomic(folder / name, content)
-
-
-def left(stack: Stackful, order: Order) -> list[Planned]:
-    """The runs of a stack that are not trained, or lack a score."""
-    folders = [RunDir(order.out / run.spec.id, run.spec) for run in stack.runs]
-    rows = {}
-    if order.scored and any(folder.status == "done" for folder in folders):
-        rows = order.protocol.sizes(len(Table.of(stack.data, order.protocol).index))
-    finished = [
-        folder.status == "diverged" or (folder.status == "done" and scored(folder, order, rows, stack.data))
-        for folder in folders
-    ]
-    return [run for run, done in zip(stack.runs, finished, strict=True) if not done]
-
-
-def scored(run: RunDir, order: Order, rows: dict[str, int], data: FactorData) -> bool:
-    """Whether every score that is asked for is kept; where none is named, whether there are any."""
-    records = read_scores(run.path)
-    if not order.scored or order.metrics is None:
-        return bool(records) or not order.scored
-    protocol, about = order.protocol, {"data": data.name, "source": getattr(data, "fingerprint", None)}
-    keys = [
-        {**identity(name, protocol.seed, rows, protocol.draws), "codes": kind, **about}
-        for name in chosen(order.metrics)
-        for kind in kinds_of(run.spec.method, name)
-    ]
-    return all(find_score(records, key) is not None for key in keys)
-
-
-def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]]:
-    """The runs whose data can be opened here, and why the others' cannot; that none can be is an error."""
-    kept: list[Planned] = []
+def loadable_runs(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs whose dataset can be loaded. Other datasets are named in a warning, or in an error if none can be."""
+    loadable: list[PlannedRun] = []
     reasons: dict[str, str] = {}
     for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
         try:
@@ -289,7 +171,9 @@ def available(planned: Sequence[Planned]) -> tuple[list[Planned], dict[str, str]
         except (UserError, OSError) as error:
             reasons[name] = str(error)
         else:
-            kept += list(group)
-    if not kept:
+            loadable += list(group)
+    if not loadable:
         raise UserError(next(iter(reasons.values())))
-    return kept, reasons
+    for name, reason in reasons.items():
+        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
+    return loadable

@@ -1,182 +1,175 @@
-"""How specs become trained runs: logs, checkpoints, and what diverges."""
+"""The training loop: steps, logs, checkpoints, divergence and finished runs.
+
+`schedule` calls `train_group` for each group of stacks. The loop advances the stacks and knows nothing of how they were
+grouped.
+"""
 
 from __future__ import annotations
 
-import gc
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from math import ceil
 
 import torch
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, load_weights
 from unbraid.runtime.progress import Report
-from unbraid.runtime.signals import Deferred
-from unbraid.training.schedule import ActiveStack, RunInTraining, StackGroup, load_stack
-from unbraid.training.stack import Stack
+from unbraid.runtime.signals import DeferredSignals
+from unbraid.training.active import ActiveStack, RunInTraining, StackGroup
+from unbraid.training.stack import Stack, thread_pool
 
-LOG_LINES = 200  # at most this many lines in a run's log
-TELL_SECONDS = 0.2  # between reports, at least
-CHECKPOINT_SHARE = 0.02  # of the time, at most, goes into writing checkpoints
+LOG_LINES = 200  # most lines in the log of a run
+REPORT_SECONDS = 0.2  # least time between two progress reports
+CHECKPOINT_SHARE = 0.02  # most of the running time that may be spent on writing checkpoints
 
 
 @dataclass
-class Watch:
-    """Tells how training goes and when the next checkpoint is due."""
+class Monitor:
+    """Reports progress and decides when the next checkpoint is due."""
 
-    berths: list[RunInTraining]
+    runs: list[RunInTraining]  # every run that has to be trained
     report: Report | None
     checkpoint_seconds: float
-    signals: Deferred = field(default_factory=Deferred)
-    begun: float = field(default_factory=time.monotonic)
-    taken: int = 0
-    due: float = field(init=False)
-    told: float = field(init=False)
+    signals: DeferredSignals = field(default_factory=DeferredSignals)
+    model_steps: int = 0  # since the last report
+    last_report: float = field(default_factory=time.monotonic)
+    next_checkpoint: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.due = self.begun + self.checkpoint_seconds
-        self.told = self.begun
+        self.next_checkpoint = self.last_report + self.checkpoint_seconds
 
-    def tell(self, voyages: list[ActiveStack]) -> None:
-        """Report model-steps done, their present rate and the mean loss of the runs under way, not at every step."""
-        runs = sum(len(voyage.stack) for voyage in voyages)
-        self.taken += runs
+    def report_step(self, stacks: list[ActiveStack]) -> None:
+        """Count a step of these stacks. From time to time, report the model-steps, their rate and the mean loss."""
+        runs = sum(len(active.stack) for active in stacks)
+        self.model_steps += runs
         now = time.monotonic()
-        if self.report is not None and now >= self.told + TELL_SECONDS:
-            loss = sum(map(total_loss, voyages)) / runs  # this waits for a GPU
+        if self.report is not None and now >= self.last_report + REPORT_SECONDS:
+            loss = sum(map(total_loss, stacks)) / runs  # this waits for the GPU
             now = time.monotonic()
-            rate = self.taken / (now - self.told)
-            self.taken, self.told = 0, now
+            rate = self.model_steps / (now - self.last_report)
+            self.model_steps, self.last_report = 0, now
             note = f"{runs} run{'s' * (runs > 1)} together, {rate:.0f} model-steps/s, loss {loss:.1f}"
-            self.report(sum(berth.step for berth in self.berths), note)
+            self.report(sum(run.step for run in self.runs), note)
 
     def checkpoint_due(self) -> bool:
-        """By the clock, or because the process is asked to end."""
-        return self.signals.came is not None or time.monotonic() >= self.due
+        """Whether enough time has passed, or the process has been asked to end."""
+        return self.signals.received is not None or time.monotonic() >= self.next_checkpoint
 
-    def checkpoint_taken(self, cost: float) -> None:
-        """Now the process may end, if it is asked to. The next one comes later if writing is slow."""
+    def checkpoint_written(self, seconds: float) -> None:
+        """End the process if it has been asked to end. Otherwise set the time of the next checkpoint.
+
+        Args:
+            seconds: How long this checkpoint took. Slow checkpoints are written less often.
+        """
         self.signals.deliver()
-        self.due = time.monotonic() + max(self.checkpoint_seconds, cost / CHECKPOINT_SHARE)
+        self.next_checkpoint = time.monotonic() + max(self.checkpoint_seconds, seconds / CHECKPOINT_SHARE)
 
 
-def total_loss(voyage: ActiveStack) -> float:
-    """Of its runs at the last step."""
-    with voyage.at_work():
-        return float(voyage.stack.last[:, 0].sum())
+def total_loss(active: ActiveStack) -> float:
+    """The sum of the losses of the runs at the last step."""
+    with active.on_stream():
+        return float(active.stack.last[:, 0].sum())
 
 
-def train_group(convoy: StackGroup, watch: Watch, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
-    """Train to the last step and give back the runs; the stacks are gone when the last run is asked for.
+def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monitor: Monitor) -> list[Run]:
+    """Train the stacks of a group to their last step and write the finished runs.
 
-    Stacks that a GPU has no memory for go on one after the other, and one alone as two halves, from the step it was at.
+    Raises:
+        torch.cuda.OutOfMemoryError: If the GPU has too little memory for the group. Each run then holds its state after
+            its last complete step, and a smaller group can resume from there.
     """
-    parts: list[list[RunInTraining]] = []
+    stacks: list[ActiveStack] = []
     try:
-        train_convoy(convoy, watch)
+        concurrent = data.device.type == "cuda" and len(group.stacks) > 1
+        for i, runs in enumerate(group.stacks):
+            stacks.append(ActiveStack.start(runs, data, builder, group.run_threads, i if concurrent else None))
+        advance_to_end(stacks, group.stack_threads, monitor)
     except torch.cuda.OutOfMemoryError:
-        alone = len(convoy.voyages) == 1
-        parts = halved(convoy.voyages[0], data.device) if alone else [put_down(v) for v in convoy.voyages]
-    else:
-        for voyage in convoy.voyages:
-            voyage.arrive()
-            yield from (finish_run(voyage.stack, i, berth, data, builder) for i, berth in enumerate(voyage.berths))
-            del voyage
-    convoy.voyages.clear()
-    if parts:
-        gc.collect()  # what the step that failed may have left in cycles
-        torch.cuda.empty_cache()
-    for part in parts:
-        yield from train_group(
-            StackGroup([ActiveStack(load_stack(part, data, builder, 1), part)]), watch, data, builder
-        )
+        for active in stacks:
+            active.store_states()
+        raise
+    return [run for active in stacks for run in finish_stack(active, data, builder)]
 
 
-def put_down(voyage: ActiveStack) -> list[RunInTraining]:
-    """The runs of a stack, each with its state as it is after the last whole step."""
-    voyage.arrive()
-    for berth, state in zip(voyage.berths, voyage.stack.states(), strict=True):
-        berth.held, berth.step = state, voyage.stack.step
-    return voyage.berths
+def advance_to_end(stacks: list[ActiveStack], threads: int, monitor: Monitor) -> None:
+    """Advance every stack to its last step."""
+    while unfinished := [active for active in stacks if not active.finished]:
+        checkpoint, started = monitor.checkpoint_due(), time.monotonic()
+        advance(unfinished, threads, checkpoint)
+        if checkpoint:
+            monitor.checkpoint_written(time.monotonic() - started)
+        monitor.report_step(unfinished)
 
 
-def halved(voyage: ActiveStack, device: torch.device) -> list[list[RunInTraining]]:
-    """The runs of a stack in two parts."""
-    berths, count = put_down(voyage), len(voyage.berths)
-    if count == 1:
-        raise UserError(
-            f"One run of batch {berths[0].spec.batch} does not fit into the free memory of {device}. Take a smaller "
-            "batch or network, or end what else uses the device."
-        )
-    warnings.warn(
-        f"{count} runs together do not fit into the memory of {device}: going on with {ceil(count / 2)} at a time.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return [berths[: ceil(count / 2)], berths[ceil(count / 2) :]]
+def advance(stacks: list[ActiveStack], threads: int, checkpoint: bool) -> None:
+    """Take one step of each stack, on several threads or one stack after another.
+
+    If a step fails, the stacks before it have completed theirs.
+    """
+    if threads > 1:
+        list(thread_pool(threads).map(Stack.advance, [active.stack for active in stacks]))
+    for active in stacks:
+        with active.on_stream():
+            if threads == 1:
+                active.stack.advance()
+            after_step(active, checkpoint)
 
 
-def train_convoy(convoy: StackGroup, watch: Watch) -> None:
-    """Advance to the last step, logging, checkpointing and setting aside what diverges."""
-    while under_way := [voyage for voyage in convoy.voyages if not voyage.over]:
-        due, begun = watch.checkpoint_due(), time.monotonic()
-        convoy.advance(partial(after_step, checkpoint=due))
-        if due:
-            watch.checkpoint_taken(time.monotonic() - begun)
-        watch.tell(under_way)
-
-
-def after_step(voyage: ActiveStack, checkpoint: bool) -> None:
-    """After a step: note it, and if it is time write the log and a checkpoint."""
-    stack, berths = voyage.stack, voyage.berths
-    for berth in berths:
-        berth.step = stack.step
-    log = stack.step % max(1, ceil(voyage.steps / LOG_LINES)) == 0 or stack.step == voyage.steps
+def after_step(active: ActiveStack, checkpoint: bool) -> None:
+    """Update the step of each run, and write log lines and checkpoints where they are due."""
+    stack, runs = active.stack, active.runs
+    for run in runs:
+        run.step = stack.step
+    log = stack.step % max(1, ceil(active.steps / LOG_LINES)) == 0 or stack.step == active.steps
     if log or checkpoint:
-        set_aside(stack, berths)
+        record_divergences(stack, runs)
     if log:
-        write_log(stack, berths)
+        append_log(stack, runs)
     if checkpoint:
-        save(stack, berths)
+        write_checkpoints(stack, runs)
 
 
-def set_aside(stack: Stack, berths: list[RunInTraining]) -> None:
-    """Name the runs that are no longer finite; the others go on."""
-    for found in stack.divergences():
-        berths[found.member].divergence = found
+def record_divergences(stack: Stack, runs: list[RunInTraining]) -> None:
+    """Record which runs have become non-finite. The other runs continue."""
+    for divergence in stack.divergences():
+        runs[divergence.member].divergence = divergence
 
 
-def write_log(stack: Stack, berths: list[RunInTraining]) -> None:
-    """A line a run: the step and the means of its terms since the last line."""
-    for berth, means in zip(berths, stack.means(), strict=True):
-        if berth.divergence is None:
-            berth.log.append({"step": stack.step, **means})
+def append_log(stack: Stack, runs: list[RunInTraining]) -> None:
+    """Append one line per run: the step, and the mean of each term since the previous line."""
+    for run, means in zip(runs, stack.means(), strict=True):
+        if run.divergence is None:
+            run.log.append({"step": stack.step, **means})
 
 
-def save(stack: Stack, berths: list[RunInTraining]) -> None:
-    """Checkpoint every run of the stack that is still on its way."""
-    for state, berth in zip(stack.states(), berths, strict=True):
-        if berth.folder is not None and berth.divergence is None and berth.step < berth.spec.steps:
-            berth.folder.write_checkpoint(stack.step, state, berth.log)
-            if berth.follow is not None:
-                berth.follow(berth.folder, berth.log)
+def write_checkpoints(stack: Stack, runs: list[RunInTraining]) -> None:
+    """Write a checkpoint of every run of the stack that is neither finished nor diverged."""
+    for state, run in zip(stack.states(), runs, strict=True):
+        if run.folder is not None and run.divergence is None and run.step < run.spec.steps:
+            run.folder.write_checkpoint(stack.step, state, run.log)
+            if run.on_log is not None:
+                run.on_log(run.folder, run.log)
 
 
-def finish_run(stack: Stack, i: int, berth: RunInTraining, data: FactorData, builder: PairBuilder) -> Run:
-    """The trained run, written to its folder."""
+def finish_stack(active: ActiveStack, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
+    """Finish the runs of a stack, one after another."""
+    active.wait_for_stream()
+    for i, run in enumerate(active.runs):
+        yield finish_run(active.stack, i, run, data, builder)
+
+
+def finish_run(stack: Stack, i: int, run: RunInTraining, data: FactorData, builder: PairBuilder) -> Run:
+    """Write row `i` of a stack to the folder of its run, and return the trained run."""
     weights = stack.weights(i)
-    end = berth.divergence
-    found = None if end is None else {"step": end.step, "term": end.term}
-    if berth.folder is not None:
-        berth.folder.finish(stack.step, weights, berth.log, found)
-        if berth.follow is not None:
-            berth.follow(berth.folder, berth.log)
-    net = load_weights(build_net(berth.spec, data.shape, builder), weights, berth.spec.id).to(data.device)
-    return Run(berth.spec, net, berth.log, None if berth.folder is None else berth.folder.path, found)
+    end = run.divergence
+    divergence = None if end is None else {"step": end.step, "term": end.term}
+    if run.folder is not None:
+        run.folder.finish(stack.step, weights, run.log, divergence)
+        if run.on_log is not None:
+            run.on_log(run.folder, run.log)
+    net = load_weights(build_net(run.spec, data.shape, builder), weights, run.spec.id).to(data.device)
+    return Run(run.spec, net, run.log, None if run.folder is None else run.folder.path, divergence)

@@ -1,4 +1,4 @@
-"""A run's parameters as one flat row: where each lies, in files and in kernels, and which share Adam's constants."""
+"""The parameters of a run as one flat row: their places in files and in kernels, and their constants of Adam."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from unbraid.nets.vae import VAENet
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named parameter lies in a flat row."""
+    """The places of named parameters in a flat row."""
 
     shapes: dict[str, torch.Size]
 
     @classmethod
     def of(cls, net: nn.Module) -> Layout:
+        """The layout of the parameters of a module, in their order."""
         return cls({name: p.shape for name, p in net.named_parameters()})
 
     @property
@@ -36,7 +37,7 @@ class Layout:
         return torch.cat([values[name].detach().reshape(-1) for name in self.shapes])
 
     def unflatten(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
-        """Named views of a row; their gradient is one concatenation."""
+        """Named views of a row. The gradient by the row is one concatenation."""
         parts = row.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
@@ -47,17 +48,17 @@ class Layout:
         return {name: part.unflatten(1, shape) if shape else part[:, 0] for part, (name, shape) in named}
 
     def spans(self) -> dict[str, slice]:
-        """The stretch of the row that is each parameter's."""
-        found, start = {}, 0
+        """The slice of the row that belongs to each parameter."""
+        slices, start = {}, 0
         for name, shape in self.shapes.items():
-            found[name] = slice(start, start + shape.numel())
+            slices[name] = slice(start, start + shape.numel())
             start += shape.numel()
-        return found
+        return slices
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of the row that shares optimiser constants."""
+    """A part of the row whose parameters share the constants of Adam."""
 
     start: int
     stop: int
@@ -67,8 +68,8 @@ class Segment:
 Constants = tuple[tuple[float, ...], float, float, float]
 
 
-def constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
-    """What tells the optimisers of two parameters apart."""
+def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
+    """A function that returns the constants of Adam of a named parameter, as a value that can be compared."""
 
     def of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)
@@ -78,22 +79,27 @@ def constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constant
     return of
 
 
-def segments(layout: Layout, method: Method, learning_rate: Tensor) -> list[Segment]:
-    """Consecutive parameters with equal constants, merged."""
-    found, start = [], 0
-    for _, group in groupby(layout.shapes, constants(method, learning_rate)):
+def adam_segments(layout: Layout, method: Method, learning_rate: Tensor) -> list[Segment]:
+    """The segments of a row: consecutive parameters with equal constants are merged."""
+    merged, start = [], 0
+    for _, group in groupby(layout.shapes, adam_constants(method, learning_rate)):
         names = list(group)
         stop = start + sum(layout.shapes[name].numel() for name in names)
-        found.append(Segment(start, stop, method.adam(names[0], learning_rate)))
+        merged.append(Segment(start, stop, method.adam(names[0], learning_rate)))
         start = stop
-    return found
+    return merged
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How a stack keeps its rows: as files have them, or with whole modules rearranged for kernels.
+    """How a stack stores its rows: in the order of files, or with whole modules rearranged for kernels.
 
-    Element i of a row in files is element `where[i]` here; the rest is padding and stays zero.
+    Attributes:
+        layout: The places of parameters in a stored row.
+        where: Element i of a row in the order of files is element `where[i]` of a stored row. The other elements are
+            padding and stay zero. None if the order is that of files.
+        adams: The constants of Adam of each parameter.
+        copied: The parameters that kernels read from a copy.
     """
 
     layout: Layout
@@ -103,19 +109,23 @@ class Storage:
 
     @classmethod
     def plain(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
-        """As files have them."""
+        """Store rows in the order of files."""
         return cls(layout, None, {name: method.adam(name, learning_rate) for name in layout.shapes})
 
     @classmethod
     def fused(
         cls, net: VAENet, method: Method, learning_rate: Tensor, shape: tuple[int, ...], likelihood: str
     ) -> Storage:
-        """For kernels; the children of `net` that have them are replaced."""
+        """Store rows for kernels, and replace the children of `net` for which kernels exist.
+
+        A child is replaced only if all its parameters share the constants of Adam, with an epsilon above zero: the
+        moments of padding are zero.
+        """
         from unbraid.training.fused.modules import Fused, fuse
 
-        files, tell = Layout.of(net), constants(method, learning_rate)
+        files, constants_of = Layout.of(net), adam_constants(method, learning_rate)
         children = {name: [p for p in files.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
-        alike = [name for name, inside in children.items() if len({tell(p) for p in inside}) == 1]
+        alike = [name for name, inside in children.items() if len({constants_of(p) for p in inside}) == 1]
         able = [name for name in alike if method.adam(children[name][0], learning_rate).epsilon > 0]
         fuse(net, shape, likelihood, able)
         layout = Layout.of(net)
@@ -130,7 +140,7 @@ class Storage:
         return cls(layout, torch.cat(where), adams, copied)
 
     def store(self, rows: Sequence[Tensor]) -> Tensor:
-        """Rows as files have them, in this order."""
+        """Convert rows in the order of files to stored rows."""
         stacked = torch.stack(list(rows))
         if self.where is None:
             return stacked
@@ -139,6 +149,6 @@ class Storage:
         return stored
 
     def restore(self, rows: Tensor) -> Tensor:
-        """The inverse of `store`, on the CPU."""
-        held = rows.detach().cpu()
-        return held.clone() if self.where is None else held[..., self.where]
+        """Convert stored rows to rows in the order of files, on the CPU. This is the inverse of `store`."""
+        on_cpu = rows.detach().cpu()
+        return on_cpu.clone() if self.where is None else on_cpu[..., self.where]

@@ -1,4 +1,8 @@
-"""Training: specs in, runs out, in stacks, resumable at any moment."""
+"""`train`, and what happens to specs before and after training: checks, the lock of the folder, runs already trained.
+
+The route of a command is cli/train.py -> training/train.py -> training/schedule.py -> training/loop.py ->
+training/stack.py, and back. This module calls `schedule.train_runs` once.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +14,35 @@ from typing import Any
 
 import torch
 
-from unbraid.accel.precision import check_precision, fastest
+from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.methods import Method
-from unbraid.nets.registry import check_net, name_net
+from unbraid.nets.registry import check_net, resolve_net
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
 from unbraid.runs.spec import RunSpec
-from unbraid.runs.tensorboard import check_log, follow
+from unbraid.runs.tensorboard import check_log, update_during_training
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import Report, progress
-from unbraid.runtime.signals import deferred
-from unbraid.training.loop import Watch, train_group
-from unbraid.training.schedule import RunInTraining, convoys
+from unbraid.runtime.signals import deferred_signals
+from unbraid.training.active import RunInTraining
+from unbraid.training.loop import Monitor
+from unbraid.training.schedule import train_runs
 
-CHECKPOINT_SECONDS = 30.0  # between checkpoints, at least
+CHECKPOINT_SECONDS = 30.0  # least time between two checkpoints
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What data and device decide where the user has not.
+class RunDefaults:
+    """The dataset, network, likelihood and precision that all runs of one command share.
 
-    The study's network and Bernoulli pixels for images, an MLP and a Gaussian for vectors, and the fastest precision.
+    Defaults depend on the data and the device: `locatello` and Bernoulli pixels for images, `mlp` and a Gaussian for
+    vectors, and the fastest precision of the device for images.
     """
 
     data: FactorData
@@ -52,18 +58,19 @@ class Choice:
         net: str | PairBuilder | Pair | None = None,
         likelihood: str | None = None,
         precision: str | None = None,
-    ) -> Choice:
+    ) -> RunDefaults:
+        """Use what is given, and the defaults for the rest."""
         images = len(data.shape) == 3
-        name, builder = name_net(net or ("locatello" if images else "mlp"))
+        name, builder = resolve_net(net or ("locatello" if images else "mlp"))
         likelihood = likelihood or ("bernoulli" if images else "gaussian")
-        precision = precision or (fastest(data.device) if images else "fp32")
+        precision = precision or (fastest_precision(data.device) if images else "fp32")
         check_precision(precision, data.device)
         return cls(data, name, builder, likelihood, precision)
 
     def spec(self, method: Method, **settings: Any) -> RunSpec:
-        """The spec of one run."""
-        chosen: dict[str, Any] = {"net": self.net, "likelihood": self.likelihood, "precision": self.precision}
-        return RunSpec(method, self.data.name, **settings, **chosen)
+        """The spec of one run. `settings` are the other fields of `RunSpec`, such as `seed` and `steps`."""
+        shared: dict[str, Any] = {"net": self.net, "likelihood": self.likelihood, "precision": self.precision}
+        return RunSpec(method, self.data.name, **settings, **shared)
 
 
 def train(
@@ -85,11 +92,37 @@ def train(
     quiet: bool = False,
     log: str | None = None,
 ) -> list[Run]:
-    """Train every combination of methods, learning rates and seeds; with `out`, keep them there and resume.
+    """Train one run for every combination of methods, learning rates and seeds.
 
-    `net` and `likelihood` default to the study's network and Bernoulli pixels for images, an MLP and a Gaussian for
-    vectors; `precision` to the fastest the device has. `log` "tensorboard" writes event files beside each run. Returns
-    the runs in the order of the arguments, diverged ones included (see `Run.divergence`).
+    With `out`, the runs are stored in that folder. The same call resumes interrupted runs from their checkpoints and
+    loads finished ones. Ctrl-C and SIGTERM end training after the current step and a checkpoint.
+
+    Args:
+        method: One method or several.
+        data: The name of a dataset, a path, or a dataset.
+        seeds: The random seeds.
+        steps: The number of training steps of each run.
+        batch: The number of examples per step.
+        learning_rate: One learning rate of Adam or several.
+        latents: The number of latent dimensions.
+        net: The name of a network, a function that builds an encoder and a decoder, or such a pair of modules.
+            Default: `locatello` for images, `mlp` for vectors.
+        likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
+        precision: `fp32`, `tf32` or `bf16`. Default: the fastest of the device for images, `fp32` for vectors.
+        out: The folder of the runs. Default: runs are kept in memory only.
+        device: The device to train on.
+        add: Whether `out` may contain other runs.
+        checkpoint_seconds: The least time between two checkpoints, in seconds.
+        quiet: Whether to show no progress.
+        log: "tensorboard" also writes event files into the folder of each run.
+
+    Returns:
+        The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
+        `Run.divergence`).
+
+    Raises:
+        UserError: If the method, network or precision does not fit the data or the device, if another process is
+            training in `out`, or if `out` contains other runs and `add` is false.
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.BetaVAE(beta=4.0), data="toy", seeds=range(2), steps=20, quiet=True)
@@ -99,18 +132,18 @@ def train(
     check_log(log, out)
     methods = [method] if isinstance(method, Method) else list(method)
     rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
-    each_seed = list(seeds)
+    all_seeds = list(seeds)
     source = load_data(data, device, quiet)
-    choice = Choice.of(source, net, likelihood, precision)
+    defaults = RunDefaults.of(source, net, likelihood, precision)
     specs = [
-        choice.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
+        defaults.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
         for m in methods
         for rate in rates
-        for seed in each_seed
+        for seed in all_seeds
     ]
     folder = None if out is None else Path(out)
     return train_specs(
-        specs, source, choice.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
+        specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
     )
 
 
@@ -125,27 +158,28 @@ def train_specs(
     quiet: bool = False,
     log: str | None = None,
 ) -> list[Run]:
-    """Train specs on one dataset in as few stacks as they allow; runs already trained are only loaded."""
+    """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are only loaded."""
     check_log(log, out)
     unique = {spec.id: spec for spec in specs}
     check_specs(specs, data, builder)
-    with ExitStack() as held:
+    with ExitStack() as contexts:
         if out is not None:
             make_folder(out)
-            if not held.enter_context(try_lock(out / ".lock")):
+            if not contexts.enter_context(try_lock(out / ".lock")):
                 raise UserError(f"Another process is training in {out}. Wait for it, or choose another output folder.")
-            refuse_strangers(out, set() if add else set(unique))
-        return train_held(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log)
+            if unique and not add:
+                reject_other_runs(out, set(unique))
+        return train_checked(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log)
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
-    """Refuse what cannot be trained on the data, before anything is made."""
+    """Raise an error if a spec cannot be trained on the data."""
     for spec in {spec.stack_key(): spec for spec in specs}.values():
         spec.method.check(data, spec.batch, spec.latents)
         check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
 
 
-def train_held(
+def train_checked(
     specs: Sequence[RunSpec],
     data: FactorData,
     builder: PairBuilder,
@@ -156,32 +190,38 @@ def train_held(
     report: Report | None = None,
     log: str | None = None,
 ) -> list[Run]:
-    """The same without checks, for whoever holds the folder, or these runs of it, already.
+    """Train specs that have been checked, in a folder (or runs of it) that the caller has locked.
 
-    Ctrl-C and SIGTERM (schedulers, `timeout`) end it after the step under way and a checkpoint; a second one at once.
+    Ctrl-C and SIGTERM (from schedulers and `timeout`) end training after the current step and a checkpoint. A second
+    signal ends it at once.
     """
     unique = {spec.id: spec for spec in specs}
-    with ExitStack() as held:
-        berths = [RunInTraining.of(spec, out) for spec in unique.values()]
-        runs = {b.spec.id: open_run(b.folder, data, builder) for b in berths if b.trained and b.folder is not None}
-        waiting = [b for b in berths if not b.trained]
-        for berth in berths if log is not None else ():
-            berth.follow = follow
-            if berth.folder is not None and berth.trained:
-                follow(berth.folder, runs[berth.spec.id].log)
+    in_training = [RunInTraining.of(spec, out) for spec in unique.values()]
+    untrained = [run for run in in_training if not run.trained]
+    runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
+    if log is not None:
+        update_event_files(in_training, runs)
+    with ExitStack() as contexts:
         if report is None and not quiet:
-            report = held.enter_context(progress("training", sum(b.spec.steps for b in waiting)))
-        watch = Watch(waiting, report, checkpoint_seconds, held.enter_context(deferred()))
-        for convoy in convoys(berths, data, builder):
-            runs |= {run.id: run for run in train_group(convoy, watch, data, builder)}
+            report = contexts.enter_context(progress("training", sum(run.spec.steps for run in untrained)))
+        monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
+        runs |= {run.id: run for run in train_runs(in_training, data, builder, monitor)}
     return [runs[spec.id] for spec in specs]
 
 
-def refuse_strangers(out: Path, wanted: set[str]) -> None:
-    """Refuse a folder with runs that were not asked for, unless none in particular were."""
-    strangers = [run for run in find_runs(out) if run.spec.id not in wanted]
-    if wanted and strangers:
+def update_event_files(in_training: list[RunInTraining], runs: dict[str, Run]) -> None:
+    """Write event files for TensorBoard: now for trained runs, and with every checkpoint for the others."""
+    for run in in_training:
+        run.on_log = update_during_training
+        if run.folder is not None and run.trained:
+            update_during_training(run.folder, runs[run.spec.id].log)
+
+
+def reject_other_runs(out: Path, wanted: set[str]) -> None:
+    """Raise an error if a folder contains runs whose ids are not in `wanted`."""
+    others = [run for run in find_runs(out) if run.spec.id not in wanted]
+    if others:
         raise UserError(
-            f"{out} holds {len(strangers)} other run(s), such as {strangers[0].path.name}. Choose another output "
-            "folder, ask for those runs too, or say --add (add=True) to keep them side by side."
+            f"{out} holds {len(others)} other run(s), such as {others[0].path.name}. Choose another output folder, "
+            "ask for those runs as well, or pass --add (add=True) to keep them in the same folder."
         )

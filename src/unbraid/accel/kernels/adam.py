@@ -1,4 +1,4 @@
-"""Adam over a stretch of every run's row, which also writes the copy that kernels read."""
+"""Adam for a part of every run's row, which also updates the copy that other kernels read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from unbraid.accel.adam import Adam
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
 
 @kernel
@@ -40,6 +40,7 @@ def _adam(
 
 
 def _log(beta: float) -> float:
+    """The logarithm, minus infinity for 0."""
     return math.log(beta) if beta > 0 else -math.inf
 
 
@@ -47,13 +48,22 @@ def adam(
     row: Tensor, moment1: Tensor, moment2: Tensor, copy: Tensor, grad: Tensor, rate: Tensor, alive: Tensor,
     step: Tensor, constants: Adam,
 ) -> None:  # fmt: skip
-    r"""One update in place of rows (r, p) by contiguous gradients, as `engine.adam.adam_step` has it.
+    """Update rows (r, p) in place from contiguous gradients, like `unbraid.accel.adam.adam_step`.
 
-    `step` is how many updates there have been with this one, on the device; runs that are not `alive` stay as they are.
+    Args:
+        row: The parameters of each run, (r, p).
+        moment1: The first moments of Adam, (r, p).
+        moment2: The second moments of Adam, (r, p).
+        copy: Receives the new parameters in its own dtype, (r, p).
+        grad: The gradients, (r, p).
+        rate: The learning rate of each run, (r,).
+        alive: Which runs are updated, (r,). The others stay unchanged.
+        step: The number of this update, from 1, as a tensor on the device.
+        constants: The other constants of Adam.
     """
     runs, p = grad.shape
-    tuned = launch("adam", 0, 0, copy.dtype)
-    _adam[(blocks(p, tuned["BLOCK"]), runs)](
+    tuned = launch_settings("adam", 0, 0, copy.dtype)
+    _adam[(block_count(p, tuned["BLOCK"]), runs)](
         row, grad, moment1, moment2, copy, rate, alive, step, p, row.stride(0),
         1 - constants.beta1, 1 - constants.beta2, _log(constants.beta1), _log(constants.beta2), constants.epsilon,
         **tuned,

@@ -1,4 +1,4 @@
-"""Images from packed bits in one launch: a row of bytes for every index, straight to float32 pixels."""
+"""Unpacking images of one bit per pixel into float32 pixels, in one launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.constant import Constant
+from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import kernel
 
 
@@ -23,8 +23,11 @@ def _unpack(TABLE: tl.tensor, INDEX: tl.tensor, OUT: tl.tensor, size: tl.constex
         tl.store(OUT + image * size + r, ((byte >> (r % 8).to(tl.uint8)) & 1).to(tl.float32), mask=r < size)
 
 
-class Unpack(Constant):
-    """Bytes (n, size / 8) and indices (*k) to pixels (*k, *shape), 0 or 1; pixel j is bit j % 8 of byte j // 8."""
+class Unpack(NonDifferentiable):
+    """Images (*k, *shape) with pixels 0 or 1, from packed images (n, size / 8) and indices (*k).
+
+    Pixel j is bit j % 8 of byte j // 8.
+    """
 
     @staticmethod
     def forward(table: Tensor, index: Tensor, shape: tuple[int, ...]) -> Tensor:

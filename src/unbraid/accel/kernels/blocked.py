@@ -1,8 +1,8 @@
-"""Images as 2x2 blocks of pixels, the layout in which a 4x4 stride-2 layer is a plain matrix product.
+"""Images stored as 2x2 blocks of pixels, a layout in which a 4x4 stride-2 layer is a matrix product.
 
-With padding 1, output (i, j) of such a layer reads exactly the blocks (i .. i+1, j .. j+1) of its input, if blocks
-begin one pixel before the image. So an h x h image of C channels is *blocked*: (h/2 + 1, h/2 + 1, 2, 2, C), its
-one-pixel border of zeros included. *Plain* is (h, h, C).
+With padding 1, output (i, j) of such a layer reads exactly the blocks (i .. i+1, j .. j+1) of its input, if the blocks
+begin one pixel before the image. A *blocked* image of side h with C channels has shape (h/2 + 1, h/2 + 1, 2, 2, C),
+including a border of zeros of one pixel. A *plain* image has shape (h, h, C).
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.jit import kernel, power
+from unbraid.accel.kernels.jit import kernel, next_power_of_two
 
 
-def blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
-    """Room for the blocked images of every run and sample that `like` begins with; the border is not set."""
+def empty_blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
+    """Allocate blocked images for every run and sample, the first two axes of `like`. The border is not set."""
     return torch.empty(*like.shape[:2], side // 2 + 1, side // 2 + 1, 4 * channels, device=like.device, dtype=dtype)
 
 
 @kernel
-def pixel(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> tl.tensor:
-    """Offset of pixel (y, x), the border being at -1, in a blocked image of g x g blocks."""
+def pixel_offset(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> tl.tensor:
+    """The offset of pixel (y, x) in a blocked image of g x g blocks. The border is at -1."""
     return (((y + 1) // 2) * g + (x + 1) // 2) * 4 * C + (((y + 1) % 2) * 2 + (x + 1) % 2) * C
 
 
 @kernel
-def offset(
+def image_offset(
     b: tl.tensor, y: tl.tensor, x: tl.tensor, h: tl.constexpr, C: tl.constexpr, PLAIN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Offset of pixel (y, x) of sample b in plain or blocked images of side h."""
+    """The offset of pixel (y, x) of sample b in plain or blocked images of side h."""
     if PLAIN:
         return ((b * h + y) * h + x) * C
     else:  # noqa: RET505 (Triton compiles one branch)
         q: tl.constexpr = h // 2 + 1
-        return b * (q * q * 4 * C) + pixel(y, x, q, C)
+        return b * (q * q * 4 * C) + pixel_offset(y, x, q, C)
 
 
 @kernel
-def _border(Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, BP: tl.constexpr) -> None:
+def _zero_border(Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, BP: tl.constexpr) -> None:
     q: tl.constexpr = h // 2 + 1
     r = tl.arange(0, BP)
     side = r // (h + 2)
@@ -48,19 +48,21 @@ def _border(Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, BP: tl.constexpr) ->
     c = tl.arange(0, C)
     image = Y + tl.program_id(0).to(tl.int64) * (q * q * 4 * C)
     zero = tl.zeros((BP, C), Y.dtype.element_ty)
-    tl.store(image + pixel(y, x, q, C)[:, None] + c[None, :], zero, mask=(r < 4 * (h + 2))[:, None])
+    tl.store(image + pixel_offset(y, x, q, C)[:, None] + c[None, :], zero, mask=(r < 4 * (h + 2))[:, None])
 
 
-def border(images: Tensor, side: int, channels: int) -> Tensor:
+def zero_border(images: Tensor, side: int, channels: int) -> Tensor:
     """Set the border of blocked images to zero."""
     count = images.shape[0] * images.shape[1]
-    _border[(count,)](images, side, channels, power(4 * (side + 2)), num_warps=4)
+    _zero_border[(count,)](images, side, channels, next_power_of_two(4 * (side + 2)), num_warps=4)
     return images
 
 
 @kernel
-def _block(X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr) -> None:
-    """Pixel p of an image counts blocks, then their two rows, then two columns; planes are read one after another."""
+def _to_blocked(
+    X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Index p counts blocks, then the two rows of a block, then its two columns. Colour planes are read in turn."""
     q: tl.constexpr = h // 2 + 1
     n = tl.program_id(0).to(tl.int64)
     for s in range((4 * q * q + BP - 1) // BP):
@@ -82,9 +84,9 @@ def _block(X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.
         tl.store(Y + n * (4 * q * q * C) + r, value.to(Y.dtype.element_ty), mask=live)
 
 
-def block(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
-    """Float images (r, b, c, h, h) as blocked ones of `stored` channels, 1 or for colour 4, the last being zero."""
+def to_blocked(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
+    """Convert float images (r, b, c, h, h) to blocked images of `stored` channels: 1, or for RGB 4, the last zero."""
     runs, batch, channels, side = images.shape[:4]
-    out = blocked(images, side, stored, dtype)
-    _block[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)
+    out = empty_blocked(images, side, stored, dtype)
+    _to_blocked[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)
     return out

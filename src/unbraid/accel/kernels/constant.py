@@ -1,4 +1,4 @@
-"""Functions without a gradient that serve many runs in one launch."""
+"""The base class of functions without a gradient that compute many runs in one launch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-class Constant(Function):
-    """A base for functions of whole numbers and chance; PyTorch tells only its own kind of function about `vmap`."""
+class NonDifferentiable(Function):
+    """A function without a gradient. It is an autograd function only because those can define a rule for `vmap`."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

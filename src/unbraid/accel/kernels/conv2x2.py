@@ -1,4 +1,7 @@
-"""2x2 stride-2 layers between plain images: a pixel is the product of a block of four with (4C, M) weights."""
+"""2x2 stride-2 convolutions between plain images, and their gradients.
+
+An output pixel is the product of a block of four input pixels with (4C, M) weights.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
 
 @kernel
-def place(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
-    """Offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
+def block_offsets(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
+    """The offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
     corner = ((m // h) * (4 * h) + (m % h) * 2) * C
     return corner[:, None] + ((k // (2 * C)) * (2 * h * C) + k % (2 * C))[None, :]
 
 
 @kernel
-def _two(
+def _conv2x2(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, h: tl.constexpr,
     C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -27,7 +30,7 @@ def _two(
     live = (m < B * h * h)[:, None]
     o = tl.arange(0, M)
     k = tl.arange(0, 4 * C)
-    a = tl.load(X + n * B * (4 * h * h * C) + place(m, k, h, C), mask=live, other=0.0)
+    a = tl.load(X + n * B * (4 * h * h * C) + block_offsets(m, k, h, C), mask=live, other=0.0)
     acc = tl.dot(a, tl.load(W + n * P + k[:, None] * M + o[None, :]))
     acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
     acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -35,18 +38,18 @@ def _two(
     tl.store(to, acc.to(Y.dtype.element_ty), mask=live)
 
 
-def two(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> Tensor:
-    """The layer with its ReLU: plain images of side 2h to plain ones of side h."""
+def conv2x2(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> Tensor:
+    """The convolution with a ReLU, from plain images of side 2h to plain images of side h."""
     runs, batch = x.shape[:2]
-    tuned = launch("two", C, M, x.dtype)
+    tuned = launch_settings("conv2x2", C, M, x.dtype)
     y = x.new_empty(runs, batch, h, h, M)
-    grid = (blocks(batch * h * h, tuned["BM"]), runs)
-    _two[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    grid = (block_count(batch * h * h, tuned["BM"]), runs)
+    _conv2x2[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
     return y
 
 
 @kernel
-def _two_back(
+def _conv2x2_input_gradient(
     G: tl.tensor, W: tl.tensor, ACT: tl.tensor, Y: tl.tensor, PART: tl.tensor, P: tl.tensor, B: tl.tensor,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -56,7 +59,7 @@ def _two_back(
     o = tl.arange(0, M)
     k = tl.arange(0, 4 * C)
     g = tl.load(G + n * B * (h * h * M) + m[:, None] * M + o[None, :], mask=live, other=0.0)
-    at = n * B * (4 * h * h * C) + place(m, k, h, C)
+    at = n * B * (4 * h * h * C) + block_offsets(m, k, h, C)
     act = tl.load(ACT + at, mask=live, other=0.0)
     acc = tl.dot(g, tl.trans(tl.load(W + n * P + k[:, None] * M + o[None, :])))
     acc = tl.where(act > 0, acc, 0.0)
@@ -64,24 +67,24 @@ def _two_back(
     tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + k, tl.sum(acc, 0))
 
 
-def two_back(g: Tensor, weight: Tensor, act: Tensor, h: int, C: int, M: int) -> tuple[Tensor, Tensor]:
-    """The gradient of the activations below, masked where they are zero, and its sums, (r, parts, C)."""
+def conv2x2_input_gradient(g: Tensor, weight: Tensor, act: Tensor, h: int, C: int, M: int) -> tuple[Tensor, Tensor]:
+    """The gradient by the input `act`, zero where `act` is zero, and its partial sums over pixels, (r, parts, C)."""
     runs, batch = g.shape[:2]
-    tuned = launch("two back", C, M, g.dtype)
-    tall = blocks(batch * h * h, tuned["BM"])
+    tuned = launch_settings("conv2x2 input gradient", C, M, g.dtype)
+    tall = block_count(batch * h * h, tuned["BM"])
     y = torch.empty_like(act)
     part = torch.empty(runs, tall, 4, C, device=g.device)
-    _two_back[(tall, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    _conv2x2_input_gradient[(tall, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
     return y, part.flatten(1, 2)
 
 
 @kernel
-def _two_weight(
+def _conv2x2_weight_gradient(
     X: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, ST: tl.constexpr,
 ) -> None:  # fmt: skip
-    """dW[4C, M] = sum over blocks p of X[p]^T G[p]; one (TM, TN) tile of one of SPLIT parts."""
+    """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p], one (TM, TN) tile of one of SPLIT parts."""
     n = tl.program_id(1).to(tl.int64)
     nm: tl.constexpr = 4 * C // TM
     nn: tl.constexpr = M // TN
@@ -96,19 +99,19 @@ def _two_weight(
     for u in tl.range(0, per, num_stages=ST):
         m = (s * per + u) * BK + tl.arange(0, BK)
         live = (m < B * h * h)[:, None]
-        a = tl.load(X + place(m, k, h, C), mask=live, other=0.0)
+        a = tl.load(X + block_offsets(m, k, h, C), mask=live, other=0.0)
         e = tl.load(G + m[:, None] * M + o[None, :], mask=live, other=0.0)
         acc = tl.dot(tl.trans(a), e, acc)
     tl.store(OUT + n * stride_n + s * stride_s + k[:, None] * M + o[None, :], acc)
 
 
-def two_weight(x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int) -> None:
-    """Write the gradient of the weights into `out`, (r, 4 C M) with any stride."""
+def conv2x2_weight_gradient(x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int) -> None:
+    """Write the gradient by the weights into `out`, (r, 4 C M), which may have any stride."""
     runs, batch = x.shape[:2]
-    tuned = launch("two weight", C, M, x.dtype)
+    tuned = launch_settings("conv2x2 weight gradient", C, M, x.dtype)
     tiles, split = (4 * C // tuned["TM"]) * (M // tuned["TN"]), tuned["SPLIT"]
     part = out if split == 1 else torch.empty(split, runs, 4 * C * M, device=x.device)
     apart = part.stride(0) if split > 1 else 0
-    _two_weight[(tiles * split, runs)](x, g, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, **tuned)
+    _conv2x2_weight_gradient[(tiles * split, runs)](x, g, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, **tuned)
     if split > 1:
         torch.sum(part, 0, out=out)

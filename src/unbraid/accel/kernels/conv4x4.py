@@ -1,8 +1,8 @@
-"""4x4 stride-2 layers from the large image to the small one: convolutions, and gradients of transposed ones.
+"""4x4 stride-2 convolutions, and the input gradients of transposed convolutions: from the large image to the small one.
 
-Weights of a run are (dy, dx, py, px, C, M), tap (2 dy + py, 2 dx + px), so that an output pixel is the product of two
-contiguous strips of 8C with (8C, M) matrices. A program walks down a column of the image: a strip is read once and
-serves two output rows, and the weights stay on the chip.
+The weights of a run have shape (dy, dx, py, px, C, M) for tap (2 dy + py, 2 dx + px). An output pixel is then the
+product of two contiguous strips of 8C values with (8C, M) matrices. A program processes a column of the image from top
+to bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.blocked import blocked, border, offset
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_border
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
-NARROW = 16  # an image with fewer channels is read in one product of all 16 taps
+NARROW = 16  # with fewer channels than this, all 16 taps are one product
 
 
 @kernel
-def _down_image(
+def _image_conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, P: tl.tensor, B: tl.tensor, XS: tl.tensor,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PLAIN: tl.constexpr, EVEN: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -39,12 +39,12 @@ def _down_image(
     acc = tl.dot(tl.load(at, mask=live[:, None], other=0.0), tl.load(W + n * P + k[:, None] * M + o[None, :]))
     acc += tl.load(BIAS + n * P + o).to(tl.float32)[None, :]
     acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    to = Y + n * B * span + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+    to = Y + n * B * span + image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
     tl.store(to, acc.to(Y.dtype.element_ty), mask=live[:, None])
 
 
 @kernel
-def _down(
+def _conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
     PLAIN: tl.constexpr, BACK: tl.constexpr, EVEN: tl.constexpr, ST: tl.constexpr, CAT: tl.constexpr,
@@ -62,7 +62,7 @@ def _down(
     W += n * P
     w0 = tl.load(W + k[:, None] * M + o[None, :])
     w1 = tl.load(W + (8 * C + k)[:, None] * M + o[None, :])
-    if CAT:  # both products at once, their columns interleaved
+    if CAT:  # compute both products at once, with interleaved columns
         w = tl.reshape(tl.join(w0, w1), (8 * C, 2 * BO))
     strip = X + n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + k[None, :]
     Y += n * B * span
@@ -71,8 +71,8 @@ def _down(
     total = tl.zeros((BM, BO), tl.float32)
     carry = tl.dot(tl.load(strip, mask=live[:, None], other=0.0), w0)
     for i in tl.range(0, h, num_stages=ST):
-        to = offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
-        if BACK:  # asked for before the products, it is there after them
+        to = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+        if BACK:  # load it before the products, so that it has arrived after them
             mask = tl.load(ACT + to, mask=live[:, None], other=0.0) > 0
         a = tl.load(strip + (i + 1) * (g * 4 * C), mask=live[:, None], other=0.0)
         if CAT:
@@ -92,30 +92,43 @@ def _down(
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * M + o, tl.sum(total, 0))
 
 
-def down(
+def conv4x4(
     x: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The small images (side h, M channels) of blocked ones (side 2h, C channels), plain or blocked.
+    """Convolve blocked images of side 2h and C channels to images of side h and M channels.
 
-    With a bias it is a layer with its ReLU. Else it is the gradient of the activations `act`, masked where they are
-    zero, and comes with its sums, (r, parts, M), the gradient of the bias of the layer below.
+    With a bias this is a convolution with a ReLU. With `act` it is the input gradient of a transposed convolution.
+
+    Args:
+        x: The blocked images, or gradients. The axis of the runs may be expanded.
+        weight: The weights of each run.
+        bias: The bias of each run, or None for a gradient.
+        h: The side of the small images.
+        C: The channels of the large images.
+        M: The channels of the small images.
+        plain: Whether the small images are plain or blocked.
+        act: For a gradient, the activations (small images) by which it is taken. It is zero where they are zero.
+
+    Returns:
+        The small images, and for a gradient its partial sums over pixels, (r, parts, M), which give the gradient of a
+        bias.
     """
     runs, batch = x.shape[:2]
     stride = weight.stride(0)
-    y = x.new_empty(runs, batch, h, h, M) if plain else border(blocked(x, h, M, x.dtype), h, M)  # x may be expanded
+    y = x.new_empty(runs, batch, h, h, M) if plain else zero_border(empty_blocked(x, h, M, x.dtype), h, M)
     if C < NARROW:
-        tuned = launch("image", C, M, x.dtype)
+        tuned = launch_settings("image conv4x4", C, M, x.dtype)
         m = batch * h * h
-        grid = (blocks(m, tuned["BM"]), runs)
+        grid = (block_count(m, tuned["BM"]), runs)
         options = {"PLAIN": plain, "EVEN": m % tuned["BM"] == 0, **tuned}
-        _down_image[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
+        _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
-    tuned = launch("down" if act is None else "down back", C, M, x.dtype)
-    tall = blocks(batch * h, tuned["BM"])
+    tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype)
+    tall = block_count(batch * h, tuned["BM"])
     even = batch * h % tuned["BM"] == 0
     back = act is not None
     part = torch.empty(runs, tall, M, device=x.device) if back else y
-    _down[(tall, runs, M // tuned["BO"])](
+    _conv4x4[(tall, runs, M // tuned["BO"])](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, stride, batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **tuned,
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""4x4 stride-2 layers from the small image to the large one: transposed convolutions, and gradients of ordinary ones.
+"""4x4 stride-2 transposed convolutions, and the input gradients of convolutions: from the small image to the large one.
 
-A block (i, j) of the large image is the sum over the four small pixels (i - dy, j - dx) of their product with the
-(M, 4C) weights of (dy, dx). A program walks down the image and keeps the weights and the row above on the chip.
+A block (i, j) of the large image is the sum over the four small pixels (i - dy, j - dx) of their products with the
+(M, 4C) weights of (dy, dx). A program processes the image from top to bottom and keeps the weights and the previous row
+on the chip.
 """
 
 from __future__ import annotations
@@ -10,30 +11,30 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.blocked import blocked, offset
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.blocked import empty_blocked, image_offset
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
-OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what becomes of the numbers at the image
+OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what is computed from the output of the last layer
 
 
 @kernel
-def pixels_at(
+def load_small_pixels(
     G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, h: tl.constexpr, M: tl.constexpr,
     PLAIN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The small pixels (i, j) and (i, j - 1); those outside the image are zero, in blocked ones by their border."""
+    """Load the small pixels (i, j) and (i, j - 1). Pixels outside the image are zero; blocked images have a border."""
     o = tl.arange(0, M)
     here = live & (i < h) & (j < h) if PLAIN else live
     left = live & (i < h) & (j > 0) if PLAIN else live
-    c0 = tl.load(G + offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=here[:, None], other=0.0)
-    c1 = tl.load(G + offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=left[:, None], other=0.0)
+    c0 = tl.load(G + image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :], mask=here[:, None], other=0.0)
+    c1 = tl.load(G + image_offset(b, i, j - 1, h, M, PLAIN)[:, None] + o[None, :], mask=left[:, None], other=0.0)
     return c0, c1
 
 
 @kernel
-def weights_of(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> tl.tensor:
-    """The (M, columns) matrices of (dy, dx) = 00, 01, 10, 11; columns beyond 4C are zero."""
+def load_weights(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> tl.tensor:
+    """Load the (M, columns) matrices of (dy, dx) = 00, 01, 10, 11. Columns beyond 4C are zero."""
     at = W + c[:, None] * M + tl.arange(0, M)[None, :]
     real = (c < 4 * C)[:, None]
     w00 = tl.trans(tl.load(at, mask=real, other=0.0))
@@ -44,7 +45,7 @@ def weights_of(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> 
 
 
 @kernel
-def _up(
+def _conv_transpose4x4(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PLAIN: tl.constexpr, BACK: tl.constexpr, ST: tl.constexpr,
@@ -58,7 +59,7 @@ def _up(
     live = r < B * g
     c = tl.program_id(2) * BN + tl.arange(0, BN)
     G += n * B * span
-    w00, w01, w10, w11 = weights_of(W + n * P, c, C, M)
+    w00, w01, w10, w11 = load_weights(W + n * P, c, C, M)
     p0 = tl.zeros((BM, M), G.dtype.element_ty)
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
     row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
@@ -71,9 +72,9 @@ def _up(
         y2 = 2 * i + py
         ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
         to = row + i * (g * 4 * C)
-        if BACK:  # asked for before the products, it is there after them
+        if BACK:  # load it before the products, so that it has arrived after them
             ok = ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0)
-        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        c0, c1 = load_small_pixels(G, b, i, j, live, h, M, PLAIN)
         acc = tl.dot(p1, w11, tl.dot(p0, w10))
         acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
         p0 = c0
@@ -88,20 +89,33 @@ def _up(
         tl.store(PART + (n * tl.num_programs(0) + tl.program_id(0)) * (4 * C) + c, total)
 
 
-def up(
+def conv_transpose4x4(
     small: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The blocked large images (side 2h, C channels) of small ones (side h, M channels), plain or blocked.
+    """Convolve images of side h and M channels to blocked images of side 2h and C channels.
 
-    With a bias it is a layer with its ReLU. Else it is the gradient of the activations `act`, masked where they are
-    zero, and comes with its sums, (r, parts, C), the gradient of the bias of the layer below.
+    With a bias this is a transposed convolution with a ReLU. With `act` it is the input gradient of a convolution.
+
+    Args:
+        small: The small images, or gradients.
+        weight: The weights of each run.
+        bias: The bias of each run, or None for a gradient.
+        h: The side of the small images.
+        C: The channels of the large images.
+        M: The channels of the small images.
+        plain: Whether the small images are plain or blocked.
+        act: For a gradient, the activations (large images) by which it is taken. It is zero where they are zero.
+
+    Returns:
+        The large images, and for a gradient its partial sums over pixels, (r, parts, C), which give the gradient of a
+        bias.
     """
     runs, batch = small.shape[:2]
-    tuned = launch("up" if act is None else "up back", C, M, small.dtype)
-    tall = blocks(batch * (h + 1), tuned["BM"])
-    y = blocked(small, 2 * h, C, small.dtype)
+    tuned = launch_settings("conv_transpose4x4" if act is None else "conv_transpose4x4 gradient", C, M, small.dtype)
+    tall = block_count(batch * (h + 1), tuned["BM"])
+    y = empty_blocked(small, 2 * h, C, small.dtype)
     part = torch.empty(runs, tall, 4, C, device=small.device) if act is not None else y
-    _up[(tall, runs, 4 * C // tuned["BN"])](
+    _conv_transpose4x4[(tall, runs, 4 * C // tuned["BN"])](
         small, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=act is not None, **tuned,
     )  # fmt: skip
@@ -110,7 +124,7 @@ def up(
 
 @kernel
 def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
-    """What a number s at the image costs against the target t, and the slope of that."""
+    """The negative log-likelihood of the target t given the output s, and its derivative by s."""
     if KIND == 1:
         e = tl.exp(-tl.abs(s))
         return tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e), tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
@@ -119,7 +133,7 @@ def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
 
 
 @kernel
-def _to_image(
+def _image_conv_transpose4x4(
     G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, T: tl.tensor, D: tl.tensor, LOSS: tl.tensor, SLOPES: tl.tensor,
     P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
     NP: tl.constexpr, PLAIN: tl.constexpr, KIND: tl.constexpr, BIASED: tl.constexpr, ST: tl.constexpr,
@@ -134,7 +148,7 @@ def _to_image(
     live = r < B * g
     c = tl.arange(0, 4 * C)
     G += n * B * span
-    w00, w01, w10, w11 = weights_of(W + n * P, tl.arange(0, NP), C, M)
+    w00, w01, w10, w11 = load_weights(W + n * P, tl.arange(0, NP), C, M)
     p0 = tl.zeros((BM, M), G.dtype.element_ty)
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
     x2 = 2 * j[:, None] + (c // C % 2)[None, :]
@@ -149,12 +163,12 @@ def _to_image(
         at = T + place + ((y2 - 1) * side)[None, :]
         if KIND != 0:
             target = tl.load(at, mask=ok, other=0.0)
-        c0, c1 = pixels_at(G, b, i, j, live, h, M, PLAIN)
+        c0, c1 = load_small_pixels(G, b, i, j, live, h, M, PLAIN)
         acc = tl.dot(p1, w11, tl.dot(p0, w10))
         acc = tl.dot(c1, w01, tl.dot(c0, w00, acc))
         p0 = c0
         p1 = c1
-        if NP > 4 * C:  # drop the padding columns, which are zero
+        if NP > 4 * C:  # remove the padding columns, which are zero
             acc = tl.sum(tl.reshape(acc, (BM, NP // (4 * C), 4 * C)), 1)
         if BIASED:
             acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
@@ -171,15 +185,26 @@ def _to_image(
         tl.store(SLOPES + (n * B * g + r[:, None]) * (4 * C) + c[None, :], slopes, mask=live[:, None])
 
 
-def image_nll(
+def conv_transpose4x4_nll(
     small: Tensor, weight: Tensor, bias: Tensor, target: Tensor, stored: int, plain: bool, kind: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The last layer and the likelihood in one: the nll of every sample, (r, b), of target images (r, b, c, 2h, 2h).
+    """The last layer of a decoder and the likelihood in one kernel.
 
-    Also its slopes by the layer's output, blocked, and their sums over a sample, (r, b, 4, stored channels).
+    Args:
+        small: The input of the last layer.
+        weight: The weights of each run.
+        bias: The bias of each run.
+        target: The images whose likelihood is computed, (r, b, c, 2h, 2h).
+        stored: The channels of blocked images: 1, or 4 for RGB.
+        plain: Whether `small` is plain or blocked.
+        kind: BERNOULLI or GAUSSIAN.
+
+    Returns:
+        The negative log-likelihood of each sample, (r, b); its derivatives by the output of the layer, blocked; and
+        their sums over the pixels of each sample, (r, b, 4, stored).
     """
     runs, batch, channels, side = target.shape[:4]
-    slopes = blocked(target, side, stored, small.dtype)
+    slopes = empty_blocked(target, side, stored, small.dtype)
     columns = side // 2 + 1
     loss = torch.empty(runs, batch, columns, device=small.device)
     sums = torch.empty(runs, batch, columns, 4, stored, device=small.device)
@@ -187,10 +212,10 @@ def image_nll(
     return loss.sum(-1), slopes, sums.sum(2)
 
 
-def image(
+def conv_transpose4x4_image(
     small: Tensor, weight: Tensor, bias: Tensor | None, stored: int, channels: int, h: int, plain: bool
 ) -> Tensor:
-    """Float images (r, b, c, 2h, 2h): the output of the last layer, or the gradient by the input of the first."""
+    """Float images (r, b, c, 2h, 2h): the output of a decoder, or without bias the input gradient of an encoder."""
     runs, batch = small.shape[:2]
     out = torch.empty(runs, batch, channels, 2 * h, 2 * h, device=small.device)
     _launch(small, weight, bias, out, small, small, small, stored, channels, plain, OUTPUT)
@@ -201,12 +226,13 @@ def _launch(
     small: Tensor, weight: Tensor, bias: Tensor | None, images: Tensor, slopes: Tensor, loss: Tensor, sums: Tensor,
     stored: int, channels: int, plain: bool, kind: int,
 ) -> None:  # fmt: skip
+    """Launch the kernel of the last layer, which writes `images` or, for a likelihood, the three other outputs."""
     runs, batch, side = images.shape[0], images.shape[1], images.shape[3]
     h = side // 2
     width = weight.shape[1] // (16 * stored)
-    tuned = launch("to image", stored, width, small.dtype)
-    grid = (blocks(batch * (h + 1), tuned["BM"]), runs)
-    _to_image[grid](
+    tuned = launch_settings("image conv_transpose4x4", stored, width, small.dtype)
+    grid = (block_count(batch * (h + 1), tuned["BM"]), runs)
+    _image_conv_transpose4x4[grid](
         small, weight, weight if bias is None else bias, images, slopes, loss, sums, weight.stride(0), batch,
         h=h, C=stored, CR=channels, M=width, NP=16, PLAIN=plain, KIND=kind, BIASED=bias is not None, **tuned,
     )  # fmt: skip

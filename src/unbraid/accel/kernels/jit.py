@@ -1,4 +1,4 @@
-"""Compiling with Triton, where it is installed."""
+"""Compiling kernels with Triton, and sizes of launches."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import triton
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """A function in Triton's language, compiled at its first launch; TRITON_INTERPRET=1 runs it in numpy instead."""
-    return triton.jit(inspect.unwrap(function))  # the tests wrap every function in a run-time type check
+    """Compile a Triton function at its first launch. TRITON_INTERPRET=1 runs it in numpy instead."""
+    return triton.jit(inspect.unwrap(function))  # tests wrap every function in a type check
 
 
 @functools.cache
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on CPU tensors."""
+    """Whether kernels run in the interpreter of Triton, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def blocks(n: int, size: int) -> int:
-    """How many blocks of a size cover n."""
+def block_count(n: int, size: int) -> int:
+    """The number of blocks of a size that cover n elements."""
     return -(-n // size)
 
 
-def power(n: int) -> int:
-    """The smallest power of two that is not below n."""
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The draws of `unbraid.noise` in one launch each: tiny tensors otherwise cost a dozen launches a draw."""
+"""The draws of `unbraid.noise` in one launch each, instead of a dozen launches of tiny operations per draw."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.constant import Constant
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.constant import NonDifferentiable
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
 WORDS, UNIFORM, NORMAL, BYTES = 0, 1, 2, 3
 # Constants of splitmix64, as in unbraid.noise.
@@ -57,16 +57,16 @@ def _draw(
     tl.store(OUT + n * size + r, value, mask=r < size)
 
 
-class Draw(Constant):
-    """Keys (*k) to draws (*k, *shape): words, uniform or normal numbers, or bytes, eight to a word."""
+class Draw(NonDifferentiable):
+    """Draws (*k, *shape) from keys (*k): words, uniform numbers, normal numbers, or bytes (eight per word)."""
 
     @staticmethod
     def forward(key: Tensor, start: int, shape: tuple[int, ...], kind: int) -> Tensor:
         size, keys = math.prod(shape) // (8 if kind == BYTES else 1), key.contiguous()
         dtype = torch.int64 if kind in (WORDS, BYTES) else torch.float32
         out = torch.empty(*key.shape, size, device=key.device, dtype=dtype)
-        tuned = launch("noise", 0, 0, torch.float32)
-        _draw[(blocks(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
+        tuned = launch_settings("noise", 0, 0, torch.float32)
+        _draw[(block_count(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
         return (out.view(torch.uint8) if kind == BYTES else out).view(*key.shape, *shape)
 
     @staticmethod
@@ -88,8 +88,8 @@ def _key(
     tl.store(OUT + r, mix(mix(mix(seed + GAMMA) + step * GAMMA) + stream), mask=live)
 
 
-class Key(Constant):
-    """Seeds (*k) and steps (*k or a single one) to the keys of a stream, (*k)."""
+class Key(NonDifferentiable):
+    """The keys (*k) of a stream from seeds (*k) and steps, (*k) or a single one."""
 
     @staticmethod
     def forward(seed: Tensor, step: Tensor, stream: int) -> Tensor:
@@ -105,7 +105,7 @@ class Key(Constant):
         seed, step, stream = inputs
         seeds = seed.expand(info.batch_size, *seed.shape) if in_dims[0] is None else seed.movedim(in_dims[0], 0)
         steps = step
-        if in_dims[1] is not None:  # the mapped axis first, also where seeds have axes that steps lack
+        if in_dims[1] is not None:  # put the mapped axis first, also if the seeds have axes that the steps lack
             moved = step.movedim(in_dims[1], 0)
             steps = moved.reshape(len(moved), *[1] * (seeds.ndim - moved.ndim), *moved.shape[1:])
         keys: Tensor = Key.apply(seeds, steps, stream)  # type: ignore[no-untyped-call]

@@ -1,4 +1,7 @@
-"""Painted sprites and blended scenes in one launch each: whole numbers from 0 to 255, over 255, as on a CPU."""
+"""Painting sprites and blending scenes in one launch each, with the same integer arithmetic as on a CPU.
+
+Pixels are integers from 0 to 255, divided by 255.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.constant import Constant
+from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import kernel
 
 COLOURED, NOISY = 0, 1
@@ -32,10 +35,11 @@ def _paint(
             tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
 
 
-class Paint(Constant):
-    """Sprites as bits (n, 512), indices (*k) and what is behind or on them to images (*k, 3, 64, 64).
+class Paint(NonDifferentiable):
+    """Images (*k, 3, 64, 64) from packed sprites (n, 512), indices (*k) and a colour or background per image.
 
-    COLOURED: `back` is a colour an image, (*k, 3). NOISY: it is an image, (*k, 3, 64, 64), and the sprite white on it.
+    COLOURED: `back` is the colour of each sprite, (*k, 3). NOISY: `back` is the background of each image,
+    (*k, 3, 64, 64), with a white sprite on it.
     """
 
     @staticmethod
@@ -47,7 +51,7 @@ class Paint(Constant):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, back, kind = inputs
-        index, back = _stacked((index, back), in_dims[1:3], info.batch_size)
+        index, back = _mapped_first((index, back), in_dims[1:3], info.batch_size)
         painted: Tensor = Paint.apply(table, index, back, kind)  # type: ignore[no-untyped-call]
         return painted, 0
 
@@ -69,10 +73,11 @@ def _negative(
             tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
 
 
-class Negative(Constant):
-    """Sprites as bits, indices (*k), a picture (3, h, w), corners (*k, 2) and colours (*k, 3) to (*k, 3, 64, 64).
+class Negative(NonDifferentiable):
+    """Images (*k, 3, 64, 64) of sprites that invert their background.
 
-    A sprite inverts what is behind it, (crop + colour) / 2 with the crop from its corner of the picture.
+    The arguments are packed sprites (n, 512), indices (*k), a picture (3, h, w), corners (*k, 2) and colours (*k, 3).
+    The background is (crop + colour) / 2, where the crop of the picture begins at the corner.
     """
 
     @staticmethod
@@ -85,13 +90,13 @@ class Negative(Constant):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, picture, place, colour = inputs
-        index, place, colour = _stacked((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
+        index, place, colour = _mapped_first((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
         painted: Tensor = Negative.apply(table, index, picture, place, colour)  # type: ignore[no-untyped-call]
         return painted, 0
 
 
-def _stacked(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
-    """Tensors with the mapped axis first, repeated where they have none."""
+def _mapped_first(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
+    """Move the mapped axis of each tensor to the front, and expand tensors that have none."""
     pairs = zip(values, dims, strict=True)
     return tuple(v.expand(count, *v.shape) if dim is None else v.movedim(dim, 0) for v, dim in pairs)
 
@@ -101,7 +106,7 @@ def _blend(
     TABLE: tl.tensor, INDEX: tl.tensor, COLOURS: tl.tensor, OUT: tl.tensor, views: tl.tensor, hues: tl.tensor,
     size: tl.constexpr, LAYERS: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """`raycast.blend` and the rounding of `Shapes3D`; the order of layers is that of `raycast`."""
+    """Compute `raycast.blend` and the rounding of `Shapes3D`. The order of the layers is that of `raycast`."""
     image = tl.program_id(0).to(tl.int64)
     index = tl.load(INDEX + image)
     view = TABLE + (index % views) * (LAYERS * size)
@@ -128,8 +133,8 @@ def _blend(
             tl.store(OUT + (image * 3 + c) * size + r, tl.div_rn(level.to(tl.float32), 255.0))
 
 
-class Blend(Constant):
-    """Layers (g, l, h, w), indices (*k) and the colours of hues (hues, 3), int16, to images (*k, 3, h, w)."""
+class Blend(NonDifferentiable):
+    """Images (*k, 3, h, w) from layers (views, layers, h, w), indices (*k) and the colours of hues (hues, 3), int16."""
 
     @staticmethod
     def forward(table: Tensor, index: Tensor, colours: Tensor) -> Tensor:

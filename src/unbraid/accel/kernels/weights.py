@@ -1,4 +1,7 @@
-"""Gradients of the weights of 4x4 stride-2 layers, in two stages without atomics, so that a step repeats bit by bit."""
+"""Gradients by the weights of 4x4 stride-2 layers.
+
+They are computed in two stages without atomic additions, so that results are the same bit for bit in every run.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from unbraid.accel.kernels.blocked import offset
-from unbraid.accel.kernels.jit import blocks, kernel
-from unbraid.accel.kernels.tuned import launch
+from unbraid.accel.kernels.blocked import image_offset
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
 
 
 @kernel
-def _weight(
+def _conv4x4_weight_gradient(
     S: tl.tensor, G: tl.tensor, OUT: tl.tensor, stride_n: tl.tensor, stride_s: tl.tensor, B: tl.constexpr,
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, PLAIN: tl.constexpr, ST: tl.constexpr,
 ) -> None:  # fmt: skip
-    """dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)]; one (TM, TN) tile of one of SPLIT parts."""
+    """dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)], one (TM, TN) tile of one of SPLIT parts."""
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1
     nm: tl.constexpr = 4 * C // TM
@@ -45,20 +48,30 @@ def _weight(
         ok = live[:, None]
         if PLAIN:
             ok = ok & (y >= 0) & (y < h) & (x >= 0) & (x < h)
-        e = tl.load(G + offset(b[:, None], y, x, h, M, PLAIN) + o[None, :], mask=ok, other=0.0)
+        e = tl.load(G + image_offset(b[:, None], y, x, h, M, PLAIN) + o[None, :], mask=ok, other=0.0)
         acc = tl.dot(tl.trans(a), e, acc)
     tl.store(OUT + n * stride_n + s * stride_s + (d * (4 * C))[None, :] * M + c[:, None] * M + o[None, :], acc)
 
 
-def weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M: int, plain: bool) -> None:
-    """Write the gradient into `out`, (r, 16 C M) with any stride: blocked large images against small ones."""
+def conv4x4_weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M: int, plain: bool) -> None:
+    """Write the weight gradient of a convolution or transposed convolution into `out`.
+
+    Args:
+        large: The blocked large images: inputs of a convolution, or output gradients of a transposed one.
+        small: The small images: output gradients of a convolution, or inputs of a transposed one.
+        out: Receives the gradient, (r, 16 C M), and may have any stride.
+        h: The side of the small images.
+        C: The channels of the large images.
+        M: The channels of the small images.
+        plain: Whether the small images are plain or blocked.
+    """
     runs, batch = large.shape[:2]
-    tuned = launch("weight", C, M, large.dtype)
+    tuned = launch_settings("conv4x4 weight gradient", C, M, large.dtype)
     split = tuned["SPLIT"]
     tiles = (4 * C // tuned["TM"]) * (4 * M // tuned["TN"])
     part = out if split == 1 else torch.empty(split, runs, 16 * C * M, device=large.device)
     apart = part.stride(0) if split > 1 else 0
-    _weight[(tiles * split, runs)](
+    _conv4x4_weight_gradient[(tiles * split, runs)](
         large, small, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
     )
     if split > 1:
@@ -66,7 +79,7 @@ def weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M
 
 
 @kernel
-def _image_weight(
+def _image_conv4x4_weight_gradient(
     X: tl.tensor, W: tl.tensor, ACT: tl.tensor, DY: tl.tensor, SCALE: tl.tensor, PARTW: tl.tensor, PARTB: tl.tensor,
     P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, IT: tl.constexpr,
     BACK: tl.constexpr, PLAIN: tl.constexpr,
@@ -92,7 +105,7 @@ def _image_weight(
         i = m // h % h
         j = m % h
         a = tl.load(X + (((b * g + i) * g + j) * (4 * C))[:, None] + strip[None, :], mask=live[:, None], other=0.0)
-        at = offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
+        at = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
         act = tl.load(ACT + at, mask=live[:, None], other=0.0)
         if BACK:
             scale = tl.load(SCALE + n * B + b, mask=live, other=0.0)
@@ -107,25 +120,39 @@ def _image_weight(
         tl.store(PARTB + z * M + o, db)
 
 
-def image_weight_gradient(
+def image_conv4x4_weight_gradient(
     images: Tensor, small: Tensor, out: Tensor, h: int, C: int, plain: bool,
     weight: Tensor | None = None, scale: Tensor | None = None, into: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write the weight gradient of the layer at the image into `out`: blocked images of C channels against small ones.
+    """Write the weight gradient of the layer next to the image into `out`.
 
-    For a decoder the images are slopes of the nll of each sample, `scale` (r, b) is what that nll is multiplied by,
-    and `small` is the activation below; its masked gradient goes into `into`, and the sums of that, (r, parts, M), are
-    returned.
+    For an encoder, `images` are its inputs and `small` are output gradients of its first layer. For a decoder, `images`
+    are the derivatives of the negative log-likelihood of each sample, and `small` are the inputs of its last layer.
+
+    Args:
+        images: Blocked images of C channels.
+        small: The small images.
+        out: Receives the gradient, (r, 16 C M), and may have any stride.
+        h: The side of the small images.
+        C: The channels of the blocked images.
+        plain: Whether the small images are plain or blocked.
+        weight: For a decoder, the weights of the last layer.
+        scale: For a decoder, the factor of the likelihood of each sample, (r, b).
+        into: For a decoder, receives the gradient by `small`, zero where `small` is zero.
+
+    Returns:
+        For a decoder, the partial sums of `into` over pixels, (r, parts, M).
     """
     runs, batch = images.shape[:2]
     width = out.shape[1] // (16 * C)
-    tuned = launch("image weight" if into is None else "image back", C, width, images.dtype)
-    tall = blocks(batch * h * h, tuned["BM"] * tuned["IT"])
+    name = "image weight gradient" if into is None else "image decoder gradient"
+    tuned = launch_settings(name, C, width, images.dtype)
+    tall = block_count(batch * h * h, tuned["BM"] * tuned["IT"])
     part = torch.empty(runs, tall, 16 * C * width, device=images.device)
     sums = torch.empty(runs, tall, width, device=images.device) if into is not None else part
     given = (images if weight is None else weight, small, small if into is None else into)
     stride = 0 if weight is None else weight.stride(0)
-    _image_weight[(tall, runs)](
+    _image_conv4x4_weight_gradient[(tall, runs)](
         images, *given, images if scale is None else scale, part, sums, stride, batch,
         h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, **tuned,
     )  # fmt: skip

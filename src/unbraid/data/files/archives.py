@@ -1,4 +1,4 @@
-"""Archives read without unpacking them to disk, and refused where their contents could do harm."""
+"""Read archives without unpacking them to disk, and reject archives whose contents could do harm."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 
 from unbraid.errors import UserError
 
-TOTAL_LIMIT = 32 << 30  # bytes of all members together; the largest dataset here has 13 GB
-MEMBER_LIMIT = 2 << 30  # bytes of one member, which is read whole
-RATIO_LIMIT = 500  # unpacked to packed; dSprites, the emptiest images here, has about 116
-SMALL = 256 << 20  # bytes in all that do no harm at any ratio
-PADDING_LIMIT = 64 << 20  # bytes behind the last member of a tar
+TOTAL_LIMIT = 32 << 30  # unpacked bytes of all members; the largest supported dataset has 13 GB
+MEMBER_LIMIT = 2 << 30  # unpacked bytes of one member, which is read into memory
+RATIO_LIMIT = 500  # unpacked size divided by packed size; dSprites, the most compressible dataset, has about 116
+SMALL_TOTAL = 256 << 20  # unpacked bytes that are accepted at any ratio
+PADDING_LIMIT = 64 << 20  # bytes after the last member of a tar
 COUNT_LIMIT = 1_000_000  # members; CelebA has 202,599
 
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError)
+READ_ERRORS = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError)
 
 
-def everything(name: str) -> bool:
-    """Takes every member."""
+def any_file(name: str) -> bool:
+    """Accept every member."""
     return True
 
 
-def safe_tar(path: Path, wanted: Callable[[str], bool] = everything) -> Iterator[tuple[str, io.BytesIO]]:
-    """The names and contents of the `wanted` files of a tar archive, packed or not, in its order.
+def safe_tar(path: Path, wanted: Callable[[str], bool] = any_file) -> Iterator[tuple[str, io.BytesIO]]:
+    """Yield the names and contents of the `wanted` files of a tar archive, compressed or not, in their order.
 
-    All members up to there are judged first, wanted or not; see `safe_members` for what is refused.
+    Before a file is yielded, all members up to it are checked, wanted or not. `safe_members` lists the checks.
     """
     try:
         with tarfile.open(path) as archive:
@@ -39,59 +39,64 @@ def safe_tar(path: Path, wanted: Callable[[str], bool] = everything) -> Iterator
                 if wanted(member.name):
                     content = archive.extractfile(member)
                     assert content is not None  # only plain files get here
-                    yield member.name, _whole(content.read(), member.size, member.name)
+                    yield member.name, _complete_content(content.read(), member.size, member.name)
             _read_to_the_end(archive)
-    except DAMAGE as error:
-        raise _damaged(path, "tar", error) from error
+    except UserError:
+        raise
+    except READ_ERRORS as error:
+        raise _damaged_error(path, "tar", error) from error
 
 
-def safe_zip(path: Path, wanted: Callable[[str], bool] = everything) -> Iterator[tuple[str, io.BytesIO]]:
-    """The names and contents of the `wanted` files of a zip archive, in its order, after all have been judged."""
+def safe_zip(path: Path, wanted: Callable[[str], bool] = any_file) -> Iterator[tuple[str, io.BytesIO]]:
+    """Yield the names and contents of the `wanted` files of a zip archive in order, after checking all members."""
     try:
         with zipfile.ZipFile(path) as archive:
             for member in list(safe_members(archive, path)):
                 if wanted(member.filename):
-                    yield member.filename, _whole(archive.read(member), member.file_size, member.filename)
-    except (*DAMAGE, RuntimeError) as error:
-        raise _damaged(path, "zip", error) from error
+                    yield member.filename, _complete_content(archive.read(member), member.file_size, member.filename)
+    except UserError:
+        raise
+    except (*READ_ERRORS, RuntimeError) as error:
+        raise _damaged_error(path, "zip", error) from error
 
 
 def safe_members(archive: tarfile.TarFile | zipfile.ZipFile, path: Path) -> Iterator[Any]:
-    """The plain files of an open archive at `path`, in its order; folders are passed over.
+    """Yield the regular files of an open archive at `path`, in their order; skip folders.
 
-    Refused are absolute paths and those that lead outside, links, devices, encrypted members, and an archive of more
-    than a million members, 32 GiB, 2 GiB in one member, or (above 256 MiB) 500 times its own size.
+    Raises a UserError for absolute paths, paths that lead outside the archive, links, devices and encrypted members,
+    and for archives with more than a million members, 32 GiB in total, 2 GiB in one member, or (above 256 MiB) 500
+    times their own size.
     """
     packed, total = path.stat().st_size, 0
     members: Iterable[Any] = archive if isinstance(archive, tarfile.TarFile) else archive.infolist()
     for count, member in enumerate(members, 1):
-        name, size, kind = _described(member)
-        if outside(name):
-            raise _unsafe(path, f"all paths inside it must stay below the folder it is unpacked in. Got {name!r}")
+        name, size, kind = _describe(member)
+        if leads_outside(name):
+            raise _unsafe_error(path, f"its paths must stay inside the folder it is unpacked in. Got {name!r}")
         if kind not in ("file", "folder"):
-            raise _unsafe(path, f"it must hold plain files and folders only. Got {name!r}, a {kind}")
+            raise _unsafe_error(path, f"it must contain only regular files and folders. Got {name!r}, a {kind}")
         total += size
-        most = min(TOTAL_LIMIT, max(SMALL, RATIO_LIMIT * packed))
+        most = min(TOTAL_LIMIT, max(SMALL_TOTAL, RATIO_LIMIT * packed))
         if size > MEMBER_LIMIT or total > most or count > COUNT_LIMIT:
-            limits = f"{MEMBER_LIMIT:,} bytes a member, {most:,} in all (its own are {packed:,})"
+            limits = f"{MEMBER_LIMIT:,} bytes per member, {most:,} bytes in total (the archive has {packed:,})"
             found = f"{size:,} in {name!r} and {total:,} in the first {count:,} members"
-            raise _unsafe(path, f"it must keep to {limits} and {COUNT_LIMIT:,} members. Got {found}")
+            raise _unsafe_error(path, f"it must not exceed {limits} and {COUNT_LIMIT:,} members. Got {found}")
         if kind == "file":
             yield member
 
 
-def outside(name: str) -> bool:
-    r"""Whether a path of an archive could lead out of the folder it is unpacked in.
+def leads_outside(name: str) -> bool:
+    r"""Whether a path in an archive could lead outside the folder it is unpacked in.
 
-    >>> [outside(name) for name in ("cars/a.mat", "..a/b", "../a", "a/../../b", "/a", "C:/a", r"a\..\..\b")]
+    >>> [leads_outside(name) for name in ("cars/a.mat", "..a/b", "../a", "a/../../b", "/a", "C:/a", r"a\..\..\b")]
     [False, False, True, True, True, True, True]
     """
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or ":" in path.parts[0] if path.parts else False
 
 
-def _described(member: tarfile.TarInfo | zipfile.ZipInfo) -> tuple[str, int, str]:
-    """The name, the size and the kind of a member."""
+def _describe(member: tarfile.TarInfo | zipfile.ZipInfo) -> tuple[str, int, str]:
+    """Return the name, the size and the kind of a member."""
     if isinstance(member, zipfile.ZipInfo):
         mode = member.external_attr >> 16
         plain = not mode or stat.S_ISREG(mode) or stat.S_ISDIR(mode) or not stat.S_IFMT(mode)
@@ -102,14 +107,15 @@ def _described(member: tarfile.TarInfo | zipfile.ZipInfo) -> tuple[str, int, str
     return member.name, member.size, kind
 
 
-def _whole(content: bytes, size: int, name: str) -> io.BytesIO:
+def _complete_content(content: bytes, size: int, name: str) -> io.BytesIO:
+    """Return the content as a file, or raise an EOFError if it is too short."""
     if len(content) != size:
         raise EOFError(f"{name} has {len(content):,} of {size:,} bytes")
     return io.BytesIO(content)
 
 
 def _read_to_the_end(archive: tarfile.TarFile) -> None:
-    """The checksum of a packed tar lies behind its last member, where tarfile does not look."""
+    """Read past the last member, because the checksum of a compressed tar comes after it and tarfile stops earlier."""
     stream = archive.fileobj
     assert stream is not None  # an open archive has one
     for _ in range(PADDING_LIMIT >> 20):
@@ -118,9 +124,11 @@ def _read_to_the_end(archive: tarfile.TarFile) -> None:
     raise tarfile.ReadError(f"more than {PADDING_LIMIT:,} bytes follow its last member")
 
 
-def _unsafe(path: Path, rule: str) -> UserError:
-    return UserError(f"{path} is refused: {rule} instead. Fetch it again from a source you trust.")
+def _unsafe_error(path: Path, rule: str) -> UserError:
+    return UserError(f"{path} is rejected as unsafe: {rule} instead. Download it again from a source you trust.")
 
 
-def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
-    return UserError(f"{path} must be a whole {kind} archive. It is damaged or cut short: {error}. Fetch it again.")
+def _damaged_error(path: Path, kind: str, error: BaseException) -> UserError:
+    return UserError(
+        f"{path} must be a complete {kind} archive. It is damaged or truncated: {error}. Download it again."
+    )

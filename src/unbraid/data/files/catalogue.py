@@ -1,4 +1,4 @@
-"""What data there is: the files of each dataset, where they come from, under what licence, and what to cite."""
+"""The catalogue of datasets: their files, where to download them, their licences and what to cite."""
 
 from __future__ import annotations
 
@@ -20,49 +20,63 @@ OURS = "Apache-2.0 (part of unbraid)"
 
 @dataclass(frozen=True)
 class File:
-    """A file of a dataset, or with `entries` a folder of so many files.
+    """A file of a dataset, or a folder of files.
 
-    `name` is the path inside the dataset's folder, `also` are other names under which people have the same content.
-    `sha256` and `size` are published values or None: nothing here was measured on a copy of ours.
+    Attributes:
+        name: Path inside the dataset's folder.
+        urls: Addresses to download the file from, in the order in which they are tried.
+        sha256: The published sha256, or None. It was never computed from a copy of ours.
+        size: The published size in bytes, or None.
+        other_names: Other paths under which people store the same content.
+        entries: For a folder, the number of files in it; None for a file.
     """
 
     name: str
     urls: tuple[str, ...] = ()
     sha256: str | None = None
     size: int | None = None
-    also: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
     entries: int | None = None
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset: any one complete alternative of its files will do, the first that is complete is used.
+    """A dataset and where its files come from.
 
-    Built-in data has no files; `extra` is then the extra of this package and the package that it brings, if one is
-    needed. `by_hand` is what to do where no program can fetch the files.
+    Attributes:
+        name: Name in the registry of datasets.
+        description: One line about the data.
+        licence: The licence of the data.
+        citation: What to cite.
+        homepage: Address of the authors' page.
+        alternatives: Sets of files, each of which is sufficient. The first complete one is used.
+        manual_steps: How to download files that no program can download.
+        built_in: Whether the data are generated and have no files.
+        made_from: What built-in data are generated from.
+        extra: For built-in data, the extra of this package that is needed, and the package that it installs.
     """
 
     name: str
-    what: str
+    description: str
     licence: str
     citation: str
     homepage: str = ""
     alternatives: tuple[tuple[File, ...], ...] = ()
-    by_hand: str = ""
+    manual_steps: str = ""
     built_in: bool = False
     made_from: str = ""
     extra: tuple[str, str] | None = None
 
 
-def _mirrored(published: Iterable[tuple[str, int, str]], folders: tuple[str, ...]) -> tuple[File, ...]:
-    """Files with a published size and sha256 that lie under the same names in several folders of the web."""
+def _mirrored_files(published: Iterable[tuple[str, int, str]], folders: tuple[str, ...]) -> tuple[File, ...]:
+    """Return files with a published size and sha256 that have the same names at several base addresses."""
     return tuple(File(name, tuple(f + name for f in folders), sha256, size) for name, size, sha256 in published)
 
 
-def _unpacked(files: tuple[File, ...], below: str) -> tuple[File, ...]:
-    """The same files without their .gz; `below` is the folder in which others keep them."""
+def _unpacked_files(files: tuple[File, ...], below: str) -> tuple[File, ...]:
+    """Return the same files without their .gz; `below` is the folder in which other programs store them."""
     names = (file.name.removesuffix(".gz") for file in files)
-    return tuple(File(name, also=(f"{below}/{name}",)) for name in names)
+    return tuple(File(name, other_names=(f"{below}/{name}",)) for name in names)
 
 
 # Sizes and sha256 of the tables below: tensorflow/datasets, tensorflow_datasets/url_checksums/{dsprites,shapes3d,
@@ -70,7 +84,7 @@ def _unpacked(files: tuple[File, ...], below: str) -> tuple[File, ...]:
 # .jenkins/download_data.py, beside the mirror given here.
 _TRAINING = "smallnorb-5x46789x9x18x6x2x96x96-training"
 _TESTING = "smallnorb-5x01235x9x18x6x2x96x96-testing"
-SMALLNORB = _mirrored(
+SMALLNORB = _mirrored_files(
     (
         (f"{_TRAINING}-dat.mat.gz", 131896188, "5ffd6272a07d32695ee1082a26a41a93a37aab8c28da047f8c34ed348d214873"),
         (f"{_TRAINING}-cat.mat.gz", 348, "2784e542c1922060691090952b6cd6278879a216c90f81476f0f00256d42cdaa"),
@@ -81,7 +95,7 @@ SMALLNORB = _mirrored(
     ),
     ("https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/", "https://cs.nyu.edu/~yann/data/norb-v1.0-small/"),
 )  # fmt: skip
-MNIST = _mirrored(
+MNIST = _mirrored_files(
     (
         ("train-images-idx3-ubyte.gz", 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
         ("train-labels-idx1-ubyte.gz", 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
@@ -90,7 +104,7 @@ MNIST = _mirrored(
     ),
     ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/"),
 )
-FASHION_MNIST = _mirrored(
+FASHION_MNIST = _mirrored_files(
     (
         ("train-images-idx3-ubyte.gz", 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
         ("train-labels-idx1-ubyte.gz", 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
@@ -106,20 +120,20 @@ _ATTRIBUTES = File(
     "list_attr_celeba.txt",
     sha256="f0e5da289d5ccf75ffe8811132694922b60f2af59256ed362afa03fefba324d0",
     size=26721026,
-    also=("Anno/list_attr_celeba.txt",),
+    other_names=("Anno/list_attr_celeba.txt",),
 )
 _FACES = File(
     "img_align_celeba.zip",
     ("https://s3.amazonaws.com/pytorch-tutorial-assets/img_align_celeba.zip",),
     "46fb89443c578308acf364d7d379fe1b9efb793042c0af734b6112e4fd3a8c74",
     1443490838,
-    also=("Img/img_align_celeba.zip",),
+    other_names=("Img/img_align_celeba.zip",),
 )
 _FACE_FOLDER = File(
-    "img_align_celeba", also=("Img/img_align_celeba", "img_align_celeba/img_align_celeba"), entries=202_599
+    "img_align_celeba", other_names=("Img/img_align_celeba", "img_align_celeba/img_align_celeba"), entries=202_599
 )
 _REGISTRATIONS = tuple(
-    File(name, also=(f"training/registrations/{name}", f"MPI-FAUST/training/registrations/{name}"))
+    File(name, other_names=(f"training/registrations/{name}", f"MPI-FAUST/training/registrations/{name}"))
     for name in (f"tr_reg_{i:03d}.ply" for i in range(100))
 )
 _DSPRITES_STEM = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64"
@@ -127,23 +141,23 @@ _DSPRITES_HOME = "https://github.com/google-deepmind/dsprites-dataset/raw/master
 
 
 def _built_in(
-    name: str, what: str, made_from: str = "", citation: str = "", extra: tuple[str, str] | None = None
+    name: str, description: str, made_from: str = "", citation: str = "", extra: tuple[str, str] | None = None
 ) -> Source:
-    return Source(name, what, OURS, citation, built_in=True, made_from=made_from, extra=extra)
+    return Source(name, description, OURS, citation, built_in=True, made_from=made_from, extra=extra)
 
 
-def _mpi3d(name: str, what: str, file: File, note: str) -> Source:
+def _mpi3d(name: str, description: str, file: File, note: str) -> Source:
     home = "https://github.com/rr-learning/disentanglement_dataset"
-    return Source(name, what, "CC BY 4.0", MPI3D, home, ((file,),), note)
+    return Source(name, description, "CC BY 4.0", MPI3D, home, ((file,),), note)
 
 
 _MPI3D_AUTHORS = "https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/"
 _MPI3D_BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
 _MPI3D_NOTE = (
-    "The links of the older literature (storage.googleapis.com/disentanglement_dataset) are dead, and no size or "
-    "sha256 is published. The authors now give huggingface.co/datasets/waleedgondal/mpi3d: download {} there."
+    "The links in older papers (storage.googleapis.com/disentanglement_dataset) no longer work, and no size or "
+    "sha256 is published. The authors now use huggingface.co/datasets/waleedgondal/mpi3d: download {} there."
 )
-_UNPACKED = "They may be unpacked, without the .gz."
+_UNPACKED = "The files may also be decompressed, without the .gz."
 _SPRITES = "regenerated dSprites"
 _BODIES = ("bodies", "anny")
 _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
@@ -151,24 +165,24 @@ _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
 _ALL = (
     _built_in("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "its geometry, rendered", DSPRITES),
     _built_in("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
-    _built_in("toy", "planted codes behind a known mixing: 960 vectors"),
-    _built_in("color_dsprites", "dSprites in a random colour, 64x64x3", _SPRITES, STUDY),
-    _built_in("noisy_dsprites", "dSprites, white on noise, 64x64x3", _SPRITES, STUDY),
-    _built_in("scream_dsprites", "dSprites on pieces of a picture, 64x64x3", f"{_SPRITES} and a picture", STUDY),
-    _built_in("shapes3d_rendered", "Shapes3D, rendered anew: 480,000 images 64x64x3", "a scene like its own", SHAPES3D),
-    _built_in("bodies", "meshes of human bodies, shape against pose", _ANNY, extra=_BODIES),
-    _built_in("body_images", "images of human bodies, shape against pose", _ANNY, extra=_BODIES),
+    _built_in("toy", "known codes behind a known mixing: 960 vectors"),
+    _built_in("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
+    _built_in("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),
+    _built_in("scream_dsprites", "dSprites on crops of a picture, 64x64x3", f"{_SPRITES} and a picture", STUDY),
+    _built_in("shapes3d_rendered", "Shapes3D, re-rendered: 480,000 images 64x64x3", "a similar scene", SHAPES3D),
+    _built_in("bodies", "meshes of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
+    _built_in("body_images", "images of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
     Source(
         "dsprites_file", "dSprites, the published file: 737,280 images 64x64x1", "Apache-2.0", DSPRITES,
         "https://github.com/google-deepmind/dsprites-dataset",
         (
-            (File(f"{_DSPRITES_STEM}.npz", (f"{_DSPRITES_HOME}{_DSPRITES_STEM}.npz",), also=("dsprites.npz",)),),
+            (File(f"{_DSPRITES_STEM}.npz", (f"{_DSPRITES_HOME}{_DSPRITES_STEM}.npz",), other_names=("dsprites.npz",)),),
             (File(
                 f"{_DSPRITES_STEM}.hdf5", (f"{_DSPRITES_HOME}{_DSPRITES_STEM}.hdf5",),
                 "729fa22e884c9c500e1f17415d580746b4c5894fbbb780a1319bbcfa39a745bb", 28024106, ("dsprites.hdf5",),
             ),),
         ),
-        "The .hdf5 of the same name will do as well, and has a published sha256.",
+        "The .hdf5 file of the same name works as well, and has a published sha256.",
     ),
     Source(
         "shapes3d", "Shapes3D: 480,000 images 64x64x3", "Apache-2.0", SHAPES3D, "https://github.com/google-deepmind/3d-shapes",
@@ -181,16 +195,16 @@ _ALL = (
         "cars3d", "Cars3D: 17,568 renderings of 183 cars, 64x64x3", "none stated: research use",
         "Reed, Zhang, Zhang, Lee (2015). Deep Visual Analogy-Making. NIPS 2015.", "http://www.scottreed.info",
         (
-            (File("cars3d_64x64.npz", also=("cars3d_x64.npz", "cars3d.npz")),),
+            (File("cars3d_64x64.npz", other_names=("cars3d_x64.npz", "cars3d.npz")),),
             (File("nips2015-analogy-data.tar.gz", ("http://www.scottreed.info/files/nips2015-analogy-data.tar.gz",)),),
         ),
-        "An npz made from it, cars3d_64x64.npz with an array 'images', will do as well.",
+        "An npz made from it, cars3d_64x64.npz with an array 'images', works as well.",
     ),
     Source(
         "smallnorb", "SmallNORB: 48,600 photographs of 50 toys, 64x64x1", "research use, not to be sold",
         "LeCun, Huang, Bottou (2004). Learning Methods for Generic Object Recognition with Invariance to Pose and "
         "Lighting. CVPR 2004.",
-        "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/", (SMALLNORB, _unpacked(SMALLNORB, "raw")),
+        "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/", (SMALLNORB, _unpacked_files(SMALLNORB, "raw")),
         _UNPACKED,
     ),
     _mpi3d(
@@ -203,7 +217,8 @@ _ALL = (
         File("mpi3d_realistic.npz", (f"{_MPI3D_AUTHORS}mpi3d_realistic.npz", f"{_MPI3D_BUCKET}mpi3d_realistic.npz")),
         _MPI3D_NOTE.format("mpi3d_realistic.npz"),
     ),
-    # The authors' bucket once held a corrupt real.npz (rr-learning/disentanglement_dataset, issue 5): not a mirror.
+    # The authors' bucket once contained a corrupt real.npz (rr-learning/disentanglement_dataset, issue 5), so it is not
+    # used as a mirror.
     _mpi3d(
         "mpi3d_real", "MPI3D, photographs: 1,036,800 images 64x64x3",
         File("mpi3d_real.npz", (f"{_MPI3D_AUTHORS}mpi3d_real.npz",)), _MPI3D_NOTE.format("mpi3d_real.npz"),
@@ -213,36 +228,37 @@ _ALL = (
         File(
             "real3d_complicated_shapes_ordered.npz",
             ("https://huggingface.co/datasets/randall-lab/mpi3d-complex/resolve/main/real3d_complicated_shapes_ordered.npz",),
-            also=("mpi3d_complex.npz", "mpi3d_real_complex.npz"),
+            other_names=("mpi3d_complex.npz", "mpi3d_real_complex.npz"),
         ),
-        "The authors give a page of Google Drive only, which no program can rely on; the address here is a copy by "
-        "others, and no size or sha256 is published.",
+        "The authors only offer a Google Drive page, which programs cannot download from reliably. The address here "
+        "is a copy by others, and no size or sha256 is published.",
     ),
     Source(
         "mnist", "MNIST: 70,000 digits 28x28x1", "CC BY-SA 3.0",
         "LeCun, Bottou, Bengio, Haffner (1998). Gradient-based learning applied to document recognition.",
-        "http://yann.lecun.com/exdb/mnist/", (MNIST, _unpacked(MNIST, "MNIST/raw")),
+        "http://yann.lecun.com/exdb/mnist/", (MNIST, _unpacked_files(MNIST, "MNIST/raw")),
         _UNPACKED,
     ),
     Source(
         "fashion_mnist", "Fashion-MNIST: 70,000 garments 28x28x1", "MIT",
         "Xiao, Rasul, Vollgraf (2017). Fashion-MNIST. arXiv:1708.07747",
         "https://github.com/zalandoresearch/fashion-mnist",
-        (FASHION_MNIST, _unpacked(FASHION_MNIST, "FashionMNIST/raw")), _UNPACKED,
+        (FASHION_MNIST, _unpacked_files(FASHION_MNIST, "FashionMNIST/raw")), _UNPACKED,
     ),
     Source(
         "celeba", "CelebA: 202,599 faces with 40 attributes", "non-commercial research only",
         "Liu, Luo, Wang, Tang (2015). Deep Learning Face Attributes in the Wild. ICCV 2015. arXiv:1411.7766",
         "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         ((_FACE_FOLDER, _ATTRIBUTES), (_FACES, _ATTRIBUTES)),
-        "From the homepage take 'Align&Cropped Images' (img_align_celeba.zip, unpacked or not) and from its folder "
-        "Anno the file list_attr_celeba.txt. The attributes have no known source that a program can rely on.",
+        "From the homepage download 'Align&Cropped Images' (img_align_celeba.zip, unpacked or not) and from its folder "
+        "Anno the file list_attr_celeba.txt. For the attributes no address is known from which a program can download "
+        "them reliably.",
     ),
     Source(
         "faust", "FAUST: 10 people in 10 poses, meshes of 6,890 points", "research use only, after registration",
         "Bogo, Romero, Loper, Black (2014). FAUST: Dataset and evaluation for 3D mesh registration. CVPR 2014.",
         "http://faust.is.tue.mpg.de", (_REGISTRATIONS, (File("MPI-FAUST.zip"),)),
-        "Register at the homepage and download MPI-FAUST.zip; put it there as it is, or unpack it there.",
+        "Register at the homepage and download MPI-FAUST.zip. Put it into the folder as it is, or unpack it there.",
     ),
 )  # fmt: skip
 

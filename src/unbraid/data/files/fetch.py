@@ -1,4 +1,4 @@
-"""One file from the web: mirrors in turn, resumed where it stopped, checked before it gets its name."""
+"""Download one file: try several sources, resume interrupted downloads, and check the file before it gets its name."""
 
 from __future__ import annotations
 
@@ -19,118 +19,139 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.data.files.catalogue import File
-from unbraid.data.files.integrity import PIECE, Meter, examine, quiet, record_of, remember
+from unbraid.data.files.integrity import PIECE, Meter, check_file, sha256_record, write_sha256_record
 from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
+from unbraid.runtime.progress import no_progress
 from unbraid.version import __version__
 
-TRIES = 4  # of one source in a row that bring less than a piece
-PAUSE = 1.0  # seconds before a second try, twice as many before a third
-MARGIN = 1 << 24  # bytes of the disk to leave free
+TRIES = 4  # consecutive attempts at one source that bring less than PIECE bytes
+PAUSE = 1.0  # seconds before the second attempt; the third waits twice as long
+MARGIN = 1 << 24  # bytes on the disk to leave free
 
 
-class Problem(Exception):
-    """Why a source did not give the file; the next one may."""
+class SourceError(Exception):
+    """A source could not provide the file; the next source may."""
 
 
-class Interruption(Problem):
-    """A source stopped on the way; it can be asked for the rest."""
+class InterruptedDownload(SourceError):
+    """A download stopped before the end; the source can be asked for the rest."""
 
 
-class Stale(Problem):
-    """What was there did not fit what came; it is gone, and the source can be asked for the whole."""
+class StalePartialFile(SourceError):
+    """The partial file does not match the source; it is deleted, and the source can be asked for the whole file."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the bytes of a partial file came from, kept beside it: only the same content may be added to them."""
+    """Where the bytes of a partial file came from, stored beside it. Only bytes of the same content may be appended.
+
+    `version` identifies the content at `url`, and `total` is its length in bytes, where the source states them.
+    """
 
     url: str
     version: str | None
     total: int | None
 
 
-def say(message: str) -> None:
-    """A line for the user that is no result."""
+def print_status(message: str) -> None:
+    """Print a status line to stderr."""
     print(f"unbraid: {message}", file=sys.stderr, flush=True)
 
 
 def fetch(
-    file: File, folder: Path, report: Meter = quiet, timeout: float = 30.0, tell: Callable[[str], None] = say
+    file: File,
+    folder: Path,
+    meter: Meter = no_progress,
+    timeout: float = 30.0,
+    show_message: Callable[[str], None] = print_status,
 ) -> Path:
-    """The file in `folder`, fetched if it is not there yet; the same call again goes on where the last one stopped.
+    """Return the path of the file in `folder`; download it if it is not there.
 
-    It gets its name only when it is whole: until then it is called `.part`. Its size and sha256 must be the published
-    ones; where no sha256 is published, its own is written to `.sha256` beside it. A second process waits for the first.
-    `report` is called as `runtime.progress.progress` is, `timeout` is the longest silence of a server in seconds.
+    An interrupted download is kept as a .part file, and the next call resumes it. The file gets its name only when it
+    is complete. Its size and sha256 must be the published ones. If no sha256 is published, the sha256 of the download
+    is written to a .sha256 file beside it. If two processes download the same file, the second one waits.
+
+    Args:
+        file: The file to download.
+        folder: The folder of the dataset.
+        meter: Shows progress; see `Meter`.
+        timeout: How long a server may send nothing, in seconds.
+        show_message: Called with status messages.
+
+    Returns:
+        The path of the complete file.
+
+    Raises:
+        UserError: If no source provides the file, or if the folder cannot be written.
     """
     target, problems = folder / file.name, []
     if target.exists():
         return target
     make_folder(target.parent)
-    waiting = f"another process is fetching into {folder}: waiting for it."
-    with lock(target.parent / ".lock", on_wait=lambda: tell(waiting)):
+    waiting = f"another process is downloading to {folder}; waiting for it."
+    with lock(target.parent / ".lock", on_wait=lambda: show_message(waiting)):
         for url in file.urls:
             try:
                 if not target.exists():
-                    _try_source(file, url, target, report, timeout)
+                    _try_source(file, url, target, meter, timeout)
                 return target
-            except Problem as problem:
+            except SourceError as problem:
                 problems.append(f"{url}: {problem}")
     reasons = "; ".join(problems) or "no source is known"
     raise UserError(
-        f"Could not fetch {file.name} ({reasons}). Give the same command again to go on, or download it by hand and "
-        f"put it at {target}."
+        f"Could not download {file.name} ({reasons}). Run the same command again to resume, or download the file "
+        f"yourself and put it at {target}."
     )
 
 
 def _try_source(file: File, url: str, target: Path, meter: Meter, timeout: float) -> None:
-    """Ask one source until it has given the file, or a Problem."""
+    """Download the file from one source, with repeated attempts; raise a SourceError if that fails."""
     part = target.with_name(f"{target.name}.part")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise Problem("only http and https are fetched")
+        raise SourceError("only http and https are supported")
     failures = stale = 0
     while True:
-        before = _length(part)
+        before = _file_length(part)
         try:
             resumed = _download(file, url, part, meter, timeout)
             return _finish(file, part, target, resumed, meter)
-        except Stale:
+        except StalePartialFile:
             _discard(part)
             stale += 1
             if stale > 1:
                 raise
-        except Interruption:
-            failures = failures + 1 if _length(part) - before < PIECE else 0
+        except InterruptedDownload:
+            failures = failures + 1 if _file_length(part) - before < PIECE else 0
             if failures == TRIES:
                 raise
             time.sleep(PAUSE * failures)
 
 
 def _finish(file: File, part: Path, target: Path, resumed: bool, meter: Meter) -> None:
-    """Give a complete partial file its name if it is the right one, else remove it."""
+    """Check a complete partial file. Give it its final name if it is correct, and delete it otherwise."""
     try:
-        finding = examine(file, part, None, meter)
-    except UserError as refusal:
+        result = check_file(file, part, None, meter)
+    except UserError as error:
         _discard(part)
-        wrong = str(refusal).replace(str(part), "what it gave", 1)
-        raise (Stale if resumed else Problem)(wrong) from refusal
+        reason = str(error).replace(str(part), "the downloaded file", 1)
+        raise (StalePartialFile if resumed else SourceError)(reason) from error
     try:
         with part.open("rb") as content:
             os.fsync(content.fileno())
-        record_of(target).unlink(missing_ok=True)
+        sha256_record(target).unlink(missing_ok=True)
         part.replace(target)
-        _origin_of(part).unlink(missing_ok=True)
+        _origin_path(part).unlink(missing_ok=True)
     except OSError as error:
-        raise _unwritable(target, error) from error
-    if finding.new and finding.sha256:
-        remember(target, finding.sha256)
+        raise _write_error(target, error) from error
+    if result.new and result.sha256:
+        write_sha256_record(target, result.sha256)
 
 
 def _download(file: File, url: str, part: Path, meter: Meter, timeout: float) -> bool:
-    """Bring a partial file to its full length, from where it stands if the source allows that; whether it did."""
-    origin, offset = _origin(part), _length(part)
+    """Download the missing bytes of a partial file. Return whether it was resumed, not downloaded from the start."""
+    origin, offset = _read_origin(part), _file_length(part)
     if origin and offset and offset == origin.total and (origin.url == url or file.sha256):
         return True
     headers = {"User-Agent": f"unbraid/{__version__}", "Accept-Encoding": "identity"}
@@ -138,68 +159,69 @@ def _download(file: File, url: str, part: Path, meter: Meter, timeout: float) ->
         headers["Range"] = f"bytes={offset}-"
         if origin.url == url and origin.version:
             headers["If-Range"] = origin.version
-    with _opened(urllib.request.Request(url, headers=headers), timeout) as response:
+    with _open_url(urllib.request.Request(url, headers=headers), timeout) as response:
         offset, total = _offset_and_total(response, offset)
-        _judge(file, response, total, origin if offset else None)
-        _make_room(part, offset, total)
+        _check_response(file, response, total, origin if offset else None)
+        _check_free_space(part, offset, total)
         if not offset:
-            _discard(part)  # first, for old bytes must never stand beside a new origin
+            _discard(part)  # first, because old bytes must never be combined with a new origin
         if not (offset and origin and origin.url == url):
-            write_atomic(_origin_of(part), json.dumps(asdict(Origin(url, _version(response.headers), total))).encode())
-        with meter(f"{file.name} (MB)", total / 1e6) if total else quiet("", 0) as report:
+            new_origin = Origin(url, _content_version(response.headers), total)
+            write_atomic(_origin_path(part), json.dumps(asdict(new_origin)).encode())
+        with meter(f"{file.name} (MB)", total / 1e6) if total else no_progress("", 0) as report:
             _receive(response, part, offset, file.size if total is None else total, report)
         return offset > 0
 
 
-def _opened(request: urllib.request.Request, timeout: float) -> Any:
+def _open_url(request: urllib.request.Request, timeout: float) -> Any:
     try:
         return urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise Stale("it no longer has the bytes that are missing here") from error
-        raise Problem(f"{error.code} {error.reason}") from error
+            raise StalePartialFile("it no longer has the missing bytes") from error
+        raise SourceError(f"{error.code} {error.reason}") from error
     except (urllib.error.URLError, ValueError) as error:
-        raise Problem(_reason(error)) from error
+        raise SourceError(_reason(error)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise Interruption(_reason(error)) from error
+        raise InterruptedDownload(_reason(error)) from error
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to any host, by http and https only."""
+    """Follows redirects to any host, but only over http and https."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
             fp.close()
-            raise Problem(f"it leads to {newurl}, and only http and https are fetched")
+            raise SourceError(f"it redirects to {newurl}, but only http and https are supported")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
-    """Where the body begins in the file, and the length of the whole file where the source says it."""
+    """Return the offset of the response body in the file, and the length of the whole file or None if not stated."""
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-        kind, _, place = response.headers.get("Content-Range", "").partition(" ")
-        span, _, total = place.partition("/")
+        kind, _, content_range = response.headers.get("Content-Range", "").partition(" ")
+        span, _, total = content_range.partition("/")
         if kind == "bytes" and span.partition("-")[0] == str(offset):
             return offset, int(total) if total.isdecimal() else None
-        raise Stale(f"it gave the bytes {place or 'of no place'} when asked for those from {offset}")
+        raise StalePartialFile(f"it sent {content_range or 'no Content-Range'} when asked for the bytes from {offset}")
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdecimal() else None
 
 
-def _judge(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
-    """Refuse a body that cannot be the file, before it is written."""
+def _check_response(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
+    """Raise an error if the response cannot be the file, before anything is written."""
     if file.size is not None and total is not None and total != file.size:
-        raise Problem(f"it says the file has {total:,} bytes, not {file.size:,}")
+        raise SourceError(f"it says the file has {total:,} bytes, not {file.size:,}")
     if origin and origin.total is not None and total is not None and total != origin.total:
-        raise Stale(f"the file now has {total:,} bytes, it had {origin.total:,}")
+        raise StalePartialFile(f"the file now has {total:,} bytes, but had {origin.total:,} before")
     if total is None and file.size is None and file.sha256 is None and not getattr(response, "chunked", False):
-        raise Problem("it does not say how long the file is, so an incomplete one could not be told")
+        raise SourceError("it does not state the length of the file, so an incomplete file could not be detected")
 
 
-def _make_room(part: Path, offset: int, total: int | None) -> None:
+def _check_free_space(part: Path, offset: int, total: int | None) -> None:
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - offset + MARGIN > free:
         raise UserError(
@@ -209,27 +231,27 @@ def _make_room(part: Path, offset: int, total: int | None) -> None:
 
 
 def _receive(response: Any, part: Path, offset: int, total: int | None, report: Callable[[float], None]) -> None:
-    """Add the body to what is there."""
+    """Append the response body to the partial file."""
     with part.open("ab", buffering=0) as file:
         while True:
             try:
                 piece = response.read1(PIECE)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise Interruption(f"{_reason(error)} after {offset:,} bytes") from error
+                raise InterruptedDownload(f"{_reason(error)} after {offset:,} bytes") from error
             if not piece:
                 break
-            with _writing(part):
-                offset += _write(file, piece)
+            with _write_errors(part):
+                offset += _write_all(file, piece)
             report(offset / 1e6)
     if total is not None and offset < total:
-        raise Interruption(f"the connection was cut after {offset:,} of {total:,} bytes")
+        raise InterruptedDownload(f"the connection was closed after {offset:,} of {total:,} bytes")
     if total is not None and offset > total:
         _discard(part)
-        raise Problem(f"it gave {offset:,} bytes, not the {total:,} it said")
+        raise SourceError(f"it sent {offset:,} bytes instead of the {total:,} bytes it announced")
 
 
-def _write(file: Any, piece: bytes) -> int:
-    """Write all of it: a disk that fills up takes a part first and complains at the next."""
+def _write_all(file: Any, piece: bytes) -> int:
+    """Write all bytes. A disk that becomes full accepts a part of them first, and raises an error at the next write."""
     rest = memoryview(piece)
     while rest:
         rest = rest[file.write(rest) :]
@@ -237,46 +259,47 @@ def _write(file: Any, piece: bytes) -> int:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into a UserError about `path`."""
     try:
         yield
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
+def _write_error(path: Path, error: OSError) -> UserError:
     return UserError(
         f"Could not write {path}: {error.strerror}. Free some space or choose another folder with --root or "
-        "UNBRAID_DATA; what has come so far is kept in a .part and gone on with."
+        "UNBRAID_DATA. The downloaded part is kept as a .part file and will be resumed."
     )
 
 
 def _reason(error: BaseException) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    return "no answer in time" if isinstance(cause, TimeoutError) else f"{type(cause).__name__}: {cause}".strip(": ")
+    return "no response in time" if isinstance(cause, TimeoutError) else f"{type(cause).__name__}: {cause}".strip(": ")
 
 
-def _version(headers: Message) -> str | None:
-    """What tells this content of the address from any other: a strong ETag, else the date of change."""
+def _content_version(headers: Message) -> str | None:
+    """Return what identifies the current content of an address: a strong ETag, else the modification date."""
     tag = headers.get("ETag", "")
     return tag if tag.startswith('"') else headers.get("Last-Modified")
 
 
-def _origin_of(part: Path) -> Path:
+def _origin_path(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
-def _origin(part: Path) -> Origin | None:
+def _read_origin(part: Path) -> Origin | None:
     try:
-        return Origin(**json.loads(_origin_of(part).read_bytes()))
+        return Origin(**json.loads(_origin_path(part).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _length(part: Path) -> int:
+def _file_length(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
 def _discard(part: Path) -> None:
-    for path in (part, _origin_of(part)):
+    for path in (part, _origin_path(part)):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where the files of datasets are, and what to do about those that are not there."""
+"""Find the files of datasets, and explain how to get those that are missing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbraid.data.files.archives import safe_members, safe_tar, safe_zip
 from unbraid.data.files.catalogue import SOURCES, File, Source
-from unbraid.data.files.fetch import fetch
-from unbraid.data.files.integrity import Finding, examine, remember, remembered
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 
-MANY = 6  # files in a row that are named one by one
+MANY = 6  # most missing files that are listed one by one
 
 
 def data_folder(root: Path | str | None = None) -> Path:
-    """`root`, else UNBRAID_DATA, else unbraid in XDG_DATA_HOME, else ~/.local/share/unbraid."""
+    """Return the folder of published files: `root`, else UNBRAID_DATA, else XDG_DATA_HOME/unbraid or its default."""
     chosen = root or os.environ.get("UNBRAID_DATA")
     try:
         if chosen:
@@ -26,108 +23,111 @@ def data_folder(root: Path | str | None = None) -> Path:
         return Path.home() / ".local" / "share" / "unbraid"
     except RuntimeError as error:
         raise UserError(
-            f"There is no home folder to keep data in ({error}). Set UNBRAID_DATA or give --root."
+            f"There is no home folder to store data in ({error}). Set UNBRAID_DATA or pass --root."
         ) from error
 
 
-def source(name: str) -> Source:
-    """What is known of a dataset."""
+def find_source(name: str) -> Source:
+    """Return the catalogue entry of a dataset; raise a UserError if the name is unknown."""
     if name not in SOURCES:
-        raise UserError(unknown("dataset", name, SOURCES))
+        raise UserError(unknown_name("dataset", name, SOURCES))
     return SOURCES[name]
 
 
 def locate(name: str, root: Path | str | None = None) -> dict[str, Path]:
-    """The files of a dataset by `File.name`, or a UserError that says what to download from where and to put where.
+    """Return the paths of the files of a dataset, by `File.name`.
 
-    They lie in a folder of the dataset's name in `data_folder(root)`. Of several alternatives the first complete one
-    is taken. Built-in data has no files. Nothing is read: `unbraid data check` does that.
+    The files are in `data_folder(root)`, in a folder with the name of the dataset. Of several alternatives the first
+    complete one is returned. Built-in data have no files. The files are not read; `unbraid data check` does that.
+    Raises a UserError with instructions for the download if files are missing.
     """
-    wanted, folder = source(name), data_folder(root) / name
-    for files in wanted.alternatives:
-        found = present(files, folder)
-        if len(found) == len(files):
-            return found
-    if wanted.alternatives:
-        raise UserError(instructions(wanted, folder))
+    source, folder = find_source(name), data_folder(root) / name
+    for files in source.alternatives:
+        paths = present_files(files, folder)
+        if len(paths) == len(files):
+            return paths
+    if source.alternatives:
+        raise UserError(download_instructions(source, folder))
     return {}
 
 
-def present(files: Sequence[File], folder: Path) -> dict[str, Path]:
-    """Those of the files that are in the folder, under any of their names."""
-    found = {file.name: _found(file, folder) for file in files}
-    return {name: path for name, path in found.items() if path is not None}
+def present_files(files: Sequence[File], folder: Path) -> dict[str, Path]:
+    """Return the paths of those files that are in the folder, under any of their names, by `File.name`."""
+    paths = {file.name: _find_file(file, folder) for file in files}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
-def _found(file: File, folder: Path) -> Path | None:
-    for name in (file.name, *file.also):
+def _find_file(file: File, folder: Path) -> Path | None:
+    for name in (file.name, *file.other_names):
         path = folder / name
-        if path.is_file() if file.entries is None else _holds_files(path):
+        if path.is_file() if file.entries is None else _contains_files(path):
             return path
     return None
 
 
-def _holds_files(path: Path) -> bool:
-    """Whether a folder has files of its own, not only folders, as an archive unpacked into itself leaves it."""
+def _contains_files(path: Path) -> bool:
+    """Whether `path` is a folder with files directly in it.
+
+    An archive unpacked into a folder of the same name leaves a folder that contains only another folder.
+    """
     if not path.is_dir():
         return False
     with os.scandir(path) as entries:
         return any(entry.is_file() for entry in entries)
 
 
-def obtainable(wanted: Source, folder: Path) -> tuple[File, ...]:
-    """The alternative to fetch: the one with most of it in reach, then most of it there; the earlier of equals."""
+def best_alternative(source: Source, folder: Path) -> tuple[File, ...]:
+    """Return the alternative to download.
 
-    def in_reach(files: tuple[File, ...]) -> tuple[float, float]:
-        there = present(files, folder)
-        either = sum(bool(file.urls) or file.name in there for file in files)
-        return either / len(files), len(there) / len(files)
+    It has the largest share of files that are present or can be downloaded, then the largest share of files that are
+    present. Of equal alternatives the first is returned.
+    """
 
-    return max(wanted.alternatives, key=in_reach)
+    def shares(files: tuple[File, ...]) -> tuple[float, float]:
+        present = present_files(files, folder)
+        available = sum(bool(file.urls) or file.name in present for file in files)
+        return available / len(files), len(present) / len(files)
 
-
-def fetchable(wanted: Source, folder: Path) -> bool:
-    """Whether a program can complete the dataset."""
-    files = obtainable(wanted, folder)
-    there = present(files, folder)
-    return all(file.urls or file.name in there for file in files)
+    return max(source.alternatives, key=shares)
 
 
-def instructions(wanted: Source, folder: Path) -> str:
-    """What is missing, from where to get it and where to put it."""
+def can_fetch(source: Source, folder: Path) -> bool:
+    """Whether all missing files of the dataset can be downloaded by a program."""
+    files = best_alternative(source, folder)
+    present = present_files(files, folder)
+    return all(file.urls or file.name in present for file in files)
+
+
+def download_instructions(source: Source, folder: Path) -> str:
+    """Return a message with the missing files, where to download them and where to put them."""
     choices: tuple[tuple[File, ...], ...]
-    if fetchable(wanted, folder):
-        remedy, choices = f"Give: unbraid data get {wanted.name}. Or put there by hand", (obtainable(wanted, folder),)
+    if can_fetch(source, folder):
+        choices, remedy = (best_alternative(source, folder),), f"Run: unbraid data get {source.name}. Or download"
     else:
-        remedy = f"No program can fetch all of it (see: unbraid data list {wanted.name}). Put there by hand"
-        choices = wanted.alternatives
-    missing = ", or else ".join(_missing(files, folder) for files in choices)
-    hint = f" {wanted.by_hand}" if wanted.by_hand else ""
+        choices = source.alternatives
+        remedy = f"No program can download all of them (see: unbraid data list {source.name}). Download"
+    missing = ", or else ".join(_describe_missing(files, folder) for files in choices)
+    hint = f" {source.manual_steps}" if source.manual_steps else ""
     return (
-        f"The files of {wanted.name} must be in {folder}. Some are missing. {remedy} {missing}.{hint} Homepage: "
-        f"{wanted.homepage}. If they are elsewhere, set UNBRAID_DATA or give --root."
+        f"The files of {source.name} must be in {folder}. Some are missing. {remedy} these files yourself and put "
+        f"them there: {missing}.{hint} Homepage: {source.homepage}. If the files are in another "
+        "folder, set UNBRAID_DATA or pass --root."
     )
 
 
-def _missing(files: Sequence[File], folder: Path) -> str:
-    """The files that are not there, with the addresses they share given once."""
-    there = present(files, folder)
-    absent = [file for file in files if file.name not in there]
-    places = {tuple(url.removesuffix(file.name) for url in file.urls) for file in absent}
+def _describe_missing(files: Sequence[File], folder: Path) -> str:
+    """List the missing files. Addresses that all of them share are given once."""
+    present = present_files(files, folder)
+    absent = [file for file in files if file.name not in present]
+    bases = {tuple(url.removesuffix(file.name) for url in file.urls) for file in absent}
     if len(absent) > MANY:
         return f"{absent[0].name} to {absent[-1].name} ({len(absent)} files)"
-    if len(absent) > 1 and len(places) == 1 and all(file.urls for file in absent):
-        return f"{', '.join(map(_sized, absent))}, all from {' or '.join(places.pop())}"
-    return " and ".join(_sized(file) + (f" from {' or '.join(file.urls)}" if file.urls else "") for file in absent)
+    if len(absent) > 1 and len(bases) == 1 and all(file.urls for file in absent):
+        return f"{', '.join(map(_name_and_size, absent))}, all from {' or '.join(bases.pop())}"
+    return " and ".join(_name_and_size(f) + (f" from {' or '.join(f.urls)}" if f.urls else "") for f in absent)
 
 
-def _sized(file: File) -> str:
+def _name_and_size(file: File) -> str:
     if file.entries is not None:
         return f"{file.name} (a folder of {file.entries:,} files)"
     return f"{file.name} ({file.size:,} bytes)" if file.size is not None else file.name
-
-
-__all__ = [
-    "File", "Finding", "Source", "data_folder", "examine", "fetch", "fetchable", "instructions", "locate", "obtainable",
-    "present", "remember", "remembered", "safe_members", "safe_tar", "safe_zip", "source",
-]  # fmt: skip

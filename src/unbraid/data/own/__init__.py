@@ -1,1 +1,1 @@
-"""Data of the user: folders of images, files of arrays, arrays in memory, torch datasets."""
+"""Users' own data: folders of images, files of arrays, arrays in memory and torch datasets."""

@@ -1,4 +1,4 @@
-"""Image files of any kind as a table of square bytes, decoded once and then mapped from the cache folder."""
+"""Decode image files of any format into one table of square uint8 images, which is stored in the cache folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.convert import Blocks, Bytes, converted
+from unbraid.data.files.convert import Blocks, ByteArray, cached_table
 from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder
 
@@ -31,61 +31,61 @@ T = TypeVar("T")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 GREY = ("1", "L", "LA", "La")
 ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
-LARGEST = 1024  # pixels of a side
+LARGEST = 1024  # largest side in pixels
 BLOCK = 256  # images decoded at once
-FEW, SMALL = 1000, 1 << 22  # files, and bytes of them together, that are not worth a cache
-PROBING = 0.1  # part of the work that is looking for colour
+FEW, SMALL = 1000, 1 << 22  # at most this many files with this many bytes in total are not cached
+PROBING = 0.1  # share of the work that finds out whether the images have colour
 
 
 def image_files(folder: Path) -> list[str]:
-    """The images below a folder, relative to it, in sorted order; hidden files and folders are passed over."""
+    """Return the sorted paths of all images below a folder, relative to it. Hidden files and folders are skipped."""
     found: list[str] = []
     others: list[str] = []
-    for place, folders, files in os.walk(folder):
+    for current, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        below = "" if place == str(folder) else Path(place).relative_to(folder).as_posix() + "/"
+        below = "" if current == str(folder) else Path(current).relative_to(folder).as_posix() + "/"
         for name in files:
             if not name.startswith("."):
                 (found if name.lower().endswith(SUFFIXES) else others).append(below + name)
     if not found:
         arrays = sorted(file for file in others if file.endswith((".npy", ".npz")))
-        hint = f" For the arrays in {arrays[0]} give that file." if arrays else " Choose another folder."
+        hint = f" To use the arrays in {arrays[0]}, pass that file." if arrays else " Choose another folder."
         raise UserError(
-            f"{folder} must hold images ({', '.join(SUFFIXES)}), there or in its subfolders. Got {len(others)} other "
-            f"files instead.{hint}"
+            f"{folder} must contain images ({', '.join(SUFFIXES)}), directly or in its subfolders. Got {len(others)} "
+            f"other files instead.{hint}"
         )
     return sorted(found, key=lambda file: file.split("/"))
 
 
-def state_of(folder: Path, files: Sequence[str]) -> tuple[int, str]:
-    """The bytes of files together, and a name for their order and state: names, sizes and times of change."""
+def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
+    """Return the total size of files in bytes, and a digest of their order, names, sizes and modification times."""
     total, digest = 0, hashlib.sha256()
     for file in files:
         try:
             found = (folder / file).stat()
         except OSError as error:
             raise UserError(
-                f"{folder / file} must be readable. Got: {error.strerror}. Remove it or bring it back."
+                f"{folder / file} must be readable. Got: {error.strerror}. Restore the file or remove it."
             ) from error
         total += found.st_size
         digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
     return total, digest.hexdigest()[:16]
 
 
-def check_form(size: int, channels: int | None) -> None:
-    """Refuse a size or a number of channels that no network could take."""
+def check_image_options(size: int, channels: int | None) -> None:
+    """Raise a UserError for a size or a number of channels that is not supported."""
     if not 1 <= size <= LARGEST:
-        raise UserError(f"The 'size' of images must be 1 to {LARGEST} pixels. Got {size} instead. {fitting()}")
+        raise UserError(f"The 'size' of images must be 1 to {LARGEST} pixels. Got {size} instead. {supported_sizes()}")
     if channels not in (None, 1, 3):
         raise UserError(f"The 'channels' must be 1 (grey) or 3 (colour). Got {channels} instead.")
 
 
-def fitting() -> str:
-    """Which sizes train with which networks."""
-    from unbraid.nets.conv import SIZES
+def supported_sizes() -> str:
+    """Return a sentence about the image sizes that the networks accept."""
+    from unbraid.nets.conv import IMAGE_SIDES
 
-    some = ", ".join(map(str, SIZES))
-    return f"The nets locatello and burgess take {some} pixels square, mlp and your own modules any size."
+    sizes = ", ".join(map(str, IMAGE_SIDES))
+    return f"The nets locatello and burgess need square images of {sizes} pixels; mlp and your own nets take any size."
 
 
 def image_table(
@@ -96,65 +96,74 @@ def image_table(
     channels: int | None,
     progress: Progress | None = None,
 ) -> UInt8[Tensor, "n c s s"]:
-    """The files of a folder in the given order, cut and scaled to `size` pixels square; of `channels` or as they are.
+    """Return the images in the given order, cropped to a square and scaled to `size` pixels.
 
-    Unless it is small, the table is made once and kept in the cache folder until a file's name, size or time of change
-    differs.
+    If `channels` is None, the images are grey if all files are grey, and colour otherwise. Unless the folder is small,
+    the table is computed once and stored in the cache folder until the name, size or modification time of a file
+    changes.
     """
     paths, (total, stamp), begun = [folder / file for file in files], state, 0.0
     small = len(paths) <= FEW and total <= SMALL
-    place = None if small else f"own-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    cache_name = None if small else f"own-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if channels is None:
-        looked = _part(progress, 0.0, PROBING)
-        colours = _table(place, "colour", stamp, (len(paths),), partial(_blocks, paths, _is_colour), looked)
+        probing = _part_of_progress(progress, 0.0, PROBING)
+        colours = _cached_or_computed(
+            cache_name, "colour", stamp, (len(paths),), partial(_blocks, paths, _is_colour), probing
+        )
         channels, begun = 3 if colours.any() else 1, PROBING
     shape = (len(paths), channels, size, size)
-    blocks = partial(_blocks, paths, partial(_square, size=size, channels=channels))
-    return _table(place, f"{size}-{channels}", stamp, shape, blocks, _part(progress, begun, 1.0))
+    blocks = partial(_blocks, paths, partial(_decode_image, size=size, channels=channels))
+    return _cached_or_computed(
+        cache_name, f"{size}-{channels}", stamp, shape, blocks, _part_of_progress(progress, begun, 1.0)
+    )
 
 
-def _table(
-    place: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
+def _cached_or_computed(
+    cache_name: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
 ) -> UInt8[Tensor, "n ..."]:
-    """A table made of a folder in a state; one made of it in an earlier state is removed.
+    """Return the table that `blocks` yields, from the cache if it is there; delete tables of earlier states.
 
-    Without a `place` in the cache folder, for a few small files, it is made each time in a fraction of a second.
+    If `cache_name` is None, for a few small files, the table is computed each time, in a fraction of a second.
     """
-    if place is None:
+    if cache_name is None:
         table = torch.from_numpy(np.concatenate(list(blocks())))
         if progress:
             progress(1.0)
         return table
-    before = set(cache_folder().glob(f"{place}-{kind}-*.npy"))
-    table = converted(f"{place}-{kind}-{state}", [], shape, blocks, progress)
-    if set(cache_folder().glob(f"{place}-{kind}-*.npy")) - before:
-        for former in before:
+    before = set(cache_folder().glob(f"{cache_name}-{kind}-*.npy"))
+    table = cached_table(f"{cache_name}-{kind}-{state}", [], shape, blocks, progress)
+    if set(cache_folder().glob(f"{cache_name}-{kind}-*.npy")) - before:
+        for outdated in before:
             with contextlib.suppress(OSError):
-                former.unlink()
+                outdated.unlink()
     return table
 
 
-def _part(progress: Progress | None, low: float, high: float) -> Progress | None:
+def _part_of_progress(progress: Progress | None, low: float, high: float) -> Progress | None:
+    """Return a progress function whose range 0 to 1 is the range `low` to `high` of `progress`."""
     return None if progress is None else lambda done: progress(low + (high - low) * done)
 
 
-def _blocks(paths: Sequence[Path], work: Callable[[Path], Bytes]) -> Iterator[Bytes]:
-    """What `work` makes of each file, in order; Pillow decodes outside the interpreter's lock, so threads help."""
+def _blocks(paths: Sequence[Path], work: Callable[[Path], ByteArray]) -> Iterator[ByteArray]:
+    """Yield the results of `work` for all files, in order.
+
+    Threads make this faster, because Pillow releases the global interpreter lock while it decodes.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(paths), BLOCK):
             yield np.stack(list(pool.map(work, paths[start : start + BLOCK])))
 
 
-def _is_colour(path: Path) -> Bytes:
-    return np.array(opened(path, lambda image: not is_grey(image)), np.uint8)
+def _is_colour(path: Path) -> ByteArray:
+    return np.array(open_image(path, lambda image: not is_grey(image)), np.uint8)
 
 
-def _square(path: Path, *, size: int, channels: int) -> Bytes:
-    return opened(path, lambda image: squared(plain(image, channels), size))
+def _decode_image(path: Path, *, size: int, channels: int) -> ByteArray:
+    return open_image(path, lambda image: crop_and_resize(to_8_bit(image, channels), size))
 
 
-def opened(path: Path, work: Callable[[Image.Image], T]) -> T:
-    """What `work` makes of an image file; what Pillow cannot read is refused by name."""
+def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
+    """Open an image file and return the result of `work`; raise a UserError if Pillow cannot read it."""
     from PIL import Image
 
     failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
@@ -164,41 +173,47 @@ def opened(path: Path, work: Callable[[Image.Image], T]) -> T:
     except (*failures, Image.DecompressionBombError) as error:
         reason = str(error) or type(error).__name__
         raise UserError(
-            f"{path} must be a whole image. Reading it failed: {reason}. Replace the file or move it elsewhere."
+            f"{path} must be a complete image. Reading it failed: {reason}. Replace or remove the file."
         ) from error
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Whether the kind of file, or its palette, has no colours; colour files that look grey count as colour."""
+    """Whether the format or palette of the image has no colours. A colour file that looks grey counts as colour."""
     if image.mode in ("P", "PA"):
         palette = np.array(image.getpalette("RGB")).reshape(-1, 3)
         return bool((palette == palette[:, :1]).all())
     return image.mode in GREY or image.mode.startswith(("I", "F"))
 
 
-def plain(image: Image.Image, channels: int) -> Image.Image:
-    """The first frame, upright, as 8 bit grey or colour; what is transparent becomes black, 16 bit grey is scaled."""
+def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
+    """Return the first frame, upright, as 8-bit grey or colour.
+
+    Transparent pixels become black, and 16-bit grey values are scaled to 8 bits.
+    """
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
         upright = Image.fromarray(_from_16_bit(np.asarray(upright)))
     elif upright.mode in ALPHA or "transparency" in upright.info:
-        ground = Image.new("RGBA", upright.size, "black")
-        ground.alpha_composite(upright.convert("RGBA"))
-        upright = ground
+        background = Image.new("RGBA", upright.size, "black")
+        background.alpha_composite(upright.convert("RGBA"))
+        upright = background
     return upright.convert("L" if channels == 1 else "RGB")
 
 
-def _from_16_bit(pixels: np.ndarray) -> Bytes:
+def _from_16_bit(pixels: np.ndarray) -> ByteArray:
     high = 2**16 - 1
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() > high:
-        raise UserError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8 or 16 bit")
+        raise ValueError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8-bit or 16-bit")
     return np.rint(pixels * (255 / high)).astype(np.uint8)
 
 
-def squared(image: Image.Image, size: int) -> Bytes:
-    """The middle square of an image at `size` pixels by Lanczos, (c, size, size); one of that size is left as it is."""
+def crop_and_resize(image: Image.Image, size: int) -> ByteArray:
+    """Return the central square of an image, scaled by Lanczos, as uint8 of shape (c, size, size).
+
+    An image that already has this size is not changed.
+    """
     from PIL import Image
 
     side = min(image.size)

@@ -1,4 +1,4 @@
-"""Labels of image files: from a csv, from the folders they lie in, or from their names."""
+"""Read the labels of image files from a csv, from their folders, or from their names."""
 
 from __future__ import annotations
 
@@ -12,37 +12,40 @@ from pathlib import Path
 import numpy as np
 
 from unbraid.data.own.arrays import Label, Labels
-from unbraid.errors import UserError, unknown
+from unbraid.errors import UserError, unknown_name
 
 TABLES = ("labels.csv", "factors.csv")
-SEPARATORS = ",;\t"  # of a csv, the first that its header has
+SEPARATORS = ",;\t"  # of a csv; the first one that occurs in the header is used
 WHOLE = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
 
-def labels_of(folder: Path, files: Sequence[str], labels: str | None) -> Labels:
-    """The labels of files, told relative to their folder, from the source that `labels` names or the first there is."""
+def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Labels:
+    """Return the labels of image files (paths relative to `folder`).
+
+    `labels` is a key of `SOURCES` or the path of a csv. None chooses the first source that exists.
+    """
     if labels is None:
-        return _first(folder, files)
+        return _default_labels(folder, files)
     if labels in SOURCES:
         return SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
-        raise UserError(unknown("source of labels", labels, [*SOURCES, "the path of a csv"]))
+        raise UserError(unknown_name("source of labels", labels, [*SOURCES, "the path of a csv"]))
     return _from_table(Path(labels).expanduser(), files)
 
 
-def _first(folder: Path, files: Sequence[str]) -> Labels:
-    """A csv, else folders if they tell anything, else names if any has the form, else none."""
+def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
+    """Read a csv if there is one, else folders if there are several, else names such as x=1.png, else no labels."""
     if any((folder / table).is_file() for table in TABLES):
         return _from_csv(folder, files)
-    by_folder = _by_level(files)
+    by_folder = _labels_by_folder(files)
     if by_folder is not None and by_folder.values:
         return by_folder
-    return _from_names(folder, files) if any(map(_pairs, files)) else _none(folder, files)
+    return _from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
 
 
-def _none(folder: Path, files: Sequence[str]) -> Labels:
+def _no_labels(folder: Path, files: Sequence[str]) -> Labels:
     return Labels(np.empty((len(files), 0), np.int64), {})
 
 
@@ -50,52 +53,55 @@ def _from_csv(folder: Path, files: Sequence[str]) -> Labels:
     found = [folder / table for table in TABLES if (folder / table).is_file()]
     if len(found) != 1:
         got = "both" if found else "neither"
-        raise UserError(f"{folder} must have either {' or '.join(TABLES)}. Got {got}. Say which: labels='PATH.csv'.")
+        raise UserError(f"{folder} must contain either {' or '.join(TABLES)}. Got {got}. Pass labels='PATH.csv'.")
     return _from_table(found[0], files)
 
 
 def _from_folders(folder: Path, files: Sequence[str]) -> Labels:
-    found = _by_level(files)
+    found = _labels_by_folder(files)
     if found is None:
         shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
         raise UserError(
-            f"Folders label images that lie equally deep in {folder}. Got {shallow} and {deep}. Move them, or say "
-            "labels='none'."
+            f"To be used as labels, all folders in {folder} must be equally deep. Got {shallow} and {deep}. Move the "
+            "images, or pass labels='none'."
         )
     if not found.values:
-        raise UserError(f"Folders label images that lie in several of {folder}. Got a single one. Say labels='none'.")
+        raise UserError(
+            f"To be used as labels, {folder} must contain images in several folders. Got a single one. Pass "
+            "labels='none'."
+        )
     return found
 
 
-def _by_level(files: Sequence[str]) -> Labels | None:
-    """A factor for each level of folders that has several, or None where files lie at different depths."""
+def _labels_by_folder(files: Sequence[str]) -> Labels | None:
+    """Return one factor per level of folders with several names, or None if files are at different depths."""
     paths = [file.split("/")[:-1] for file in files]
     if len(set(map(len, paths))) != 1:
         return None
     levels = [column for column in zip(*paths, strict=True) if len(set(column)) > 1]
     names = ["folder"] if len(levels) == 1 else [f"folder{i + 1}" for i in range(len(levels))]
-    return Labels.of(names, [_plain(column) for column in levels], len(files))
+    return Labels.from_columns(names, [_parse_values(column) for column in levels], len(files))
 
 
 def _from_names(folder: Path, files: Sequence[str]) -> Labels:
-    found = [_pairs(file) for file in files]
-    names = next((list(pairs) for pairs in found if pairs), [])
-    wrong = [i for i, pairs in enumerate(found) if set(pairs) != set(names) or not pairs]
+    values = [_values_in_name(file) for file in files]
+    names = next((list(pairs) for pairs in values if pairs), [])
+    wrong = [i for i, pairs in enumerate(values) if set(pairs) != set(names) or not pairs]
     if wrong:
         example = " ".join(f"{name}=..." for name in names) or "name=value"
         raise UserError(
-            f"All file names in {folder} must have the form {example}, parted by _ , ; or space. Got {len(wrong):,} "
-            f"others, such as {files[wrong[0]]}. Rename them, or say labels='none'."
+            f"All file names in {folder} must have the form {example}, separated by _ , ; or space. Got "
+            f"{len(wrong):,} others, such as {files[wrong[0]]}. Rename them, or pass labels='none'."
         )
-    return Labels.of(names, [_plain([pairs[name] for pairs in found]) for name in names], len(files))
+    return Labels.from_columns(names, [_parse_values([pairs[name] for pairs in values]) for name in names], len(files))
 
 
-def _pairs(file: str) -> dict[str, str]:
-    """The values in a name such as shape=2_x=13.png; parts without a sign of equality are passed over."""
+def _values_in_name(file: str) -> dict[str, str]:
+    """Return the values in a name such as shape=2_x=13.png. Parts without an equals sign are ignored."""
     found = PAIR.findall(file.rpartition("/")[2].rpartition(".")[0])
     names = Counter(name for name, _ in found)
     if found and max(names.values()) > 1:
-        raise UserError(f"A file name must give each factor once. Got {file} instead. Rename it.")
+        raise UserError(f"A file name must contain each factor once. Got {file} instead. Rename it.")
     return dict(found)
 
 
@@ -103,40 +109,41 @@ SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
     "csv": _from_csv,
     "folders": _from_folders,
     "names": _from_names,
-    "none": _none,
+    "none": _no_labels,
 }
 
 
 def _from_table(table: Path, files: Sequence[str]) -> Labels:
-    """A row a file: its name (with its folders, or alone where no two files share it), then a value for each factor."""
-    rows = _rows(table)
+    """Read a csv with one row per file: its path, or its name if that is unique, then one value per factor."""
+    rows = _csv_rows(table)
     header = [word.strip() for word in next(rows, (1, []))[1]]
     names = header[1:]
     if not names or len(set(names)) != len(names) or "" in names:
         raise UserError(
             f"The first row of {table} must name the columns: the file, then each factor once. Got {header} instead."
         )
-    known = _known(files)
+    known = _files_by_name(files)
     if header[0] in known:
         raise UserError(
-            f"The first row of {table} must name the columns. Got the image {header[0]}. Put names above it."
+            f"The first row of {table} must name the columns. Got the image {header[0]}. Insert a row with names."
         )
-    found = _matched(table, rows, known, names)
+    found = _match_rows(table, rows, known, names)
     missing = [file for file in files if file not in found]
     if missing:
         raise UserError(
-            f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} without, such as "
-            f"{missing[0]}. Add the rows, move the images, or say labels='none'."
+            f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} without one, such as "
+            f"{missing[0]}. Add the rows, move the images, or pass labels='none'."
         )
-    return Labels.of(names, [_plain([found[file][j] for file in files]) for j in range(len(names))], len(files))
+    columns = [_parse_values([found[file][j] for file in files]) for j in range(len(names))]
+    return Labels.from_columns(names, columns, len(files))
 
 
-def _matched(
+def _match_rows(
     table: Path, rows: Iterator[tuple[int, list[str]]], known: dict[str, str], names: list[str]
 ) -> dict[str, list[str]]:
-    """The values of each file that has a row."""
+    """Return the values of each file that has a row."""
     found: dict[str, list[str]] = {}
-    strangers = []
+    unmatched = []
     for line, (name, *values) in rows:
         if len(values) != len(names) or "" in values:
             raise UserError(
@@ -145,28 +152,28 @@ def _matched(
             )
         file = known.get(name.replace("\\", "/").removeprefix("./"))
         if file is None:
-            strangers.append(name)
+            unmatched.append(name)
         elif file in found:
             raise UserError(f"A file must have one row in {table}. Got a second one for {file} in line {line}.")
         else:
             found[file] = values
-    if strangers:
+    if unmatched:
         raise UserError(
-            f"Every row of {table} must name an image in the folder, once. Got {len(strangers):,} that do not, such as "
-            f"{strangers[0]}. Remove the rows or add the images."
+            f"Every row of {table} must name an image in the folder, once. Got {len(unmatched):,} that do not, such as "
+            f"{unmatched[0]}. Remove the rows or add the images."
         )
     return found
 
 
-def _known(files: Sequence[str]) -> dict[str, str]:
-    """Files by their path, and by their name alone where only one has it."""
+def _files_by_name(files: Sequence[str]) -> dict[str, str]:
+    """Return the files by their path, and also by their name if it is unique."""
     names = Counter(file.rpartition("/")[2] for file in files)
-    alone = {name: file for file in files if names[name := file.rpartition("/")[2]] == 1}
-    return alone | {file: file for file in files}
+    unique = {name: file for file in files if names[name := file.rpartition("/")[2]] == 1}
+    return unique | {file: file for file in files}
 
 
-def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a csv in UTF-8 that are not empty, with their numbers, parted by comma, semicolon or tab."""
+def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line numbers and cells of the rows of a UTF-8 csv that are not empty."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
@@ -179,8 +186,8 @@ def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{table} must be a csv file in UTF-8. Reading it failed: {error}.") from error
 
 
-def _plain(words: Sequence[str]) -> Sequence[Label]:
-    """Whole numbers, numbers, or words, whatever fits them all."""
+def _parse_values(words: Sequence[str]) -> Sequence[Label]:
+    """Convert all words to integers if possible, else to floats, else leave them as words."""
     if all(map(WHOLE.fullmatch, words)):
         return list(map(int, words))
     if not all(map(NUMBER.fullmatch, words)):

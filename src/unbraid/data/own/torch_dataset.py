@@ -1,4 +1,4 @@
-"""Any sequence of examples, a torch Dataset for one, read once into memory."""
+"""Read a torch Dataset, or any other sequence of examples, into memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import Dataset
 
 from unbraid.data.dataset import Progress
-from unbraid.data.own.arrays import Array, OwnData, as_numbers, from_arrays, scaled
-from unbraid.data.own.images import is_grey, plain
+from unbraid.data.own.arrays import Array, OwnData, from_arrays, numeric_array, scale_to_bytes
+from unbraid.data.own.images import is_grey, to_8_bit
 from unbraid.errors import UserError
 
 
@@ -24,23 +24,38 @@ def from_dataset(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
-    """A torch Dataset, or anything that gives x or (x, y) one after the other, as data in memory.
+    """Make a dataset from a torch Dataset, or from anything that yields x or (x, y).
 
-    x is a Pillow image, an array or a tensor, all of one shape, as `from_arrays` takes it less the first axis. y is a
-    whole number, a sequence of them, or a dictionary of them, whose keys then name the factors; None is no label.
-    Colour or grey is decided by the first Pillow image. Transforms run once: random ones are frozen as they came.
+    All examples are read into memory once. Random transforms are therefore applied only once.
+
+    Args:
+        dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor; all have the same shape, which is one
+            that `from_arrays` takes without the first axis. If x are Pillow images, the first one decides whether the
+            data are grey or colour. y is an integer, a sequence of integers, a dictionary from the names of factors to
+            integers, or None for no labels.
+        names: Names of the factors. The default is the keys of y, if it is a dictionary.
+        name: Name of the dataset.
+        layout: "hw", "hwc" or "chw"; see `from_arrays`.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
+
+    Returns:
+        The dataset; see `from_arrays`.
+
+    Raises:
+        UserError: If there are no examples, or if an example or label differs in form from the first one.
     """
     first: Array | None = None
-    content = bytearray()  # grows in place, where a list of arrays would have to be copied in the end
+    content = bytearray()  # grows in place; a list of arrays would have to be copied at the end
     labels: list[dict[str, int]] = []
-    for i, item in enumerate(_items(dataset, progress)):
-        x, y = _pair(item, i)
-        example = _example(x, first, i)
+    for i, item in enumerate(_iterate(dataset, progress)):
+        x, y = _split_item(item, i)
+        example = _example_array(x, first, i)
         first = example if first is None else first
         content += example.tobytes()
-        labels.append(_label(y, labels[0] if labels else None, i))
+        labels.append(_label_values(y, labels[0] if labels else None, i))
     if first is None:
-        raise UserError("A dataset must give at least one example. Got none instead.")
+        raise UserError("A dataset must yield at least one example. Got none instead.")
     if progress:
         progress(1.0)
     table = np.frombuffer(content, first.dtype).reshape(-1, *first.shape)
@@ -49,8 +64,8 @@ def from_dataset(
     return from_arrays(table, factors, names=names or given, name=name, layout=layout, device=device)
 
 
-def _items(dataset: Any, progress: Progress | None) -> Iterator[Any]:
-    """One example after the other: by number where the dataset has a length, else by iteration."""
+def _iterate(dataset: Any, progress: Progress | None) -> Iterator[Any]:
+    """Yield the examples: by index if the dataset has a length, else by iteration."""
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         yield from dataset
         return
@@ -61,28 +76,28 @@ def _items(dataset: Any, progress: Progress | None) -> Iterator[Any]:
             progress((i + 1) / n)
 
 
-def _pair(item: Any, i: int) -> tuple[Any, Any]:
+def _split_item(item: Any, i: int) -> tuple[Any, Any]:
     if not isinstance(item, tuple | list):
         return item, None
     if len(item) not in (1, 2):
-        raise UserError(f"A dataset must give x or (x, y). Got {len(item)} things at {i} instead. Wrap the dataset.")
+        raise UserError(f"A dataset must yield x or (x, y). Got {len(item)} values at {i} instead. Wrap the dataset.")
     return item[0], item[1] if len(item) == 2 else None
 
 
-def _example(x: Any, first: Array | None, i: int) -> Array:
-    """One example as an array; floats that are images become bytes at once, which take a quarter of the memory."""
-    array = as_numbers(x, f"Example {i}") if isinstance(x, torch.Tensor | np.ndarray) else _picture(x, first, i)
+def _example_array(x: Any, first: Array | None, i: int) -> Array:
+    """Return one example as an array. Float images are converted to uint8 at once, to use a quarter of the memory."""
+    array = numeric_array(x, f"Example {i}") if isinstance(x, torch.Tensor | np.ndarray) else _image_array(x, first, i)
     if array.dtype.kind == "f" and array.ndim > 1:
-        array = scaled(array, f"Pixels of example {i}")
+        array = scale_to_bytes(array, f"Pixels of example {i}")
     if first is not None and (array.shape != first.shape or array.dtype != first.dtype):
         raise UserError(
-            f"All examples must have the form of the first, {first.dtype} {first.shape}. Got {array.dtype} "
+            f"All examples must have the type and shape of the first, {first.dtype} {first.shape}. Got {array.dtype} "
             f"{array.shape} at {i} instead. Resize or crop them in the dataset."
         )
     return array
 
 
-def _picture(x: Any, first: Array | None, i: int) -> Array:
+def _image_array(x: Any, first: Array | None, i: int) -> Array:
     from PIL import Image
 
     if not isinstance(x, Image.Image):
@@ -90,18 +105,18 @@ def _picture(x: Any, first: Array | None, i: int) -> Array:
             f"An example must be a Pillow image, an array or a tensor. Got {type(x).__name__} at {i} instead."
         )
     grey = is_grey(x) if first is None else first.ndim == 2
-    return np.array(plain(x, 1 if grey else 3))
+    return np.array(to_8_bit(x, 1 if grey else 3))
 
 
-def _label(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
-    """Whole numbers by name; those without one are called "0", "1" and so on."""
+def _label_values(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
+    """Return the labels of an example by name. Labels without a name are called "0", "1" and so on."""
     if isinstance(y, Mapping):
-        found = {str(key): _whole(value, i) for key, value in y.items()}
+        found = {str(key): _whole_number(value, i) for key, value in y.items()}
     elif y is None:
         found = {}
     else:
         values = np.atleast_1d(np.asarray(y)) if not isinstance(y, list | tuple) else y
-        found = {str(j): _whole(value, i) for j, value in enumerate(values)}
+        found = {str(j): _whole_number(value, i) for j, value in enumerate(values)}
     if first is not None and found.keys() != first.keys():
         raise UserError(
             f"All examples must have the labels of the first, {list(first)}. Got {list(found)} at {i} instead."
@@ -109,8 +124,8 @@ def _label(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
     return found if first is None else {key: found[key] for key in first}
 
 
-def _whole(value: Any, i: int) -> int:
+def _whole_number(value: Any, i: int) -> int:
     number = np.asarray(value)
     if number.shape != () or number.dtype.kind not in "bui":
-        raise UserError(f"A label must be a whole number, or several. Got {value!r} at {i} instead.")
+        raise UserError(f"A label must be an integer or several integers. Got {value!r} at {i} instead.")
     return int(number)

@@ -1,4 +1,4 @@
-"""Datasets read from the files their authors publish; `unbraid.data.files` knows where those lie."""
+"""Datasets that are read from the files their authors publish. `unbraid.data.files` finds these files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from unbraid.data.readers.faust import Meshes, faust
 from unbraid.data.readers.mnist import fashion_mnist, mnist
 from unbraid.data.readers.mpi3d import mpi3d_complex, mpi3d_real, mpi3d_realistic, mpi3d_toy
 from unbraid.data.readers.shapes3d import shapes3d
-from unbraid.data.readers.smallnorb import Toys, smallnorb
+from unbraid.data.readers.smallnorb import ToyPhotographs, smallnorb
 
 __all__ = [
     "Meshes",
-    "Toys",
+    "ToyPhotographs",
     "cars3d",
     "celeba",
     "dsprites_file",

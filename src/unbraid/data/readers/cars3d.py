@@ -1,4 +1,4 @@
-"""Cars3D from the authors' archive, its unpacked folder, or an npz made of it."""
+"""Read Cars3D from the authors' archive, its unpacked folder, or an npz made from it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.archives import safe_tar
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import mat, npz
-from unbraid.data.readers.pictures import resized
-from unbraid.data.readers.verify import expect, reading
+from unbraid.data.readers.pictures import resize_images
+from unbraid.data.readers.verify import expect, read_errors
 
 NAMES = ("elevation", "azimuth", "object")
 ELEVATIONS, AZIMUTHS, OBJECTS = 4, 24, 183
-DRAWN, PIXELS = 128, 64
-MATRIX = (DRAWN, DRAWN, 3, AZIMUTHS, ELEVATIONS)
+SOURCE_PIXELS, PIXELS = 128, 64
+MATRIX = (SOURCE_PIXELS, SOURCE_PIXELS, 3, AZIMUTHS, ELEVATIONS)
 
 
 def cars3d(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Cars3D: 17,568 images 64x64x3 of 183 cars seen from 24 sides and 4 heights.
+    """Cars3D: 17,568 images 64x64x3 of 183 cars, seen from 24 azimuths and 4 elevations.
 
-    The authors' images of 128x128 are made smaller by Lanczos; objects are numbered in the order of their file names,
-    where the large study took the order of a directory listing.
-    Reference: Reed et al. (2015), Deep Visual Analogy-Making, NIPS; use of it as in arXiv:1811.12359.
+    The authors' 128x128 images are scaled down by Lanczos. Objects are numbered in the order of their file names;
+    arXiv:1811.12359 used the order of a directory listing.
+    Reference: Reed et al. (2015), Deep Visual Analogy-Making, NIPS; used as in arXiv:1811.12359.
     """
     (path,) = locate("cars3d", root).values()
     return read_cars3d(path, device=device, progress=progress)
@@ -41,35 +41,42 @@ def cars3d(
 def read_cars3d(
     path: Path, objects: int = OBJECTS, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> ByteImages:
-    """An npz with the array images (4 * 24 * objects, 64, 64, 3), an archive or a folder of one .mat a car."""
+    """Read an npz with the array images (4 * 24 * objects, 64, 64, 3), or an archive or folder of one .mat per car."""
     sizes, shape = (ELEVATIONS, AZIMUTHS, objects), (3, PIXELS, PIXELS)
 
-    def blocks() -> Iterator[Bytes]:
-        found = _from_npz(path, sizes) if path.suffix == ".npz" else _from_matrices(path, objects, progress)
-        return (images.transpose(0, 3, 1, 2) for images in found)
+    def blocks() -> Iterator[ByteArray]:
+        if path.suffix == ".npz":
+            read = _blocks_from_npz(path, sizes)
+        else:
+            read = _blocks_from_matrices(path, objects, progress)
+        return (images.transpose(0, 3, 1, 2) for images in read)
 
     sources = sorted(path.glob("*.mat")) if path.is_dir() else [path]
-    written = progress if path.suffix == ".npz" else None  # else reading is the work, and tells how far it is
-    table = converted("cars3d", sources, (math.prod(sizes), *shape), blocks, written)
+    # For matrices, reading takes most of the time and reports the progress.
+    write_progress = progress if path.suffix == ".npz" else None
+    table = cached_table("cars3d", sources, (math.prod(sizes), *shape), blocks, write_progress)
     if progress:
         progress(1.0)
     return ByteImages("cars3d", NAMES, sizes, shape, table.to(device))
 
 
-def _from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[Bytes]:
-    """Images of 64x64 as they are, or of 128x128 made smaller; sizes of factors are compared where they are told."""
-    if "factor_sizes" in npz.keys(path):
-        expect(path, "factor_sizes", list(sizes), npz.array(path, "factor_sizes", (len(sizes),), "iu").tolist())
-    pixels = DRAWN if npz.shape_of(path, "images")[1:2] == (DRAWN,) else PIXELS
-    for images in npz.blocks(path, "images", (math.prod(sizes), pixels, pixels, 3)):
-        yield images if pixels == PIXELS else resized(images, PIXELS)
+def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteArray]:
+    """Yield images of 64x64 as they are, or of 128x128 scaled down. Check the sizes of the factors if given."""
+    if "factor_sizes" in npz.array_names(path):
+        expect(path, "factor_sizes", list(sizes), npz.read_array(path, "factor_sizes", (len(sizes),), "iu").tolist())
+    pixels = SOURCE_PIXELS if npz.array_shape(path, "images")[1:2] == (SOURCE_PIXELS,) else PIXELS
+    for images in npz.read_blocks(path, "images", (math.prod(sizes), pixels, pixels, 3)):
+        yield images if pixels == PIXELS else resize_images(images, PIXELS)
 
 
-def _from_matrices(path: Path, objects: int, progress: Progress | None) -> Iterator[Bytes]:
-    """One block an elevation and azimuth; the cars come one file after the other, so all are held first (216 MB)."""
-    cars: dict[str, Bytes] = {}
-    for name, content in _folder(path) if path.is_dir() else _archive(path):
-        cars[name] = resized(_views(path / name, content), PIXELS)
+def _blocks_from_matrices(path: Path, objects: int, progress: Progress | None) -> Iterator[ByteArray]:
+    """Yield one block per elevation and azimuth.
+
+    Each file contains all views of one car, so all cars are read into memory first (216 MB).
+    """
+    cars: dict[str, ByteArray] = {}
+    for name, content in _folder_matrices(path) if path.is_dir() else _archive_matrices(path):
+        cars[name] = resize_images(_read_views(path / name, content), PIXELS)
         if progress:
             progress(min(len(cars) / (objects + 1), 1.0))
         if len(cars) > objects:
@@ -80,14 +87,14 @@ def _from_matrices(path: Path, objects: int, progress: Progress | None) -> Itera
         yield np.stack([cars[name][azimuth * ELEVATIONS + elevation] for name in order])
 
 
-def _folder(path: Path) -> Iterator[tuple[str, bytes]]:
+def _folder_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
     for file in path.glob("*.mat"):
-        with reading(file, "MATLAB"):
+        with read_errors(file, "MATLAB"):
             yield file.name, file.read_bytes()
 
 
-def _archive(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The matrices in the folder cars; the archive has other sets of images beside it."""
+def _archive_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the matrices in the folder cars; the archive contains other sets of images, too."""
 
     def wanted(name: str) -> bool:
         inside = PurePosixPath(name)
@@ -97,6 +104,10 @@ def _archive(path: Path) -> Iterator[tuple[str, bytes]]:
         yield PurePosixPath(name).name, file.getvalue()
 
 
-def _views(path: Path, content: bytes) -> Bytes:
-    """The images (24 * 4, 128, 128, 3) of a car, the elevation fastest."""
-    return mat.array(path, content, "im", MATRIX).transpose(3, 4, 0, 1, 2).reshape(-1, DRAWN, DRAWN, 3)
+def _read_views(path: Path, content: bytes) -> ByteArray:
+    """Return the images of a car, of shape (24 * 4, 128, 128, 3). The elevation varies fastest."""
+    return (
+        mat.read_array(path, content, "im", MATRIX)
+        .transpose(3, 4, 0, 1, 2)
+        .reshape(-1, SOURCE_PIXELS, SOURCE_PIXELS, 3)
+    )

@@ -1,4 +1,4 @@
-"""CelebA from its published files."""
+"""Read CelebA from its published files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.archives import safe_members
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import Labelled
-from unbraid.data.readers.pictures import square
-from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, reading
+from unbraid.data.readers.pictures import read_square
+from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, read_errors
 from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
-TAKEN = (178, 218)
-LARGEST = 1 << 24  # bytes of a picture
+SOURCE_SIZE = (178, 218)
+LARGEST = 1 << 24  # most bytes of a picture
 STEP = 256
 MARKS = {"-1": 0, "1": 1}
 
@@ -32,9 +32,9 @@ Opener: TypeAlias = Callable[[str], Stream]
 def celeba(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, size: int = 64
 ) -> Labelled:
-    """CelebA: 202,599 aligned faces with 40 yes-or-no attributes as factors.
+    """CelebA: 202,599 aligned faces with 40 binary attributes as factors.
 
-    The middle 178x178 of each 178x218 picture, at size x size by Lanczos.
+    The central 178x178 square of each 178x218 picture is scaled to `size` x `size` pixels by Lanczos.
     Reference: Liu et al. (2015), arXiv:1411.7766.
     """
     files = locate("celeba", root)
@@ -51,34 +51,39 @@ def read_celeba(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Labelled:
-    """The pictures, a folder or a zip, in the order of the list of attributes."""
+    """Read the pictures in a folder or zip, in the order of the list of attributes."""
     if size < 1:
         raise UserError(f"The 'size' of celeba must be at least 1. Got {size} instead.")
     names, files, labels = read_attributes(attributes, rows)
 
-    def blocks() -> Iterator[Bytes]:
-        with _opener(images) as opened:
+    def blocks() -> Iterator[ByteArray]:
+        with _picture_opener(images) as open_picture:
             for start in range(0, rows, STEP):
-                yield np.stack([_picture(images, opened, name, size) for name in files[start : start + STEP]])
+                yield np.stack(
+                    [_read_picture(images, open_picture, name, size) for name in files[start : start + STEP]]
+                )
 
-    table = converted(f"celeba-{size}", [images, attributes], (rows, 3, size, size), blocks, progress)
+    table = cached_table(f"celeba-{size}", [images, attributes], (rows, 3, size, size), blocks, progress)
     return Labelled("celeba", names, [2] * ATTRIBUTES, table.to(device), torch.from_numpy(labels))
 
 
 def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str], Array]:
-    """Names of attributes, names of files, and labels 0 or 1, int64 (rows, 40).
+    """Return the names of the attributes, the names of the files, and the labels 0 or 1 as int64 of shape (rows, 40).
 
-    The text has the number of rows, the 40 names, then a row a picture: the name of its file and 40 times 1 or -1.
+    The text file has one line with the number of rows, one with the 40 names, then one per picture: the name of its
+    file and 40 times 1 or -1.
     """
     files, marks = list[str](), bytearray()
-    with reading(path, "text"), path.open(encoding="utf-8", errors="replace") as lines:
+    with read_errors(path, "text"), path.open(encoding="utf-8", errors="replace") as lines:
         expect(path, "first line", str(rows), lines.readline().strip()[:40])
         names = lines.readline().split()
         expect(path, "number of attributes", ATTRIBUTES, len(names))
         for number, line in enumerate(lines, 3):
             name, *words = line.split() or [""]
             if len(words) != ATTRIBUTES or not MARKS.keys() >= set(words):
-                raise UserError(f"Line {number} of {path} must be a name and {ATTRIBUTES} times 1 or -1. {REMEDY}")
+                raise UserError(
+                    f"Line {number} of {path} must be a file name and {ATTRIBUTES} values 1 or -1. {REMEDY}"
+                )
             files.append(name)
             marks += bytes(map(MARKS.__getitem__, words))
     expect(path, "number of rows", rows, len(files))
@@ -86,36 +91,40 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
     return names, files, np.frombuffer(marks, np.uint8).reshape(rows, ATTRIBUTES).astype(np.int64)
 
 
-def _picture(place: Path, opened: Opener, name: str, size: int) -> Bytes:
-    with opened(name) as file:
-        return square(place / name, file, TAKEN, size)
+def _read_picture(images: Path, open_picture: Opener, name: str, size: int) -> ByteArray:
+    with open_picture(name) as file:
+        return read_square(images / name, file, SOURCE_SIZE, size)
 
 
 @contextlib.contextmanager
-def _opener(place: Path) -> Iterator[Opener]:
-    """What opens a picture by its name in a folder or in a zip; nothing is unpacked."""
-    if place.is_dir():
-        yield lambda name: _from_folder(place, name)
+def _picture_opener(images: Path) -> Iterator[Opener]:
+    """Yield a function that opens a picture by its name, in a folder or in a zip that is not unpacked."""
+    if images.is_dir():
+        yield lambda name: _open_in_folder(images, name)
         return
-    with reading(place, "zip"), zipfile.ZipFile(place) as archive:
-        members = (info for info in safe_members(archive, place) if isinstance(info, zipfile.ZipInfo))
+    with read_errors(images, "zip"), zipfile.ZipFile(images) as archive:
+        members = (info for info in safe_members(archive, images) if isinstance(info, zipfile.ZipInfo))
         inside = {PurePosixPath(info.filename).name: info for info in members}
-        yield lambda name: _from_zip(place, archive, inside, name)
+        yield lambda name: _open_in_zip(images, archive, inside, name)
 
 
-def _from_folder(place: Path, name: str) -> Stream:
-    if Path(name).name != name or not (place / name).is_file():
-        raise _missing(place, name)
-    return (place / name).open("rb")
+def _open_in_folder(images: Path, name: str) -> Stream:
+    if Path(name).name != name or not (images / name).is_file():
+        raise _missing_error(images, name)
+    return (images / name).open("rb")
 
 
-def _from_zip(place: Path, archive: zipfile.ZipFile, inside: dict[str, zipfile.ZipInfo], name: str) -> Stream:
+def _open_in_zip(images: Path, archive: zipfile.ZipFile, inside: dict[str, zipfile.ZipInfo], name: str) -> Stream:
     if name not in inside:
-        raise _missing(place, name)
+        raise _missing_error(images, name)
     if inside[name].file_size > LARGEST:
-        raise UserError(f"{place / name} must have at most {LARGEST:,} bytes. Got {inside[name].file_size:,}. {REMEDY}")
+        raise UserError(
+            f"{images / name} must have at most {LARGEST:,} bytes. Got {inside[name].file_size:,}. {REMEDY}"
+        )
     return cast(Stream, archive.open(inside[name]))
 
 
-def _missing(place: Path, name: str) -> UserError:
-    return UserError(f"{place} must have the picture {name} of the list of attributes. It has not. {REMEDY}")
+def _missing_error(images: Path, name: str) -> UserError:
+    return UserError(
+        f"{images} must contain the picture {name}, which is in the list of attributes. It is missing. {REMEDY}"
+    )

@@ -1,4 +1,4 @@
-"""dSprites from its published file."""
+"""Read dSprites from its published file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import BinaryImages, Progress
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.readers import hdf5, npz
 from unbraid.data.readers.verify import Array, check_grid, expect_below
@@ -22,9 +22,9 @@ PIXELS = 64
 def dsprites_file(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> BinaryImages:
-    """DSprites as published: 737,280 binary 64x64 images, kept as bits (377 MB).
+    """DSprites as published: 737,280 binary 64x64 images, stored as bits (377 MB).
 
-    Its labels are compared with the grid row by row. The colour factor of one value is left out.
+    All label rows are checked against the grid. The factor colour, which has a single value, is left out.
     Reference: Matthey et al. (2017), github.com/google-deepmind/dsprites-dataset.
     """
     (path,) = locate("dsprites_file", root).values()
@@ -37,25 +37,25 @@ def read_dsprites(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> BinaryImages:
-    """The npz (imgs, latents_classes, latents_values) or the HDF5 file (imgs, latents/classes, latents/values)."""
+    """Read the npz (imgs, latents_classes, latents_values) or HDF5 file (imgs, latents/classes, latents/values)."""
     shape = (math.prod(sizes), PIXELS**2 // 8)
-    table = converted("dsprites_file", [path], shape, lambda: _blocks(path, sizes), progress)
+    table = cached_table("dsprites_file", [path], shape, lambda: _blocks(path, sizes), progress)
     return BinaryImages("dsprites_file", NAMES, sizes, (1, PIXELS, PIXELS), table.to(device))
 
 
-def values_of(sizes: tuple[int, ...]) -> list[Array]:
-    """The values of colour, shape, scale, orientation, x and y."""
+def factor_values(sizes: tuple[int, ...]) -> list[Array]:
+    """Return the published values of colour, shape, scale, orientation, x and y."""
     shapes, scales, angles, columns, rows = sizes
     spans = ((1, 1, 1), (1, shapes, shapes), (0.5, 1, scales), (0, 2 * math.pi, angles), (0, 1, columns), (0, 1, rows))
     return [np.linspace(*span) for span in spans]
 
 
-def _blocks(path: Path, sizes: tuple[int, ...]) -> Iterator[Bytes]:
+def _blocks(path: Path, sizes: tuple[int, ...]) -> Iterator[ByteArray]:
     n, columns = math.prod(sizes), 1 + len(sizes)
     form, inner = (hdf5, "latents/") if path.suffix in (".hdf5", ".h5") else (npz, "latents_")
-    classes = form.array(path, f"{inner}classes", (n, columns), "iu")
+    classes = form.read_array(path, f"{inner}classes", (n, columns), "iu")
     check_grid(path, "latents_classes", classes, [np.arange(size) for size in (1, *sizes)])
-    check_grid(path, "latents_values", form.array(path, f"{inner}values", (n, columns), "f"), values_of(sizes))
-    for images in form.blocks(path, "imgs", (n, PIXELS, PIXELS)):
+    check_grid(path, "latents_values", form.read_array(path, f"{inner}values", (n, columns), "f"), factor_values(sizes))
+    for images in form.read_blocks(path, "imgs", (n, PIXELS, PIXELS)):
         expect_below(path, "pixels", 2, images)
         yield np.packbits(images.reshape(len(images), -1), 1, "little")

@@ -1,4 +1,4 @@
-"""FAUST from its published registrations."""
+"""Read FAUST from its published registrations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData, Progress
 from unbraid.data.files.archives import safe_zip
 from unbraid.data.files.locate import locate
-from unbraid.data.readers.ply import mesh
-from unbraid.data.readers.verify import REMEDY, Stream, expect, reading
+from unbraid.data.readers.ply import read_mesh
+from unbraid.data.readers.verify import REMEDY, Stream, expect, read_errors
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
@@ -24,7 +24,11 @@ FILES = [f"tr_reg_{number:03d}.ply" for number in range(100)]
 
 
 class Meshes(FactorData):
-    """Meshes of one topology on a full grid: the coordinates x, y, z of vertex after vertex, and `faces` for all."""
+    """Meshes with the same triangles on a full grid of factors.
+
+    A row of the table has the coordinates x, y, z of all vertices, one vertex after the other. `faces` are the vertex
+    numbers of the triangles, int64 of shape (m, 3).
+    """
 
     def __init__(
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], table: Tensor, faces: Int[Tensor, "m 3"]
@@ -33,14 +37,14 @@ class Meshes(FactorData):
         self.faces = faces.to(table.device)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
-        """The coordinates at `index`, in metres."""
+        """Return coordinates in metres, float32 of shape (b, d)."""
         return self.table[index]
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.table[index]
 
     def to(self, device: str | torch.device) -> Meshes:
-        """The same data on another device."""
+        """Return the same data on another device."""
         moved = super().to(device)
         assert isinstance(moved, Meshes)
         moved.faces = self.faces.to(device)
@@ -61,12 +65,12 @@ def faust(
 def read_faust(
     files: Mapping[str, Path], device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> Meshes:
-    """The registrations tr_reg_000.ply to tr_reg_099.ply by name, or one archive that has them."""
+    """Read the registrations tr_reg_000.ply to tr_reg_099.ply, given by name, or an archive that contains them."""
     found: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = {}
     faces: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None
-    for path, file in _registrations(files):
+    for path, file in _open_registrations(files):
         with file:
-            vertices, triangles = mesh(path, file)
+            vertices, triangles = read_mesh(path, file)
         expect(path, "number of vertices", VERTICES, len(vertices))
         expect(path, "number of triangles", TRIANGLES, len(triangles))
         faces = triangles if faces is None else faces
@@ -77,27 +81,27 @@ def read_faust(
     missing = [name for name in FILES if name not in found]
     if missing or faces is None:
         raise UserError(
-            f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} are missing, {missing[0]} first. "
-            f"{REMEDY}"
+            f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} are missing; the first is "
+            f"{missing[0]}. {REMEDY}"
         )
     table = torch.from_numpy(np.stack([found[name] for name in FILES])).to(device)
     return Meshes("faust", NAMES, SIZES, table, torch.from_numpy(faces))
 
 
-def _registrations(files: Mapping[str, Path]) -> Iterator[tuple[Path, Stream]]:
+def _open_registrations(files: Mapping[str, Path]) -> Iterator[tuple[Path, Stream]]:
     for path in files.values():
-        yield from _from_zip(path) if path.suffix == ".zip" else _from_file(path)
+        yield from _open_zip(path) if path.suffix == ".zip" else _open_file(path)
 
 
-def _from_file(path: Path) -> Iterable[tuple[Path, Stream]]:
+def _open_file(path: Path) -> Iterable[tuple[Path, Stream]]:
     if path.name in FILES:
-        with reading(path, "PLY"):
+        with read_errors(path, "PLY"):
             file = path.open("rb")
         yield path, file
 
 
-def _from_zip(path: Path) -> Iterator[tuple[Path, Stream]]:
-    """The registrations in an archive; it has scans, tests and aligned meshes beside them."""
+def _open_zip(path: Path) -> Iterator[tuple[Path, Stream]]:
+    """Yield the registrations in an archive, which also contains scans, tests and aligned meshes."""
 
     def wanted(name: str) -> bool:
         inside = PurePosixPath(name)

@@ -1,6 +1,6 @@
-"""Byte arrays inside MATLAB files of versions 5 to 7.3.
+"""Read uint8 arrays from MATLAB files of versions 5 to 7.3.
 
-Not by scipy: its reader of version 5 brings the process down on some damaged files (seen with 1.17.1).
+scipy is not used, because its reader of version 5 crashes the process on some damaged files (observed with 1.17.1).
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from pathlib import Path
 
 import numpy as np
 
-from unbraid.data.files.convert import Bytes
+from unbraid.data.files.convert import ByteArray
 from unbraid.data.readers import hdf5
-from unbraid.data.readers.verify import expect, reading
+from unbraid.data.readers.verify import expect, read_errors
 from unbraid.errors import UserError
 
 HEADER = 128
 HDF5 = b"MATLAB 7.3"
 ORDERS = {b"IM": "<", b"MI": ">"}
 MATRIX, DEFLATED, BYTES, BYTE_CLASS = 14, 15, 2, 9
-AHEAD = 1 << 12  # bytes that hold the head of a matrix: its flags, dimensions and name
+AHEAD = 1 << 12  # bytes that are sufficient for the head of a matrix: its flags, dimensions and name
 
 
-def array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> Bytes:
-    """The array called `name` of that shape in the file `content`; `path` is its name in refusals.
+def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:
+    """Return the uint8 array called `name` of `shape` from the bytes of a file; `path` is used in error messages.
 
-    Version 7.3 is HDF5 and has its axes the other way round.
+    Version 7.3 is HDF5 with the axes in reverse order.
     Reference: MathWorks, MAT-File Format, chapter 1.
     """
     if content.startswith(HDF5):
-        with hdf5.opened(path, io.BytesIO(content)) as file:
-            found = hdf5.dataset(path, file, name, shape[::-1], "u")
+        with hdf5.open_hdf5(path, io.BytesIO(content)) as file:
+            found = hdf5.find_dataset(path, file, name, shape[::-1], "u")
             expect(path, f"type of {name!r}", "uint8", str(found.dtype))
-            turned: Bytes = found[()]
+            turned: ByteArray = found[()]
             return turned.T
-    with reading(path, "MATLAB"):
+    with read_errors(path, "MATLAB"):
         try:
-            return _version_5(path, content, name, shape)
+            return _read_version_5(path, content, name, shape)
         except struct.error as error:
             raise EOFError(f"it ends inside a matrix ({error})") from error
 
 
-def _version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> Bytes:
+def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:
     mark, names = content[HEADER - 2 : HEADER], list[str]()
     if mark not in ORDERS:
-        raise EOFError(f"bytes 126 and 127 must be IM or MI, and are {mark!r}")
+        raise EOFError(f"bytes 126 and 127 must be IM or MI, but are {mark!r}")
     order = ORDERS[mark]
     size = math.prod(shape)
-    for matrix in _matrices(content, order, size + AHEAD):
-        kind, dimensions, found, at = _head(matrix, order)
+    for matrix in _read_matrices(content, order, size + AHEAD):
+        kind, dimensions, found, at = _read_head(matrix, order)
         names.append(found)
         if found == name:
             expect(path, f"shape of {name!r}", shape, dimensions)
-            data_type, length, start, _ = _tag(matrix, at, order)
+            data_type, length, start, _ = _read_tag(matrix, at, order)
             expect(path, f"class and type of {name!r}", (BYTE_CLASS, BYTES), (kind, data_type))
             expect(path, f"length in bytes of {name!r}", size, min(length, len(matrix) - start))
             return np.frombuffer(matrix, np.uint8, size, start).reshape(shape, order="F")
     raise UserError(f"{path} must have an array {name!r}. Got {', '.join(names) or 'none'} instead.")
 
 
-def _matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
-    """The contents of the matrices, inflated to at most so many bytes."""
+def _read_matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
+    """Yield the contents of the matrices, decompressed up to `most` bytes."""
     at = HEADER
     while at < len(content):
-        kind, length, start, after = _tag(content, at, order)
+        kind, length, start, after = _read_tag(content, at, order)
         if start + length > len(content):
             raise EOFError(f"it ends {start + length - len(content):,} bytes early")
         inner = content[start : start + length]
@@ -75,27 +75,30 @@ def _matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
             stream = zlib.decompressobj()
             inner = stream.decompress(inner, most)
             if len(inner) < most and not stream.eof:
-                raise EOFError("a deflated matrix has no end")
-            after = start + length  # these are not filled up to eight bytes
-            kind, length, start, _ = _tag(inner, 0, order)
+                raise EOFError("a compressed matrix is incomplete")
+            after = start + length  # compressed elements are not padded to eight bytes
+            kind, length, start, _ = _read_tag(inner, 0, order)
             inner = inner[start : start + length]
         if kind == MATRIX:
             yield inner
         at = after
 
 
-def _head(matrix: bytes, order: str) -> tuple[int, tuple[int, ...], str, int]:
-    """The class of numbers, the dimensions and the name of a matrix, and where its numbers are."""
-    _, _, start, at = _tag(matrix, 0, order)
+def _read_head(matrix: bytes, order: str) -> tuple[int, tuple[int, ...], str, int]:
+    """Return the class, the dimensions and the name of a matrix, and the offset of its data."""
+    _, _, start, at = _read_tag(matrix, 0, order)
     kind = struct.unpack_from(f"{order}I", matrix, start)[0] & 0xFF
-    _, length, start, at = _tag(matrix, at, order)
+    _, length, start, at = _read_tag(matrix, at, order)
     dimensions = struct.unpack_from(f"{order}{min(length, AHEAD) // 4}i", matrix, start)
-    _, length, start, at = _tag(matrix, at, order)
+    _, length, start, at = _read_tag(matrix, at, order)
     return kind, dimensions, matrix[start : start + min(length, AHEAD)].decode("ascii"), at
 
 
-def _tag(content: bytes, at: int, order: str) -> tuple[int, int, int, int]:
-    """The type and length of the element at `at`, where its bytes are and where the next is; small ones are packed."""
+def _read_tag(content: bytes, at: int, order: str) -> tuple[int, int, int, int]:
+    """Return the type and length of the element at `at`, and the offsets of its data and of the next element.
+
+    Small elements are packed into the tag.
+    """
     kind, length = struct.unpack_from(f"{order}II", content, at)
     if kind >> 16:
         return kind & 0xFFFF, kind >> 16, at + 4, at + 8

@@ -1,4 +1,4 @@
-"""MPI3D from its published files."""
+"""Read MPI3D from its published files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import npz
@@ -18,15 +18,16 @@ from unbraid.data.readers.verify import REMEDY
 from unbraid.errors import UserError
 
 NAMES = ("object_color", "object_shape", "object_size", "camera_height", "background_color", "horizontal", "vertical")
-WHOLE = (6, 6, 2, 3, 3, 40, 40)
-SUBSET = (4, 4, 2, 3, 3, 40, 40)
+FULL_GRID = (6, 6, 2, 3, 3, 40, 40)
+SMALL_GRID = (4, 4, 2, 3, 3, 40, 40)
 PIXELS = 64
-# The grids that a file may hold, the present one first. The challenge of 2019 gave smaller toy and realistic files.
+# The grids that a file may have, the current one first. The files of the challenge of 2019 for toy and realistic are
+# smaller.
 GRIDS = {
-    "mpi3d_toy": (WHOLE, SUBSET),
-    "mpi3d_realistic": (WHOLE, SUBSET),
-    "mpi3d_real": (WHOLE,),
-    "mpi3d_complex": (SUBSET,),
+    "mpi3d_toy": (FULL_GRID, SMALL_GRID),
+    "mpi3d_realistic": (FULL_GRID, SMALL_GRID),
+    "mpi3d_real": (FULL_GRID,),
+    "mpi3d_complex": (SMALL_GRID,),
 }
 
 
@@ -35,10 +36,10 @@ def mpi3d_toy(
 ) -> ByteImages:
     """MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
-    The challenge's file of 460,800 images is read with its own grid, and a warning says so.
-    Reference: Gondal et al. (2019), arXiv:1906.03292; sizes of github.com/rr-learning/disentanglement_dataset.
+    The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
+    Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
-    return _located("mpi3d_toy", device, root, progress)
+    return _load("mpi3d_toy", device, root, progress)
 
 
 def mpi3d_realistic(
@@ -46,10 +47,10 @@ def mpi3d_realistic(
 ) -> ByteImages:
     """MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
-    The challenge's file of 460,800 images is read with its own grid, and a warning says so.
-    Reference: Gondal et al. (2019), arXiv:1906.03292; sizes of github.com/rr-learning/disentanglement_dataset.
+    The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
+    Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
-    return _located("mpi3d_realistic", device, root, progress)
+    return _load("mpi3d_realistic", device, root, progress)
 
 
 def mpi3d_real(
@@ -59,7 +60,7 @@ def mpi3d_real(
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
-    return _located("mpi3d_real", device, root, progress)
+    return _load("mpi3d_real", device, root, progress)
 
 
 def mpi3d_complex(
@@ -69,10 +70,10 @@ def mpi3d_complex(
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
-    return _located("mpi3d_complex", device, root, progress)
+    return _load("mpi3d_complex", device, root, progress)
 
 
-def _located(name: str, device: str | torch.device, root: str | Path | None, progress: Progress | None) -> ByteImages:
+def _load(name: str, device: str | torch.device, root: str | Path | None, progress: Progress | None) -> ByteImages:
     (path,) = locate(name, root).values()
     return read_mpi3d(name, path, device=device, progress=progress)
 
@@ -84,25 +85,25 @@ def read_mpi3d(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> ByteImages:
-    """The npz with the array images (n, 64, 64, 3), whose n tells which of `grids` it is."""
+    """Read the npz with the array images (n, 64, 64, 3); n decides which of `grids` it has."""
     grids = grids or GRIDS[name]
-    found = npz.shape_of(path, "images")
+    found = npz.array_shape(path, "images")
     matching = [sizes for sizes in grids if found == (math.prod(sizes), PIXELS, PIXELS, 3)]
     if not matching:
         known = " or ".join(f"({math.prod(sizes):,}, {PIXELS}, {PIXELS}, 3)" for sizes in grids)
         raise UserError(f"The shape of 'images' of {path} must be {known}. Got {found} instead. {REMEDY}")
     if matching[0] != grids[0]:
         warnings.warn(
-            f"{path} holds the {found[0]:,} images of the challenge's subset, not the {math.prod(grids[0]):,} "
-            f"distributed now: the factors have {', '.join(map(str, matching[0]))} values.",
+            f"{path} contains the {found[0]:,} images of the 2019 challenge, not the {math.prod(grids[0]):,} "
+            f"images distributed now. The factors have {', '.join(map(str, matching[0]))} values.",
             RuntimeWarning,
             stacklevel=4,
         )
     shape = (3, PIXELS, PIXELS)
-    table = converted(name, [path], (found[0], *shape), lambda: _blocks(path, found), progress)
+    table = cached_table(name, [path], (found[0], *shape), lambda: _blocks(path, found), progress)
     return ByteImages(name, NAMES, matching[0], shape, table.to(device))
 
 
-def _blocks(path: Path, shape: tuple[int, ...]) -> Iterator[Bytes]:
-    for images in npz.blocks(path, "images", shape):
+def _blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:
+    for images in npz.read_blocks(path, "images", shape):
         yield images.transpose(0, 3, 1, 2)

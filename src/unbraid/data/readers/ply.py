@@ -1,4 +1,4 @@
-"""Triangle meshes in PLY files, text or binary."""
+"""Read triangle meshes from PLY files, text or binary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unbraid.data.readers.verify import REMEDY, Array, Stream, exactly, expect, expect_below, reading
+from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, expect_below, read_errors, read_exactly
 from unbraid.errors import UserError
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
@@ -19,27 +19,30 @@ TYPES |= {"double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": 
 TYPES |= {"float32": "f4", "float64": "f8"}
 ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 COLUMNS = {"vertex": ("x", "y", "z"), "face": ("count", "0", "1", "2")}
-LONGEST = 1 << 12  # bytes of a header's line
-MOST = 1 << 24  # rows of an element
+LONGEST = 1 << 12  # most bytes of a line of the header
+MOST = 1 << 24  # most rows of an element
 
 
 @dataclass
 class Element:
-    """A table of the file: its rows, and the names and types of its columns. A list is a count and three numbers."""
+    """A table of the file: the number of rows, and the names and types of its columns.
+
+    A list property becomes four columns: the count and three numbers.
+    """
 
     name: str
     rows: int
     columns: list[tuple[str, str]] = field(default_factory=list)
 
 
-def mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
-    """The vertices (n, 3) and the triangles (m, 3) of a mesh in an open file; `path` is its name in refusals.
+def read_mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
+    """Return the vertices (n, 3) and triangles (m, 3) of a mesh in an open file; `path` is used in error messages.
 
     Reference: Turk (1994), The PLY polygon file format.
     """
-    with reading(path, "PLY"):
-        order, elements = _header(path, file)
-        tables = _tables(file, order, elements)
+    with read_errors(path, "PLY"):
+        order, elements = _read_header(path, file)
+        tables = _read_tables(file, order, elements)
     for name, columns in COLUMNS.items():
         if not set(columns) <= tables.get(name, {}).keys():
             found = ", ".join(tables.get(name, {})) or "none"
@@ -54,22 +57,22 @@ def mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
     return vertices, triangles
 
 
-def _line(file: Stream) -> list[str]:
+def _read_line(file: Stream) -> list[str]:
     line = file.readline(LONGEST)
     if not line.endswith(b"\n"):
         raise EOFError("the header has no end")
     return line.decode("ascii").split()
 
 
-def _header(path: Path, file: Stream) -> tuple[str, list[Element]]:
-    expect(path, "first line", ["ply"], _line(file))
+def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
+    expect(path, "first line", ["ply"], _read_line(file))
     order, elements = "", list[Element]()
-    while (words := _line(file)) != ["end_header"]:
+    while (words := _read_line(file)) != ["end_header"]:
         match words:
             case ["format", encoding, "1.0"]:
                 order = encoding
                 if order not in ORDERS:
-                    raise UserError(f"an unknown format {order!r}")
+                    raise ValueError(f"unknown format {order!r}")
             case ["element", name, rows]:
                 expect_below(path, f"number of rows of {name!r}", MOST, np.array([int(rows)]))
                 elements.append(Element(name, int(rows)))
@@ -78,39 +81,40 @@ def _header(path: Path, file: Stream) -> tuple[str, list[Element]]:
             case ["property", kind, name]:
                 elements[-1].columns.append((name, TYPES[kind]))
             case []:
-                raise UserError("an empty line in the header")
+                raise ValueError("empty line in the header")
             case [first, *_] if first not in ("comment", "obj_info"):
-                raise UserError(f"a header line that begins with {first!r}")
+                raise ValueError(f"unknown line in the header that begins with {first!r}")
     if not order:
-        raise UserError("a header without a format")
+        raise ValueError("the header has no format")
     return order, elements
 
 
-def _tables(file: Stream, order: str, elements: list[Element]) -> dict[str, dict[str, Array]]:
-    """The columns of vertices and faces; what follows them is left alone."""
+def _read_tables(file: Stream, order: str, elements: list[Element]) -> dict[str, dict[str, Array]]:
+    """Return the columns of each element up to vertices and faces. Elements after these are not read."""
     tables: dict[str, dict[str, Array]] = {}
     for element in elements:
         if {"vertex", "face"} <= tables.keys():
             break
-        tables[element.name] = _text(file, element) if order == "ascii" else _binary(file, element, ORDERS[order])
+        is_text = order == "ascii"
+        tables[element.name] = _read_text(file, element) if is_text else _read_binary(file, element, ORDERS[order])
     else:
         if file.read(1).strip():
             raise EOFError("bytes follow where the data must end")
     return tables
 
 
-def _binary(file: Stream, element: Element, order: str) -> dict[str, Array]:
+def _read_binary(file: Stream, element: Element, order: str) -> dict[str, Array]:
     dtype = np.dtype([(name, order + kind) for name, kind in element.columns])
-    table = np.frombuffer(exactly(file, element.rows * dtype.itemsize), dtype)
+    table = np.frombuffer(read_exactly(file, element.rows * dtype.itemsize), dtype)
     return {name: table[name] for name, _ in element.columns}
 
 
-def _text(file: Stream, element: Element) -> dict[str, Array]:
+def _read_text(file: Stream, element: Element) -> dict[str, Array]:
     lines = [file.readline(LONGEST).split() for _ in range(element.rows)]
     short = sum(len(line) != len(element.columns) for line in lines)
     if short:
         raise EOFError(
-            f"{short:,} of {element.rows:,} rows of {element.name!r} have not {len(element.columns)} numbers"
+            f"{short:,} of {element.rows:,} rows of {element.name!r} do not have {len(element.columns)} numbers"
         )
     table = np.array(lines, np.float64).reshape(element.rows, len(element.columns))
     return {name: table[:, i] for i, (name, _) in enumerate(element.columns)}

@@ -1,4 +1,4 @@
-"""Shapes3D from its published file."""
+"""Read Shapes3D from its published file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import hdf5
@@ -26,7 +26,7 @@ def shapes3d(
 ) -> ByteImages:
     """Shapes3D as published: 480,000 images 64x64x3 of an object in a room (5.9 GB when converted).
 
-    Its labels are compared with the grid row by row.
+    All label rows are checked against the grid.
     Reference: Burgess and Kim (2018), github.com/google-deepmind/3d-shapes.
     """
     (path,) = locate("shapes3d", root).values()
@@ -39,21 +39,21 @@ def read_shapes3d(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> ByteImages:
-    """The HDF5 file: images (n, 64, 64, 3) uint8 and labels (n, 6) float64."""
+    """Read the HDF5 file with images, uint8 of shape (n, 64, 64, 3), and labels, float64 of shape (n, 6)."""
     shape = (3, PIXELS, PIXELS)
-    table = converted("shapes3d", [path], (math.prod(sizes), *shape), lambda: _blocks(path, sizes), progress)
+    table = cached_table("shapes3d", [path], (math.prod(sizes), *shape), lambda: _blocks(path, sizes), progress)
     return ByteImages("shapes3d", NAMES, sizes, shape, table.to(device))
 
 
-def values_of(sizes: tuple[int, ...]) -> list[Array]:
-    """The values of the labels: three hues, scale, shape and orientation in degrees."""
-    floor, wall, thing, scales, shapes, angles = sizes
-    hues = [np.arange(size) / 10 for size in (floor, wall, thing)]
+def factor_values(sizes: tuple[int, ...]) -> list[Array]:
+    """Return the published values of the three hues, the scale, the shape and the orientation in degrees."""
+    *hue_sizes, scales, shapes, angles = sizes
+    hues = [np.arange(size) / 10 for size in hue_sizes]
     return [*hues, np.linspace(0.75, 1.25, scales), np.arange(shapes), np.linspace(-30, 30, angles)]
 
 
-def _blocks(path: Path, sizes: tuple[int, ...]) -> Iterator[Bytes]:
+def _blocks(path: Path, sizes: tuple[int, ...]) -> Iterator[ByteArray]:
     n = math.prod(sizes)
-    check_grid(path, "labels", hdf5.array(path, "labels", (n, len(sizes)), "f"), values_of(sizes))
-    for images in hdf5.blocks(path, "images", (n, PIXELS, PIXELS, 3)):
+    check_grid(path, "labels", hdf5.read_array(path, "labels", (n, len(sizes)), "f"), factor_values(sizes))
+    for images in hdf5.read_blocks(path, "images", (n, PIXELS, PIXELS, 3)):
         yield images.transpose(0, 3, 1, 2)

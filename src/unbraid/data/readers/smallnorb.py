@@ -1,4 +1,4 @@
-"""Small NORB from its published files."""
+"""Read small NORB from its published files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.convert import Bytes, converted
+from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import Labelled
-from unbraid.data.readers.binary import norb_blocks, norb_integers
-from unbraid.data.readers.pictures import resized
+from unbraid.data.readers.binary import read_norb_blocks, read_norb_integers
+from unbraid.data.readers.pictures import resize_images
 from unbraid.data.readers.verify import Array, expect, expect_below
 
 NAMES = ("category", "elevation", "azimuth", "lighting")
@@ -23,66 +23,66 @@ SIZES = (5, 9, 18, 6)
 INSTANCES = 10
 PARTS = ("training", "testing")
 ROWS = 24_300  # of each part
-TAKEN, PIXELS = 96, 64
+SOURCE_PIXELS, PIXELS = 96, 64
 
 
-class Toys(Labelled):
-    """Photographs of toys; `instance` tells which of the ten toys of its category each shows, and is no factor."""
+class ToyPhotographs(Labelled):
+    """Photographs of toys. `instance` is the number of the toy within its category, 0 to 9, and is not a factor."""
 
     instance: Int[Tensor, " n"]
 
-    def to(self, device: str | torch.device) -> Toys:
-        """The same data on another device."""
+    def to(self, device: str | torch.device) -> ToyPhotographs:
+        """Return the same data on another device."""
         moved = super().to(device)
-        assert isinstance(moved, Toys)
+        assert isinstance(moved, ToyPhotographs)
         moved.instance = self.instance.to(device)
         return moved
 
 
 def smallnorb(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
-) -> Toys:
-    """Small NORB: 48,600 grey photographs of 50 toys, 64x64, both parts together, those for training first.
+) -> ToyPhotographs:
+    """Small NORB: 48,600 grey photographs of 50 toys, 64x64, with the training part first.
 
-    The left camera's images, made smaller from 96x96 by Lanczos. The published azimuth 0, 2, ..., 34 is halved. Each
-    combination of category, elevation, azimuth and lighting has ten images, one an instance.
-    Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; use of it as in arXiv:1811.12359.
+    The images of the left camera are scaled down from 96x96 by Lanczos. The published azimuth 0, 2, ..., 34 is halved.
+    Each combination of category, elevation, azimuth and lighting has ten images, one per instance.
+    Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; used as in arXiv:1811.12359.
     """
     return read_smallnorb(locate("smallnorb", root), device=device, progress=progress)
 
 
 def read_smallnorb(
     files: Mapping[str, Path], rows: int = ROWS, device: str | torch.device = "cpu", progress: Progress | None = None
-) -> Toys:
-    """The six matrices, gzipped or not: dat, cat and info for training and for testing."""
-    labels = np.concatenate([_labels(files, part, rows) for part in PARTS])
+) -> ToyPhotographs:
+    """Read the six matrices, gzipped or not: dat, cat and info for training and for testing."""
+    labels = np.concatenate([_read_labels(files, part, rows) for part in PARTS])
     distinct = len(np.unique(labels, axis=0))
-    expect(_file(files, PARTS[0], "info"), "number of distinct labels with those of testing", len(labels), distinct)
+    expect(_find_file(files, PARTS[0], "info"), "number of distinct labels in both parts", len(labels), distinct)
 
-    def blocks() -> Iterator[Bytes]:
+    def blocks() -> Iterator[ByteArray]:
         for part in PARTS:
-            for pairs in norb_blocks(_file(files, part, "dat"), (rows, 2, TAKEN, TAKEN)):
-                yield resized(pairs[:, 0], PIXELS)[:, None]
+            for pairs in read_norb_blocks(_find_file(files, part, "dat"), (rows, 2, SOURCE_PIXELS, SOURCE_PIXELS)):
+                yield resize_images(pairs[:, 0], PIXELS)[:, None]
 
-    sources = [_file(files, part, "dat") for part in PARTS]
-    table = converted("smallnorb", sources, (2 * rows, 1, PIXELS, PIXELS), blocks, progress).to(device)
-    data = Toys("smallnorb", NAMES, SIZES, table, torch.from_numpy(labels[:, :-1].copy()))
+    sources = [_find_file(files, part, "dat") for part in PARTS]
+    table = cached_table("smallnorb", sources, (2 * rows, 1, PIXELS, PIXELS), blocks, progress).to(device)
+    data = ToyPhotographs("smallnorb", NAMES, SIZES, table, torch.from_numpy(labels[:, :-1].copy()))
     data.instance = torch.from_numpy(labels[:, -1].copy()).to(device)
     return data
 
 
-def _file(files: Mapping[str, Path], part: str, kind: str) -> Path:
+def _find_file(files: Mapping[str, Path], part: str, kind: str) -> Path:
     return next(path for name, path in files.items() if f"-{part}-{kind}.mat" in name)
 
 
-def _labels(files: Mapping[str, Path], part: str, rows: int) -> Array:
-    """Category, elevation, azimuth, lighting and instance as int64 (rows, 5)."""
-    category = norb_integers(_file(files, part, "cat"), (rows,))
-    instance, elevation, azimuth, lighting = norb_integers(_file(files, part, "info"), (rows, 4)).T
-    path = _file(files, part, "info")
+def _read_labels(files: Mapping[str, Path], part: str, rows: int) -> Array:
+    """Return category, elevation, azimuth, lighting and instance as int64 of shape (rows, 5)."""
+    category = read_norb_integers(_find_file(files, part, "cat"), (rows,))
+    instance, elevation, azimuth, lighting = read_norb_integers(_find_file(files, part, "info"), (rows, 4)).T
+    path = _find_file(files, part, "info")
     expect(path, "number of azimuths that are odd", 0, int((azimuth % 2).sum()))
     labels = np.stack([category, elevation, azimuth // 2, lighting, instance], 1).astype(np.int64)
     for name, size, column in zip((*NAMES, "instance"), (*SIZES, INSTANCES), labels.T, strict=True):
-        source = _file(files, part, "cat") if name == "category" else path
+        source = _find_file(files, part, "cat") if name == "category" else path
         expect_below(source, f"values of {name}", size, column)
     return labels

@@ -1,4 +1,4 @@
-"""What every reader demands of a file, and the one form of its refusals."""
+"""Checks that all readers share, and the form of their error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
 PIECE = 1 << 24  # bytes read at once
 REMEDY = "Check that it is the published file, or download it again."
 KINDS = {"iu": "integers", "u": "unsigned integers", "f": "floating-point numbers"}
-# All that the decoders of Python, numpy, Pillow and h5py were seen to raise on damaged files.
+# All exceptions that the decoders of Python, numpy, Pillow and h5py were observed to raise on damaged files.
 FAILURES = (
     *(EOFError, LookupError, OSError, RuntimeError, SyntaxError, ValueError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
@@ -30,40 +30,44 @@ FAILURES = (
 
 
 @contextlib.contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
-    """The errors of a decoder as a refusal."""
+def read_errors(path: Path, kind: str) -> Iterator[None]:
+    """Turn the exceptions that a decoder raises on a damaged file into a UserError."""
     try:
         yield
+    except UserError:
+        raise
     except FAILURES as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} must be a whole {kind} file. Reading it failed: {reason}. {REMEDY}") from error
+        raise UserError(f"{path} must be a complete {kind} file. Reading it failed: {reason}. {REMEDY}") from error
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:
-    """Refuse `path` where `found` is not as published."""
+    """Raise a UserError if a value `found` in the file is not the published one."""
     if found != expected:
-        raise UserError(f"The {what} of {path} must be {_shown(expected)}. Got {_shown(found)} instead. {REMEDY}")
+        raise UserError(
+            f"The {what} of {path} must be {_format_value(expected)}. Got {_format_value(found)} instead. {REMEDY}"
+        )
 
 
 def expect_below(path: Path, what: str, size: int, found: Array) -> None:
-    """Refuse `path` where one of the whole numbers `found` is not in 0 .. size - 1."""
+    """Raise a UserError if one of the integers `found` in the file is not in 0 .. size - 1."""
     outside = found[(found < 0) | (found >= size)]
     if len(outside):
         raise UserError(f"The {what} of {path} must lie in 0..{size - 1}. Got {outside[0]} instead. {REMEDY}")
 
 
 def expect_numbers(path: Path, key: str, kinds: str, found: np.dtype[Any]) -> None:
-    """Refuse `path` where an array is not of one of numpy's `kinds`."""
+    """Raise a UserError if the type of an array is not one of numpy's `kinds`."""
     if found.kind not in kinds:
         raise UserError(f"The numbers of {key!r} of {path} must be {KINDS[kinds]}. Got {found} instead. {REMEDY}")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def exactly(stream: Stream, size: int) -> bytes:
-    """The next `size` bytes, or EOFError; a stream may give fewer at a time."""
+def read_exactly(stream: Stream, size: int) -> bytes:
+    """Return the next `size` bytes, or raise an EOFError. A single read of a stream may return fewer bytes."""
     pieces, missing = [], size
     while missing:
         piece = stream.read(missing)
@@ -74,24 +78,24 @@ def exactly(stream: Stream, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def at_end(stream: Stream) -> None:
-    """Nothing may follow; asking also makes a compressed stream compare its checksum."""
+def expect_end(stream: Stream) -> None:
+    """Raise an EOFError if more bytes follow. This read also makes a compressed stream verify its checksum."""
     if stream.read(1):
         raise EOFError("bytes follow where the data must end")
 
 
-def rows_of(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """The bytes of a stream as blocks of rows of `shape`, up to its end."""
+def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Yield the bytes of a stream as blocks of rows of a table of `shape`. The stream must end after the table."""
     width = math.prod(shape[1:])
     step = max(1, PIECE // width)
     for start in range(0, shape[0], step):
         rows = min(step, shape[0] - start)
-        yield np.frombuffer(exactly(stream, rows * width), np.uint8).reshape(rows, *shape[1:])
-    at_end(stream)
+        yield np.frombuffer(read_exactly(stream, rows * width), np.uint8).reshape(rows, *shape[1:])
+    expect_end(stream)
 
 
 def check_grid(path: Path, what: str, found: Array, values: Sequence[Array]) -> None:
-    """Refuse labels that are not the grid of `values` in C order, the last factor fastest; every row is looked at."""
+    """Raise a UserError unless the label rows are the grid of `values` in C order (last factor fastest)."""
     sizes = [len(column) for column in values]
     wrong = np.zeros(len(found), bool)
     for j, column in enumerate(values):
@@ -99,11 +103,10 @@ def check_grid(path: Path, what: str, found: Array, values: Sequence[Array]) -> 
         wrong |= ~np.isclose(found[:, j].reshape(-1, len(expected)), expected, rtol=0, atol=1e-3).ravel()
     if wrong.any():
         row = int(wrong.argmax())
-        place = np.unravel_index(row, sizes)
-        expect(
-            path, f"{what} in row {row:,}", _row([v[i] for v, i in zip(values, place, strict=True)]), _row(found[row])
-        )
+        index = np.unravel_index(row, sizes)
+        expected_row = [column[i] for column, i in zip(values, index, strict=True)]
+        expect(path, f"{what} in row {row:,}", _format_row(expected_row), _format_row(found[row]))
 
 
-def _row(values: Any) -> str:
+def _format_row(values: Any) -> str:
     return "[" + " ".join(f"{float(value):.4g}" for value in values) + "]"

@@ -1,1 +1,1 @@
-"""Datasets that are rendered here, without any file."""
+"""Datasets that are rendered by this package and need no files."""

@@ -1,4 +1,4 @@
-"""The body behind `bodies` and `body_images`: the package anny, its phenotypes, and poses as turns of joints."""
+"""The body model of `bodies` and `body_images`: the package anny, with phenotypes and poses as rotations of joints."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from unbraid.errors import UserError
 
 PHENOTYPES = ("gender", "age", "muscle", "weight", "height", "proportions")
 VERSION = "0.6.2"
-REMEDY = 'Give: pip install "unbraid[bodies]"'
-GRAIN = 2.0**-16  # metres to which coordinates are rounded, so that every machine gets the same numbers
+INSTALL_HINT = 'Run: pip install "unbraid[bodies]"'
+COORDINATE_STEP = 2.0**-16  # coordinates are rounded to this many metres, so that all machines give the same numbers
 
-# A joint is a chain of bones that share its turn equally.
+# A joint is a chain of bones, over which its rotation is distributed equally.
 CHAINS = {
     "back": ("spine05", "spine04", "spine03", "spine02", "spine01"),
     "neck": ("neck01", "neck02", "neck03", "head"),
@@ -32,27 +32,27 @@ CHAINS = {
     "foot": ("foot",),
 }
 MIDDLE = ("back", "neck")
-OURS = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))  # anny has z up and looks along -y
+AXES = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))  # of anny, in which z is up and bodies look along -y
 
 
 class Topology(NamedTuple):
-    """What anny calls it, and how many triangles it has."""
+    """The name of a topology in anny, and its number of triangles."""
 
     name: str
     faces: int
 
 
-FULL = 13_718
-TOPOLOGIES = {FULL: Topology("anny", 27_420), 1_229: Topology("notoes_collapse10pc", 2_454)}  # by vertices
+FULL_VERTICES = 13_718
+TOPOLOGIES = {FULL_VERTICES: Topology("anny", 27_420), 1_229: Topology("notoes_collapse10pc", 2_454)}  # by vertices
 
 Turn: TypeAlias = tuple[float, float, float]
 Pose: TypeAlias = Mapping[str, Turn]
 
 
-def both(pose: Pose) -> dict[str, Turn]:
-    """The pose with every turn of a limb's left joint mirrored at its right.
+def mirror_pose(pose: Pose) -> dict[str, Turn]:
+    """Add, for every rotation of a left joint, the mirrored rotation of the right joint.
 
-    >>> both({"arm.L": (0, 0, -75)})
+    >>> mirror_pose({"arm.L": (0, 0, -75)})
     {'arm.L': (0, 0, -75), 'arm.R': (0, 0, 75)}
     """
     mirrored = {name.replace(".L", ".R"): (x, -y, -z) for name, (x, y, z) in pose.items() if name.endswith(".L")}
@@ -62,86 +62,89 @@ def both(pose: Pose) -> dict[str, Turn]:
 class BodyModel:
     """Bodies of one topology from phenotypes and poses, in metres: x to the body's left, y up, z forward.
 
-    A pose maps joints ("back", "neck", and "collar", "arm", "elbow", "leg", "knee", "foot" with .L or .R) to turns:
-    vectors along the axis whose length is the angle in degrees. Turns start from the body upright with straight arms
-    held out sideways and are passed down from joint to joint, about axes that move with the joint before.
+    A pose maps joints ("back", "neck", and "collar", "arm", "elbow", "leg", "knee", "foot" with .L or .R) to rotation
+    vectors, whose direction is the axis and whose length is the angle in degrees. Without rotations the body stands
+    upright with straight arms held out sideways. The rotation of a joint also moves all joints further down the limb,
+    together with their axes.
 
     Coordinates are rounded to 2^-16 m. Reference: Bregier et al. (2025), arXiv:2511.03589.
     """
 
-    def __init__(self, vertices: int = FULL) -> None:
-        self.model: Any = _built(_anny(quiet=vertices != FULL), TOPOLOGIES[vertices].name)
+    def __init__(self, vertices: int = FULL_VERTICES) -> None:
+        self.model: Any = _build_model(_import_anny(quiet=vertices != FULL_VERTICES), TOPOLOGIES[vertices].name)
         self.faces: Int[Tensor, "m 3"] = self.model.faces.long()
         self.bones = {name: i for i, name in enumerate(self.model.bone_labels)}
-        self.ours = torch.tensor(OURS, dtype=torch.float64)
+        self.axes = torch.tensor(AXES, dtype=torch.float64)
         with torch.no_grad():
-            heads = self.model()["bone_poses"][0, :, :3, 3] @ self.ours.T
-        self.aligned = {side: self._aligned(heads, side) for side in "LR"}
+            heads = self.model()["bone_poses"][0, :, :3, 3] @ self.axes.T
+        self.alignment = {side: self._arm_alignment(heads, side) for side in "LR"}
 
-    def _aligned(self, heads: Tensor, side: str) -> tuple[Tensor, Tensor]:
-        """The rotations that bring upper arm and forearm from where anny has them to straight out sideways."""
+    def _arm_alignment(self, heads: Tensor, side: str) -> tuple[Tensor, Tensor]:
+        """Return the rotations that bring upper arm and forearm from anny's rest pose to straight out sideways."""
         names = (f"upperarm01.{side}", f"lowerarm01.{side}", f"wrist.{side}")
         shoulder, elbow, wrist = (heads[self.bones[name]] for name in names)
         out = torch.tensor([1.0 if side == "L" else -1.0, 0, 0], dtype=torch.float64)
-        return between(elbow - shoulder, out), between(wrist - elbow, out)
+        return rotation_between(elbow - shoulder, out), rotation_between(wrist - elbow, out)
 
-    def rest(self, phenotypes: Float[Tensor, "b 6"]) -> dict[str, Tensor]:
-        """Bodies before they are posed: columns are gender, age, muscle, weight, height, proportions, 0 to 1 each."""
+    def rest_bodies(self, phenotypes: Float[Tensor, "b 6"]) -> dict[str, Tensor]:
+        """Return bodies before they are posed. Columns are gender, age, muscle, weight, height, proportions, in [0, 1]."""
         with torch.no_grad():
-            made: dict[str, Tensor] = self.model(phenotype_kwargs=phenotypes.double())
-        return made
+            bodies: dict[str, Tensor] = self.model(phenotype_kwargs=phenotypes.double())
+        return bodies
 
-    def posed(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
-        """The vertices of the bodies in one pose, the root of the skeleton (between the hips) at the origin."""
-        return (self.unrounded(rest, pose) / GRAIN + 0.5).floor() * GRAIN
+    def pose_vertices(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
+        """Return the vertices of the bodies in one pose, with the root of the skeleton (between the hips) at the origin."""
+        return (self.pose_vertices_unrounded(rest, pose) / COORDINATE_STEP + 0.5).floor() * COORDINATE_STEP
 
-    def unrounded(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
-        """`posed` before its coordinates are rounded, float64."""
+    def pose_vertices_unrounded(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
+        """Return `pose_vertices` before coordinates are rounded, in float64."""
         with torch.no_grad():
-            moves, _ = self.model.get_bone_transforms(self.turns(pose)[None], rest["rest_bone_poses"])
+            moves, _ = self.model.get_bone_transforms(self.bone_rotations(pose)[None], rest["rest_bone_poses"])
             vertices: Tensor = self.model.get_skinned_vertices(rest["rest_vertices"], moves)
-        return vertices @ self.ours.T
+        return vertices @ self.axes.T
 
-    def turns(self, pose: Pose) -> Float[Tensor, "j 4 4"]:
-        """What anny calls pose parameters: a turn a bone, about axes that are anny's own."""
+    def bone_rotations(self, pose: Pose) -> Float[Tensor, "j 4 4"]:
+        """Return anny's pose parameters: one rotation (4, 4) per bone, about anny's axes."""
         turns = torch.eye(4, dtype=torch.float64).repeat(len(self.bones), 1, 1)
-        for joint, bones in _joints().items():
-            turn = rotation(pose.get(joint, (0, 0, 0)), len(bones))
+        for joint, bones in _bones_by_joint().items():
+            turn = rotation_matrix(pose.get(joint, (0, 0, 0)), len(bones))
             side = joint[-1]
             if joint.startswith("arm"):
-                turn = turn @ self.aligned[side][0]
+                turn = turn @ self.alignment[side][0]
             if joint.startswith("elbow"):
-                turn = self.aligned[side][0].T @ turn @ self.aligned[side][1]
+                turn = self.alignment[side][0].T @ turn @ self.alignment[side][1]
             for bone in bones:
-                turns[self.bones[bone], :3, :3] = self.ours.T @ turn @ self.ours
-        if unknown := pose.keys() - _joints().keys():
-            raise UserError(f"A pose must turn the joints {', '.join(_joints())}. Got {', '.join(sorted(unknown))}.")
+                turns[self.bones[bone], :3, :3] = self.axes.T @ turn @ self.axes
+        if unknown := pose.keys() - _bones_by_joint().keys():
+            raise UserError(
+                f"The joints of a pose must be among {', '.join(_bones_by_joint())}. Got {', '.join(sorted(unknown))}."
+            )
         return turns
 
 
-def rotation(turn: Turn, parts: int = 1) -> Float[Tensor, "3 3"]:
-    """The rotation about the vector `turn` by its length in degrees, or one of `parts` equal parts of it."""
+def rotation_matrix(turn: Turn, parts: int = 1) -> Float[Tensor, "3 3"]:
+    """Return the rotation about the vector `turn` by its length in degrees, or one of `parts` equal parts of it."""
     x, y, z = (math.radians(angle) / parts for angle in turn)
-    turned: Tensor = torch.linalg.matrix_exp(_across(x, y, z))
-    return turned
+    rotation: Tensor = torch.linalg.matrix_exp(_cross_product_matrix(x, y, z))
+    return rotation
 
 
-def between(a: Float[Tensor, " 3"], b: Float[Tensor, " 3"]) -> Float[Tensor, "3 3"]:
-    """The smallest rotation that turns the direction of a to that of b; they are not opposite."""
+def rotation_between(a: Float[Tensor, " 3"], b: Float[Tensor, " 3"]) -> Float[Tensor, "3 3"]:
+    """Return the smallest rotation from the direction of a to that of b, which must not be opposite."""
     a, b = a / a.norm(), b / b.norm()
-    across = _across(*torch.linalg.cross(a, b).tolist())
-    turn: Tensor = torch.eye(3, dtype=torch.float64) + across + across @ across / (1 + a @ b)
-    return turn
+    across = _cross_product_matrix(*torch.linalg.cross(a, b).tolist())
+    rotation: Tensor = torch.eye(3, dtype=torch.float64) + across + across @ across / (1 + a @ b)
+    return rotation
 
 
-def _across(x: float, y: float, z: float) -> Tensor:
-    """The matrix whose product with a vector is the cross product of (x, y, z) with it."""
+def _cross_product_matrix(x: float, y: float, z: float) -> Tensor:
+    """Return the matrix of the cross product with (x, y, z)."""
     return torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
 
 
 @cache
-def _joints() -> dict[str, tuple[str, ...]]:
-    """The bones of each joint, left and right."""
+def _bones_by_joint() -> dict[str, tuple[str, ...]]:
+    """Return the bones of each joint, left and right."""
     middle = {joint: CHAINS[joint] for joint in MIDDLE}
     limbs = {joint: bones for joint, bones in CHAINS.items() if joint not in MIDDLE}
     return middle | {
@@ -149,21 +152,25 @@ def _joints() -> dict[str, tuple[str, ...]]:
     }
 
 
-def _anny(quiet: bool) -> Any:
-    """The package, or a word on how to get it; `quiet` for topologies whose making announces itself."""
+def _import_anny(quiet: bool) -> Any:
+    """Import anny, or raise an error that says how to install it. `quiet` silences topologies that print a message."""
     try:
         anny = importlib.import_module("anny")
         if quiet:
             importlib.import_module("warp").config.quiet = True
     except ImportError as error:
-        raise UserError(f"Bodies need the package anny {VERSION}. Importing it failed: {error}. {REMEDY}") from error
+        raise UserError(
+            f"Bodies need the package anny {VERSION}. Importing it failed: {error}. {INSTALL_HINT}"
+        ) from error
     if (found := importlib.metadata.version("anny")) != VERSION:
-        raise UserError(f"Bodies need the package anny {VERSION}, for others make other bodies. Got {found}. {REMEDY}")
+        raise UserError(
+            f"Bodies need version {VERSION} of anny, because others give other bodies. Got {found}. {INSTALL_HINT}"
+        )
     return anny
 
 
-def _built(anny: Any, topology: str) -> Any:
-    """The model; anny reads its assets once (a minute) and keeps what it read (780 MB) in a folder of its own."""
+def _build_model(anny: Any, topology: str) -> Any:
+    """Return the model. At first use anny reads its assets, which takes a minute, and caches them (780 MB) in its folder."""
     from safetensors import SafetensorError
 
     try:
@@ -171,6 +178,6 @@ def _built(anny: Any, topology: str) -> Any:
     except (OSError, SafetensorError) as error:
         folder = anny.paths.get_anny_cache_path()
         raise UserError(
-            f"The package anny must be able to keep 1 GB in {folder}. Got: {error}. Delete that folder if its files "
-            "are damaged, or set ANNY_CACHE_DIR to one with room."
+            f"The package anny must be able to store 1 GB in {folder}. Got: {error}. Delete this folder if its files "
+            "are damaged, or set ANNY_CACHE_DIR to a folder with enough space."
         ) from error

@@ -12,16 +12,16 @@ from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unbraid.accel.capture import kernels_on
+from unbraid.accel.capture import supports_kernels
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.rendered.dsprites import dsprites
 from unbraid.errors import UserError
 from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
-PART = 32  # images whose noise a CPU draws at once
+IMAGES_AT_ONCE = 32  # images whose noise a CPU draws at once
 COLOURED, NOISY, NEGATIVE = range(3)  # the first two as in engine/kernels/paint
-PICTURE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
+PICTURE_SIZE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
 
 
 class ExampleNoise:
@@ -40,7 +40,7 @@ class ExampleNoise:
 
 
 @dataclass
-class Share(Noise):
+class PartialNoise(Noise):
     """The share of a run's noise that falls to the images from number `first` on, out of a step's many."""
 
     first: int = 0
@@ -54,7 +54,7 @@ class Share(Noise):
         return as_bytes(mix(mix(self.key + draw) + counter * GAMMA)).view(shape)
 
 
-class Painted(BinaryImages):
+class PaintedSprites(BinaryImages):
     """Sprites painted with random bytes: a run's own where it draws, else bytes fixed for each example."""
 
     binary = False
@@ -67,7 +67,7 @@ class Painted(BinaryImages):
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """The images at `index` with pixels k/255; with `noise` the colours and backgrounds of one step of one run."""
         chance = noise or ExampleNoise(index)
-        if kernels_on(self.device):
+        if supports_kernels(self.device):
             from unbraid.accel.kernels.paint import Paint
 
             behind = self.behind(len(index), chance)
@@ -94,15 +94,15 @@ class Painted(BinaryImages):
         return behind | sprite * 255 if self.kind == NOISY else behind ^ (sprite * 255)
 
 
-class Coloured(Painted):
+class ColouredSprites(PaintedSprites):
     """Each sprite in one colour; the background stays black."""
 
     def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 1 1"]:
         """RGB colours with channels uniform on 128 .. 255."""
-        return _rgb(noise, count).bitwise_or(128)
+        return _draw_colours(noise, count).bitwise_or(128)
 
 
-class Noisy(Painted):
+class SpritesOnNoise(PaintedSprites):
     """Each sprite white on noise."""
 
     kind = NOISY
@@ -117,10 +117,10 @@ class Noisy(Painted):
             return super().batch(index, noise)
         mapped = index if noise is None else index + noise.key  # under vmap wherever one of the two is
         image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
-        for first in range(0, len(index), PART):
-            part = index[first : first + PART]
-            chance = Share(noise.key, noise.draws, first) if noise else ExampleNoise(part)
-            image[first : first + PART] = self.paint(self._sprites(part), chance)
+        for first in range(0, len(index), IMAGES_AT_ONCE):
+            part = index[first : first + IMAGES_AT_ONCE]
+            chance = PartialNoise(noise.key, noise.draws, first) if noise else ExampleNoise(part)
+            image[first : first + IMAGES_AT_ONCE] = self.paint(self._sprites(part), chance)
         if noise:
             noise.draws += 1
         return image.div_(255)
@@ -130,18 +130,18 @@ class Noisy(Painted):
         return noise.bytes(count, *SHAPE)
 
 
-def _integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
+def _to_integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
     """Every four bytes as a signed 32-bit integer, the lowest first."""
     words = (four.long().unflatten(1, (2, 4)) << torch.arange(0, 32, 8, device=four.device)).sum(2)
     return torch.where(words < 1 << 31, words, words - (1 << 32))
 
 
-def _rgb(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3 1 1"]:
+def _draw_colours(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3 1 1"]:
     """A uniform colour an image."""
     return noise.bytes(count, 8)[:, :3, None, None]
 
 
-class OnPicture(Painted):
+class SpritesOnPicture(PaintedSprites):
     """Each sprite as the negative of a random piece of a picture behind it."""
 
     kind = NEGATIVE
@@ -149,22 +149,22 @@ class OnPicture(Painted):
     def __init__(self, sprites: BinaryImages, name: str, picture: UInt8[Tensor, "3 h w"]) -> None:
         super().__init__(sprites, name)
         self.picture = picture.to(self.device)
-        self.words = shifted(self.picture >> 1)
+        self.words = shifted_words(self.picture >> 1)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """As all painted images; kernels read crops from the picture itself."""
-        if not kernels_on(self.device):
+        if not supports_kernels(self.device):
             return super().batch(index, noise)
         from unbraid.accel.kernels.paint import Negative
 
         chance = noise or ExampleNoise(index)
-        place, colour = self.corners(len(index), chance), _rgb(chance, len(index))[..., 0, 0]
+        place, colour = self.corners(len(index), chance), _draw_colours(chance, len(index))[..., 0, 0]
         given = (self.table, index, self.picture, place, colour)
         return cast(Tensor, Negative.apply(*given))  # type: ignore[no-untyped-call]
 
     def corners(self, count: int, noise: Noise | ExampleNoise) -> Int[Tensor, "b 2"]:
         """Where in the picture crops begin: row and column, uniform."""
-        place = _integers(noise.bytes(count, 8)).abs()
+        place = _to_integers(noise.bytes(count, 8)).abs()
         return torch.stack([place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2)], 1)
 
     def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
@@ -172,17 +172,17 @@ class OnPicture(Painted):
         row, column = self.corners(count, noise).unbind(1)
         crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
-        return background.add_(_rgb(noise, count) >> 1)
+        return background.add_(_draw_colours(noise, count) >> 1)
 
     def to(self, device: str | torch.device) -> FactorData:
         """The same data on another device, the picture with it."""
         moved = super().to(device)
-        assert isinstance(moved, OnPicture)
+        assert isinstance(moved, SpritesOnPicture)
         moved.picture, moved.words = self.picture.to(device), self.words.to(device)
         return moved
 
 
-def shifted(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
+def shifted_words(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
     """Eight pixels to a word, the picture shifted left by 0 to 7 pixels: crops are copied by words, not by bytes.
 
     A crop from column c is 8 words from word c // 8 of shift c % 8.
@@ -192,41 +192,41 @@ def shifted(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
     return torch.stack([wide[..., i : i + width] for i in range(8)]).view(torch.int64)
 
 
-def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> Coloured:
+def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> ColouredSprites:
     """Sprites of dSprites in random colours: 64x64x3, channels of the colour uniform on (.5, 1).
 
     Pixels are bytes. A run draws its own colours, a function of its seed and step; where no run draws (scores,
     pictures) an example always has the same colour. Reference: Locatello et al. (2019), arXiv:1811.12359.
     """
-    return Coloured(dsprites(device, progress=progress), "color_dsprites")
+    return ColouredSprites(dsprites(device, progress=progress), "color_dsprites")
 
 
-def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> Noisy:
+def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> SpritesOnNoise:
     """Sprites of dSprites on noise: 64x64x3, white sprites on uniform noise in every pixel and channel.
 
     Pixels are bytes. A run draws its own noise, a function of its seed and step; where no run draws (scores, pictures)
     an example always has the same noise. Reference: Locatello et al. (2019), arXiv:1811.12359.
     """
-    return Noisy(dsprites(device, progress=progress), "noisy_dsprites")
+    return SpritesOnNoise(dsprites(device, progress=progress), "noisy_dsprites")
 
 
 def scream_dsprites(
     device: str | torch.device = "cpu", progress: Progress | None = None, picture: str | Path | None = None
-) -> OnPicture:
+) -> SpritesOnPicture:
     """Sprites of dSprites on a painting: 64x64x3, each the negative of a randomly tinted piece of a picture.
 
-    The study used a photograph of Munch's Scream. Built in is a picture of our own in its manner (`swirls`), computed
+    The study used a photograph of Munch's Scream. Built in is a picture of our own in its manner (`swirl_picture`), computed
     from waves; `picture` is any image file instead, shrunk to fit 350 rows and 274 columns. Pixels are bytes. A run
     draws its own pieces, a function of its seed and step; where no run draws, an example always has the same piece.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
     """
-    back = swirls() if picture is None else read_picture(Path(picture))
-    return OnPicture(dsprites(device, progress=progress), "scream_dsprites", back)
+    back = swirl_picture() if picture is None else read_picture(Path(picture))
+    return SpritesOnPicture(dsprites(device, progress=progress), "scream_dsprites", back)
 
 
-def swirls() -> UInt8[Tensor, "3 350 274"]:
+def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
     """A painted sky over dark water: bands of orange, yellow and blue bent by slow waves, brush strokes along them."""
-    y, x = torch.meshgrid(*(torch.linspace(0, s / 100, s, dtype=torch.float64) for s in PICTURE), indexing="ij")
+    y, x = torch.meshgrid(*(torch.linspace(0, s / 100, s, dtype=torch.float64) for s in PICTURE_SIZE), indexing="ij")
     bend = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
     band = 6.5 * (y + bend)
     stroke = 0.12 * (9 * band + 3 * (7 * x).sin()).sin()
@@ -239,7 +239,7 @@ def swirls() -> UInt8[Tensor, "3 350 274"]:
 
 
 def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
-    """An image file in RGB, shrunk to fit `PICTURE`, its proportions kept."""
+    """An image file in RGB, shrunk to fit `PICTURE_SIZE`, its proportions kept."""
     import numpy as np
     from PIL import Image
 
@@ -248,10 +248,10 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
             small = image.convert("RGB")
     except (OSError, ValueError) as error:
         raise UserError(f"The picture {path} must be an image file that Pillow reads. Got: {error}.") from error
-    small.thumbnail((PICTURE[1], PICTURE[0]), Image.Resampling.LANCZOS)
+    small.thumbnail((PICTURE_SIZE[1], PICTURE_SIZE[0]), Image.Resampling.LANCZOS)
     if min(small.size) < 64:
         raise UserError(
-            f"The picture must be at least 64 pixels wide and high after shrinking to fit {PICTURE[1]}x{PICTURE[0]}. "
+            f"The picture must be at least 64 pixels wide and high after shrinking to fit {PICTURE_SIZE[1]}x{PICTURE_SIZE[0]}. "
             f"Got {small.size[0]}x{small.size[1]} from {path}. Choose a larger or less narrow one."
         )
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)

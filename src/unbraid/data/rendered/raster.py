@@ -63,15 +63,15 @@ def render(scene: Scene, device: torch.device, progress: Progress | None = None)
     table = torch.empty(parts, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
     x, y = scene.x.to(device), scene.y.to(device)
     for part, polygons in enumerate(scene.polygons(device)):
-        with _one_thread():
-            table[part] = fill(polygons, x, y, scene.pixels).reshape(images, -1)
+        with _single_thread():
+            table[part] = fill_polygons(polygons, x, y, scene.pixels).reshape(images, -1)
         if progress:
             progress((part + 1) / parts)
     return table.flatten(0, 1)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _single_thread() -> Iterator[None]:
     """Keep short operations on one core: on a busy machine the wait for a second at each is ten times the work."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -81,25 +81,25 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def fill(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor:
+def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor:
     """Each of m polygons at every centre (x, y), as bits: uint8 (m, len(x), len(y), pixels, pixels / 8), pixels <= 64.
 
     The even-odd rule: a pixel is lit when an odd number of edges cross its row at or before its centre, so a centre on
     a left edge is in and on a right edge out. A row of pixels is one 64-bit word, and each crossing flips all bits from
     its column on. A vertex's row depends on y alone, so crossings are found once for all x.
     """
-    rows = _fixed(polygons[:, None, :, 1] + y[:, None])
-    columns = _fixed(polygons[:, :, 0, None] + x).double()
+    rows = _to_fixed_point(polygons[:, None, :, 1] + y[:, None])
+    columns = _to_fixed_point(polygons[:, :, 0, None] + x).double()
     edge, row = _crossings(rows, pixels)
     cell = edge // rows.shape[2] * pixels + row
     words = torch.zeros(len(polygons) * len(y) * pixels, len(x), dtype=torch.int64, device=x.device)
-    for slot in _slots(cell):
-        words[cell[slot]] ^= _flips(rows, columns, edge[slot], row[slot])
+    for slot in _groups_without_repeats(cell):
+        words[cell[slot]] ^= _flip_words(rows, columns, edge[slot], row[slot])
     image = words.view(len(polygons), len(y), pixels, len(x)).permute(0, 3, 1, 2).contiguous()
     return image.view(torch.uint8).view(*image.shape, 8)[..., : pixels // 8]
 
 
-def _fixed(v: Tensor) -> Tensor:
+def _to_fixed_point(v: Tensor) -> Tensor:
     """Coordinates in units of 1/256 px, rounded half up."""
     return (256 * v + 0.5).floor().long()
 
@@ -114,7 +114,7 @@ def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
     return edge, start[edge] + torch.arange(len(edge), device=y.device) - before[edge]
 
 
-def _slots(cell: Tensor) -> Iterator[Tensor]:
+def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
     """The crossings in groups that name each cell at most once, so that a group can be applied at one stroke."""
     ordered, order = cell.sort(stable=True)
     rank = torch.arange(len(cell), device=cell.device) - torch.searchsorted(ordered, ordered)
@@ -122,7 +122,7 @@ def _slots(cell: Tensor) -> Iterator[Tensor]:
         yield order[rank == k]
 
 
-def _flips(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
+def _flip_words(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
     """The words, int64 (crossings, len(x)), with all columns set whose centres are at or beyond the crossing.
 
     The crossing meets the row at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column at or beyond it is the

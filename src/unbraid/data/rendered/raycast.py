@@ -18,7 +18,7 @@ from torch import Tensor
 ROOM = 10.0
 PIXELS = 64
 SKY = (153, 226, 249)
-# The places in `layers`: light on each surface and the share of the pixel it covers, the solid's gloss, the sky.
+# The places in `render_layers`: light on each surface and the share of the pixel it covers, the solid's gloss, the sky.
 FLOOR, FLOOR_SHARE, WALL, WALL_SHARE, SOLID, SOLID_SHARE, GLOSS, SKY_RED = range(8)
 LAYERS = SKY_RED + 3
 
@@ -29,7 +29,7 @@ class Scene:
 
     The camera stands `distance` from the z axis at `height`, looks at the point `aim` above the origin, and an object
     of size s at depth d is `zoom` * s / d half images wide. The sizes of a solid are its half side or radius, and its
-    height. `light` says what the numbers from `ambient` to `gloss_edge` mean, `texture` the rest.
+    height. `shade` says what the numbers from `ambient` to `gloss_edge` mean, `texture` the rest.
     """
 
     distance: float
@@ -87,19 +87,19 @@ class Room(NamedTuple):
     rest: Tensor
 
 
-def layers(
+def render_layers(
     scene: Scene, room: Room, shape: int, scale: Float[Tensor, " b"], pixels: int = PIXELS
 ) -> Float[Tensor, "b l h w"]:
     """Light and shares of every surface with one solid in the room, filtered down to `pixels`; white is 1.
 
     The filter subtracts beside an edge. Light keeps its sign there; a share, being a limit, is cut at 0.
     """
-    hit = solid(scene, shape, scale, room.origin, room.direction)
+    hit = intersect_solid(scene, shape, scale, room.origin, room.direction)
     seen = hit.t < room.t
     point = room.origin + hit.t.clamp_max(4 * ROOM) * room.direction
-    lamp, rest, gloss = light(scene, point, hit.normal, room.forward)
+    lamp, rest, gloss = shade(scene, point, hit.normal, room.forward)
     start = room.origin + room.t * room.direction
-    lit = (solid(scene, shape, scale, start, room.to_lamp).t > 1) | ~room.floor
+    lit = (intersect_solid(scene, shape, scale, start, room.to_lamp).t > 1) | ~room.floor
     behind = room.rest + room.lamp * lit
     floor, sky = room.floor & ~seen, room.sky & ~seen
     wall = ~(floor | sky | seen)
@@ -111,7 +111,7 @@ def layers(
     return torch.cat([small[:, :SKY_RED], small[:, SKY_RED, None] * colour[:, None, None]], 1)
 
 
-def blend(
+def blend_layers(
     layers: Real[Tensor, "*b l h w"], floor: Real[Tensor, "*b c"], wall: Tensor, solid: Tensor
 ) -> Real[Tensor, "*b c h w"]:
     """The images of three colours: each surface shows colour * light, up to the share of the pixel it covers.
@@ -126,9 +126,9 @@ def blend(
     return image.add_(layers[..., SKY_RED:, :, :])
 
 
-def room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
+def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
     """The empty room seen from each angle (radians), `oversample`^2 rays a pixel."""
-    origin, direction, forward = camera(scene, angle, PIXELS * oversample)
+    origin, direction, forward = camera_rays(scene, angle, PIXELS * oversample)
     x, y, z = direction
     side, back = (ROOM * direction[:2].sign() - origin[:2]) / direction[:2]
     far = torch.minimum(side, back)
@@ -140,13 +140,13 @@ def room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
         [torch.where(flank & ~floor, -x.sign(), zero), torch.where(flank | floor, zero, -y.sign()), floor.to(x)]
     )
     point = origin + t * direction
-    lamp, rest, _ = light(scene, point, normal, forward)
+    lamp, rest, _ = shade(scene, point, normal, forward)
     pattern = texture(scene, point, normal, t)
-    to_lamp = _lamp(scene, point) - point
+    to_lamp = _lamp_position(scene, point) - point
     return Room(origin, direction, forward, t, floor, sky, to_lamp, lamp * pattern, rest * pattern)
 
 
-def camera(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[Tensor, Tensor, Tensor]:
+def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[Tensor, Tensor, Tensor]:
     """Origin (3, b, 1, 1), direction (3, b, h, w) and the axis (3, b, 1, 1) of the rays through the pixels' centres."""
     zero, sin, cos = torch.zeros_like(angle), angle.sin(), angle.cos()
     origin = torch.stack([scene.distance * sin, -scene.distance * cos, zero + scene.height])
@@ -159,13 +159,13 @@ def camera(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[Tenso
     return origin, axis + step * right - step[:, None] * up, axis
 
 
-def light(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Light by the lamp, all other light, and gloss, each a number a point.
 
     The lamp is a spot: (n.l) (s.l)^power, l the direction to it and s its axis. A head light shines along the camera's
     axis. Gloss is as wide as can be, the same wherever the lamp shines, and smoothed where it begins.
     """
-    at = _lamp(scene, point)
+    at = _lamp_position(scene, point)
     axis = at - at.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
     ray = at - point
     ray = ray / dot(ray, ray).sqrt()
@@ -198,7 +198,7 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     return pattern
 
 
-def solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin: Tensor, direction: Tensor) -> Hit:
+def intersect_solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin: Tensor, direction: Tensor) -> Hit:
     """Where the rays meet the solid: 0 a cube, 1 a cylinder, 2 a sphere, 3 a capsule, all standing on the floor."""
     s = scale[:, None, None]
     if shape == 0:
@@ -217,12 +217,12 @@ def cube(half: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit
     near = torch.minimum(a, b)
     enter, leave = near.amax(0), torch.maximum(a, b).amin(0)
     normal = (near == enter) * -direction.sign()
-    return Hit(_if((enter < leave) & (enter > 0), enter), normal)
+    return Hit(_distance_if((enter < leave) & (enter > 0), enter), normal)
 
 
 def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """An upright cylinder with flat ends."""
-    enter, leave, real = _round(radius, origin, direction)
+    enter, leave, real = _intersect_cylinder(radius, origin, direction)
     a, b = ((level - origin[2]) / direction[2] for level in (0 * height, height))
     flat = torch.minimum(a, b)
     t = torch.maximum(enter, flat)
@@ -230,21 +230,21 @@ def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) 
     outward = (origin[:2] + t * direction[:2]) / radius * side
     normal = torch.cat([outward, (-direction[2].sign() * ~side)[None]])
     inside = real & (t < torch.minimum(leave, torch.maximum(a, b))) & (t > 0)
-    return Hit(_if(inside, t), normal)
+    return Hit(_distance_if(inside, t), normal)
 
 
 def sphere(radius: Tensor, centre: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """A ball whose centre is at height `centre`."""
     start = origin - torch.stack([0 * centre, 0 * centre, centre])
     enter, _, real = _roots(dot(direction, direction), dot(start, direction), dot(start, start) - radius**2)
-    return Hit(_if(real & (enter > 0), enter), (start + enter * direction) / radius)
+    return Hit(_distance_if(real & (enter > 0), enter), (start + enter * direction) / radius)
 
 
 def capsule(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """An upright cylinder with half balls for ends."""
-    enter, _, real = _round(radius, origin, direction)
+    enter, _, real = _intersect_cylinder(radius, origin, direction)
     x, y, z = origin + enter * direction
-    best = _if(real & (enter > 0) & (z > radius) & (z < height - radius), enter)
+    best = _distance_if(real & (enter > 0) & (z > radius) & (z < height - radius), enter)
     normal = torch.stack([x / radius, y / radius, 0 * z])
     for centre in (radius, height - radius):
         ball = sphere(radius, centre, origin, direction)
@@ -267,7 +267,7 @@ def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"
     return weight / weight.sum(1, keepdim=True)
 
 
-def _round(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _intersect_cylinder(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where rays enter and leave an endless cylinder about the z axis, and whether they do."""
     o, d = origin[:2], direction[:2]
     return _roots(dot(d, d), dot(o, d), dot(o, o) - radius**2)
@@ -280,9 +280,9 @@ def _roots(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (-b - root) / a, (-b + root) / a, inner > 0
 
 
-def _lamp(scene: Scene, like: Tensor) -> Tensor:
+def _lamp_position(scene: Scene, like: Tensor) -> Tensor:
     return like.new_tensor([scene.lamp_x, scene.lamp_y, scene.lamp_z]).view(3, 1, 1, 1)
 
 
-def _if(met: Tensor, t: Tensor) -> Tensor:
+def _distance_if(met: Tensor, t: Tensor) -> Tensor:
     return torch.where(met, t, math.inf)

@@ -9,16 +9,26 @@ import torch
 from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
-from unbraid.accel.capture import kernels_on
+from unbraid.accel.capture import supports_kernels
 from unbraid.data.dataset import FactorData, Progress
-from unbraid.data.rendered.raycast import FLOOR, LAYERS, PIXELS, SOLID, WALL, Scene, blend, layers, room
+from unbraid.data.rendered.raycast import (
+    FLOOR,
+    LAYERS,
+    PIXELS,
+    SOLID,
+    WALL,
+    Scene,
+    blend_layers,
+    render_layers,
+    trace_room,
+)
 from unbraid.noise import Noise
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
 OVERSAMPLE = 3
 FIFTHS = 5
-GRAIN = 32  # a level of brightness is so many units of the table: whole numbers add up alike on every device
+UNITS_PER_LEVEL = 32  # a level of brightness is so many units of the table: whole numbers add up alike on every device
 
 # Fitted to 50 images of the original file by benchmarks/calibrate_shapes3d.py.
 SCENE = Scene(
@@ -33,13 +43,13 @@ SCENE = Scene(
 
 
 class Shapes3D(FactorData):
-    """Images blended on demand: a row of `table` is the layers of one (scale, shape, orientation), int16."""
+    """Images blended on demand: a row of `layer_table` is the layers of one (scale, shape, orientation), int16."""
 
     categorical = ("shape",)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """The images at `index`, in steps of 1/255."""
-        if kernels_on(self.device):
+        if supports_kernels(self.device):
             from unbraid.accel.kernels.paint import Blend
 
             return cast(Tensor, Blend.apply(self.table, index, self._colours()))  # type: ignore[no-untyped-call]
@@ -50,18 +60,18 @@ class Shapes3D(FactorData):
 
     def _compiled(self, index: Tensor, white: int) -> Tensor:
         """The same bits in one pass, for a CPU: there the dozen passes of `_blended` cost several times as much."""
-        from unbraid.data.rendered.blending import images
+        from unbraid.data.rendered.blending import blend_images
 
-        return images(index, self.table, self._colours(), white)
+        return blend_images(index, self.table, self._colours(), white)
 
     def _colours(self) -> Tensor:
         """Those of every hue."""
-        return fifths(torch.arange(SIZES[0], device=self.device)).to(torch.int16)
+        return hue_colours(torch.arange(SIZES[0], device=self.device)).to(torch.int16)
 
     def _blended(self, index: Tensor) -> Tensor:
         """Whole numbers throughout, so devices agree: below 2^15, and divided by GRAIN = 2^5 with halves to even."""
-        floor, wall, solid = fifths(self.unplace(index)[..., :3]).to(torch.int16).unbind(-2)
-        image = blend(self.table[index % len(self.table)], floor, wall, solid)
+        floor, wall, solid = hue_colours(self.factors_at(index)[..., :3]).to(torch.int16).unbind(-2)
+        image = blend_layers(self.table[index % len(self.table)], floor, wall, solid)
         return image.add_((image >> 5).bitwise_and_(1)).add_(15).bitwise_right_shift_(5).clamp(0, 255)
 
 
@@ -76,39 +86,39 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
 
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
     """
-    return Shapes3D("shapes3d_rendered", NAMES, SIZES, (3, PIXELS, PIXELS), table(SCENE, progress).to(device))
+    return Shapes3D("shapes3d_rendered", NAMES, SIZES, (3, PIXELS, PIXELS), layer_table(SCENE, progress).to(device))
 
 
-def fifths(hue: Int[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
+def hue_colours(hue: Int[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
     """The colours of HSV hue 0, .1, .., .9 at full saturation, whose channels are whole numbers of fifths."""
     channel = torch.arange(0, 30, 10, device=hue.device)
     away = (3 * hue[..., None] - channel + 15) % 30 - 15
     return (10 - away.abs()).clamp(0, FIFTHS).float()
 
 
-def scales() -> Float[Tensor, " s"]:
+def solid_scales() -> Float[Tensor, " s"]:
     """The sizes of the solid."""
     return torch.linspace(0.75, 1.25, SIZES[3])
 
 
-def angles() -> Float[Tensor, " b"]:
+def camera_angles() -> Float[Tensor, " b"]:
     """Where the camera stands, in radians; at the first the far corner is on the right."""
     return torch.linspace(-30, 30, SIZES[5]) * (math.pi / 180)
 
 
-def table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
+def layer_table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
     """The layers of every (scale, shape, orientation), in whole units of 1/GRAIN level; light in fifths.
 
     Always made on the CPU, one view at a time for its caches' sake, so that every device has the same table.
     """
-    unit = torch.full((LAYERS, 1, 1), 255.0 * GRAIN)
+    unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS
     done = torch.empty(*SIZES[3:], LAYERS, PIXELS, PIXELS, dtype=torch.int16)
-    for k, angle in enumerate(angles().split(1)):
-        view = room(scene, angle, OVERSAMPLE)
-        for i, scale in enumerate(scales().split(1)):
+    for k, angle in enumerate(camera_angles().split(1)):
+        view = trace_room(scene, angle, OVERSAMPLE)
+        for i, scale in enumerate(solid_scales().split(1)):
             for shape in range(SIZES[4]):
-                done[i, shape, k] = (layers(scene, view, shape, scale)[0] * unit).round()
+                done[i, shape, k] = (render_layers(scene, view, shape, scale)[0] * unit).round()
         if progress:
             progress((k + 1) / SIZES[5])
     return done.flatten(0, 2)

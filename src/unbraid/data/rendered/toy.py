@@ -1,4 +1,4 @@
-"""Planted codes behind a known nonlinear mixing, for tests and tutorials."""
+"""Known codes, mixed by a known nonlinear function, for tests and tutorials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unbraid.data.dataset import FactorData, Progress, Rows
+from unbraid.data.dataset import FactorData, IndexLike, Progress
 from unbraid.noise import Noise
 
 NAMES = ("a", "b", "c", "d")
@@ -18,14 +18,14 @@ KEY = 2024
 
 
 class Toy(FactorData):
-    """Vectors mixed from codes that are known."""
+    """Vectors that are mixed from known codes."""
 
-    def codes(self, index: Rows) -> Float[Tensor, "n k"]:
-        """The planted codes: each factor shifted and scaled to mean 0 and variance 1 over the grid."""
-        return _standardised(self.factors(index)).float()
+    def codes(self, index: IndexLike) -> Float[Tensor, "n k"]:
+        """Return the known codes (n, k): each factor, scaled to mean 0 and variance 1 over the grid."""
+        return _standardise(self.factors(index)).float()
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
-        """The vectors at `index`."""
+        """Return the vectors (b, 16) at `index`."""
         return self.table[index]
 
     def _examples(self, index: Tensor) -> Tensor:
@@ -33,11 +33,18 @@ class Toy(FactorData):
 
 
 def toy(device: str | torch.device = "cpu", progress: Progress | None = None) -> Toy:
-    """Planted codes: 960 vectors in 16 dimensions, a smooth injective mixing of four known factors.
+    """Known codes: 960 vectors in 16 dimensions, a smooth injective mixing of four known factors.
 
-    Each vector has mean 0 and, averaged over dimensions, variance 1 over the grid.
+    Over the grid, each dimension has mean 0, and the variance averaged over dimensions is 1.
+
+    Args:
+        device: Device of the data.
+        progress: Called with the completed share, from 0 to 1.
+
+    Returns:
+        960 examples of shape (16,), with the factors a, b, c and d.
     """
-    x = mixing(_standardised(torch.cartesian_prod(*map(torch.arange, SIZES))))
+    x = mix_codes(_standardise(torch.cartesian_prod(*map(torch.arange, SIZES))))
     x = x - x.mean(0)
     table = (x / x.square().mean().sqrt()).float().to(device)
     if progress:
@@ -45,29 +52,32 @@ def toy(device: str | torch.device = "cpu", progress: Progress | None = None) ->
     return Toy("toy", NAMES, SIZES, (WIDTH,), table)
 
 
-def _standardised(factors: Tensor) -> Tensor:
-    """Float64 (n, k) of mean 0 and variance 1: the values 0..s-1 have mean (s - 1) / 2 and variance (s^2 - 1) / 12."""
+def _standardise(factors: Tensor) -> Tensor:
+    """Scale factors to mean 0 and variance 1, in float64: 0..s-1 has mean (s - 1) / 2 and variance (s^2 - 1) / 12."""
     columns = zip(factors.double().unbind(-1), SIZES, strict=True)
     return torch.stack([(v - (s - 1) / 2) / math.sqrt((s * s - 1) / 12) for v, s in columns], -1)
 
 
-def mixing(codes: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-    r""":math:`x = R\,g(Q\,g(P c))` with orthonormal P (16 x 4), Q and R (16 x 16), g elementwise.
+def mix_codes(codes: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+    r"""Mix codes (n, 4) to vectors (n, 16).
 
-    Each part is injective, hence the whole: orthonormal columns are independent, and g is strictly increasing.
+    .. math:: x = R\,g(Q\,g(2 P c))
+
+    with orthonormal columns in P (16 x 4), Q and R (16 x 16), and the elementwise function g = `bend`. Every part is
+    injective, and therefore the whole: orthonormal columns are independent, and g is strictly increasing.
     """
     noise = Noise(torch.tensor(KEY))
-    p, q, r = (_orthonormal(noise, width) for width in (codes.shape[1], WIDTH, WIDTH))
+    p, q, r = (_random_orthonormal(noise, width) for width in (codes.shape[1], WIDTH, WIDTH))
     return bend(bend(2 * codes @ p.T) @ q.T) @ r.T
 
 
 def bend(u: Tensor) -> Tensor:
-    """g(u) = u + 0.45 sin(2u), whose slope 1 + 0.9 cos(2u) is never below 0.1."""
+    """Return g(u) = u + 0.45 sin(2u), whose slope 1 + 0.9 cos(2u) is at least 0.1."""
     return u + 0.45 * (2 * u).sin()
 
 
-def _orthonormal(noise: Noise, width: int) -> Tensor:
-    """A random (16, width) matrix with orthonormal columns; the signs are fixed, for QR leaves them open."""
+def _random_orthonormal(noise: Noise, width: int) -> Tensor:
+    """Return a random (16, width) matrix with orthonormal columns. Signs, which QR leaves open, are fixed."""
     q, r = torch.linalg.qr(noise.normal(WIDTH, width).double())
     basis: Tensor = q * r.diagonal().sign()
     return basis

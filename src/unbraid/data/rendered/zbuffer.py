@@ -1,4 +1,4 @@
-"""Meshes drawn as grey images: a z-buffer in whole numbers, so that every device draws the same bytes."""
+"""Drawing of meshes as grey images, with a z-buffer in integers, so that all devices give the same bytes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-UNIT = 256  # steps to a subpixel; its centre lies at UNIT / 2
-FAR = 1 << 62  # deeper than every surface, with shade 0
-LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp: left of, above and mostly behind the viewer
+UNIT = 256  # fixed-point steps per subpixel, whose centre lies at UNIT / 2
+FAR = 1 << 62  # behind every surface, with shade 0
+LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is to the left, above and mostly behind the viewer
 AMBIENT = 0.2
 
 
 @dataclass(frozen=True)
 class View:
-    """An orthographic camera that looks along -z: x runs to the right, y up, and z towards the viewer, in metres.
+    """An orthographic camera that looks along -z: x is to the right, y up, and z towards the viewer, in metres.
 
-    The frame has `rows` x `columns` square pixels, its height is `metres`, and its middle shows the point (x, y) =
-    `centre`. A pixel is the mean of `samples` x `samples` subpixels.
+    Args:
+        rows: Height of the image in square pixels.
+        columns: Width of the image in square pixels.
+        metres: Height of the frame in metres.
+        centre: The point (x, y) at the centre of the frame.
+        samples: A pixel is the mean of `samples` x `samples` subpixels.
     """
 
     rows: int
@@ -28,8 +32,8 @@ class View:
     centre: tuple[float, float] = (0.0, 0.0)
     samples: int = 2
 
-    def fixed(self, vertices: Float[Tensor, "b v 3"]) -> Int[Tensor, "3 b v"]:
-        """Column, row and height towards the viewer in steps of a subpixel / 256, rounded half up."""
+    def to_fixed_point(self, vertices: Float[Tensor, "b v 3"]) -> Int[Tensor, "3 b v"]:
+        """Return column, row and height towards the viewer, in steps of 1/256 subpixel, rounded half up."""
         scale = UNIT * self.samples * self.rows / self.metres
         x, y, z = vertices.double().unbind(-1)
         middle = UNIT * self.samples / 2
@@ -38,41 +42,52 @@ class View:
         return (torch.stack([column, row, z * scale]) + 0.5).floor().long()
 
 
-def draw(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], view: View) -> UInt8[Tensor, "b 1 h w"]:
-    r"""Each mesh in grey on black: at every subpixel centre the front face nearest to the viewer, shaded smoothly.
+def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], view: View) -> UInt8[Tensor, "b 1 h w"]:
+    r"""Draw each mesh in grey on black: at every subpixel centre the nearest front face, shaded smoothly.
 
-    The shade of a vertex is :math:`255\,(a + (1 - a) \max(0, n \cdot l))` with the mean normal n of its faces weighted
-    by area, the direction l of the lamp and the ambient part a; within a face it is linear. Faces run counter-clockwise
-    seen from outside; those turned away are left out. What lies beyond the frame is cut off. Vertices are rounded to
-    1/256 of a subpixel; from there on all is exact but the length of a normal, so the order of the faces is no matter.
+    The shade of a vertex is :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean normal of its faces
+    weighted by area, l the direction of the lamp and a the ambient share. Within a face the shade is linear. Faces are
+    counter-clockwise seen from outside; those that face away are not drawn. Everything outside the frame is cut off.
+    Vertices are rounded to 1/256 subpixel. From there on all computations except the length of a normal are exact, so
+    the order of the faces does not matter.
+
+    Args:
+        vertices: Vertices (b, v, 3) of the meshes, in metres.
+        faces: Indices (m, 3) of the vertices of each triangle, the same for all meshes.
+        view: The camera.
+
+    Returns:
+        Images (b, 1, rows, columns).
     """
-    corners = view.fixed(vertices)
+    corners = view.to_fixed_point(vertices)
     triangles = torch.stack([corners.index_select(2, corner) for corner in faces.unbind(1)])
     normals = _normals(triangles)
     shade = _shades(normals, faces, corners.shape[2])
     front = (normals[2].flatten() > 0).nonzero().squeeze(1)
-    seen = triangles.flatten(2).index_select(2, front)
+    visible = triangles.flatten(2).index_select(2, front)
     rows, columns = view.rows * view.samples, view.columns * view.samples
-    owner, column, row = _candidates(seen, rows, columns)
-    inside, weights = _inside(seen, owner, column, row)
+    owner, column, row = _covered_subpixels(visible, rows, columns)
+    inside, weights = _inside(visible, owner, column, row)
     owner, column, row = owner[inside], column[inside], row[inside]
     face, mesh = front[owner] % len(faces), front[owner] // len(faces)
-    height = _mean(weights, seen[:, 2].index_select(1, owner))
-    tone = _mean(weights, torch.stack([shade.flatten()[mesh * shade.shape[1] + corner[face]] for corner in faces.T]))
+    height = _interpolate(weights, visible[:, 2].index_select(1, owner))
+    tone = _interpolate(
+        weights, torch.stack([shade.flatten()[mesh * shade.shape[1] + corner[face]] for corner in faces.T])
+    )
     buffer = torch.full((len(vertices) * rows * columns,), FAR, device=vertices.device)
     buffer.scatter_reduce_(0, (mesh * rows + row) * columns + column, (-height << 8) + tone, "amin")
-    return _shrunk(buffer & 255, view)
+    return _average_subpixels(buffer & 255, view)
 
 
 def _normals(triangles: Tensor) -> Tensor:
-    """Twice the area of each face along its normal (3, b, m), y up; z is positive where the front is seen."""
+    """Return the normal (3, b, m) of each face, with twice its area as length, y up. z > 0 if the front is visible."""
     a, b, c = triangles
     (x, y, z), (u, v, w) = b - a, c - a
     return torch.stack([z * v - y * w, z * u - x * w, y * u - x * v])
 
 
 def _shades(normals: Tensor, faces: Tensor, vertices: int) -> Tensor:
-    """The shade (b, v) of each vertex, int64 from 0 to 255."""
+    """Return the shade (b, v) of each vertex, int64 from 0 to 255."""
     sums = normals.new_zeros(*normals.shape[:2], vertices)
     for corner in faces.unbind(1):
         sums.index_add_(2, corner, normals)
@@ -83,8 +98,8 @@ def _shades(normals: Tensor, faces: Tensor, vertices: int) -> Tensor:
     return shades.floor().long()
 
 
-def _candidates(triangles: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For every triangle the subpixels whose centres lie in its bounding box: (owner, column, row)."""
+def _covered_subpixels(triangles: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for every triangle, the subpixels whose centres lie in its bounding box: (triangle, column, row)."""
     a, b, c = triangles[:, :2]
     limit = a.new_tensor([[columns], [rows]])
     first = ((a.minimum(b).minimum(c) + (UNIT // 2 - 1)) // UNIT).clamp(min=0).minimum(limit)
@@ -99,7 +114,7 @@ def _candidates(triangles: Tensor, rows: int, columns: int) -> tuple[Tensor, Ten
 
 
 def _inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-    """Which candidates lie inside their triangle, edges included, and the weights (3, n) of its corners there."""
+    """Return which subpixels lie inside their triangle, including edges, and the weights (3, n) of its corners there."""
     x, y = column * UNIT + UNIT // 2, row * UNIT + UNIT // 2
     xa, xb, xc = triangles[:, 0].index_select(1, owner) - x
     ya, yb, yc = triangles[:, 1].index_select(1, owner) - y
@@ -108,13 +123,13 @@ def _inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tu
     return inside, weights.index_select(1, inside)
 
 
-def _mean(weights: Tensor, values: Tensor) -> Tensor:
-    """The mean of the corners' values by their weights, rounded down."""
+def _interpolate(weights: Tensor, values: Tensor) -> Tensor:
+    """Return the weighted mean of the values at the corners, rounded down."""
     return (weights * values).sum(0) // weights.sum(0)
 
 
-def _shrunk(fine: Tensor, view: View) -> Tensor:
-    """Each pixel the mean of its subpixels, rounded half up."""
+def _average_subpixels(fine: Tensor, view: View) -> Tensor:
+    """Return the mean of the subpixels of each pixel, rounded half up."""
     parts = fine.view(-1, 1, view.rows, view.samples, view.columns, view.samples)
     count = view.samples**2
     return ((parts.sum((3, 5)) + count // 2) // count).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""Linear estimators that equal scikit-learn's defaults at a fraction of their cost; compiled on first use."""
+"""Linear estimators that equal the defaults of scikit-learn at a fraction of the cost, compiled on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Squared-hinge lines in one dimension, compiled: a Newton step costs four binary searches in sorted values."""
+"""Compiled one-dimensional linear classifiers with squared hinge loss.
+
+The values are sorted, so that a Newton step needs only four binary searches.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-STEPS = 100  # each solves one piece of a piecewise quadratic exactly; a dozen is usual
-HALVINGS = 60
+STEPS = 100  # each minimises one piece of a piecewise quadratic exactly; about 12 are usually enough
+HALVINGS = 60  # of a step that does not lower the loss
 
 
 @kernel()
-def _prefix(x: Array) -> Array:
-    """Sums (n + 1, 3) of 1, x and x^2 over the first values."""
+def _prefix_sums(x: Array) -> Array:
+    """Return the sums (n + 1, 3) of 1, x and x^2 over the first 0, 1, ..., n values."""
     sums = np.zeros((len(x) + 1, 3))
     for i in range(len(x)):
         sums[i + 1, 0] = sums[i, 0] + 1
@@ -26,8 +29,8 @@ def _prefix(x: Array) -> Array:
 
 
 @kernel()
-def _side(x: Array, sums: Array, w: float, b: float, level: float, above: bool, out: Array) -> None:
-    """Sums over the sorted x where w x + b is above (or below) the level."""
+def _sums_on_side(x: Array, sums: Array, w: float, b: float, level: float, above: bool, out: Array) -> None:
+    """Write to `out` the sums over those sorted x for which w x + b is above (or below) the level."""
     out[:] = 0.0
     if w == 0:
         if (b > level) if above else (b < level):
@@ -41,19 +44,23 @@ def _side(x: Array, sums: Array, w: float, b: float, level: float, above: bool, 
 
 
 @kernel()
-def _active(own: Any, all_: Any, w: float, b: float, sums: Array) -> None:
-    """Sums (2, 3) over the class's points below 1 and the others' points above -1: those that the hinge charges."""
-    _side(own[0], own[1], w, b, 1.0, False, sums[0])
-    _side(own[0], own[1], w, b, -1.0, True, sums[1])
+def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> None:
+    """Write to `sums` (2, 3) the sums over the points with positive hinge loss.
+
+    These are the points of the class with w x + b below 1, and the other points with w x + b above -1.
+    """
+    _sums_on_side(own[0], own[1], w, b, 1.0, False, sums[0])
+    _sums_on_side(own[0], own[1], w, b, -1.0, True, sums[1])
     inside = sums[1].copy()
-    _side(all_[0], all_[1], w, b, -1.0, True, sums[1])
+    _sums_on_side(all_[0], all_[1], w, b, -1.0, True, sums[1])
     sums[1] -= inside
 
 
 @kernel()
-def _objective(w: float, b: float, sums: Array, up: float, down: float) -> float:
+def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: float) -> float:
+    """Return the penalised loss of a line."""
     total = 0.5 * (w * w + b * b)
-    for side, cost, sign in ((0, up, -1.0), (1, down, 1.0)):
+    for side, cost, sign in ((0, own_cost, -1.0), (1, other_cost, 1.0)):
         count, first, second = sums[side]
         slack = count * (1 + sign * b) ** 2 + 2 * sign * w * (1 + sign * b) * first + w * w * second
         total += cost * slack
@@ -61,30 +68,34 @@ def _objective(w: float, b: float, sums: Array, up: float, down: float) -> float
 
 
 @kernel()
-def _piece(sums: Array, up: float, down: float) -> tuple[float, float]:
-    """The lowest point of the quadratic in which exactly these points are charged."""
-    ww = 1 + 2 * (up * sums[0, 2] + down * sums[1, 2])
-    wb = 2 * (up * sums[0, 1] + down * sums[1, 1])
-    bb = 1 + 2 * (up * sums[0, 0] + down * sums[1, 0])
-    pull_w, pull_b = 2 * (up * sums[0, 1] - down * sums[1, 1]), 2 * (up * sums[0, 0] - down * sums[1, 0])
+def _minimum_of_piece(sums: Array, own_cost: float, other_cost: float) -> tuple[float, float]:
+    """Return slope and intercept that minimise the quadratic in which exactly the points of `sums` have a loss."""
+    ww = 1 + 2 * (own_cost * sums[0, 2] + other_cost * sums[1, 2])
+    wb = 2 * (own_cost * sums[0, 1] + other_cost * sums[1, 1])
+    bb = 1 + 2 * (own_cost * sums[0, 0] + other_cost * sums[1, 0])
+    target_w = 2 * (own_cost * sums[0, 1] - other_cost * sums[1, 1])
+    target_b = 2 * (own_cost * sums[0, 0] - other_cost * sums[1, 0])
     determinant = ww * bb - wb * wb
-    return (bb * pull_w - wb * pull_b) / determinant, (ww * pull_b - wb * pull_w) / determinant
+    return (bb * target_w - wb * target_b) / determinant, (ww * target_b - wb * target_w) / determinant
 
 
 @kernel()
-def _line(own: Any, all_: Any, up: float, down: float) -> tuple[float, float]:
-    """Slope and intercept of one class against the rest: piece after piece, halving a step that does not descend."""
+def _fit_line(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple[float, float]:
+    """Return slope and intercept of one class against the rest.
+
+    Each step goes to the minimum of the current quadratic piece. A step that does not lower the loss is halved.
+    """
     w = b = 0.0
     sums, trial = np.empty((2, 3)), np.empty((2, 3))
-    _active(own, all_, w, b, sums)
-    value = _objective(w, b, sums, up, down)
+    _violation_sums(own, all_, w, b, sums)
+    value = _objective(w, b, sums, own_cost, other_cost)
     for _ in range(STEPS):
-        to_w, to_b = _piece(sums, up, down)
+        target_w, target_b = _minimum_of_piece(sums, own_cost, other_cost)
         share = 1.0
         for _half in range(HALVINGS):
-            new_w, new_b = w + share * (to_w - w), b + share * (to_b - b)
-            _active(own, all_, new_w, new_b, trial)
-            after = _objective(new_w, new_b, trial, up, down)
+            new_w, new_b = w + share * (target_w - w), b + share * (target_b - b)
+            _violation_sums(own, all_, new_w, new_b, trial)
+            after = _objective(new_w, new_b, trial, own_cost, other_cost)
             if after <= value:
                 break
             share /= 2
@@ -99,20 +110,25 @@ def _line(own: Any, all_: Any, up: float, down: float) -> tuple[float, float]:
 
 
 @kernel()
-def fitted(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Array]:
-    """Lines of all classes; points of class c cost costs[c], the others `cost`, or with two classes their own."""
+def fit_lines(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Array]:
+    """Return slopes and intercepts of all classes.
+
+    Points of class c have cost costs[c]. Other points have cost `cost`, or with two classes costs[0].
+    """
     k = len(costs)
     slopes, intercepts = np.zeros(k), np.zeros(k)
-    all_ = (x, _prefix(x))
+    all_ = (x, _prefix_sums(x))
     for c in range(1 if k == 2 else 0, k):
         values = x[y == c]
-        slopes[c], intercepts[c] = _line((values, _prefix(values)), all_, costs[c], costs[0] if k == 2 else cost)
+        slopes[c], intercepts[c] = _fit_line(
+            (values, _prefix_sums(values)), all_, costs[c], costs[0] if k == 2 else cost
+        )
     return slopes, intercepts
 
 
 @kernel()
-def hits(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """How many points have their highest line, the first of equals, in their own class."""
+def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
+    """Count the points whose highest line, the first of equal ones, is that of their own class."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]

@@ -1,7 +1,7 @@
-"""L-BFGS with a Moré-Thuente line search, compiled; its iterates are those of scipy's L-BFGS-B without bounds.
+"""Compiled L-BFGS with a Moré-Thuente line search. Its iterates equal those of L-BFGS-B in scipy without bounds.
 
-References: Liu and Nocedal (1989), Mathematical Programming 45; Moré and Thuente (1994), ACM TOMS 20(3). Constants are
-those of L-BFGS-B (Zhu et al., 1997, ACM TOMS 23(4)) as scikit-learn calls it.
+References: Liu and Nocedal (1989), Mathematical Programming 45; Moré and Thuente (1994), ACM TOMS 20(3). The constants
+are those of L-BFGS-B (Zhu et al., 1997, ACM TOMS 23(4)) as scikit-learn calls it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from unbraid.metrics.linear.softmax import loss_gradient
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Point = tuple[float, float, float]  # of a line search: step, value, slope
+Point = tuple[float, float, float]  # a point of a line search: step, value, slope
 
-MEMORY = 10  # pairs of steps and changes of the gradient that stand for the curvature
-SEARCHES = 50  # evaluations in one line search
-GRADIENT = 1e-4  # stop where no entry of the gradient is larger
+MEMORY = 10  # pairs of steps and gradient changes that approximate the curvature
+SEARCHES = 50  # largest number of evaluations in one line search
+GRADIENT = 1e-4  # stop if no entry of the gradient is larger
 EPSILON = 2.0**-52
-DECREASE = 64 * EPSILON  # stop where the loss falls by less than this
-SUFFICIENT, CURVATURE, NARROW = 1e-3, 0.9, 0.1  # a step is taken where loss and slope fall enough, or the bracket shuts
-LONGEST = 1e10
+DECREASE = 64 * EPSILON  # stop if the loss falls by less, relative to its size
+# A step is accepted if loss and slope fall enough (Wolfe conditions), or if the bracket is this narrow.
+SUFFICIENT, CURVATURE, NARROW = 1e-3, 0.9, 0.1
+LONGEST = 1e10  # largest step
 
 
 @kernel(fastmath={"contract", "reassoc"})
@@ -42,7 +43,10 @@ def _add(a: Array, scale: float, b: Array) -> None:
 
 @kernel()
 def _cubic(a: float, fa: float, da: float, b: float, fb: float, db: float) -> tuple[float, float]:
-    """Where the cubic through two values and slopes is lowest, as a fraction of the way from a to b; and its root."""
+    """Return the minimum of the cubic through two values and slopes, as a fraction of the way from a to b.
+
+    The second return value is the square root in the formula of the minimum.
+    """
     theta = 3 * (fa - fb) / (b - a) + da + db
     scale = max(abs(theta), max(abs(da), abs(db)))
     root = scale * np.sqrt(max(0.0, (theta / scale) ** 2 - (da / scale) * (db / scale)))
@@ -61,12 +65,13 @@ def _nearer(a: float, b: float, origin: float) -> float:
 
 
 @kernel()
-def _trial(best: Point, other: Point, here: Point, shut: bool, low: float, high: float) -> float:
-    """The next step to try, from the best point so far, the other end of the bracket, and the point just tried.
+def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: float, high: float) -> float:
+    """Return the next step to try.
 
-    Four cases: the value rose; the slope changed sign; the slope shrank; neither.
+    It depends on the best point so far, the other end of the bracket, and the point just tried. There are four cases:
+    the value rose; the slope changed sign; the slope shrank; none of these.
     """
-    (x, fx, dx), (y, fy, dy), (t, f, d) = best, other, here
+    (x, fx, dx), (y, fy, dy), (t, f, d) = best, other, tried
     limit = high if t > x else low
     if f > fx:
         cubic = x + _cubic(x, fx, dx, t, f, d)[0] * (t - x)
@@ -79,52 +84,56 @@ def _trial(best: Point, other: Point, here: Point, shut: bool, low: float, high:
         share, root = _cubic(t, f, d, x, fx, dx)
         cubic = t + share * (x - t) if share < 0 and root != 0 else limit
         secant = t + d / (d - dx) * (x - t)
-        if not shut:
+        if not bracketed:
             return min(high, max(low, _farther(cubic, secant, t)))
         inside, edge = _nearer(cubic, secant, t), t + 0.66 * (y - t)
         return min(edge, inside) if t > x else max(edge, inside)
-    return t + _cubic(t, f, d, y, fy, dy)[0] * (y - t) if shut else limit
+    return t + _cubic(t, f, d, y, fy, dy)[0] * (y - t) if bracketed else limit
 
 
 @kernel()
-def _tilted(point: Point, tilt: float) -> Point:
-    """The same point of the function less `tilt` times the step."""
-    return point[0], point[1] - tilt * point[0], point[2] - tilt
+def _subtract_slope(point: Point, slope: float) -> Point:
+    """Return the same point of the function minus `slope` times the step."""
+    return point[0], point[1] - slope * point[0], point[2] - slope
 
 
 @kernel()
-def _narrowed(best: Point, other: Point, here: Point) -> tuple[Point, Point]:
-    """The interval that holds the minimum after the point `here` has become one of its ends, the better end first."""
-    if here[1] > best[1]:
-        return best, here
-    return here, (best if here[2] * best[2] < 0 else other)
+def _narrow_bracket(best: Point, other: Point, tried: Point) -> tuple[Point, Point]:
+    """Return the interval that contains the minimum and has `tried` as one of its ends, the better end first."""
+    if tried[1] > best[1]:
+        return best, tried
+    return tried, (best if tried[2] * best[2] < 0 else other)
 
 
 @kernel()
-def _search(
+def _line_search(
     w: Array, start: Array, g: Array, d: Array, loss: float, slope: float, step: float, problem: Any
 ) -> tuple[float, float, bool]:
-    """Go from `start` along d to a step of sufficient decrease; w and g are left there. Returns loss, step, success."""
+    """Search from `start` along d for a step that lowers the loss enough, and leave w and g there.
+
+    Returns loss, step, and whether a step was found.
+    """
     best = other = (0.0, loss, slope)
-    low, high, shut, early = 0.0, 5 * step, False, True
+    low, high, bracketed, early = 0.0, 5 * step, False, True
     width, before = LONGEST, 2 * LONGEST
     for _ in range(SEARCHES):
         w[:] = start
         _add(w, step, d)
         f = loss_gradient(w, g, *problem)
-        here, line = (step, f, _dot(g, d)), loss + step * SUFFICIENT * slope
-        early = early and not (f <= line and here[2] >= 0)
-        stuck = shut and (step <= low or step >= high or high - low <= NARROW * high)
-        far = step == LONGEST and f <= line and here[2] <= SUFFICIENT * slope
-        if stuck or far or (f <= line and abs(here[2]) <= -CURVATURE * slope):
+        tried, line = (step, f, _dot(g, d)), loss + step * SUFFICIENT * slope
+        early = early and not (f <= line and tried[2] >= 0)
+        stuck = bracketed and (step <= low or step >= high or high - low <= NARROW * high)
+        far = step == LONGEST and f <= line and tried[2] <= SUFFICIENT * slope
+        if stuck or far or (f <= line and abs(tried[2]) <= -CURVATURE * slope):
             return f, step, True
-        tilt = SUFFICIENT * slope if early and line < f <= best[1] else 0.0  # until a step is low enough
-        best, other, here = _tilted(best, tilt), _tilted(other, tilt), _tilted(here, tilt)
-        step = _trial(best, other, here, shut, low, high)
-        shut = shut or here[1] > best[1] or here[2] * best[2] < 0
-        best, other = _narrowed(best, other, here)
-        best, other = _tilted(best, -tilt), _tilted(other, -tilt)
-        if shut:
+        removed = SUFFICIENT * slope if early and line < f <= best[1] else 0.0  # until a step is low enough
+        best, other = _subtract_slope(best, removed), _subtract_slope(other, removed)
+        tried = _subtract_slope(tried, removed)
+        step = _next_step(best, other, tried, bracketed, low, high)
+        bracketed = bracketed or tried[1] > best[1] or tried[2] * best[2] < 0
+        best, other = _narrow_bracket(best, other, tried)
+        best, other = _subtract_slope(best, -removed), _subtract_slope(other, -removed)
+        if bracketed:
             if abs(other[0] - best[0]) >= 0.66 * before:
                 step = best[0] + 0.5 * (other[0] - best[0])
             before, width = width, abs(other[0] - best[0])
@@ -132,14 +141,17 @@ def _search(
         else:
             low, high = step + 1.1 * (step - best[0]), step + 4 * (step - best[0])
         step = min(LONGEST, max(0.0, step))
-        if shut and (step <= low or step >= high or high - low <= NARROW * high):
+        if bracketed and (step <= low or step >= high or high - low <= NARROW * high):
             step = best[0]
     return loss, step, False
 
 
 @kernel()
 def _direction(d: Array, g: Array, steps: Array, changes: Array, products: Array, first: int, count: int) -> None:
-    """Set d to minus the inverse curvature times g, told by `count` pairs from `first` on in a ring of MEMORY."""
+    """Set d to minus the inverse curvature times g.
+
+    The curvature is approximated by `count` pairs, from index `first` on, in a ring buffer of length MEMORY.
+    """
     share = np.empty(MEMORY)
     d[:] = -g
     for q in range(count - 1, -1, -1):
@@ -156,7 +168,7 @@ def _direction(d: Array, g: Array, steps: Array, changes: Array, products: Array
 
 @kernel()
 def minimise(w: Array, problem: Any, iterations: int) -> int:
-    """Lower the loss of `problem` from the flat weights w, in place; returns the number of iterations."""
+    """Minimise the loss of `problem` over the flat weights w, in place, and return the number of iterations."""
     g, d, start, old = np.empty_like(w), np.empty_like(w), np.empty_like(w), np.empty_like(w)
     steps, changes, products = np.empty((MEMORY, len(w))), np.empty((MEMORY, len(w))), np.empty(MEMORY)
     first = count = iteration = 0
@@ -167,12 +179,12 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
         found, step, after = False, 0.0, loss
         if slope < 0:
             length = 1.0 if iteration else min(1 / np.sqrt(_dot(d, d)), LONGEST)
-            after, step, found = _search(w, start, g, d, loss, slope, length, problem)
+            after, step, found = _line_search(w, start, g, d, loss, slope, length, problem)
         if not found:
             w[:], g[:] = start, old
             if count == 0:
                 break
-            first = count = 0  # forget the curvature and go down the gradient
+            first = count = 0  # discard the curvature and follow the gradient
             continue
         iteration += 1
         fall, before, loss = loss - after, loss, after
@@ -187,8 +199,8 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
 
 
 @kernel()
-def path(w: Array, x: Array, rows: int, sums: Array, Cs: Array, zero: bool, iterations: int) -> Array:
-    """Weights for each C in turn, every one starting from the one before, the first from w."""
+def regularisation_path(w: Array, x: Array, rows: int, sums: Array, Cs: Array, zero: bool, iterations: int) -> Array:
+    """Return the weights for each C in turn. Each fit starts from the previous weights, the first from w."""
     weights = np.empty((len(Cs), len(w)))
     for i in range(len(Cs)):
         weights[i] = weights[i - 1] if i else w

@@ -1,4 +1,4 @@
-"""Mean log-loss of a softmax of linear scores, with its gradient, compiled; rows come in blocks that stay in cache."""
+"""Compiled mean log-loss of a softmax of linear scores, and its gradient. Blocks of rows fit in the cache."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-ROWS = 128  # rows of a block: scores of 40 classes take 40 kB, so that a block never leaves the second-level cache
-LANES = 8  # norms are multiplied before their logarithm is taken: 16 of them, so up to 1e19 classes do not overflow
+ROWS = 128  # rows per block: scores of 40 classes take 40 kB, so that a block stays in the second-level cache
+LANES = 8  # products of 16 norms share one logarithm, so up to 1e19 classes do not overflow
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
-WHOLE = 1.5 * 2.0**52  # adding and taking away this number rounds to the nearest integer, kept in the lowest bits
-FAST = {"contract", "nnan", "nsz"}  # no reordering of sums: rounding by WHOLE would be optimised away
+ROUNDER = 1.5 * 2.0**52  # adding and subtracting this rounds to the nearest integer, which is in the lowest bits
+FAST = {"contract", "nnan", "nsz"}  # sums must not be reordered: rounding by ROUNDER would be optimised away
 
 
-def _powers(degree: int) -> tuple[float, ...]:
-    """Coefficients, highest first, of the polynomial through 2^u at the Chebyshev points of [-1/2, 1/2]."""
+def _exp2_coefficients(degree: int) -> tuple[float, ...]:
+    """Return the coefficients, highest first, of the polynomial through 2^u at the Chebyshev points of [-1/2, 1/2]."""
     fitted = Chebyshev.interpolate(np.exp2, degree, domain=[-0.5, 0.5])
     return tuple(float(a) for a in fitted.convert(kind=Polynomial).coef[::-1])
 
 
-POWERS = _powers(9)  # relative error 2e-14
+EXP2_COEFFICIENTS = _exp2_coefficients(9)  # relative error 2e-14
 
 
-def _reinterpreted(source: Any, target: Any) -> Callable[[Any], Any]:
-    """A compiled function that reads the 64 bits of one type as the other, inside a vectorised loop."""
+def _reinterpret_bits(source: Any, target: Any) -> Callable[[Any], Any]:
+    """Return a compiled function that reads the 64 bits of one type as the other, inside a vectorised loop."""
 
     def cast_bits(typing: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -44,11 +44,14 @@ def _reinterpreted(source: Any, target: Any) -> Callable[[Any], Any]:
     return cast(Callable[[Any], Any], intrinsic(inspect.unwrap(cast_bits)))
 
 
-_bits, _real = _reinterpreted(types.float64, types.int64), _reinterpreted(types.int64, types.float64)
+_float_to_bits, _bits_to_float = (
+    _reinterpret_bits(types.float64, types.int64),
+    _reinterpret_bits(types.int64, types.float64),
+)
 
 
-def blocks(codes: Array) -> Array:
-    """Codes and a column of ones as (blocks, d + 1, ROWS), filled up with rows of zeros."""
+def as_blocks(codes: Array) -> Array:
+    """Return codes and a column of ones as (blocks, d + 1, ROWS), padded with rows of zeros."""
     n, d = codes.shape
     count = -(-n // ROWS)
     table = np.zeros((count * ROWS, d + 1))
@@ -63,19 +66,19 @@ def _exponentials(scores: Array, top: Array, norm: Array) -> None:
     for c in range(scores.shape[0]):
         for i in range(ROWS):
             v = max(scores[c, i] - top[i], -1000.0)
-            whole = v + WHOLE
-            u = v - (whole - WHOLE)
-            power = POWERS[0]
-            for a in POWERS[1:]:
+            rounded = v + ROUNDER
+            u = v - (rounded - ROUNDER)
+            power = EXP2_COEFFICIENTS[0]
+            for a in EXP2_COEFFICIENTS[1:]:
                 power = power * u + a
-            e = _real(_bits(power) + (_bits(whole) << 52))
+            e = _bits_to_float(_float_to_bits(power) + (_float_to_bits(rounded) << 52))
             scores[c, i] = e
             norm[i] += e
 
 
 @kernel(fastmath=FAST)
-def _largest(scores: Array, top: Array) -> None:
-    """The largest of k scores for every row of a block, four classes at a time to spare loads and stores."""
+def _row_maxima(scores: Array, top: Array) -> None:
+    """Write the largest of k scores of each row to `top`, four classes at a time to reduce loads and stores."""
     k = scores.shape[0]
     top[:] = scores[0]
     for c in range(1, k - 3, 4):
@@ -89,7 +92,7 @@ def _largest(scores: Array, top: Array) -> None:
 
 @kernel(fastmath={"contract", "reassoc"})
 def _log_norms(top: Array, norm: Array) -> float:
-    """Sum over rows of top + log2(norm), with one logarithm for every ROWS / LANES rows."""
+    """Return the sum over rows of top + log2(norm), with one logarithm per ROWS / LANES rows."""
     total, products = 0.0, np.ones(LANES)
     for i in range(ROWS):
         total += top[i]
@@ -103,11 +106,11 @@ def _log_norms(top: Array, norm: Array) -> float:
 
 @kernel()
 def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array, penalty: float, zero: bool) -> float:
-    """The loss at weights w = `flat` of shape (k, d + 1), its gradient being written to `gradient`.
+    """Return the loss at the weights w = `flat` of shape (k, d + 1), and write its gradient to `gradient`.
 
-    Scores are w x for blocks x of `rows` rows; where `zero`, there is one more class whose score is always 0. `sums`
-    are the sums of x over the rows of each class: all that the labels contribute to loss and gradient. Weights, but not
-    the intercepts in the last column, are charged penalty / 2 times their square.
+    Scores are w x for blocks x of `rows` rows. If `zero`, there is one more class, whose score is always 0. `sums` are
+    the sums of x over the rows of each class; loss and gradient depend on the labels only through them. Weights, but
+    not the intercepts in the last column, have a penalty of penalty / 2 times their square.
     """
     (k, p), classes = sums.shape, sums.shape[0] + zero
     w, g = flat.reshape(k, p), gradient.reshape(k, p)
@@ -118,7 +121,7 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
     for b in range(x.shape[0]):
         np.dot(base2, x[b], scores[:k])
         scores[k:] = 0.0
-        _largest(scores, top)
+        _row_maxima(scores, top)
         _exponentials(scores, top, norm)
         norm[min(ROWS, rows - b * ROWS) :] = 1.0
         total += _log_norms(top, norm)

@@ -1,4 +1,7 @@
-"""One tree of depth 3 on the residuals of one class: node t has children 2t + 1 and 2t + 2, leaf l is node 7 + l."""
+"""Growth of one tree of depth 3 on the residuals of one class.
+
+Node t has the children 2t + 1 and 2t + 2. Leaf l is node 7 + l.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unbraid.metrics.trees.bins import Columns
-from unbraid.metrics.trees.cuts import Node, Number, best_cut, neighbours
+from unbraid.metrics.trees.cuts import Node, Number, best_cut, values_around_cut
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-INNER, BOTTOM = 7, 3  # inner nodes; the first of those whose children are leaves
-EPSILON = float(np.finfo(float).eps)  # scikit-learn does not cut a node of less variance
+INNER, BOTTOM = 7, 3  # the number of inner nodes; the first node whose children are leaves
+EPSILON = float(np.finfo(float).eps)  # scikit-learn does not cut a node with a smaller variance
 
 
-class Space(NamedTuple):
-    """Memory that one thread reuses for all its trees."""
+class Workspace(NamedTuple):
+    """Buffers that one thread reuses for all its trees."""
 
     hist: Array  # (7, 2, bins)
-    rows: Array  # (n,): rows, those of a node side by side
-    spare: Array  # (n,)
+    rows: Array  # (n,): row numbers; those of one node are contiguous
+    spare: Array  # (n,): row numbers while a node is partitioned
     where: Array  # (n,): the node of every row
-    perm: Array  # (d,)
-    left: Array  # (bins,)
-    open_bins: Array  # (bins,)
-    sums: Array  # (n,)
+    perm: Array  # (d,): the random order of columns
+    left: Array  # (bins,): sums over lower bins
+    open_bins: Array  # (bins,): bins to search
+    sums: Array  # (n,): running sums inside a bin
 
 
 @kernel()
 def shuffle(perm: Array, seed: Number) -> Number:
-    """Shuffle in place with a generator of 64 bits of state (splitmix64); returns the next state."""
+    """Shuffle in place with the generator splitmix64, and return its next state (64 bits)."""
     for i in range(len(perm) - 1, 0, -1):
         seed += np.uint64(0x9E3779B97F4A7C15)
         z = (seed ^ (seed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -41,8 +44,8 @@ def shuffle(perm: Array, seed: Number) -> Number:
 
 
 @kernel()
-def fill(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) -> Number:
-    """Histogram of some rows; returns the sum of `packed` over them."""
+def fill_histogram(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) -> Number:
+    """Fill the histogram of the given rows, and return the sum of `packed` over them."""
     hist[:] = 0
     total = np.int64(0)
     for i in rows:
@@ -54,16 +57,16 @@ def fill(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) 
 
 
 @kernel()
-def subtract(whole: Array, part: Array, rest: Array) -> None:
-    """The histogram of all other rows."""
+def subtract_histogram(whole: Array, part: Array, rest: Array) -> None:
+    """Write to `rest` the histogram of the rows of `whole` that are not in `part`."""
     for half in range(2):
         for b in range(whole.shape[1]):
             rest[half, b] = whole[half, b] - part[half, b]
 
 
 @kernel()
-def partition(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
-    """Bring rows with column <= low to the front, keeping their order; returns how many."""
+def partition_rows(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
+    """Move rows with column <= low to the front, keeping their order, and return their number."""
     mid = other = np.int64(0)
     for i in rows:
         right = np.int64(column[i] > low)
@@ -77,8 +80,10 @@ def partition(rows: Array, spare: Array, column: Array, low: Number, where: Arra
 
 
 @kernel()
-def leaves(rows: Array, residual: Array, column: Array, low: Number, where: Array, left: Number, value: Array) -> None:
-    """Split the rows into two leaves; a leaf's value is one Newton step on the deviance, without the learning rate."""
+def split_into_leaves(
+    rows: Array, residual: Array, column: Array, low: Number, where: Array, left: Number, value: Array
+) -> None:
+    """Split the rows into two leaves, each with the value of a Newton step on the deviance without learning rate."""
     up_left = up_right = down_left = down_right = 0.0
     right_count = np.int64(0)
     for i in rows:
@@ -89,15 +94,15 @@ def leaves(rows: Array, residual: Array, column: Array, low: Number, where: Arra
         curve = abs(r) * (1 - abs(r))
         up_left, down_left = up_left + (0.0 if right else r), down_left + (0.0 if right else curve)
         up_right, down_right = up_right + (r if right else 0.0), down_right + (curve if right else 0.0)
-    # scikit-learn's leaves stay at 0 where the mean curvature underflows
+    # In scikit-learn the value of a leaf is 0 if the mean curvature underflows.
     small = 1e-150
     value[left - INNER] = up_left / down_left if down_left > small * (len(rows) - right_count) else 0.0
     value[left + 1 - INNER] = up_right / down_right if down_right > small * right_count else 0.0
 
 
 @kernel()
-def pure(rows: Array, residual: Array) -> Number:
-    """Is the variance of the residuals too small to cut?"""
+def is_pure(rows: Array, residual: Array) -> Number:
+    """Return whether the variance of the residuals is too small to cut the node."""
     mean = 0.0
     for i in rows:
         mean += residual[i]
@@ -109,40 +114,40 @@ def pure(rows: Array, residual: Array) -> Number:
 
 
 @kernel()
-def grow(
-    residual: Array, packed: Array, shift: Number, scale: Number, columns: Columns, space: Space, seed: Number,
+def grow_tree(
+    residual: Array, packed: Array, shift: Number, scale: Number, columns: Columns, space: Workspace, seed: Number,
     feature: Array, threshold: Array, value: Array, importance: Array,
 ) -> None:  # fmt: skip
-    """Grow one tree whose root histogram is in place; `space.where` tells each row's leaf afterwards."""
+    """Grow one tree whose root histogram is already filled. Afterwards `space.where` holds the leaf of each row."""
     hist, rows, where = space.hist, space.rows, space.where
     begin, end, total = np.zeros(15, np.int64), np.zeros(15, np.int64), np.zeros(INNER, np.int64)
     for i in range(len(rows)):
         rows[i] = i
         where[i] = 0
     end[0] = len(rows)
-    total[0] = hist[0, :, : columns.offset[1]].sum()  # each column's bins hold all rows
+    total[0] = hist[0, :, : columns.offset[1]].sum()  # the bins of each column hold all rows
     for t in range(INNER):
         a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
         f, low, cut, mid = np.int64(0), np.float32(np.inf), np.inf, z  # without a cut all rows go left
-        if z - a > 1 and total[t] != 0:  # total is 0 below a node without a cut
+        if z - a > 1 and total[t] != 0:  # the total is 0 below a node without a cut
             node = Node(hist[t], where, t, packed, shift, total[t])
             seed = shuffle(space.perm, seed)
             best = best_cut(node, columns, space.perm, space.left, space.open_bins, space.sums)
             won = best.gain / np.float64(z - a) / (scale * scale)
-            if best.rank >= 0 and not (won <= EPSILON * (z - a) and pure(rows[a:z], residual)):
+            if best.rank >= 0 and not (won <= EPSILON * (z - a) and is_pure(rows[a:z], residual)):
                 f = np.int64(space.perm[best.rank])
-                low, high = neighbours(node, columns, f, best.place)
+                low, high = values_around_cut(node, columns, f, best.place)
                 cut = np.float64(low) / 2 + np.float64(high) / 2
                 importance[f] += won
         feature[t], threshold[t] = f, cut
         if t >= BOTTOM:
-            leaves(rows[a:z], residual, columns.x[f], low, where, left, value)
+            split_into_leaves(rows[a:z], residual, columns.x[f], low, where, left, value)
             continue
         if cut < np.inf:
-            mid = a + partition(rows[a:z], space.spare, columns.x[f], low, where, left)
+            mid = a + partition_rows(rows[a:z], space.spare, columns.x[f], low, where, left)
             less, more = (left, right) if mid - a < z - mid else (right, left)
             small = rows[a:mid] if less == left else rows[mid:z]
-            total[less] = fill(hist[less], small, packed, residual, columns.code)
+            total[less] = fill_histogram(hist[less], small, packed, residual, columns.code)
             total[more] = total[t] - total[less]
-            subtract(hist[t], hist[less], hist[more])
+            subtract_histogram(hist[t], hist[less], hist[more])
         begin[left], end[left], begin[right], end[right] = a, mid, mid, z

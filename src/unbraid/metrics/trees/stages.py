@@ -1,4 +1,4 @@
-"""All stages of a fit and the scores of new points, in compiled loops; classes run in parallel threads."""
+"""Compiled loops for all stages of a fit and for the scores of new points. Classes run in parallel threads."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from numba import prange
 
 from unbraid.metrics.trees.bins import Columns, Trees
 from unbraid.metrics.trees.cuts import Number
-from unbraid.metrics.trees.growth import INNER, Space, grow
+from unbraid.metrics.trees.growth import INNER, Workspace, grow_tree
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-BLOCK = 256  # rows whose scores of all classes are in the cache at once
+BLOCK = 256  # rows whose scores of all classes fit into the cache
 LOG2E, LN2_HIGH, LN2_LOW = float(1 / np.log(2)), 0.693147180369123816490, 1.90821492927058770002e-10
 TAYLOR = tuple(float(1 / q) for q in np.cumprod(np.append(1.0, np.arange(1.0, 13)))[::-1])  # 1/12!, ..., 1/1!, 1/0!
 
 
 class State(NamedTuple):
-    """Scores of the training rows and their residuals, a row a class."""
+    """Scores of the training rows and their residuals, one row per class."""
 
     raw: Array
     residual: Array
@@ -29,8 +29,8 @@ class State(NamedTuple):
 
 
 @kernel(fastmath={"reassoc", "nsz"})
-def size(residual: Array) -> Number:
-    """Sum of absolute values, in any order: only its power of two is used."""
+def absolute_sum(residual: Array) -> Number:
+    """Return the sum of absolute values, in any order, because only its power of two is used."""
     total = 0.0
     for r in residual:
         total += abs(r)
@@ -39,9 +39,9 @@ def size(residual: Array) -> Number:
 
 @kernel()
 def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
-    """Write one-hot(y) - softmax(raw) of rows a to z, and its sums of absolute values.
+    """Write one-hot(y) - softmax(raw) of rows a to z, and its sums of absolute values per class.
 
-    The exponential is spelled out so that it vectorises (relative error 1e-15).
+    The exponential is written out so that it vectorises (relative error 1e-15).
     """
     k, top, norm, power = len(raw), np.full(z - a, -np.inf), np.zeros(z - a), np.empty(z - a)
     bits = power.view(np.int64)
@@ -69,12 +69,14 @@ def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, si
     for i in range(a, z):
         out[y[i], i] += 1
     for c in range(k):
-        sizes[c] = size(out[c, a:z])
+        sizes[c] = absolute_sum(out[c, a:z])
 
 
 @kernel()
-def pack(residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array) -> None:
-    """One int64 a residual of rows a to z, by class and by row."""
+def pack_residuals(
+    residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array
+) -> None:
+    """Write one packed int64 per residual of rows a to z, ordered by class and ordered by row."""
     one = np.int64(1) << shift
     for c in range(len(residual)):
         for i in range(a, z):
@@ -86,7 +88,7 @@ def pack(residual: Array, a: Number, z: Number, scale: Array, shift: Number, pac
 
 @kernel()
 def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> None:
-    """Histogram of all rows by column f, for all classes at once."""
+    """Fill the histogram of all rows by column f, for all classes at once."""
     k = by_row.shape[1]
     for b in range(columns.offset[f], columns.offset[f + 1]):
         h = root[b]
@@ -99,7 +101,7 @@ def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> N
 
 @kernel()
 def split_root(hist: Array, root: Array, packed: Array, members: Array, code: Array) -> None:
-    """The root's histogram of one class, from that of all its rows, with the class's own rows apart."""
+    """Split the root histogram of one class into the rows of the class and all other rows."""
     hist[1] = 0
     for i in members:
         for f in range(code.shape[1]):
@@ -109,8 +111,8 @@ def split_root(hist: Array, root: Array, packed: Array, members: Array, code: Ar
 
 
 @kernel()
-def plant(
-    c: Number, stage: Number, state: State, columns: Columns, space: Space, root: Array, own: Array, rate: Number,
+def grow_class_tree(
+    c: Number, stage: Number, state: State, columns: Columns, space: Workspace, root: Array, own: Array, rate: Number,
     seed: Number, trees: Trees,
 ) -> None:  # fmt: skip
     """Grow the tree of class c in one stage, and add its values to the scores of the training rows."""
@@ -119,7 +121,7 @@ def plant(
     space.perm[:] = np.arange(len(space.perm))
     split_root(space.hist[0], root[:, c], state.packed[c], own, columns.code)
     seed = seed + np.uint64(stage * len(state.raw) + c) * np.uint64(0xD1342543DE82EF95)
-    grow(state.residual[c], state.packed[c], state.shift, state.scale[c], columns, space, seed,
+    grow_tree(state.residual[c], state.packed[c], state.shift, state.scale[c], columns, space, seed,
          feature, threshold, value, importance)  # fmt: skip
     value *= rate
     raw = state.raw[c]
@@ -128,13 +130,13 @@ def plant(
 
 
 @kernel(parallel=True)
-def boost(
+def fit_stages(
     columns: Columns, y: Array, members: Array, first: Array, raw: Array, rate: Number, seed: Number, threads: Number,
     trees: Trees,
 ) -> None:  # fmt: skip
-    """Grow all trees; `raw` (k, n) holds the scores of the training rows, before and after."""
+    """Grow all trees, and update the scores `raw` (k, n) of the training rows."""
     (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.wide)
-    blocks, alone = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
+    blocks, first_class = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
     residual, packed, by_row = np.empty((k, n)), np.empty((k, n), np.int64), np.empty((n, k), np.int64)
     root, sizes, scale = np.empty((bins, k), np.int64), np.empty((blocks, k)), np.empty(k)
     hist, where = np.empty((threads, INNER, 2, bins), np.int64), np.empty((threads, n), np.uint8)
@@ -151,27 +153,29 @@ def boost(
             scale[c] = 2.0 ** min(np.floor(shift - 2 - np.log2(sizes[:, c].sum() + 1e-300)), 300.0)
         for block in prange(blocks):
             a, z = block * BLOCK, min(n, (block + 1) * BLOCK)
-            pack(residual, a, z, scale, shift, packed, by_row)
+            pack_residuals(residual, a, z, scale, shift, packed, by_row)
         for f in prange(d):
             root_histogram(f, columns, by_row, root)
         for t in prange(threads):
-            space = Space(hist[t], rows[t], spare[t], where[t], perm[t], left[t], open_bins[t], sums[t])
+            space = Workspace(hist[t], rows[t], spare[t], where[t], perm[t], left[t], open_bins[t], sums[t])
             state = State(raw, residual, packed, scale, shift)
-            for c in range(alone + t, k, threads):
-                plant(c, stage, state, columns, space, root, members[first[c] : first[c + 1]], rate, seed, trees)
+            for c in range(first_class + t, k, threads):
+                grow_class_tree(
+                    c, stage, state, columns, space, root, members[first[c] : first[c + 1]], rate, seed, trees
+                )
 
 
 @kernel(parallel=True)
-def apply(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
-    """Add what all trees give to the scores `raw` (k, n) of points x (d, n)."""
+def add_forest(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
+    """Add the values of all trees to the scores `raw` (k, n) of the points x (d, n)."""
     for c in prange(raw.shape[0]):
         for stage in range(len(value)):
-            add(x, feature[stage, c], bound[stage, c], value[stage, c], raw[c])
+            add_tree(x, feature[stage, c], bound[stage, c], value[stage, c], raw[c])
 
 
 @kernel()
-def add(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
-    """Add one tree. Every node is compared for every point: that vectorises, following the branches does not."""
+def add_tree(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
+    """Add the values of one tree. Comparing every node for every point vectorises; following branches does not."""
     x0, x1, x2 = x[feature[0]], x[feature[1]], x[feature[2]]
     x3, x4, x5, x6 = x[feature[3]], x[feature[4]], x[feature[5]], x[feature[6]]
     c0, c1, c2, c3, c4, c5, c6 = bound[0], bound[1], bound[2], bound[3], bound[4], bound[5], bound[6]

@@ -1,1 +1,1 @@
-"""Whole networks as single functions over one flat parameter row a run, for stacks of runs on a GPU."""
+"""Networks computed for a whole stack of runs in GPU kernels, from one flat parameter row per run."""

@@ -1,4 +1,4 @@
-"""Encoding the same examples with many trained encoders at once."""
+"""Encoding the same examples with many trained encoders at the same time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unbraid.accel.kernels.blocked import block
-from unbraid.accel.precision import multiplying
+from unbraid.accel.kernels.blocked import to_blocked
+from unbraid.accel.precision import matmul_precision
 from unbraid.errors import UserError
 from unbraid.training.fused import dense
 from unbraid.training.fused.functions import convolve
@@ -16,12 +16,18 @@ from unbraid.training.fused.networks import plan_encoder
 
 
 class StackEncoder:
-    """Encoders of one shape that kernels exist for, packed into rows; in the precision their runs were trained in."""
+    """Encoders of the same shape, packed into rows, that compute in the precision in which their runs were trained.
+
+    Raises:
+        UserError: If no kernels exist for the encoders.
+    """
 
     def __init__(self, encoders: Sequence[nn.Module], shape: tuple[int, ...], precision: str) -> None:
         plan = plan_encoder(encoders[0], shape)
         if plan is None:
-            raise UserError(f"There are no kernels for this encoder of images {shape}: {encoders[0]}")
+            raise UserError(
+                f"The encoder must be a network for which kernels exist. Got this one for images {shape}: {encoders[0]}"
+            )
         self.plan, self.precision = plan, precision
         values = torch.stack([torch.cat([p.detach().flatten() for p in net.parameters()]) for net in encoders])
         half = precision == "bf16" and values.device.type == "cuda"
@@ -30,9 +36,9 @@ class StackEncoder:
         self.rows = self.rows.bfloat16() if half else self.rows
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Examples (b, c, h, h) to the outputs of every encoder, (r, b, 2d)."""
-        with multiplying(self.precision):
-            image = block(x[None], self.plan.convs[0].C, self.rows.dtype)
+        """The outputs of all encoders, (r, b, 2d), for examples (b, c, h, h)."""
+        with matmul_precision(self.precision):
+            image = to_blocked(x[None], self.plan.convs[0].C, self.rows.dtype)
             image = image.expand(len(self.rows), *image.shape[1:])
             for layer in self.plan.convs:
                 image = convolve(self.rows, layer, image)

@@ -1,4 +1,4 @@
-"""Modules that stand in for an encoder, a decoder or a critic while a stack of runs trains."""
+"""Modules that replace an encoder, a decoder or a critic while a stack of runs trains."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from unbraid.training.fused.networks import Plan, plan_decoder, plan_dense, plan
 KINDS = {"bernoulli": BERNOULLI, "gaussian": GAUSSIAN}
 
 
-def of_one_run(stacked: type[Function]) -> Callable[..., Tensor]:
-    """A function of one run, as an objective calls it, whose rule under `vmap` is the function of the stack."""
+def single_run_function(stacked: type[Function]) -> Callable[..., Tensor]:
+    """A function that an objective calls for one run, and that `vmap` replaces by the function of the whole stack."""
 
     class OneRun(Function):
         @staticmethod
@@ -31,32 +31,36 @@ def of_one_run(stacked: type[Function]) -> Callable[..., Tensor]:
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-            if in_dims[0] is None:  # an objective's own map, over samples say: they are a larger batch
-                examples = [_folded(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)]
-                folded: Tensor = OneRun.apply(*arguments[:2], *examples[2:])  # type: ignore[no-untyped-call]
-                return folded.unflatten(0, (info.batch_size, -1)), 0
-            stacks = [_stacked(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)]
+            if in_dims[0] is None:  # a `vmap` inside the objective, for example over samples: enlarge the batch
+                examples = [
+                    _merged_with_batch(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)
+                ]
+                merged: Tensor = OneRun.apply(*arguments[:2], *examples[2:])  # type: ignore[no-untyped-call]
+                return merged.unflatten(0, (info.batch_size, -1)), 0
+            stacks = [_mapped_first(a, dim, info.batch_size) for a, dim in zip(arguments, in_dims, strict=True)]
             return stacked.apply(*stacks), 0
 
     apply: Callable[..., Tensor] = OneRun.apply
     return apply
 
 
-def _folded(argument: Any, dim: int | None, times: int) -> Any:
-    return _stacked(argument, dim, times).flatten(0, 1) if isinstance(argument, Tensor) else argument
+def _merged_with_batch(argument: Any, dim: int | None, times: int) -> Any:
+    """Merge the mapped axis of a tensor with its batch axis."""
+    return _mapped_first(argument, dim, times).flatten(0, 1) if isinstance(argument, Tensor) else argument
 
 
-def _stacked(argument: Any, dim: int | None, runs: int) -> Any:
+def _mapped_first(argument: Any, dim: int | None, runs: int) -> Any:
+    """Move the mapped axis of a tensor to the front, or expand a tensor that has none."""
     if not isinstance(argument, Tensor):
         return argument
     return argument.expand(runs, *argument.shape) if dim is None else argument.movedim(dim, 0)
 
 
-encode, decode, nll, criticise = (of_one_run(function) for function in (Encode, Decode, Nll, Critic))
+encode, decode, nll, apply_critic = (single_run_function(function) for function in (Encode, Decode, Nll, Critic))
 
 
 class Fused(nn.Module):
-    """A module whose parameters are one row, with a copy of it in the precision kernels multiply in."""
+    """A module whose parameters are one row, with a copy of it in the precision in which kernels multiply."""
 
     copy: Tensor
 
@@ -68,14 +72,14 @@ class Fused(nn.Module):
 
 
 class FusedEncoder(Fused):
-    """Images to posteriors."""
+    """Computes the parameters of posteriors from images."""
 
     def forward(self, x: Tensor) -> Tensor:
         return encode(self.row, self.copy, x, self.plan)
 
 
 class FusedDecoder(Fused):
-    """Latents to images, or straight to the likelihood of given ones."""
+    """Computes images from latents, or the likelihood of given images directly."""
 
     def __init__(self, plan: Plan, likelihood: str) -> None:
         super().__init__(plan)
@@ -90,14 +94,14 @@ class FusedDecoder(Fused):
 
 
 class FusedCritic(Fused):
-    """Codes to logits."""
+    """Computes logits from codes."""
 
     def forward(self, z: Tensor) -> Tensor:
-        return criticise(self.row, self.copy, z, self.plan)
+        return apply_critic(self.row, self.copy, z, self.plan)
 
 
 def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, able: Sequence[str]) -> VAENet:
-    """The net with those of the named children that kernels exist for replaced; the others stay as they are."""
+    """Replace the children of a net that are named in `able` and for which kernels exist. The others stay unchanged."""
     for name, child in [(name, child) for name, child in net.named_children() if name in able]:
         fused = _fused(name, child, shape, likelihood)
         if fused is not None:
@@ -106,6 +110,7 @@ def fuse(net: VAENet, shape: tuple[int, ...], likelihood: str, able: Sequence[st
 
 
 def _fused(name: str, child: nn.Module, shape: tuple[int, ...], likelihood: str) -> Fused | None:
+    """The fused version of a child, or None if no kernels exist for it."""
     if name == "encoder":
         plan = plan_encoder(child, shape)
         return None if plan is None else FusedEncoder(plan)

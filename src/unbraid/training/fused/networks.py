@@ -1,4 +1,4 @@
-"""Recognising networks that have kernels: the convolutional pairs and the critic, whatever their sizes."""
+"""Recognising networks for which kernels exist: convolutional encoders and decoders, and critics."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from torch import nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
-from unbraid.training.fused.dense import Dense, dense_layers, ordinary, pack
-from unbraid.training.fused.packing import Packing, Slot, taps2, taps4, vector
+from unbraid.training.fused.dense import Dense, dense_layers, is_plain_layer, pack_dense
+from unbraid.training.fused.packing import Packing, Slot, arrange_2x2, arrange_4x4, arrange_vector
 
-IMAGES = {1: 1, 3: 4}  # channels of an image: as it is, and as it is stored
+IMAGES = {1: 1, 3: 4}  # the channels of an image, and the channels of its blocked version
 WIDTHS = (32, 64)
 SIDES = (32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A stride-2 layer between a large image (side 2h, C channels) and a small one (side h, M channels).
+    """A stride-2 layer between a large image (side 2h, C channels) and a small image (side h, M channels).
 
-    `plain` says how the small one is laid out.
+    `plain` is whether the small image is plain or blocked (see `unbraid.accel.kernels.blocked`).
     """
 
     kernel: int
@@ -33,7 +33,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Plan:
-    """A module as layers over a row: `convs` in the order they are applied, `dense` after or before them."""
+    """The layers of a module, with places in a row for their parameters.
+
+    `convs` are in the order in which they are applied. The `dense` layers follow them in an encoder and precede them in
+    a decoder.
+    """
 
     packing: Packing
     convs: tuple[Layer, ...]
@@ -44,16 +48,16 @@ class Plan:
 
 
 def _alternating(modules: list[nn.Module], kind: type[Conv] | type[ConvTranspose]) -> list[nn.Module]:
-    """The leading layers of a kind, each followed by a ReLU, from a list that they are taken from."""
+    """Remove the leading layers of a kind, each followed by a ReLU, from a list, and return the layers."""
     found: list[nn.Module] = []
-    while len(modules) > 1 and type(modules[0]) is kind and ordinary(modules[0]) and type(modules[1]) is nn.ReLU:
+    while len(modules) > 1 and type(modules[0]) is kind and is_plain_layer(modules[0]) and type(modules[1]) is nn.ReLU:
         found.append(modules.pop(0))
         modules.pop(0)
     return found
 
 
 def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
-    """Stride-2 convolutions with ReLUs, flattened, then dense layers; None if the net is anything else."""
+    """The plan of stride-2 convolutions with ReLUs, a flattening and dense layers, or None for any other network."""
     modules = list(net) if type(net) is nn.Sequential else []
     convs = [layer for layer in _alternating(modules, Conv) if isinstance(layer, Conv)]
     if not modules or not convs or not isinstance(modules.pop(0), nn.Flatten) or not _fits(shape, convs):
@@ -67,16 +71,16 @@ def plan_encoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
         side //= 2
         stored = IMAGES[shape[0]] if i == 0 else layer.in_channels
         plain = i == len(convs) - 1 or kernels[i + 1] == 2
-        weight = packing.add(layer.weight.shape, taps4(stored) if kernels[i] == 4 else taps2)
-        bias = packing.add(layer.bias.shape, vector(layer.out_channels))  # type: ignore[union-attr]
+        weight = packing.add(layer.weight.shape, arrange_4x4(stored) if kernels[i] == 4 else arrange_2x2)
+        bias = packing.add(layer.bias.shape, arrange_vector(layer.out_channels))  # type: ignore[union-attr]
         layers.append(Layer(kernels[i], side, stored, layer.out_channels, plain, weight, bias))
     flat = (convs[-1].out_channels, side, side)
-    dense = pack(packing, linear, before=flat)
+    dense = pack_dense(packing, linear, before=flat)
     return Plan(packing, tuple(layers), tuple(dense), linear[0][0].in_features, linear[-1][0].out_features, _chw(shape))
 
 
 def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
-    """Dense layers with ReLUs, unflattened, then transposed convolutions; None if the net is anything else."""
+    """The plan of dense layers with ReLUs, an unflattening and transposed convolutions, or None for another network."""
     modules = list(net) if type(net) is nn.Sequential else []
     cut = next((i for i, module in enumerate(modules) if isinstance(module, nn.Unflatten)), 0)
     linear = dense_layers(modules[:cut])
@@ -88,27 +92,27 @@ def plan_decoder(net: nn.Module, shape: tuple[int, ...]) -> Plan | None:
         return None
     packing, layers = Packing(), []
     side = shape[1] >> len(convs)
-    dense = pack(packing, linear, after=(convs[0].in_channels, side, side))
+    dense = pack_dense(packing, linear, after=(convs[0].in_channels, side, side))
     for i, layer in enumerate(convs):
         stored = layer.out_channels if i < len(convs) - 1 else IMAGES[shape[0]]
-        weight = packing.add(layer.weight.shape, taps4(stored))
-        bias = packing.add(layer.bias.shape, vector(stored))  # type: ignore[union-attr]
+        weight = packing.add(layer.weight.shape, arrange_4x4(stored))
+        bias = packing.add(layer.bias.shape, arrange_vector(stored))  # type: ignore[union-attr]
         layers.append(Layer(4, side << i, stored, layer.in_channels, i == 0, weight, bias))
     return Plan(packing, tuple(layers), tuple(dense), linear[0][0].in_features, 0, _chw(shape))
 
 
 def plan_dense(net: nn.Module) -> Plan | None:
-    """Dense layers alone, such as a critic's; None if the net is anything else."""
+    """The plan of at least two dense layers, such as those of a critic, or None for any other network."""
     linear = dense_layers(list(net)) if type(net) is nn.Sequential else None
     if linear is None or len(linear) < 2:
         return None
     packing = Packing()
-    dense = pack(packing, linear)
+    dense = pack_dense(packing, linear)
     return Plan(packing, (), tuple(dense), linear[0][0].in_features, linear[-1][0].out_features)
 
 
 def _fits(shape: tuple[int, ...], convs: list[Conv] | list[ConvTranspose]) -> bool:
-    """Whether kernels exist for these layers, listed from the image inwards."""
+    """Whether kernels exist for these layers, which are listed from the image inwards."""
     if len(shape) != 3 or shape[0] not in IMAGES or shape[1] != shape[2] or shape[1] not in SIDES:
         return False
     if len(set(map(id, convs))) < len(convs):

@@ -1,4 +1,4 @@
-"""Work beside the main stream: weight gradients, which nothing in a backward pass waits for."""
+"""A second CUDA stream for weight gradients, which nothing else in a backward pass waits for."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ import torch
 
 
 @functools.cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The second stream of a device, created once."""
     return torch.cuda.Stream(device)
 
 
-class Fork:
-    """Calls that run on a second stream; what they read is kept alive until `join`. On a CPU they simply run."""
+class SideStream:
+    """Runs functions on a second stream and keeps their arguments alive until `join`. On a CPU it just calls them."""
 
     def __init__(self, device: torch.device) -> None:
-        self.kept: list[Any] = []
+        self.arguments: list[Any] = []
         self.active = device.type == "cuda"
         if self.active:
-            self.main, self.side = torch.cuda.current_stream(device), _beside(device)
+            self.main, self.side = torch.cuda.current_stream(device), _side_stream(device)
 
-    def __call__(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Run a call as soon as what has been launched so far is done."""
+    def run(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Run a function as soon as the work launched so far is done."""
         if not self.active:
-            return call(*arguments)
-        self.kept.append(arguments)
+            return function(*arguments)
+        self.arguments.append(arguments)
         self.side.wait_stream(self.main)
         with torch.cuda.stream(self.side):
-            return call(*arguments)
+            return function(*arguments)
 
     def join(self) -> None:
-        """Let the main stream wait for all of it."""
+        """Make the main stream wait for all functions."""
         if self.active:
             self.main.wait_stream(self.side)
-        self.kept.clear()
+        self.arguments.clear()

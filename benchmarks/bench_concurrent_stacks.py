@@ -1,0 +1,91 @@
+"""Model-steps per second of small stacks on a GPU, trained one after another and at the same time.
+
+A study with ten seeds per setting has stacks that leave a GPU mostly idle. Several stacks share it by one CUDA stream
+per stack. Writes results/bench_concurrent_stacks.json.
+Run: python benchmarks/bench_concurrent_stacks.py [--data dsprites --seeds 10 --seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from machine import describe
+from unbraid.data import FactorData, load
+from unbraid.methods import AE, PCL, BetaTCVAE, BetaVAE, FactorVAE, Method, SlowVAE
+from unbraid.runtime.files import write_atomic
+from unbraid.training.active import ActiveStack, RunInTraining
+from unbraid.training.schedule import stack_groups
+from unbraid.training.train import RunDefaults
+
+METHODS: dict[str, Method] = {
+    "beta_vae": BetaVAE(beta=8.0), "beta_tcvae": BetaTCVAE(beta=6.0), "factor_vae": FactorVAE(gamma=35.0),
+    "slow_vae": SlowVAE(), "pcl": PCL(), "ae": AE(),
+}  # fmt: skip
+WARM_UP_STEPS = 5  # before the measurement
+
+
+def advance(stacks: list[ActiveStack]) -> None:
+    """Take one step of each stack on its own stream."""
+    for active in stacks:
+        with active.on_stream():
+            active.stack.advance()
+
+
+def model_steps_per_second(stacks: list[ActiveStack], seconds: float) -> float:
+    """The rate of the stacks, measured for so many seconds."""
+    for _ in range(WARM_UP_STEPS):
+        advance(stacks)
+    torch.cuda.synchronize()
+    started, steps = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        for _ in range(20):
+            advance(stacks)
+        torch.cuda.synchronize()
+        steps += 20
+    return steps * sum(len(active.stack) for active in stacks) / (time.perf_counter() - started)
+
+
+def measure(names: list[str], data: FactorData, seeds: int, seconds: float) -> float:
+    """The rate of one stack per method, all at the same time."""
+    defaults = RunDefaults.of(data)
+    settings = {"steps": 10**9, "batch": 64, "learning_rate": 1e-4, "latents": 5}
+    specs = [defaults.spec(METHODS[name], seed=seed, **settings) for name in names for seed in range(seeds)]
+    (group,) = stack_groups([RunInTraining(spec, None) for spec in specs], data, defaults.builder)
+    streams = range(len(group.stacks)) if len(group.stacks) > 1 else [None]
+    stacks = [
+        ActiveStack.start(runs, data, defaults.builder, stream_index=stream)
+        for runs, stream in zip(group.stacks, streams, strict=True)
+    ]
+    return model_steps_per_second(stacks, seconds)
+
+
+def main() -> None:
+    """Measure each method alone, then two methods at the same time, three, and so on."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="dsprites")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "bench_concurrent_stacks.json")
+    options = parser.parse_args()
+    data = load(options.data, device="cuda")
+    alone = {name: measure([name], data, options.seeds, options.seconds) for name in METHODS}
+    rows = []
+    for count in range(2, len(METHODS) + 1):
+        names = list(METHODS)[:count]
+        in_turn = count / sum(1 / alone[name] for name in names)
+        at_once = measure(names, data, options.seeds, options.seconds)
+        rows.append({"methods": names, "in_turn": in_turn, "at_once": at_once, "ratio": at_once / in_turn})
+        print(f"{count} stacks of {options.seeds}: {in_turn:,.0f} one after another, {at_once:,.0f} at the same time "
+              f"({at_once / in_turn:.2f} x): {', '.join(names)}", flush=True)  # fmt: skip
+    settings = {"data": options.data, "seeds": options.seeds, "seconds": options.seconds}
+    content = {**describe(), **settings, "alone": alone, "together": rows}
+    write_atomic(options.out, (json.dumps(content, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Docstrings as Sphinx takes them: labelled paragraphs such as `Reference:` start a paragraph of their own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+STARRED = re.compile(r"(?<=[\s(,])\*(?=\w+[),\]])")  # as in (b, *shape), which is not emphasis
+LABEL = re.compile(r"^(Deviations?(?: from the paper)?|References?|Limitations|Beware)([:,]) ?")
+
+
+def label_paragraphs(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Put a blank line before each labelled paragraph and its label in bold, and escape single stars."""
+    labelled = []
+    for line in lines:
+        line = line if line.lstrip().startswith((">>>", "...")) else STARRED.sub(r"\\*", line)
+        if LABEL.match(line):
+            labelled.append("")
+            line = LABEL.sub(lambda m: f"**{m[1]}{m[2]}** ", line)
+        labelled.append(line)
+    lines[:] = labelled
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the step."""
+    app.connect("autodoc-process-docstring", label_paragraphs)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,82 @@
+"""The page that compares unbraid with other libraries, from the facts in generate/peers.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generate import ROOT
+from generate.markdown import table
+from generate.peers import PEERS, TABLES, Feature, FeatureTable
+
+PAGE = ROOT / "docs" / "design" / "compare.md"
+WORDS = {"Y": "yes", "P": "partly", ".": "-"}
+HEAD = """# How we compare
+
+After reading this page you know what unbraid has, what other libraries have, and when another library is the better
+choice. It is generated from `docs/generate/peers.py` by `make docs`.
+
+The other libraries were surveyed in November 2026 from their sources and issue threads. Projects change, so check
+before you decide, and tell us what is out of date. *yes*: available. *partly*: available in part, or through another
+package. A dash: not available. Each *yes* and *partly* of ours names the tests that show it; a test fails if one of
+them does not exist, or if a name is not in the registries.
+
+Choose another library if it has what you need and unbraid does not: see [what unbraid does not
+have](#what-unbraid-does-not-have).
+
+"""
+
+
+def our_cell(feature: Feature, folder: str) -> str:
+    """Return our word for a feature, with links to the pages of what it names."""
+    if feature.ours == ".":
+        return WORDS["."]
+    word = f"partly: {feature.partly}" if feature.partly else WORDS[feature.ours]
+    links = ", ".join(f"[{name}](../{folder}/{name}.md)" for name in feature.names)
+    return f"**{word}**" + (f" ({links})" if links else "")
+
+
+def feature_table(kind: FeatureTable) -> str:
+    """Return features by libraries, with ours first."""
+    elsewhere = any(feature.elsewhere for feature in kind.features)
+    body = []
+    for feature in kind.features:
+        cells = [feature.what, our_cell(feature, kind.registry), *(WORDS[mark] for mark in feature.peers.split())]
+        body.append([*cells, *([feature.elsewhere] if elsewhere else [])])
+    return table([kind.title.lower(), "unbraid", *kind.peers, *(["elsewhere"] if elsewhere else [])], body)
+
+
+def test_table(kind: FeatureTable) -> str:
+    """Return the tests of each of our cells."""
+    body = [[one.what, "<br>".join(f"`{test}`" for test in one.tests)] for one in kind.features if one.tests]
+    return table([f"{kind.title.lower()}: our cell", "tests"], body)
+
+
+def coverage(kind: FeatureTable) -> str:
+    """Return how many of the reference library's features we have."""
+    theirs = [one for one in kind.features if one.peers.split()[kind.peers.index("DL")] != "."]
+    ours = sum(one.ours == "Y" for one in theirs)
+    partly = sum(one.ours == "P" for one in theirs)
+    rest = f", and {partly} partly" if partly else ""
+    return f"Of the {len(theirs)} features that disentanglement_lib (DL) has, unbraid has {ours}{rest}."
+
+
+def missing() -> str:
+    """Return what others have and we do not."""
+    lines = []
+    for kind in TABLES:
+        absent = [one.what for one in kind.features if one.ours == "."]
+        partial = [f"{one.what} ({one.partly})" for one in kind.features if one.partly]
+        lines.append(f"- **{kind.title}**: " + "; ".join([*absent, *partial]) + ".")
+    return "\n".join(lines)
+
+
+def comparison_pages() -> dict[Path, str]:
+    """Return the generated page."""
+    projects = [[short, *facts] for short, facts in PEERS.items()]
+    parts = [
+        "## The libraries\n\n" + table(["short", "project", "licence", "last activity seen, built on"], projects),
+        *(f"## {kind.title}\n\n{feature_table(kind)}\n\n{coverage(kind)}" for kind in TABLES),
+        f"## What unbraid does not have\n\n{missing()}",
+        "## The tests of our cells\n\n" + "\n\n".join(test_table(kind) for kind in TABLES),
+    ]
+    return {PAGE: HEAD + "\n\n".join(parts) + "\n"}

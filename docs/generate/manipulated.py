@@ -1,0 +1,189 @@
+"""The tables in docs/guides/manipulated.md: the manipulations, and a study compared with the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from generate import ROOT
+from generate.markdown import RESULTS, replace_block, result, table, table_per_dataset
+from unbraid.analysis.demystifying import VARIANTS, dataset_variant
+from unbraid.analysis.plots import display_name
+from unbraid.scoring.permutation import p_value, stratified_p_value
+from unbraid.reproduction import reproduce
+from unbraid.reproduction.demystifying import COLUMNS, numbers
+from unbraid.studies.demystifying import SEEDS
+
+PAGE = ROOT / "docs" / "guides" / "manipulated.md"
+RATES = {"5e-4": "study_demystifying", "5e-5": "study_demystifying_lower"}  # the study at two learning rates
+CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is cut off
+DATA = ("sprites", "dsprites")
+PLANE = "gap of x and y"  # the rotated factors
+SCORES = {**{name: COLUMNS[name] for name in ("MIG", "DCI", "FactorVAE", "SAP")}, PLANE: PLANE}
+UNITS = "active.units"
+WHOLE = "runs with all latents"
+COMPARED = ("p, original, modified", "p, modified, noise")
+
+
+def manipulated_pages() -> dict[Path, str]:
+    """Return the page with its current tables."""
+    text = replace_block(PAGE.read_text(), "manipulation", table_per_dataset("bench_manipulation", DATA, costs))
+    for name, part in blocks().items():
+        text = replace_block(text, name, part)
+    return {PAGE: text}
+
+
+def blocks() -> dict[str, str]:
+    """Return the tables of the study by the names of their blocks."""
+    rates = {"study": study_table("5e-4"), "lower": study_table("5e-5")}
+    return {**rates, "every": every(), "parts": parts_table(), "clip": clipped(), "published": published_table()}
+
+
+def study_table(rate: str) -> str:
+    """Return our and the paper's means and standard deviations per score and method, and how many agree."""
+    found = reproduce("demystifying2021", pd.read_csv(RESULTS / f"{RATES[rate]}.csv"))
+    cells = found.table().query("kind == 'value' and runs > 0")
+    body = []
+    for (column, method), group in cells.groupby([cells["column"], cells["row"].str.split(", ").str[0]], sort=False):
+        by_form = {row["row"].split()[-1]: row for _, row in group.iterrows()}
+        pairs = [_beside(by_form[form]) for form in VARIANTS if form in by_form]
+        body.append([column, display_name(method), *pairs])
+    head = ["score", "method", *(f"{form}: ours / paper" for form in VARIANTS)]
+    return "\n\n".join([table(head, body), found.said()])
+
+
+def runs_of(name: str) -> pd.DataFrame:
+    """Return a committed results table, with the form of each run's data and the gap of the rotated factors."""
+    runs = pd.read_csv(RESULTS / f"{name}.csv").assign(
+        variant=lambda t: [dataset_variant(name)[1] for name in t["data"]]
+    )
+    return runs.assign(**{PLANE: runs[["gaps.x", "gaps.y"]].mean(axis=1)})
+
+
+def parts() -> dict[tuple[str, str], pd.DataFrame]:
+    """Return all runs, grouped by learning rate and by their ten seeds."""
+    high, low = (runs_of(name) for name in RATES.values())
+    first = high["seed"] < SEEDS
+    return {("5e-4", "0-9"): high[first], ("5e-4", "10-19"): high[~first], ("5e-5", "0-9"): low}
+
+
+def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
+    """Return the runs of a method, grouped by the form of their data."""
+    of_it = runs[runs["method"] == method]
+    return {form: part for form in VARIANTS if len(part := of_it[of_it["variant"] == form])}
+
+
+def every() -> str:
+    """Return the means of all runs and p between neighbouring forms; runs are permuted within groups only."""
+    tables = parts()
+    methods = next(iter(tables.values()))["method"].unique()
+    found = {m: [by for runs in tables.values() if (by := forms(runs, m))] for m in methods}
+    pooled = {m: {form: pd.concat([by[form] for by in strata]) for form in VARIANTS} for m, strata in found.items()}
+    body = [[WHOLE, display_name(m), *counts, "", ""] for m, by in pooled.items() if (counts := whole(by))]
+    for score, column in SCORES.items():
+        for method, strata in found.items():
+            body.append([score, display_name(method), *means(pooled[method], column), *compared(strata, column)])
+    return table(["score", "method", *VARIANTS, *COMPARED], body)
+
+
+def parts_table() -> str:
+    """Return MIG and DCI of the methods that were trained in every group, one row per group."""
+    tables = parts()
+    methods = tables["5e-4", "10-19"]["method"].unique()
+    body = []
+    for score in ("MIG", "DCI"):
+        for method in methods:
+            for part, runs in tables.items():
+                by, column = forms(runs, method), SCORES[score]
+                body.append([score, display_name(method), *part, *means(by, column), *compared([by], column)])
+    return table(["score", "method", "rate", "seeds", *VARIANTS, "p, first two", "p, last two"], body)
+
+
+def clipped() -> str:
+    """Return the means and p of reflected and of clipped noise at 5e-4, and the paper's values."""
+    noise, cut = runs_of(RATES["5e-4"]).query("variant == 'noise'"), runs_of(CLIPPED)
+    body = []
+    for method in cut["method"].unique():
+        by = {name: runs[runs["method"] == method] for name, runs in (("reflected", noise), ("cut off", cut))}
+        body.append([WHOLE, display_name(method), *whole(by), "", ""])
+        for score in ("MIG", "DCI"):
+            column = SCORES[score]
+            theirs = next(c.value for c in numbers() if (c.row, c.column) == (f"{method}, dsprites noise", score))
+            body.append([score, display_name(method), *means(by, column), *compared([by], column), _short(theirs)])
+    return table(["score", "method", "reflected", "cut off", "p", "paper, over-pruned runs discarded"], body)
+
+
+def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
+    """Return the mean of a score for each form."""
+    return [_short(part[column].mean()) for part in by.values()]
+
+
+def compared(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> list[str]:
+    """Return p of the first form against the second, and so on; runs are permuted within a stratum only."""
+    scores = [[part[column].to_numpy() for part in by.values()] for by in strata]
+    pairs = [[(one[i], one[i + 1]) for one in scores] for i in range(len(scores[0]) - 1)]
+    found = [p_value(*pair[0]) if len(pair) == 1 else stratified_p_value(pair) for pair in pairs]
+    return ["< .001" if p < 0.001 else _short(p) for p in found]
+
+
+def whole(by: dict[str, pd.DataFrame]) -> list[str]:
+    """Return how many runs have all latents active, for each form; nothing for methods without a posterior."""
+    if any(part[UNITS].isna().any() for part in by.values()):
+        return []
+    return [f"{(part[UNITS] >= part['latents']).sum()} of {len(part)}" for part in by.values()]
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1)
+
+
+def _beside(cell: Any) -> str:
+    """Return one cell: our value with its number of runs, the paper's, and a mark where they differ."""
+    ours = f"{cell['ours']:.2f} +- {cell['ours_spread']:.2f} ({cell['runs']:.0f})"
+    mark = " **differ**" if cell["verdict"] == "differ" else ""
+    return f"{ours} / {cell['paper']:.2f} +- {cell['paper_spread']:.2f}{mark}".replace("0.", ".")
+
+
+def published_table() -> str:
+    """Return how far each published row is from the regression lines of our runs, in standard deviations."""
+    related = result("bench_published")["related"]
+    places = sorted(next(iter(related.values()))["off"], key=lambda name: VARIANTS.index(name.split()[-1]))
+    names = sorted(places, key=lambda name: name.split(",")[0])
+
+    def cells(name: str) -> Iterator[str]:
+        for fit in related.values():
+            yield f"{fit['off'][name]:+.1f}" if name in fit["off"] else ""
+
+    body = [[name.replace(", dsprites", ","), *cells(name)] for name in names]
+    last = ["*variance explained by the MIG*", *(f"{fit['explained']:.0%}" for fit in related.values())]
+    return table(["published row", *related], [*body, last])
+
+
+def _with(bench: dict[str, Any]) -> str:
+    """Return the batch size of the new decoders if it is not that of the manipulation."""
+    batch, samples = bench.get("lesson_batch", bench["batch"]), bench.get("lesson_samples", bench["samples"])
+    same = (batch, samples) == (bench["batch"], bench["samples"])
+    return "" if same else f" with batches of {batch} and {samples} samples"
+
+
+def costs(bench: dict[str, Any]) -> str:
+    """Return, for each form of the data, the cost of rotated factors and the alignment of the local axes."""
+    recipe = bench["recipe"]
+    plane = " and ".join(recipe["rotations"][0][0])
+    head = (
+        f"`{bench['data']}`, {plane} rotated, {bench['steps']:,} steps of m with batches of {bench['batch']} and "
+        f"{bench['samples']} samples; {bench['lessons']:,} steps of the new decoders{_with(bench)}:"
+    )
+    reaches = next(iter(bench["forms"].values()))["alignment"]
+    body = []
+    for name, row in bench["forms"].items():
+        gap = row["gap"]
+        cells = [f"{gap['gap']:.2f} +- {gap['error']:.2f}", f"{gap['log_ratio']:.4f}"]
+        for cell in row["alignment"].values():
+            cells.append(f"{cell['score']:.3f} ({-cell['less']:+.3f} +- {cell['error']:.3f})")
+        body.append([name, *cells])
+    heads = [f"alignment, reach {reach} (change from the original)" for reach in reaches]
+    return head + "\n\n" + table(["images", "gap, nats per image", "log ratio of the errors", *heads], body)

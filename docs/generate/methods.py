@@ -1,0 +1,179 @@
+"""One page per method: its docstring (by Sphinx), fields, training command, picture, scores and special cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from generate import ROOT
+from generate.markdown import autodoc, contents, result, table
+from unbraid.cli.list_registries import first_line
+from unbraid.methods import METHODS, Method
+from unbraid.metrics import TRAITS
+
+FOLDER = ROOT / "docs" / "methods"
+OVERVIEW = """# Methods
+
+After reading a method's page you know its objective, its fields, where it deviates from the paper, and what it learns
+in a few minutes of training. This page is generated from the registry and `benchmarks/bench_methods.py` by `make
+docs`.
+
+Scores are means of two seeds after a short training on `sprites` (1,000 to 2,400 steps, a minute or two on two
+cores). They show that a method works and what the command on its page gives, not which method is best. For
+comparisons with many seeds see [pairs and curved spaces](../guides/pairs_and_spaces.md), [appearance and
+perspective](../guides/appearance.md) and [studies](../guides/studies.md).
+
+"""
+GUIDES = {  # guides that use a method
+    "pairs, contrast and curved spaces": (
+        "pairs_and_spaces",
+        ("ada_gvae", "ada_mlvae", "slow_vae", "pcl", "pmp", "diffusion_vae"),
+    ),
+    "how examples are drawn": ("drawing", ("ada_gvae", "ada_mlvae", "slow_vae", "pcl", "pmp")),
+    "appearance and perspective": ("appearance", ("u_vitae", "c_vitae")),
+    "studies": ("studies", ("ae", "beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")),
+    "what beta means here": ("faq", ("vae", "beta_vae")),
+}
+IDENTITY = (
+    "If every perspective is the identity, it is a VAE of the appearance alone, with the KL of all latents "
+    "(`tests/methods/test_vitae.py`)."
+)
+ENCODER_ONLY = "It has no decoder and no other method as a special case; guessing has the loss log 2."
+IN_WORDS = {"u_vitae": IDENTITY, "c_vitae": IDENTITY, "pcl": ENCODER_ONLY}  # cases that are not a pair of methods
+SHORTER = "Fewer steps were used to save time."
+NOTES = {  # settings that were changed after the first results
+    "diffusion_vae": "`beta` is 0.5 because 2, which was tried first, gave blurred images (mean MIG 0.04).",
+    **dict.fromkeys(("factor_vae", "pcl", "pmp", "u_vitae", "c_vitae"), SHORTER),
+}
+WITHOUT_DECODER = ("pcl",)
+SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
+ROWS = {  # what a row of the traversal moves
+    "ae": "latent, from -2 to 2 standard deviations of its codes around their mean, largest deviation first",
+    "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
+    "diffusion_vae": "direction on the sphere, from -2 to 2 radians",
+}
+
+
+def allowed_values(field: dataclasses.Field[Any], kind: Any) -> str:
+    """Return the values that a field takes."""
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(kind))
+    low, high = field.metadata["low"], field.metadata["high"]
+    integer = "integer, " if kind is int else ""
+    if high < math.inf:
+        return f"{integer}{low:g} to {high:g}"
+    return f"{integer}at least {low:g}" if low > -math.inf else f"{integer}any"
+
+
+def fields(method: type[Method]) -> str:
+    """Return the table of a method's hyperparameters."""
+    kinds, body = get_type_hints(method), []
+    for field in dataclasses.fields(method):
+        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        varies = "yes" if "Tensor" in str(kinds[field.name]) else "no"
+        flag = f"`--{field.name.replace('_', '-')}`"
+        body.append([flag, default, allowed_values(field, kinds[field.name]), field.metadata["help"], varies])
+    if not body:
+        return "This method has no fields."
+    note = (
+        "The fields of the dataclass and the flags of the command are the same. Runs that differ only in fields marked "
+        "*yes* in the last column train together in one stack."
+    )
+    return note + "\n\n" + table(["flag", "default", "values", "meaning", "varies in a stack"], body)
+
+
+def expression(method: Method) -> str:
+    """Return the Python expression of a method; for a class of the tests, also what it is."""
+    changed = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)
+               if getattr(method, f.name) != f.default}  # fmt: skip
+    inside = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())
+    text = f"`{type(method).__name__}({inside})`"
+    if type(method) in METHODS.values():
+        return text
+    about = (inspect.getdoc(type(method)) or "").split("\n\n")[0].replace("\n", " ").rstrip(".")
+    return f"{text} ({about})"
+
+
+def special_cases(name: str) -> str:
+    """Return the cases in which a method equals another one."""
+    from families import FAMILY
+
+    if name in IN_WORDS:
+        return IN_WORDS[name]
+    lines = [f"- {expression(one)} equals {expression(other)}" for one, other in FAMILY[name].limits]
+    return "A test asserts the same loss and the same update, up to rounding:\n\n" + "\n".join(lines)
+
+
+def scores(name: str, bench: dict[str, Any]) -> str:
+    """Return the scores of both seeds, of an untrained encoder and of a perfect code."""
+    row, untrained, ceiling = bench["methods"][name], bench["methods"]["untrained"], bench["bounds"]["perfect"]
+    body = []
+    for metric, shown in SHOWN.items():
+        mean = sum(untrained["scores"][metric]) / len(untrained["scores"][metric])
+        cells = [*row["scores"][metric], mean, ceiling[metric][TRAITS[metric].headline]]
+        body.append([f"[{shown}](../metrics/{metric}.md)", *(f"{value:.3f}" for value in cells)])
+    return table(["metric", *(f"seed {seed}" for seed in bench["seeds"]), "untrained", "perfect code"], body)
+
+
+def measured(name: str, bench: dict[str, Any]) -> str:
+    """Return the picture, the scores and how they were made."""
+    row = bench["methods"].get(name)
+    if row is None:
+        return f"Not measured yet. Run `python benchmarks/bench_methods.py --methods {name}`, then `make docs`."
+    traversal = (
+        "The first row shows an example and its reconstruction. Every other row varies one "
+        f"{ROWS.get(name, 'latent, from -2 to 2; latents are sorted by their KL')}."
+    )
+    information = "There is no decoder to traverse. The picture shows the share of each factor's entropy in each code."
+    machine = row["machine"]
+    origin = (
+        f"Picture and scores are by `python benchmarks/bench_methods.py --methods {name}` at commit "
+        f"`{row['commit'][:12]}` on {machine['processor']}, {machine['cores']} cores, torch "
+        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores use the "
+        f"codes `{row['code']}`, 10,000 points for training and 5,000 for testing. {NOTES.get(name, '')}"
+    ).strip()
+    picture = f"![Traversal of {name} on sprites](../pictures/methods/{name}.png)"
+    caption = information if name in WITHOUT_DECODER else traversal
+    return f"{picture}\n\n{caption}\n\n{scores(name, bench)}\n\n{origin}"
+
+
+def guides(name: str) -> str:
+    """Return links to the guides that use a method."""
+    links = [f"[{title}](../guides/{page}.md)" for title, (page, names) in GUIDES.items() if name in names]
+    return "See also: " + ", ".join([*links, "[all methods](index.md)"]) + "."
+
+
+def method_page(name: str) -> str:
+    """Return the page of one method."""
+    bench = result("bench_methods")
+    commands = [bench["methods"].get(name, {"command": f"unbraid train {name} --data sprites"})["command"]]
+    commands += [f"unbraid score runs/{name}", *([] if name in WITHOUT_DECODER else [f"unbraid traverse runs/{name}"])]
+    parts = [
+        f"# {name}",
+        autodoc("autoclass", f"unbraid.methods.{METHODS[name].__name__}"),
+        guides(name),
+        f"## Fields\n\n{fields(METHODS[name])}",
+        "## Train it\n\n```bash\n" + "\n".join(commands) + "\n```",
+        f"## What it learns\n\n{measured(name, bench)}",
+        f"## Special cases\n\n{special_cases(name)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview() -> str:
+    """Return the list of methods with their scores."""
+    rows, body = result("bench_methods")["methods"], []
+    for name, method in METHODS.items():
+        found = rows[name]["scores"] if name in rows else {}
+        means = [f"{sum(found[metric]) / len(found[metric]):.2f}" if found else "-" for metric in SHOWN]
+        body.append([f"[{name}]({name}.md)", first_line(method), *means])
+    listed = table(["method", "objective", *SHOWN.values()], body)
+    return f"{OVERVIEW}{listed}\n\n{contents(METHODS)}\n"
+
+
+def method_pages() -> dict[Path, str]:
+    """Return the generated files with their texts."""
+    return {FOLDER / "index.md": overview(), **{FOLDER / f"{name}.md": method_page(name) for name in METHODS}}

@@ -1,0 +1,124 @@
+"""One page per metric: its docstring (by Sphinx), cost, invariances, and its scores of known codes."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from generate import ROOT
+from generate.markdown import autodoc, contents, number, result, table
+from unbraid.metrics import METRICS, TRAITS
+from unbraid.metrics.known_codes import KNOWN_CODES
+
+FOLDER = ROOT / "docs" / "metrics"
+LAW_NAMES = {
+    "rows": "the order of rows",
+    "codes": "the order of codes",
+    "factors": "the order of factors",
+    "affine": "positive scaling and shifting of each code",
+}
+OVERVIEW = """# Metrics
+
+After reading a metric's page you know its definition, range, cost, invariances and failure modes. This page is
+generated from the registry and `benchmarks/bench_known_codes.py` by `make docs`.
+
+The table shows the scores of a perfect code, the same code rotated, and pure noise, for the factor sizes of dSprites
+(3, 6, 40, 32, 32) with 10,000 training and 5,000 test points. Compare every score with its floor and its ceiling.
+[Scores](../guides/scores.md) says how scores are computed, stored and compared, [edge cases](edge_cases.md) what
+happens with degenerate input, and [udr](udr.md) how to rank models without labels.
+
+"""
+EDGE_CASES = """# Edge cases
+
+This page lists what each metric does with degenerate input. It is generated from the test tables by `make docs`.
+Metrics that are not named return finite scores in their range; their own pages say what they do in the case.
+
+"""
+SIZES = "10,000 training and 5,000 test points of 10 codes and the factors of dSprites"
+
+
+def cost(name: str) -> str:
+    """Return the CPU seconds at the study's sizes, and those of the reference where it was measured."""
+    bench = result("bench_metrics")
+    seconds = bench["ours"]["seconds"].get(name, bench["others"].get(name))
+    reference = bench["reference"]["seconds"].get(name)
+    beside = f" The estimators of scikit-learn in the reference's protocol take {reference:.1f}." if reference else ""
+    return f"{seconds:.2f} CPU seconds for {SIZES}.{beside}"
+
+
+def invariances(name: str) -> str:
+    """Return what leaves the scores unchanged, to which tolerance, and the exceptions."""
+    from laws import LAWS
+
+    law, lines = LAWS[name], []
+    for key, what in LAW_NAMES.items():
+        tolerance = law.tolerances[key]
+        if tolerance >= 1:  # scores lie between 0 and 1, so this asserts nothing
+            continue
+        if key == "affine" and set(law.changes) >= {k for k in law.ranges if TRAITS[name].headline in k}:
+            continue
+        lines.append(f"- {what}" + (f" (to {tolerance:g} on 120 rows)" if tolerance > 1e-6 else ""))
+    text = "Scores do not depend on\n\n" + "\n".join(lines)
+    if law.changes:
+        exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
+        text += "\n\nexcept for\n\n" + table(["key", "why scaling a code changes it"], exceptions)
+    return text
+
+
+def known_codes(name: str) -> str:
+    """Return the scores of codes with known strengths and weaknesses."""
+    scores = result("bench_known_codes")["scores"]
+    keys = [key for key in scores["perfect"][name] if ":" not in key or key == TRAITS[name].headline]
+    body = []
+    for code, make in KNOWN_CODES.items():
+        what = (inspect.getdoc(make) or "").split("\n\n")[0].replace("\n", " ")
+        body.append([code, what, *(number(scores[code].get(name, {}).get(key)) for key in keys)])
+    return table(["code", "description", *(f"`{key}`" for key in keys)], body)
+
+
+def metric_page(name: str) -> str:
+    """Return the page of one metric."""
+    low = ", for which low values are good" if TRAITS[name].low_is_good else ""
+    parts = [
+        f"# {name}",
+        autodoc("autofunction", f"unbraid.metrics.{name}"),
+        f"The headline score is `{TRAITS[name].headline}`{low}.",
+        f"## Cost\n\n{cost(name)}",
+        f"## Invariances\n\n{invariances(name)}",
+        "## Scores of known codes\n\nFor the factor sizes of dSprites (3, 6, 40, 32, 32), with 10,000 training and "
+        "5,000 test points (`python benchmarks/bench_known_codes.py`):",
+        known_codes(name),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview() -> str:
+    """Return the list of metrics with ceiling, floor and estimator."""
+    scores, body = result("bench_known_codes")["scores"], []
+    for name, trait in TRAITS.items():
+        found = [scores[code].get(name, {}).get(trait.headline) for code in ("perfect", "rotated", "noise")]
+        headline = f"`{trait.headline}`" + " (low is good)" * trait.low_is_good
+        body.append([f"[{name}]({name}.md)", headline, *map(number, found), trait.estimator])
+    listed = table(["metric", "headline", "perfect", "rotated", "noise", "estimator"], body)
+    return f"{OVERVIEW}{listed}\n\n{contents([*METRICS, 'udr', 'edge_cases'])}\n"
+
+
+def edge_cases() -> str:
+    """Return the page of degenerate input."""
+    from support.edges import EDGES, REFUSES
+
+    body = []
+    for edge, case in EDGES.items():
+        rejected = REFUSES.get(edge, {})
+        who = "all" if len(rejected) >= len(METRICS) - 1 else ", ".join(f"`{name}`" for name in rejected) or "none"
+        if who == "all" and "unsupervised" not in rejected:
+            who = "all that take factors"
+        body.append([case.what, who, "; ".join(dict.fromkeys(f"“{message}”" for message in rejected.values()))])
+    return EDGE_CASES + table(["case", "raises an error in", "message"], body) + "\n"
+
+
+def metric_pages() -> dict[Path, str]:
+    """Return the generated files with their texts."""
+    udr = f"# udr\n\n{autodoc('autofunction', 'unbraid.metrics.udr')}\n"
+    pages = {FOLDER / f"{name}.md": metric_page(name) for name in METRICS}
+    return {FOLDER / "index.md": overview(), FOLDER / "edge_cases.md": edge_cases(), FOLDER / "udr.md": udr, **pages}

@@ -1,0 +1,188 @@
+"""What unbraid and other libraries have: the facts of docs/design/compare.md, with tests for each cell of ours.
+
+The other libraries were surveyed in November 2026 from their own sources. Y: has it. P: partly, or through another
+package. A dot: does not have it. The marks of a feature are in the order of the table's `peers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PEERS = {
+    "DL": ("google-research/disentanglement_lib 1.5", "Apache-2.0", "2020, TensorFlow 1.14"),
+    "ER": ("erow/disentanglement_lib", "Apache-2.0", "2023, PyTorch"),
+    "DIS": ("nmichlo/disent", "MIT", "2026, PyTorch"),
+    "YD": ("YannDubs/disentangling-vae", "MIT", "2023, PyTorch"),
+    "PY": ("pythae 0.1.2", "Apache-2.0", "2024, PyTorch"),
+    "AA": ("amir-abdi/disentanglement-pytorch", "GPL", "2021, PyTorch 1.1"),
+    "DCF": ("facebookresearch/disentangling-correlated-factors", "MIT", "2023, PyTorch 1.12"),
+    "LQ": ("kylehkhsu/latent_quantization", "MIT", "2024, JAX"),
+    "FV": ("1Konny/FactorVAE", "MIT", "2018, PyTorch"),
+    "PV": ("AntixK/PyTorch-VAE", "Apache-2.0", "2021, PyTorch"),
+    "UB": ("Ubisoft DisentanglementMetrics", "Apache-2.0", "NumPy 1.19"),
+    "SM": ("SA-Mousavichashmi/Disentanglement-Project-V2", "none", "2025, PyTorch"),
+    "LI": ("lightly 1.6", "MIT", "2026, PyTorch"),
+    "SL": ("solo-learn", "MIT", "2026, PyTorch"),
+    "MV": ("MultiVae 1.0", "Apache-2.0", "2026, PyTorch"),
+}
+LAWS, PAIRS, VITAE = "tests/test_methods.py", "tests/test_ada_and_slow.py", "tests/test_vitae.py"
+GOLDEN, LINEAR, INFORMATION = (
+    "tests/test_metrics_golden.py",
+    "tests/test_linear_metrics.py",
+    "tests/test_information.py",
+)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature: who has it, its names in our registries, and the tests that show it; no tests if we do not have it."""
+
+    what: str
+    peers: str
+    tests: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    partly: str = ""
+    elsewhere: str = ""
+
+    @property
+    def ours(self) -> str:
+        """Our mark: Y, P or a dot."""
+        return "P" if self.partly else "Y" if self.tests else "."
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """Features of one kind, the libraries that were surveyed, and the registry to which the names belong."""
+
+    title: str
+    peers: tuple[str, ...]
+    registry: str
+    features: list[Feature]
+
+
+METHODS = FeatureTable("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "LQ", "FV", "PV", "SM"), "methods", [
+    Feature("plain autoencoder", ". . Y . Y Y . Y . . .", ("tests/test_ae.py::test_loss_by_hand",), ("ae",)),
+    Feature("VAE, beta-VAE", "Y Y Y Y Y Y Y Y . Y Y", (f"{LAWS}::test_limit",), ("vae", "beta_vae")),
+    Feature("AnnealedVAE (capacity)", "Y Y . Y Y Y Y . . Y Y", (f"{LAWS}::test_capacity_schedule",), ("annealed_vae",)),
+    Feature("FactorVAE", "Y Y . Y Y Y Y . Y P Y", (f"{LAWS}::test_factor_vae_terms_by_hand",), ("factor_vae",)),
+    Feature("beta-TCVAE", "Y Y Y Y Y Y Y Y . Y Y", (f"{LAWS}::test_total_correlation_equals_its_loops",), ("beta_tcvae",)),
+    Feature("DIP-VAE I, II", "Y Y Y . . Y . . . P Y", (f"{LAWS}::test_dip_covariances_equal_their_loops",),
+        ("dip_vae_i", "dip_vae_ii")),
+    Feature("InfoVAE, MMD", ". . Y . Y Y . . . Y ."),
+    Feature("ControlVAE, DynamicVAE, CascadeVAE-C, DEFT, DeVAE", ". Y . . . . . . . . ."),
+    Feature("DFC, perceptual losses", ". . Y . P . . . . Y ."),
+    Feature("Group-VAE, ML-VAE (known number of changes)", "Y . . . . . . . . . .", (f"{PAIRS}::test_count_by_hand",),
+        ("ada_gvae", "ada_mlvae")),
+    Feature("Ada-GVAE, Ada-ML-VAE", "Y . Y . . . Y . . . .", (f"{PAIRS}::test_ada_objective_from_its_parts",),
+        ("ada_gvae", "ada_mlvae"), elsewhere="JacopoDapueto/transfer_disentanglement"),
+    Feature("semi-supervised methods", "Y . . . . P . . . . ."),
+    Feature("triplet methods", ". . Y . . . . . . . ."),
+    Feature("HFS (factorised support)", ". . . . . . Y . . . ."),
+    Feature("QLAE, Tripod (quantised codes)", ". . . . . . . Y . . .", elsewhere="lucidrains/vector-quantize-pytorch"),
+    Feature("S-VAE (von Mises-Fisher), Poincare VAE", ". . . . Y . . . . . .", elsewhere="nicola-decao/s-vae-pytorch"),
+    Feature("Diffusion VAE (sphere, torus, projective space)", ". . . . . . . . . . .",
+        ("tests/test_diffusion_vae.py::test_terms_by_hand",), ("diffusion_vae",),
+        elsewhere="LuisArmandoPerez/DiffusionVAE (Keras)"),
+    Feature("SlowVAE", ". . . . . . . . . . .", (f"{PAIRS}::test_slow_objective_from_its_parts",), ("slow_vae",),
+        elsewhere="bethgelab/slow_disentanglement"),
+    Feature("PCL", ". . . . . . . . . . .", ("tests/test_pcl.py::test_loss_equals_its_loops",), ("pcl",)),
+    Feature("iVAE, ICE-BeeM", ". . . . . . . . . . .", elsewhere="ilkhem/icebeem"),
+    Feature("PMP", ". . . . . . . . . . .", ("tests/test_pmp.py::test_losses_equal_their_loops",), ("pmp",),
+        elsewhere="marc0git/PMPdisentanglement (a notebook)"),
+    Feature("VITAE", ". . . . . . . . . . .", (f"{VITAE}::test_without_perspective_it_is_a_vae_of_the_appearance",),
+        ("u_vitae", "c_vitae"), elsewhere="SkafteNicki/unsuper"),
+    Feature("group-theory and commutative VAEs", ". . . . . . . . . . Y"),
+    Feature("sequential methods with several factors", ". . . . . . . . . . .", elsewhere="azencot-group/MSD-Benchmark"),
+    Feature("disentangled diffusion models", ". . . . . . . . . . .", elsewhere="ThomasMrY/DisDiff"),
+])  # fmt: skip
+METRICS = FeatureTable("Metrics", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "LQ", "UB", "SM"), "metrics", [
+    Feature("BetaVAE score (Z-diff)", "Y Y . . . P . . Y .", (f"{LINEAR}::test_golden_beta_vae",), ("beta_vae",)),
+    Feature("FactorVAE score (Z-min-var)", "Y Y Y . . P . . Y .", (f"{GOLDEN}::test_golden_factor_vae",), ("factor_vae",)),
+    Feature("MIG", "Y Y Y Y . P Y . Y Y", (f"{GOLDEN}::test_golden_information",), ("mig",), elsewhere="latte-metrics"),
+    Feature("DCI", "Y Y Y . . P Y Y Y Y", ("tests/test_dci.py::test_golden_dci",), ("dci",)),
+    Feature("SAP", "Y Y Y . . P Y . Y Y", (f"{GOLDEN}::test_golden_sap",), ("sap",), elsewhere="latte-metrics"),
+    Feature("modularity", "Y Y . . . . Y . Y Y", (f"{GOLDEN}::test_golden_information",), ("modularity",),
+        elsewhere="latte-metrics"),
+    Feature("explicitness", "Y Y . . . . . . Y .", (f"{LINEAR}::test_golden_explicitness",), ("explicitness",)),
+    Feature("IRS", "Y Y . . . P . . Y .", (f"{INFORMATION}::test_golden_irs",), ("irs",)),
+    Feature("UDR (selection without labels)", "Y Y . . . . . . . .", ("tests/test_udr.py::test_golden_udr",)),
+    Feature("Gaussian total correlation, Wasserstein, information", "Y Y Y . . . . . . .",
+        (f"{GOLDEN}::test_golden_unsupervised",), ("unsupervised",)),
+    Feature("downstream accuracy and efficiency", "Y Y . . . . . . . .",
+        (f"{LINEAR}::test_golden_downstream_lr", f"{LINEAR}::test_golden_downstream_gbt"),
+        ("downstream_lr", "downstream_gbt")),
+    Feature("fairness", "Y Y . . . . . . . .", ("tests/test_fairness.py::test_golden_aggregates",), ("fairness",)),
+    Feature("strong and reduced downstream, unified scores", "Y Y . . . . . . . ."),
+    Feature("abstract reasoning", "Y . . . . . . . . ."),
+    Feature("DCIMIG, JEMMIG, MIG-sup", ". P . . . . . . Y .",
+        ("tests/test_metrics.py::test_equals_its_oracle", f"{INFORMATION}::test_jemmig_equals_its_oracle_in_nats",
+         f"{INFORMATION}::test_mig_sup_is_mig_with_codes_and_factors_exchanged"), ("dcimig", "jemmig", "mig_sup")),
+    Feature("Z-max-var", ". . . . . . . . Y ."),
+    Feature("InfoMEC", ". . . . . . . Y . .", (f"{INFORMATION}::test_infomec_equals_its_oracle_in_all_three",),
+        ("infomec",)),
+    Feature("MCC", ". . . . . . . . . .", (f"{INFORMATION}::test_mcc_by_ranks_equals_its_oracle",), ("mcc",),
+        elsewhere="slow_disentanglement, cl-ica"),
+    Feature("OMES", ". . . . . . . . . .", elsewhere="transfer_disentanglement"),
+    Feature("AAM, flatness, factorised-support score", ". . P P . . P . . ."),
+    Feature("judged by vision-language models", ". . . . . . . . . .", elsewhere="MSD-Benchmark"),
+])  # fmt: skip
+DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "SM"), "data", [
+    Feature("dSprites", "Y Y Y Y Y Y Y Y Y", ("tests/test_data.py::test_dsprites_is_the_known_set",
+        "tests/test_readers.py::test_dsprites_is_read_from_either_form"), ("dsprites", "dsprites_file")),
+    Feature("coloured, noisy and painted dSprites", "Y Y . . Y . . . .",
+        ("tests/test_painted.py::test_painted_images_follow_their_recipes",),
+        ("color_dsprites", "noisy_dsprites", "scream_dsprites")),
+    Feature("SmallNORB", "Y Y Y . Y Y . . .",
+        ("tests/test_readers_labelled.py::test_smallnorb_is_read_with_instance_aside",),
+        ("smallnorb",)),
+    Feature("Cars3D", "Y Y Y . Y Y . . Y",
+        ("tests/test_readers_cars.py::test_cars3d_is_read_from_the_archive_sorted_by_name",), ("cars3d",)),
+    Feature("Shapes3D", "P Y Y . . Y Y . Y", ("tests/test_readers.py::test_shapes3d_is_read_and_its_labels_compared",),
+        ("shapes3d",)),
+    Feature("MPI3D", "P Y Y . P Y Y . .",
+        ("tests/test_readers.py::test_mpi3d_takes_its_grid_from_the_number_of_images",),
+        ("mpi3d_toy", "mpi3d_realistic", "mpi3d_real", "mpi3d_complex")),
+    Feature("Isaac3D, Falcor3D", ". . . . . . Y . ."),
+    Feature("CelebA, MNIST, Fashion-MNIST, 3D chairs", ". P . Y P Y P Y P",
+        ("tests/test_readers_labelled.py::test_celeba_is_read_in_the_order_of_its_list",
+         "tests/test_readers_labelled.py::test_mnist_is_read_and_framed"), ("celeba", "mnist", "fashion_mnist"),
+        partly="all but 3D chairs"),
+    Feature("body meshes (FAUST) and bodies made on the spot", ". . . . . . . . .",
+        ("tests/test_readers_meshes.py::test_faust_is_read_by_subject_and_pose",
+         "tests/test_bodies.py::test_bodies_are_the_known_ones"), ("faust", "bodies", "body_images")),
+    Feature("correlated factors", ". P . . . Y . . .",
+        ("tests/test_sampling.py::test_joint_distribution_of_correlated_factors",)),
+    Feature("pairs, triplets and walks of examples", "P . Y . . P . . .",
+        ("tests/test_sampling.py::test_k_changed_factors", "tests/test_sampling.py::test_walks_move_one_factor_by_one"),
+        partly="pairs and walks, no triplets"),
+    Feature("synthetic data that needs no download", "P P Y . . . . . .",
+        ("tests/test_data_command.py::test_built_in_needs_no_files",), ("sprites", "toy", "shapes3d_rendered")),
+    Feature("KITTI masks, Natural Sprites", ". . . . . . . . .", elsewhere="slow_disentanglement"),
+])  # fmt: skip
+PIPELINE = FeatureTable("Pipeline", ("DL", "DIS", "YD", "PY", "AA", "DCF", "LQ", "PV", "LI", "SL", "MV"), "", [
+    Feature("installs with pip on Python 3.11", ". P . Y . . P . Y P Y", ("tests/test_cli.py::test_help_helps",),
+        partly="from a checkout"),
+    Feature("command line", "Y . Y . Y Y P P Y P .", ("tests/test_cli.py::test_every_field_is_a_flag_with_help",)),
+    Feature("an interrupted run goes on", "Y . . P Y Y P . Y Y Y",
+        ("tests/test_training.py::test_kill_9_then_the_same_command",)),
+    Feature("sweeps and studies", "Y Y P . P Y Y . . . .",
+        ("tests/test_study.py::test_a_study_runs_and_its_table_is_complete",
+         "tests/test_cli.py::test_train_sweeps_score_and_reload")),
+    Feature("many models at once on one GPU", ". . . . . . . . . . .",
+        ("tests/test_gpu.py::test_a_run_alone_and_in_company", f"{LAWS}::test_stack_equals_solo")),
+    Feature("one model on several GPUs", ". Y . Y . . . Y Y Y ."),
+    Feature("a table of all results, without a service", "Y . P . . . . P P . .",
+        ("tests/test_study.py::test_the_table_is_rebuilt_from_folders_and_merged_copies",)),
+    Feature("figures of a study, traversals", "P P Y . P P P P . P P",
+        ("tests/test_study_commands.py::test_analyse_writes_what_can_be_answered",
+         "tests/test_cli.py::test_traverse_writes_pictures")),
+    Feature("HTML report", ". . . . . . . . . . .",
+        ("tests/test_report.py::test_the_command_writes_beside_the_runs_and_says_where",)),
+    Feature("latents moved by hand in a browser", ". . . . . . . . . . .",
+        ("tests/browser/test_report_browser.py::test_a_slider_moves_the_decoders_own_image",)),
+    Feature("pretrained models to download", ". . Y Y . . P . . . Y"),
+    Feature("documentation site", ". Y . Y . . . . Y Y Y", ("tests/test_site.py::test_every_page_is_reachable",)),
+    Feature("tests in continuous integration", "P Y . Y P . . P Y Y Y",
+        (f"{LAWS}::test_families_cover_the_registry", "tests/test_metrics.py::test_tables_cover_the_registry")),
+])  # fmt: skip
+TABLES = (METHODS, METRICS, DATA, PIPELINE)

@@ -1,0 +1,31 @@
+"""The table in docs/guides/report.md, measured by benchmarks/bench_report.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generate import ROOT
+from generate.markdown import replace_block, result, table
+
+PAGE = ROOT / "docs" / "guides" / "report.md"
+HEADER = ["decoder", "page", "opens in", "frames per second while a slider moves", "decodings per second"]
+
+
+def report_pages() -> dict[Path, str]:
+    """Return the page with its current table."""
+    return {PAGE: replace_block(PAGE.read_text(), "report", speeds())}
+
+
+def speeds() -> str:
+    """Return the size and speed of pages with one decoder."""
+    bench = result("bench_report")
+    body = [
+        [case["case"], f"{case['megabytes']:.2f} MB", f"{case['seconds_to_open']:.2f} s",
+         f"{case['frames_per_second']:.0f}", f"{case['decodings_per_second']:.0f}"]
+        for case in bench["cases"]
+    ]  # fmt: skip
+    head = (
+        f"Pages with one decoder, in headless Chromium {bench['chromium'].split('.')[0]} on two cores of "
+        f"{bench['machine']['processor']} (`python benchmarks/bench_report.py`):"
+    )
+    return head + "\n\n" + table(HEADER, body)

@@ -1,0 +1,117 @@
+"""The analyses of a results table by name, and a function that runs them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pandas import DataFrame
+
+from unbraid.analysis.capacity import capacity
+from unbraid.analysis.correlation import agreement, downstream, selection
+from unbraid.analysis.demystifying import manipulated
+from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
+from unbraid.analysis.results_table import Result
+from unbraid.analysis.scores import scores, strengths
+from unbraid.analysis.total_correlation import total_correlation
+from unbraid.analysis.transfer import transfer
+from unbraid.analysis.variance import variance
+from unbraid.errors import UserError, unknown_name
+from unbraid.runtime.files import make_folder, write_atomic
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A question about a results table and the function that answers it."""
+
+    question: str
+    run: Callable[[DataFrame], Result]
+
+
+ANALYSES: dict[str, Analysis] = {
+    "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
+    "agreement": Analysis("Do metrics agree with each other?", agreement),
+    "scores": Analysis("Is some method better than the others?", scores),
+    "strengths": Analysis("Is some strength of regularisation better than the others?", strengths),
+    "variance": Analysis("How much do objective, strength and seed matter?", variance),
+    "selection": Analysis("Can good runs be identified without labels?", selection),
+    "transfer": Analysis("Do good settings transfer to other datasets and metrics?", transfer),
+    "downstream": Analysis("Do disentangled codes help downstream tasks?", downstream),
+    "capacity": Analysis("What is the effect of more capacity in AnnealedVAE?", capacity),
+    "manipulated": Analysis("How much do methods lose on images that were modified against VAEs?", manipulated),
+    "manipulated_spread": Analysis("How does the MIG vary over seeds on modified images?", manipulated_spread),
+    "manipulated_factors": Analysis("Which factors are lost on modified images?", manipulated_factors),
+    "manipulated_strengths": Analysis(
+        "Does another strength compensate for the modification of images?", manipulated_strengths
+    ),
+}
+
+
+def analyse(
+    runs: str | Path | DataFrame,
+    names: Sequence[str] | None = None,
+    *,
+    out: str | Path | None = None,
+    on_skip: Callable[[str, str], None] | None = None,
+) -> dict[str, Result]:
+    """Run analyses of a results table.
+
+    Args:
+        runs: A results table, a file that holds one (`results.sqlite` or a .csv file), or a folder of runs with
+            `results.sqlite`.
+        names: Names of analyses in `ANALYSES`. By default all analyses that the table can answer.
+        out: A folder into which each analysis writes its table as NAME.csv and its figure as NAME.png.
+        on_skip: Called with the name and the reason of each analysis that the table cannot answer. By default a warning
+            is issued. Analyses that are named in `names` raise an error instead.
+
+    Returns:
+        The result of each analysis by name, in the order of `names` or of `ANALYSES`.
+
+    Raises:
+        UserError: If a name is unknown, there is no results table, or the table cannot answer an analysis in `names`.
+
+    >>> import unbraid as ub
+    >>> table = ub.analysis.example_results(seeds=3, data=["dsprites"])
+    >>> results = ub.analyse(table, ["variance", "agreement"])
+    >>> list(results), list(results["agreement"].table.columns)
+    (['variance', 'agreement'], ['data', 'first', 'second', 'correlation', 'runs'])
+    """
+    for name in names or ():
+        if name not in ANALYSES:
+            raise UserError(unknown_name("analysis", name, ANALYSES))
+    table = runs if isinstance(runs, DataFrame) else _load_table(runs)
+    results = {}
+    for name in names or ANALYSES:
+        try:
+            results[name] = ANALYSES[name].run(table)
+        except UserError as error:
+            if names:
+                raise
+            (on_skip or _warn_skipped)(name, " ".join(str(error).split()))
+            continue
+        if out is not None:
+            save_result(results[name], Path(out), name)
+    return results
+
+
+def _load_table(path: str | Path) -> DataFrame:
+    from unbraid.runs.results import load_results
+
+    table: DataFrame = load_results(path)
+    return table
+
+
+def _warn_skipped(name: str, reason: str) -> None:
+    warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
+
+
+def save_result(result: Result, folder: Path, name: str) -> None:
+    """Write the table of a result as NAME.csv and its figure as NAME.png, each atomically."""
+    make_folder(folder)
+    picture = io.BytesIO()
+    result.figure.savefig(picture, format="png", dpi=110)
+    write_atomic(folder / f"{name}.csv", result.table.to_csv().encode())
+    write_atomic(folder / f"{name}.png", picture.getvalue())

@@ -1,0 +1,90 @@
+"""What `unbraid data list` prints: a table of all datasets, or all details of some."""
+
+from __future__ import annotations
+
+import importlib.util
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from unbraid.cli.printing import table
+from unbraid.data.files.catalogue import SOURCES, File, Source
+from unbraid.data.files.locate import best_alternative, can_fetch, present_files
+
+MOST_FILES = 6  # more files are shown as a range
+
+
+def datasets_table(folder: Path) -> str:
+    """One row per dataset: name, description, status, size and licence."""
+    rows = [
+        [source.name, source.description, status(source, folder / source.name), size(source, folder / source.name),
+         source.licence]
+        for source in SOURCES.values()
+    ]  # fmt: skip
+    return table(["name", "description", "status", "size", "licence"], rows)
+
+
+def status(source: Source, folder: Path) -> str:
+    """Whether a dataset is built in or present, and else how to get it."""
+    if source.built_in:
+        missing = source.extra and importlib.util.find_spec(source.extra[1]) is None
+        return f"needs pip install 'unbraid[{source.extra[0]}]'" if source.extra and missing else "built in"
+    counts = [(len(present_files(files, folder)), len(files)) for files in source.alternatives]
+    if any(present == total for present, total in counts):
+        return "present"
+    way = "can be downloaded" if can_fetch(source, folder) else "download by hand"
+    present, total = max(counts)
+    return f"{way}, {present} of {total} files present" if present else way
+
+
+def size(source: Source, folder: Path) -> str:
+    """The size of the files that are present or would be downloaded; "unknown" if a size is not known."""
+    if source.built_in:
+        return ""
+    files = best_alternative(source, folder)
+    present = present_files(files, folder)
+    sizes = [present[f.name].stat().st_size if f.name in present and f.entries is None else f.size for f in files]
+    known = [number for number in sizes if number is not None]
+    return format_size(sum(known)) if len(known) == len(sizes) else "unknown"
+
+
+def format_size(number: int) -> str:
+    """A number of bytes as text.
+
+    >>> format_size(267_573_662), format_size(348)
+    ('267.6 MB', '348 bytes')
+    """
+    return f"{number / 1e6:,.1f} MB" if number >= 100_000 else f"{number:,} bytes"
+
+
+def dataset_details(source: Source, folder: Path) -> str:
+    """Everything about one dataset, with what to cite and its files."""
+    entries = {
+        "what": source.description, "status": status(source, folder), "made from": source.made_from,
+        "licence": source.licence, "cite": source.citation, "homepage": source.homepage,
+        "folder": "" if source.built_in else str(folder), "note": source.manual_steps,
+    }  # fmt: skip
+    lines = [source.name]
+    for key, text in entries.items():
+        if text:
+            lines += textwrap.wrap(
+                text, 108, initial_indent=f"  {key:<10}", subsequent_indent=" " * 12, break_on_hyphens=False
+            )
+    for number, files in enumerate(source.alternatives):
+        lines += [f"  {'or ' * bool(number)}files", *file_lines(files, present_files(files, folder))]
+    return "\n".join(lines)
+
+
+def file_lines(files: Sequence[File], present: dict[str, Path]) -> list[str]:
+    """One line per file, and one for each of its addresses."""
+    if len(files) > MOST_FILES:
+        return [f"    {files[0].name} to {files[-1].name} ({len(files)} files, {len(present)} present)"]
+    lines = []
+    for file in files:
+        known_size = format_size(file.size) if file.size else "size unknown"
+        kind = f"a folder of {file.entries:,} files" if file.entries else known_size
+        sha256 = f"sha256 {file.sha256}" if file.sha256 else "no published sha256"
+        other = f" (or {', '.join(file.other_names)})" if file.other_names else ""
+        lines.append(f"    {file.name}{other}: {kind}, {sha256}{', present' * (file.name in present)}")
+        lines += [f"      {url}" for url in file.urls]
+    return lines

@@ -1,0 +1,130 @@
+"""The file formats of exports: ONNX and torch.export. Each is written to bytes and read back."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbraid.errors import UserError
+from unbraid.exporting.parts import TRACED_EXAMPLES, ExportPart
+
+Runner = Callable[[Tensor], list[Tensor]]
+"""A function that runs an exported network on a batch and returns its outputs."""
+Written = tuple[bytes, Callable[[bytes], Runner]]
+"""The content of a file, and a function that reads such a content."""
+
+
+def trace_part(part: ExportPart) -> torch.export.ExportedProgram:
+    """Return the part as a graph of operations for any number of examples."""
+    sizes = ({0: torch.export.Dim("n", min=1)},)
+    with torch.no_grad():
+        part.module(part.examples[:TRACED_EXAMPLES])  # cached constants are created now, not while tracing
+    try:
+        with silenced_warnings():
+            return torch.export.export(part.module, (part.examples[:TRACED_EXAMPLES],), dynamic_shapes=sizes)
+    except Exception as error:
+        reason = " ".join(str(error).split()[:60]) or type(error).__name__
+        raise UserError(
+            f"The {part.name} cannot be written as a graph for any number of examples: {reason} ... A network of your "
+            "own must consist of PyTorch operations, without branches that depend on the data or the batch size."
+        ) from error
+
+
+def torch_program(part: ExportPart) -> Written:
+    """Return the content of a .pt2 file, and a function that reads it."""
+    buffer = io.BytesIO()
+    with silenced_warnings():
+        torch.export.save(trace_part(part), buffer)
+    return buffer.getvalue(), torch_runner
+
+
+def torch_runner(content: bytes) -> Runner:
+    """Return a function that runs the network of a .pt2 file."""
+    with silenced_warnings():
+        module = torch.export.load(io.BytesIO(content)).module()
+
+    def run(x: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            outputs = module(x)
+        return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+
+    return run
+
+
+def onnx_model(part: ExportPart) -> Written:
+    """Return the content of an ONNX file, and a function that reads it."""
+    graph = trace_part(part)
+    try:
+        with silenced_warnings():
+            program = torch.onnx.export(
+                graph, dynamo=True, input_names=[part.input], output_names=part.outputs, verbose=False
+            )
+    except Exception as error:
+        raise UserError(
+            f"The {part.name} uses an operation that ONNX does not have: {str(error).splitlines()[0]} "
+            "Export it with format 'torch' instead."
+        ) from error
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    return content, lambda stored: onnx_runner(stored, part.input)
+
+
+def onnx_runner(content: bytes, name: str) -> Runner:
+    """Return a function that runs an ONNX model, with onnxruntime if installed or else the reference evaluator."""
+    if importlib.util.find_spec("onnxruntime") is not None:
+        session: Any = importlib.import_module("onnxruntime").InferenceSession(content)
+    else:
+        import onnx.reference
+
+        model = onnx.load_from_string(content)
+        session = onnx.reference.ReferenceEvaluator(model, new_ops=[gather_elements()])
+    return lambda x: [torch.as_tensor(output) for output in session.run(None, {name: x.numpy()})]
+
+
+def gather_elements() -> Any:
+    """Return GatherElements for the reference evaluator, whose own rejects negative axes and axes longer than 64."""
+    from onnx.reference.op_run import OpRun
+
+    def gather(self: Any, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        return (np.take_along_axis(data, indices, axis),)
+
+    return type("GatherElements", (OpRun,), {"op_domain": "", "_run": gather})
+
+
+FORMATS: dict[str, Callable[[ExportPart], Written]] = {"onnx": onnx_model, "torch": torch_program}
+
+
+def check_installed(format: str) -> None:
+    """Raise a UserError if a package that the format needs is not installed."""
+    needed: Sequence[str] = ("onnx", "onnxscript") if format == "onnx" else ()
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"Export to ONNX needs the package(s) {', '.join(missing)}, not installed here. Install them: "
+            "pip install \"unbraid[export]\", or export with format 'torch'."
+        )
+
+
+@contextmanager
+def silenced_warnings() -> Iterator[None]:
+    """Silence PyTorch's deprecation warnings and its log messages about optional packages."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    with warnings.catch_warnings():
+        for kind in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)

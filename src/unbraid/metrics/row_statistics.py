@@ -1,0 +1,46 @@
+"""Compiled statistics of selected rows of a table, which are computed without copying the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unbraid.runtime.jit import kernel
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@kernel()
+def row_variances(codes: Array, rows: Array) -> Array:
+    """Return, for each t, the variance (ddof 1) of each code over rows[t]; exactly 0 if the rows are equal."""
+    (m, batch), d = rows.shape, codes.shape[1]
+    result = np.empty((m, d))
+    first, second = np.empty(d), np.empty(d)
+    for t in range(m):
+        origin = codes[rows[t, 0]]  # differences from one of the rows avoid cancellation if codes are far from 0
+        first[:] = 0.0
+        second[:] = 0.0
+        for b in range(1, batch):
+            row = codes[rows[t, b]]
+            for i in range(d):
+                difference = row[i] - origin[i]
+                first[i] += difference
+                second[i] += difference * difference
+        for i in range(d):
+            result[t, i] = max(0.0, second[i] - first[i] * first[i] / batch) / (batch - 1)
+    return result
+
+
+@kernel()
+def mean_differences(codes: Array, rows: Array, others: Array) -> Array:
+    """Return, for each t, the mean over b of abs(codes[rows[t, b]] - codes[others[t, b]])."""
+    (m, batch), d = rows.shape, codes.shape[1]
+    result = np.zeros((m, d))
+    for t in range(m):
+        for b in range(batch):
+            one, two = codes[rows[t, b]], codes[others[t, b]]
+            for i in range(d):
+                result[t, i] += abs(one[i] - two[i])
+    result /= batch
+    return result

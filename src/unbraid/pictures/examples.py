@@ -1,0 +1,85 @@
+"""Examples of a dataset, and decoded examples, as images: meshes are drawn from the front."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.rendered.zbuffer import View, draw_meshes
+from unbraid.errors import UserError
+
+MESH_HEIGHT = 128  # rows of pixels in the image of a mesh
+VIEW_MARGIN = 1.06  # height of the view of meshes, as a multiple of their own height
+VIEW_MESHES = 500  # meshes that determine the view
+
+
+def middle_example(data: FactorData) -> int:
+    """Return the index of the example in the middle of the grid of factors, or of the rows if there is no grid."""
+    return int(data.index([[size // 2 for size in data.sizes]])[0]) if data.gridded else len(data) // 2
+
+
+def has_meshes(data: FactorData) -> bool:
+    """Return whether the vectors of the data are the vertices of meshes."""
+    return getattr(data, "faces", None) is not None
+
+
+def is_drawable(data: FactorData) -> bool:
+    """Return whether examples can be shown as images."""
+    return len(data.shape) == 3 or has_meshes(data)
+
+
+def check_drawable(data: FactorData) -> None:
+    """Raise a UserError if examples cannot be shown as images."""
+    if not is_drawable(data):
+        raise UserError(
+            f"A picture needs images or meshes; {data.name} has vectors of {data.shape[0]} numbers. Choose other data, "
+            "or use run.decode(z) to decode vectors."
+        )
+
+
+def example_images(data: FactorData, index: Tensor) -> list[Tensor]:
+    """Return the examples at `index` as images (c, h, w) with values in [0, 1]."""
+    check_drawable(data)
+    return decoded_images(data.batch(index.to(data.device)), data)
+
+
+def decoded_images(examples: Tensor, data: FactorData) -> list[Tensor]:
+    """Return examples (n, ...) like those of the data as images (c, h, w) with values in [0, 1]."""
+    return list(examples.cpu()) if len(data.shape) == 3 else mesh_images(examples, data)
+
+
+def mesh_images(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor]:
+    """Draw meshes with the faces of the data from the front, all in the same view; without faces, draw their points."""
+    vertices, faces = meshes.cpu().unflatten(1, (-1, 3)), data.faces.cpu()  # type: ignore[attr-defined]
+    if not faces.diff(dim=1).any():
+        return [points_image(mesh) for mesh in vertices]
+    return list(draw_meshes(vertices, faces, mesh_view(data)) / 255)
+
+
+@functools.lru_cache(maxsize=2)
+def mesh_view(data: FactorData) -> View:
+    """Return the view from the front that contains the meshes of the data, at most twice as wide as high."""
+    index = torch.linspace(0, len(data) - 1, min(len(data), VIEW_MESHES), device=data.device).long()
+    points = data.batch(index).cpu().unflatten(1, (-1, 3)).flatten(0, 1)[:, :2]
+    low, high = points.amin(0), points.amax(0)
+    width, height = (VIEW_MARGIN * (high - low)).tolist()
+    metres = max(height, width / 2) or 1.0
+    x, y = ((low + high) / 2).tolist()
+    return View(MESH_HEIGHT, max(1, math.ceil(MESH_HEIGHT * width / metres)), metres, (x, y))
+
+
+def points_image(points: Float[Tensor, "v 3"], size: int = 128) -> Float[Tensor, "1 s s"]:
+    """Draw the vertices of a mesh from the front; near vertices are brighter."""
+    xyz = points - points.amin(0)
+    extent = float(xyz[:, :2].amax()) or 1.0
+    pixel = (xyz[:, :2] / extent * (size - 9) + 4).long()
+    pixel[:, 0] += (size - 1 - int(pixel[:, 0].max()) - int(pixel[:, 0].min())) // 2
+    shade = 0.3 + 0.7 * xyz[:, 2] / (float(xyz[:, 2].amax()) or 1.0)
+    canvas = torch.zeros(size, size)
+    canvas.view(-1).scatter_reduce_(0, (size - 1 - pixel[:, 1]) * size + pixel[:, 0], shade, "amax")
+    return canvas[None]

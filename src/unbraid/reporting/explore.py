@@ -1,0 +1,61 @@
+"""Exploring trained runs in the browser: a page from a local server, which decodes for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from unbraid.accel.devices import check_device
+from unbraid.errors import UserError
+from unbraid.pictures.examples import decoded_images, is_drawable
+from unbraid.reporting.page import live_page
+from unbraid.reporting.server import Server, new_token, serve
+from unbraid.runs.run import Run, load_runs
+from unbraid.scoring.score import load_datasets
+
+
+def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cpu") -> Server:
+    """Serve the page of `report` on this machine, with decoders of any size.
+
+    The server binds to 127.0.0.1 and runs in the background until it is closed.
+
+    Args:
+        runs: A folder of runs, or the folder of one run.
+        port: The port; 0 chooses any free one.
+        best: The number of runs that are shown in detail, with their decoders.
+        device: The device of the decoders: "cpu" or "cuda".
+
+    Returns:
+        The running server. Open its `url` in a browser. `wait()` blocks until the server is closed; `close()`, or the
+        end of a ``with`` block, closes it.
+
+    Raises:
+        UserError: If no run in the folder has a trained decoder, the port cannot be used, or an argument is invalid.
+
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ub.train(ub.methods.VAE(), data="toy", steps=5, out=folder, quiet=True)
+    ...     with explore(folder) as server:
+    ...         server.url.startswith("http://127.0.0.1:")
+    True
+    """
+    if best < 1:
+        raise UserError(f"The number of best runs must be at least 1. Got best={best} instead.")
+    check_device(device)
+    loaded = load_runs(runs, device=device)
+    decoding = [run for run in loaded if run.net.decoder is not None and run.divergence is None]
+    if not decoding:
+        raise UserError(
+            f"Exploring needs a trained decoder; none of the {len(loaded)} finished run(s) in {runs} has one. Finish "
+            f"the training first, or score the codes instead: unbraid score {runs}"
+        )
+    token = new_token()
+    datasets = load_datasets(decoding, quiet=True)
+
+    def draw(run: Run, example: Tensor) -> Tensor:
+        data = datasets[run.spec.data]
+        return decoded_images(example, data)[0] if is_drawable(data) else example[0]
+
+    return serve(decoding, lambda: live_page(loaded, token, best=best), port, token, draw)

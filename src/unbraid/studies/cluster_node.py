@@ -1,0 +1,145 @@
+"""What the nodes of a Ray cluster do for a study, and how folders of runs travel between machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.loading import load_data
+from unbraid.errors import UserError
+from unbraid.nets.registry import resolve_net
+from unbraid.runs.scores import add_scores
+from unbraid.runs.spec import RunSpec
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.locks import lock
+from unbraid.runtime.progress import no_report
+from unbraid.studies.local import POLL_SECONDS, StudyProgress, try_train_stack
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.run_scores import BackgroundScoring
+from unbraid.studies.settings import StudySettings
+from unbraid.studies.stacks import StudyStack, study_stacks
+from unbraid.version import __version__
+
+RunFiles = dict[str, bytes]
+"""The files of a run's folder: their contents by name."""
+
+
+def read_run_files(folder: Path) -> RunFiles:
+    """Read the files of a run's folder, without hidden files and subfolders."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
+    return {path.name: path.read_bytes() for path in files}
+
+
+def write_run_files(folder: Path, files: RunFiles) -> None:
+    """Write the files of a run's folder, each atomically."""
+    make_folder(folder)
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+
+
+def store_run(out: Path, name: str, files: RunFiles) -> None:
+    """Write a finished run into the folder `out` atomically. If the run is already there, only add its scores."""
+    target, arriving = out / name, out / ".arriving" / name
+    with lock(out / ".arriving.lock"):
+        if (target / "weights.safetensors").exists():
+            lines = files.get("scores.jsonl", b"").splitlines()
+            add_scores(target, [json.loads(line) for line in lines])
+            return
+        replaced = arriving.with_name(f"{name}.old")
+        for leftover in (arriving, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
+        write_run_files(arriving, files)
+        if target.exists():
+            target.rename(replaced)  # a partly trained run, from which the finished one was resumed
+        arriving.rename(target)
+        shutil.rmtree(replaced, ignore_errors=True)
+        with suppress(OSError):  # the folder may hold files of a killed process; they are removed with their run
+            arriving.parent.rmdir()
+
+
+@functools.cache
+def cached_data(name: str, device: str) -> FactorData:
+    """A dataset, loaded once per process."""
+    return load_data(name, device, quiet=True)
+
+
+def train_stack(
+    version: str,
+    specs: list[dict[str, Any]],
+    data: str,
+    settings: StudySettings,
+    scratch: str | None,
+    started: dict[str, RunFiles],
+) -> dict[str, RunFiles]:
+    """Train and score a stack on this node and return the folders of its runs.
+
+    A stack that was interrupted on this node resumes from its last checkpoint.
+
+    Args:
+        version: The version of unbraid of the driver; the node must have the same.
+        specs: The specs of the runs as dictionaries.
+        data: The name of the dataset.
+        settings: How to train and score.
+        scratch: The name of a temporary folder on this node. With None the node works in the shared folder
+            `settings.out` and returns an empty dictionary.
+        started: Files of runs that are partly trained or lack scores, by run.
+    """
+    host = socket.gethostname()
+    if version != __version__:
+        raise UserError(
+            f"Every node must have unbraid {version}. Got {__version__} on {host}. Install {version} there."
+        )
+    if scratch is None and not (settings.out / "study.json").exists():
+        raise UserError(f"Every node must see {settings.out}. {host} does not. Leave out --cluster-shared.")
+    torch.set_num_threads(1)
+    wanted = [RunSpec.from_dict(spec) for spec in specs]
+    builder = resolve_net(wanted[0].net)[1]
+    runs = [PlannedRun(0, spec, 0.0, 0) for spec in wanted]
+    stack = StudyStack(runs, cached_data(data, settings.device), builder)
+    if scratch is None:
+        train_and_score(stack, settings)
+        return {}
+    with scratch_folder(scratch, started) as folder:
+        train_and_score(stack, dataclasses.replace(settings, out=folder))
+        return {spec.id: read_run_files(folder / spec.id) for spec in wanted}
+
+
+@contextmanager
+def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
+    """A temporary folder on this node with the runs in `started`.
+
+    It survives if the process is killed, so that the next call can resume; it is deleted when the work is done.
+    """
+    root = Path(tempfile.gettempdir()) / f"unbraid-{os.getuid()}"
+    make_folder(root)
+    with lock(root / f"{name}.lock"):
+        for run, files in started.items():
+            if not (root / name / run).exists():
+                write_run_files(root / name / run, files)
+        yield root / name
+        shutil.rmtree(root / name)
+
+
+def train_and_score(stack: StudyStack, settings: StudySettings) -> None:
+    """Train and score a stack in the folder of the settings; wait while another process has claimed it."""
+    with BackgroundScoring(settings) as scoring:
+        while not try_train_stack(stack, settings, StudyProgress(no_report, len(stack.runs)), scoring):
+            time.sleep(POLL_SECONDS)
+
+
+def stacks_on_node(planned: list[PlannedRun], settings: StudySettings) -> list[list[PlannedRun]]:
+    """The runs of each stack of a study, with the stack sizes that fit the device of this node."""
+    return [stack.runs for stack in study_stacks(planned, settings)]

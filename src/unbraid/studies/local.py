@@ -1,0 +1,106 @@
+"""Running a study on this machine. Several processes may work in the same folder and share the stacks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unbraid.runs.results import read_places, write_results
+from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.locks import lock
+from unbraid.runtime.progress import Report, no_report, progress
+from unbraid.studies.group_scores import GroupScoring
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.run_scores import BackgroundScoring
+from unbraid.studies.settings import StudySettings
+from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
+from unbraid.training.train import train_checked
+
+POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes hold
+
+
+@dataclass
+class StudyProgress:
+    """Reports the progress of a study: the number of runs done, and of steps of all runs."""
+
+    report: Report
+    runs: int
+    runs_done: int = 0
+    steps_done: int = 0
+
+    def update(self, done: float, note: str = "") -> None:
+        """Report the steps done in the current stack, summed over its runs, and a note."""
+        self.report(self.steps_done + done, ", ".join([f"{self.runs_done} of {self.runs} runs done", note]))
+
+    def finish_stack(self, stack: StudyStack) -> None:
+        """Count the runs and steps of a finished stack."""
+        self.runs_done += len(stack.runs)
+        self.steps_done += sum(run.spec.steps for run in stack.runs)
+        self.report(self.steps_done, f"{self.runs_done} of {self.runs} runs done")
+
+
+def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: bool = False) -> Path:
+    """Train and score every run that is not finished, and write the results table.
+
+    A run is identified by its id. The same call therefore resumes a study that was interrupted, and several processes
+    with the same output folder share the stacks.
+
+    Returns:
+        The path of the results table.
+    """
+    make_folder(settings.out)
+    steps = sum(run.spec.steps for run in planned)
+    with ExitStack() as contexts:
+        report = no_report if quiet else contexts.enter_context(progress("study", steps))
+        study_progress = StudyProgress(report, len(planned))
+        scoring = contexts.enter_context(BackgroundScoring(settings))
+        waiting = []
+        started: list[PlannedRun] = []
+        for stack in merge_small_stacks(study_stacks(planned, settings), settings.device):
+            started += stack.runs
+            write_study_file(settings, stack.runs)
+            if not try_train_stack(stack, settings, study_progress, scoring):
+                waiting.append(stack)
+        while waiting:
+            time.sleep(POLL_SECONDS)
+            waiting = [stack for stack in waiting if not try_train_stack(stack, settings, study_progress, scoring)]
+    return finish_study(started, settings, quiet)
+
+
+def finish_study(runs: Sequence[PlannedRun], settings: StudySettings, quiet: bool = False) -> Path:
+    """Compute the metrics of groups of runs and write the results table; returns its path."""
+    if settings.scored:
+        scoring = GroupScoring(settings.out, settings.group_metrics, settings.protocol, settings.device)
+        scoring.score([run.spec.id for run in runs], quiet)
+    return write_results(settings.out, {run.spec.id: run.facts() for run in runs})
+
+
+def try_train_stack(
+    stack: StudyStack, settings: StudySettings, progress: StudyProgress, scoring: BackgroundScoring
+) -> bool:
+    """Train and score a stack, unless another process has claimed it; returns whether the stack was trained."""
+    with claim_stack(settings.out, stack) as claimed:
+        if not claimed:
+            return False
+        specs = [run.spec for run in stack.runs]
+        runs = train_checked(
+            specs, stack.data, stack.builder, settings.out, report=progress.update,
+            checkpoint_seconds=settings.checkpoint_seconds,
+        )  # fmt: skip
+        scoring.add([run for run in runs if run.divergence is None], stack.data)
+        progress.finish_stack(stack)
+    return True
+
+
+def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> None:
+    """Add the runs' positions in the sweep, and the protocol of the scores, to `study.json`."""
+    with lock(settings.out / ".places.lock"):
+        places = read_places(settings.out)
+        new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
+        if new.keys() - places.keys():
+            content = {"places": {**places, **new}, "protocol": asdict(settings.protocol)}
+            write_atomic(settings.out / "study.json", json.dumps(content).encode())

@@ -1,0 +1,98 @@
+"""Scoring the runs of a study one by one, and which of them still lack scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from unbraid.data.dataset import FactorData
+from unbraid.methods import Method
+from unbraid.metrics.protocol import identity, resolve_metric_names
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.run import Run
+from unbraid.runs.scores import find_score, read_scores
+from unbraid.scoring.run_scorer import ExampleTable
+from unbraid.scoring.score import score
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.settings import StudySettings
+from unbraid.studies.stacks import StudyStack
+
+ALL_CODES_METRIC = "unsupervised"  # computed for all kinds of codes, because the paper compares means with samples
+
+
+class BackgroundScoring:
+    """Scores trained runs. With a GPU this happens in a thread while the next runs are trained.
+
+    Use it as a context manager: on a normal exit it waits for all scores; after an exception it drops pending ones.
+    """
+
+    def __init__(self, settings: StudySettings) -> None:
+        self.settings = settings
+        self.in_background = settings.device != "cpu"
+        self.pool = ThreadPoolExecutor(1)
+        self.pending: list[Future[Any]] = []
+
+    def __enter__(self) -> BackgroundScoring:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *trace: Any) -> None:
+        self.pool.shutdown(cancel_futures=kind is not None)
+        if kind is None:
+            for future in self.pending:
+                future.result()
+
+    def add(self, runs: list[Run], data: FactorData) -> None:
+        """Score these runs now, or in the background. Exceptions of earlier background work are raised here."""
+        if not (self.settings.scored and runs):
+            return
+        options: dict[str, Any] = {"protocol": self.settings.protocol, "jobs": self.settings.jobs, "quiet": True}
+        if not self.in_background:
+            score_codes(runs, self.settings.metrics, data, **options)
+            return
+        for future in [future for future in self.pending if future.done()]:
+            self.pending.remove(future)
+            future.result()
+        self.pending.append(self.pool.submit(score_codes, runs, self.settings.metrics, data, **options))
+
+
+def code_kinds_for(method: Method, metric: str) -> Sequence[str]:
+    """The kinds of codes that a study scores by a metric: the method's first kind, or all for `ALL_CODES_METRIC`."""
+    return method.code_kinds if metric == ALL_CODES_METRIC else method.code_kinds[:1]
+
+
+def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: FactorData, **options: Any) -> None:
+    """Score runs by metrics, each for the kinds of codes that `code_kinds_for` gives."""
+    names = resolve_metric_names(metrics)
+    for kinds in dict.fromkeys(run.spec.method.code_kinds for run in runs):
+        alike = [run for run in runs if run.spec.method.code_kinds == kinds]
+        score(alike, metrics, data=data, codes=kinds[:1], **options)
+        if ALL_CODES_METRIC in names:
+            score(alike, [ALL_CODES_METRIC], data=data, codes=kinds, **options)
+
+
+def unfinished_runs(stack: StudyStack, settings: StudySettings) -> list[PlannedRun]:
+    """The runs of a stack that are not trained or lack a score. Diverged runs count as finished."""
+    folders = [RunFolder(settings.out / run.spec.id, run.spec) for run in stack.runs]
+    rows = {}
+    if settings.scored and any(folder.status == "done" for folder in folders):
+        rows = settings.protocol.sizes(len(ExampleTable.of(stack.data, settings.protocol).index))
+    finished = [
+        folder.status == "diverged" or (folder.status == "done" and has_all_scores(folder, settings, rows, stack.data))
+        for folder in folders
+    ]
+    return [run for run, done in zip(stack.runs, finished, strict=True) if not done]
+
+
+def has_all_scores(run: RunFolder, settings: StudySettings, rows: dict[str, int], data: FactorData) -> bool:
+    """Whether the run has every score that the settings ask for; if they name no metrics, whether it has any score."""
+    records = read_scores(run.path)
+    if not settings.scored or settings.metrics is None:
+        return bool(records) or not settings.scored
+    protocol, source = settings.protocol, {"data": data.name, "source": getattr(data, "fingerprint", None)}
+    keys = [
+        {**identity(name, protocol.seed, rows, protocol.draws), "codes": kind, **source}
+        for name in resolve_metric_names(settings.metrics)
+        for kind in code_kinds_for(run.spec.method, name)
+    ]
+    return all(find_score(records, key) is not None for key in keys)

@@ -1,0 +1,60 @@
+"""How a study is run: folder, device, precision, metrics and the rows that metrics use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unbraid.errors import UserError, unknown_name
+from unbraid.metrics import METRICS
+from unbraid.metrics.protocol import Protocol
+from unbraid.studies.group_scores import GROUP_METRICS
+from unbraid.training.train import CHECKPOINT_SECONDS
+
+STUDY_METRICS = (
+    "beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised", "downstream_lr",
+    "downstream_gbt", "information", "gaps", "active", "udr",
+)  # fmt: skip
+"""The metrics of a study by default: those of the paper of the large study and those that the analyses read."""
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """How the runs of a study are trained and scored.
+
+    Attributes:
+        out: The folder of the runs and of the results table.
+        device: "cpu" or "cuda".
+        precision: The precision of all runs; None chooses the fastest of the device.
+        metrics: Metrics that are computed for each run by itself; None computes all.
+        protocol: The rows that metrics use.
+        jobs: The number of processes that compute metrics; None uses all cores.
+        scored: Whether runs are scored at all.
+        checkpoint_seconds: The time between checkpoints, in seconds.
+        group_metrics: Metrics that are computed after training, for all runs that differ in the seed only.
+    """
+
+    out: Path
+    device: str = "cpu"
+    precision: str | None = None
+    metrics: Sequence[str] | None = None
+    protocol: Protocol = Protocol()
+    jobs: int | None = None
+    scored: bool = True
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    group_metrics: Sequence[str] = GROUP_METRICS
+
+
+def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:
+    """Metrics of single runs and metrics of groups of runs, each without repetitions; None stands for `STUDY_METRICS`.
+
+    >>> split_metrics(["udr", "mig", "udr"])
+    (['mig'], ['udr'])
+    """
+    known = [*METRICS, *GROUP_METRICS]
+    unique = list(dict.fromkeys(STUDY_METRICS if names is None else names))
+    for name in unique:
+        if name not in known:
+            raise UserError(unknown_name("metric", name, known))
+    return [name for name in unique if name not in GROUP_METRICS], [name for name in unique if name in GROUP_METRICS]

@@ -1,0 +1,79 @@
+"""The stacks of a study: which runs are trained together, and which process trains them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.loading import load_data
+from unbraid.nets.registry import resolve_net
+from unbraid.nets.vae import PairBuilder
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.locks import try_lock
+from unbraid.studies.planned import PlannedRun, replace_spec
+from unbraid.studies.settings import StudySettings
+from unbraid.training.schedule import group_by_stack_key, groups_that_fit, most_runs_in_stack, split_into_stacks
+from unbraid.training.train import RunDefaults, check_specs
+
+
+@dataclass
+class StudyStack:
+    """Runs of a study that are trained together, with their dataset and the builder of their network."""
+
+    runs: list[PlannedRun]
+    data: FactorData
+    builder: PairBuilder
+
+    @property
+    def name(self) -> str:
+        """A name derived from the ids of the runs, the same in every process."""
+        return hashlib.sha256(" ".join(run.spec.id for run in self.runs).encode()).hexdigest()[:16]
+
+
+def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
+    """The stacks of a study, dataset by dataset, each as large as the memory of the device allows."""
+    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+        data = load_data(name, settings.device)
+        runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
+        for alike in group_by_stack_key(runs, lambda run: run.spec):
+            builder = resolve_net(alike[0].spec.net)[1]
+            check_specs([alike[0].spec], data, builder)
+            most = most_runs_in_stack(alike[0].spec, data, builder, len(alike))
+            yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, most))
+
+
+def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:
+    """Fields of the spec that depend on the data and the device: the precision, and for vectors an MLP."""
+    defaults = RunDefaults.of(data)
+    precision = settings.precision or defaults.precision
+    if len(data.shape) == 3 or run.spec.net != "locatello":
+        return {"precision": precision}
+    return {"precision": precision, "net": defaults.net, "likelihood": defaults.likelihood}
+
+
+def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[StudyStack]:
+    """On a GPU, merge small stacks of the same dataset and network, because the GPU trains them at the same time.
+
+    Merged stacks are claimed by one process. On a CPU the stacks are unchanged.
+    """
+    if not device.startswith("cuda"):
+        yield from stacks
+        return
+    for _, alike in groupby(stacks, lambda stack: (id(stack.data), stack.builder)):
+        for group in groups_that_fit(alike, lambda stack: len(stack.runs)):
+            yield StudyStack([run for stack in group for run in stack.runs], group[0].data, group[0].builder)
+
+
+@contextmanager
+def claim_stack(out: Path, stack: StudyStack) -> Iterator[bool]:
+    """Try to claim a stack in the folder `out`: gives True, or False while another process has claimed it."""
+    folder = out / ".claims"
+    make_folder(folder)
+    with try_lock(folder / f"{stack.name}.lock") as claimed:
+        yield claimed

@@ -1,0 +1,119 @@
+"""The facts behind the generated pages: comparison tables and measured methods."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _generators_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("docs", "benchmarks"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+
+
+def function_names(file: str) -> set[str]:
+    """Return the names of a file's functions."""
+    return {node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_claim_in_the_comparison_names_existing_tests() -> None:
+    from generate.peers import PEERS, TABLES
+
+    named = {test for table in TABLES for feature in table.features for test in feature.tests}
+    assert len(named) > 40
+    for test in named:
+        file, _, function = test.partition("::")
+        assert function.startswith("test_"), test
+        assert function in function_names(file), test
+    for table in TABLES:
+        assert set(table.peers) <= set(PEERS)
+        for feature in table.features:
+            marks = feature.peers.split()
+            assert len(marks) == len(table.peers), feature.what
+            assert set(marks) <= {"Y", "P", "."}, feature.what
+            assert bool(feature.tests) == (feature.ours != "."), feature.what
+
+
+def test_the_comparison_names_exactly_what_is_registered() -> None:
+    from generate.peers import TABLES
+
+    from unbraid.data import DATASETS
+    from unbraid.methods import METHODS
+    from unbraid.metrics import METRICS
+
+    registries = {"methods": METHODS, "metrics": METRICS, "data": DATASETS}
+    for table in TABLES:
+        claimed = {name for feature in table.features for name in feature.names}
+        assert claimed == set(registries.get(table.registry, ())), table.title
+
+
+def test_every_method_was_measured_and_drawn() -> None:
+    from bench_methods import CASES, DATA, SCORES, SEEDS
+    from unbraid.methods import METHODS
+
+    bench = json.loads((ROOT / "benchmarks" / "results" / "bench_methods.json").read_text())
+    assert list(CASES) == list(METHODS)
+    assert set(bench["methods"]) == {"untrained", *METHODS}
+    for name, case in CASES.items():
+        row, picture = bench["methods"][name], ROOT / "docs" / "pictures" / "methods" / f"{name}.png"
+        assert row["command"] == case.command(), name
+        assert row["diverged"] == 0, name
+        assert {metric: len(row["scores"][metric]) for metric in SCORES} == dict.fromkeys(SCORES, len(SEEDS)), name
+        assert 1_000 < picture.stat().st_size < 30_000, name
+    assert bench["data"] == DATA
+
+
+def test_commands_on_method_pages_give_the_specs_that_were_trained() -> None:
+    import unbraid as ub
+    from bench_methods import CASES, DATA, SEEDS
+    from unbraid.cli.parser import Parser
+    from unbraid.cli.train import method_parser, specs
+    from unbraid.methods import METHODS
+    from unbraid.training.train import Choice
+
+    data = ub.data.load(DATA)
+    for name, case in CASES.items():
+        words = shlex.split(case.command())
+        assert words[:3] == ["unbraid", "train", name]
+        options = method_parser(Parser, name, METHODS[name]).parse_all(words[3:])
+        choice = Choice.of(data, options.net, options.likelihood, options.precision)
+        parsed = {spec.id for spec in specs(METHODS[name], options, choice)}
+        settings = {key: value for key, value in case.settings().items() if key != "net"}
+        own = Choice.of(data, case.net)
+        assert parsed == {own.spec(case.method, seed=seed, **settings).id for seed in SEEDS}, name
+
+
+@pytest.mark.parametrize(
+    ("tex", "part"),
+    [
+        (r"\tfrac12 x", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"a \le b", "<mi>a</mi>"),
+        (r"\arg\max_j c_j", "<mo>arg</mo>"),
+    ],
+)
+def test_tex_becomes_mathml(tex: str, part: str) -> None:
+    from extensions.mathml import mathml
+
+    assert part in mathml(tex, display=False)
+
+
+def test_unknown_tex_is_an_error() -> None:
+    from extensions.mathml import mathml
+
+    with pytest.raises(ValueError, match=r"must use TeX that latex2mathml knows.*nosuch"):
+        mathml(r"\nosuch{x}", display=True)
+
+
+def test_layers_are_those_of_the_contract() -> None:
+    from extensions.layers import layers
+
+    names = {name for layer in layers() for name in layer}
+    package = ROOT / "src" / "unbraid"
+    assert names == {p.stem for p in package.iterdir() if not p.stem.startswith("_") and p.suffix in ("", ".py")}
