@@ -1,4 +1,4 @@
-"""How long dSprites takes to render on one core (and on a device), and to write to and load from the cache."""
+"""Measure how long it takes to render dSprites on one core (and on a device), and to write and load its cache."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from unbraid.data.rendered.dsprites import FILE
 RESULT = Path(__file__).parent / "results" / "bench_dsprites.json"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """The time of one call, a device's work included."""
+def time_call(work: Callable[[], object]) -> float:
+    """Return the seconds of one call, including the work on a device."""
     start = time.perf_counter()
     work()
     if torch.cuda.is_available():
@@ -30,9 +30,9 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def rendering(device: str, repeats: int) -> dict[str, Any]:
-    """Times of rendering the whole set; the first, which also warms the allocator, is kept apart."""
-    first, *times = [seconds(lambda: dsprites(device, cache=False)) for _ in range(repeats + 1)]
+def measure_rendering(device: str, repeats: int) -> dict[str, Any]:
+    """Measure rendering of the whole dataset. The first time, which includes warm-up, is reported separately."""
+    first, *times = [time_call(lambda: dsprites(device, cache=False)) for _ in range(repeats + 1)]
     median = statistics.median(times)
     data = dsprites(device, cache=False)
     lit = sum(int((data.table >> bit & 1).sum()) for bit in range(8))
@@ -45,13 +45,13 @@ def rendering(device: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def caching(repeats: int) -> dict[str, Any]:
-    """Times of keeping the set in a fresh folder and of loading it, the file being in the system's memory."""
+def measure_cache(repeats: int) -> dict[str, Any]:
+    """Measure writing the dataset to a new cache folder, and loading it from the file system's cache."""
     data = dsprites(cache=False)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["UNBRAID_CACHE"] = folder
-        write = seconds(lambda: cache.write(FILE, data.table))
-        times = [seconds(dsprites) for _ in range(repeats)]
+        write = time_call(lambda: cache.write(FILE, data.table))
+        times = [time_call(dsprites) for _ in range(repeats)]
         size = (Path(folder) / FILE).stat().st_size
     return {
         "bytes": size,
@@ -62,15 +62,15 @@ def caching(repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and write the result beside this file."""
+    """Measure, print, and write the results to results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", help="also render there, for instance on cuda")
+    parser.add_argument("--device", default="cpu", help="a device to measure as well, for example cuda")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
     devices = dict.fromkeys(("cpu", options.device))
-    figures = {device: rendering(device, options.repeats) for device in devices}
-    result = {**describe(), "threads": 1, "render": figures, "cache": caching(options.repeats)}
+    figures = {device: measure_rendering(device, options.repeats) for device in devices}
+    result = {**describe(), "threads": 1, "render": figures, "cache": measure_cache(options.repeats)}
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     for device, figure in figures.items():

@@ -32,13 +32,13 @@ def main() -> None:
     seconds = {}
     for name, members in (("together", runs), ("alone", runs[:1])):
         torch.cuda.synchronize()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         if name == "together":
             encode_stack(members, data, index)
         else:
             encode_table(members[0], data, index)
         torch.cuda.synchronize()
-        seconds[name] = time.perf_counter() - begun
+        seconds[name] = time.perf_counter() - started
         rate = len(members) * len(data) / seconds[name]
         print(f"{len(members)} runs x {len(data):,} images {name}: {seconds[name]:.2f} s, {rate:,.0f} encodings/s")
     ratio = options.runs * seconds["alone"] / seconds["together"]

@@ -48,8 +48,8 @@ def seconds_per_step(stack: Stack, budget: float) -> float:
         stack.advance()
     torch.cuda.synchronize()
     times: list[float] = []
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < budget or len(times) < 10:
+    started = time.perf_counter()
+    while time.perf_counter() - started < budget or len(times) < 10:
         first, second = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         first.record()
         for _ in range(5):
@@ -92,7 +92,7 @@ def measure(method: str, runs: int, data: FactorData, net: str, precision: Preci
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with quick_start():
         stack = make_stack(method, runs, data, net, precision)
     took = seconds_per_step(stack, budget)
@@ -101,7 +101,7 @@ def measure(method: str, runs: int, data: FactorData, net: str, precision: Preci
         "method": method, "runs": runs, "data": data.name, "net": net, "precision": precision,
         "model_steps_per_second": runs / took, "milliseconds": took * 1e3, "mebibytes_a_run": peak / runs,
         "recorded": stack.captured is not None and stack.captured.graph is not None,
-        "start_seconds": time.perf_counter() - begun - budget,
+        "start_seconds": time.perf_counter() - started - budget,
     }  # fmt: skip
     print(f"{method:13} {runs:4} runs {data.name:18} {net:9} {precision}: {runs / took:9,.0f} model-steps/s, "
           f"{took * 1e3:7.3f} ms, {peak / runs:5.0f} MiB per run, graph {row['recorded']}", flush=True)  # fmt: skip
@@ -126,11 +126,11 @@ def plain_loop(data: FactorData, net: str, steps: int = 300) -> float:
     for _ in range(30):
         step()
     torch.cuda.synchronize()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(steps):
         step()
     torch.cuda.synchronize()
-    rate = steps / (time.perf_counter() - begun)
+    rate = steps / (time.perf_counter() - started)
     print(f"plain loop, one model, {data.name}, {net}: {rate:.0f} model-steps/s", flush=True)
     return rate
 
@@ -152,9 +152,9 @@ def train_rate(method: str, runs: int, data: FactorData, steps: int) -> dict[str
     spent = {}
     for length in (steps // 4, steps):
         with tempfile.TemporaryDirectory() as folder:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             ub.train(METHODS[method](), data, seeds=range(runs), steps=length, out=folder, device="cuda")
-            spent[length] = time.perf_counter() - begun
+            spent[length] = time.perf_counter() - started
     short, long = spent.items()
     rate = runs * (long[0] - short[0]) / (long[1] - short[1])
     print(f"unbraid.train {method}, {runs} runs, {long[0]} steps: {rate:,.0f} model-steps/s", flush=True)
@@ -168,9 +168,9 @@ def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, 
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         in_training = [RunInTraining.of(spec, Path(folder)) for spec in stack.specs]
-        begun = time.perf_counter()
+        started = time.perf_counter()
         write_checkpoints(stack, in_training)
-        cost = time.perf_counter() - begun
+        cost = time.perf_counter() - started
         size = sum(file.stat().st_size for file in Path(folder).glob("*/checkpoint.safetensors"))
     pause = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
     print(f"checkpoint of {runs} runs: {size / 1e9:.2f} GB in {cost:.2f} s, {cost / (pause + cost):.1%} of the time")

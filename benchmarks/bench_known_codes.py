@@ -1,6 +1,6 @@
-"""What every metric gives for planted codes of the dSprites factors: perfect, rotated, duplicated, noise and others.
+"""Scores of all metrics for known codes of the dSprites factors: perfect, rotated, duplicated, noise and others.
 
-The documentation shows these scores with each metric: which code fools it, which it sees through.
+The documentation of each metric shows these scores.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SIZES = (3, 6, 40, 32, 32)
 
 
 def main() -> None:
-    """Score, print and write the result beside this file."""
+    """Compute the scores, print the times and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=int, default=10_000)
     parser.add_argument("--test", type=int, default=5_000)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    blank = Protocol(options.train, options.test).rows_with_zero_codes(SIZES, 10)
+    rows = Protocol(options.train, options.test).rows_with_zero_codes(SIZES, 10)
     scores: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for code, plant in KNOWN_CODES.items():
+    for code, make_codes in KNOWN_CODES.items():
         begun = time.perf_counter()
-        scores[code] = blank.with_codes(plant(blank.factors, 0)).score(METRICS, 0).values_or_raise()
+        scores[code] = rows.with_codes(make_codes(rows.factors, 0)).score(METRICS, 0).values_or_raise()
         seconds[code] = time.perf_counter() - begun
         print(f"{code}: {seconds[code]:.1f} s", flush=True)
-    about = {"sizes": SIZES, "train": options.train, "test": options.test, "table": len(blank.codes)}
+    about = {"sizes": SIZES, "train": options.train, "test": options.test, "table": len(rows.codes)}
     options.out.write_text(json.dumps({**describe(), **about, "seconds": seconds, "scores": scores}, indent=1) + "\n")
 
 

@@ -1,8 +1,8 @@
-"""CPU seconds of the study's nine metric configurations: ours against scikit-learn's estimators, one core, in one run.
+"""CPU seconds of the nine metric configurations of the study: ours against the estimators of scikit-learn on one core.
 
-One 10-dimensional representation of the dSprites factors (3, 6, 40, 32, 32), 10,000 points to learn from and 5,000 to
-test on. Compilation is timed apart: every metric is called once before it is measured. Then 64 runs of one small study
-are scored through `unbraid.score`, and the share of the cores that were busy is reported.
+The representation has 10 dimensions and the dSprites factors (3, 6, 40, 32, 32), with 10,000 training points and 5,000
+test points. Compilation is timed separately: every metric is called once before it is measured. Then 64 runs of one
+small study are scored with `unbraid.score`, and the number of busy cores is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from machine import describe
-from reference_metrics import CONFIGURATIONS, Array, Reference, silence
+from reference_metrics import CONFIGURATIONS, Array, Reference, ignore_warnings
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, Rows
 
@@ -36,7 +36,7 @@ NAMES = [name for part in OURS.values() for name in part]
 
 
 def encoder(seed: int = 0) -> Callable[[Array], Array]:
-    """Centred factors times a random 5 x 10 matrix, with noise of .1 that depends on the factors only."""
+    """Return an encoder: centred factors times a random 5 x 10 matrix, plus noise of .1 that depends on the factors."""
     rng = np.random.default_rng(seed)
     mixing, phase = rng.normal(size=(5, 10)), rng.normal(size=(5, 10)) * 1000
     half = (np.array(SIZES) - 1) / 2
@@ -48,28 +48,28 @@ def encoder(seed: int = 0) -> Callable[[Array], Array]:
 
 
 def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of a call, and what it returned."""
+    """Return the CPU seconds of a call, and its result."""
     begun = time.process_time()
     answer = work()
     return time.process_time() - begun, answer
 
 
 def ours(rows: Rows, names: list[str]) -> dict[str, Any]:
-    """CPU seconds and scores of our metrics, as `unbraid.score` calls them: equal fits are made once."""
+    """Return CPU seconds and scores of our metrics, called as in `unbraid.score`: equal fits are computed once."""
     begun: dict[str, float] = {}
 
-    def tell(name: str) -> None:
+    def start(name: str) -> None:
         begun[name] = time.process_time()
 
-    total, outcome = cpu(lambda: rows.score(names, 0, tell))
+    total, outcome = cpu(lambda: rows.score(names, 0, start))
     ends = [*list(begun.values())[1:], begun[names[0]] + total]
-    seconds = {name: end - start for (name, start), end in zip(begun.items(), ends, strict=True)}
+    seconds = {name: end - begin for (name, begin), end in zip(begun.items(), ends, strict=True)}
     return {"seconds": seconds, "total": total, "scores": outcome.values_or_raise()}
 
 
 def reference(encode: Callable[[Array], Array], train: int, test: int) -> dict[str, Any]:
-    """CPU seconds and scores of the estimators of the reference protocol."""
-    silence()
+    """Return CPU seconds and scores of the estimators of the reference protocol."""
+    ignore_warnings()
     seconds, scores = {}, {}
     for name in CONFIGURATIONS:
         seconds[name], scores[name] = cpu(getattr(Reference(SIZES, encode, 0, train, test), name))
@@ -78,7 +78,7 @@ def reference(encode: Callable[[Array], Array], train: int, test: int) -> dict[s
 
 
 def study(count: int) -> dict[str, Any]:
-    """Wall and CPU seconds of scoring untrained runs of one study, all nine configurations, through `unbraid.score`."""
+    """Return wall and CPU seconds of scoring untrained runs with all nine configurations by `unbraid.score`."""
     import unbraid as ub
 
     runs = ub.train(ub.methods.VAE(), data="sprites", seeds=range(count), steps=0, quiet=True)
@@ -94,39 +94,39 @@ def study(count: int) -> dict[str, Any]:
 
 
 def _end_workers() -> None:
-    """A child's time is counted when it has ended."""
+    """End the worker processes: the CPU time of a child process is counted only after it has ended."""
     from joblib.externals.loky import get_reusable_executor
 
     get_reusable_executor().shutdown(wait=True)
 
 
 def main() -> None:
-    """Measure, print ratios and write the results beside this file."""
+    """Measure, print ratios and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=int, default=10_000)
     parser.add_argument("--test", type=int, default=5_000)
-    parser.add_argument("--runs", type=int, default=64, help="runs of the small study; 0 leaves it out")
-    parser.add_argument("--no-reference", action="store_true", help="the small study only")
+    parser.add_argument("--runs", type=int, default=64, help="number of runs of the small study; 0 skips it")
+    parser.add_argument("--no-reference", action="store_true", help="run only the small study")
     options = parser.parse_args()
     if options.runs:
         busy = study(options.runs)
         print("{runs} runs: {wall_seconds:.1f} s, {cores_busy:.2f} of {cores} cores busy".format(**busy), flush=True)
         STUDY.write_text(json.dumps({**describe(), **busy}, indent=1) + "\n")
     if not options.no_reference:
-        RESULT.write_text(json.dumps({**describe(), **compared(options.train, options.test)}, indent=1) + "\n")
+        RESULT.write_text(json.dumps({**describe(), **compare(options.train, options.test)}, indent=1) + "\n")
 
 
-def compared(train: int, test: int) -> dict[str, Any]:
-    """Ours and the reference's estimators on one representation, on one core."""
+def compare(train: int, test: int) -> dict[str, Any]:
+    """Compare our estimators with those of the reference on one representation and one core."""
     encode = encoder()
-    blank = Protocol(train, test).rows_with_zero_codes(SIZES, 10)
-    rows = blank.with_codes(encode(blank.factors))
+    zero_rows = Protocol(train, test).rows_with_zero_codes(SIZES, 10)
+    rows = zero_rows.with_codes(encode(zero_rows.factors))
     with threadpool_limits(1):
         numba.set_num_threads(1)
         first, mine = ours(rows, NAMES), ours(rows, NAMES)
         mine["first_call_seconds"] = first["total"]
         others = ours(rows, [name for name in METRICS if name not in NAMES])["seconds"]
-        print(f"ours: {mine['total']:.2f} s; the first call, compiled code loaded or made, {first['total']:.1f} s")
+        print(f"ours: {mine['total']:.2f} s; first call, including loading or compiling code: {first['total']:.1f} s")
         theirs = reference(encode, train, test)
     report(mine, theirs)
     ratio = mine["total"] / theirs["total"]
@@ -139,7 +139,7 @@ def report(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     for name, parts in OURS.items():
         seconds = sum(mine["seconds"][part] for part in parts)
         print(f"{name:24} {seconds:8.3f} s {theirs['seconds'][name]:8.2f} s  1/{theirs['seconds'][name] / seconds:.0f}")
-    print(f"{'in all':24} {mine['total']:8.3f} s {theirs['total']:8.2f} s  1/{theirs['total'] / mine['total']:.0f}")
+    print(f"{'total':24} {mine['total']:8.3f} s {theirs['total']:8.2f} s  1/{theirs['total'] / mine['total']:.0f}")
 
 
 if __name__ == "__main__":

@@ -58,13 +58,13 @@ def main() -> None:
     method = ub.methods.METHODS[options.method]()
     scores, rates = {}, {}
     for precision in ("fp32", *options.against):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         runs = ub.train(
             method, options.data, seeds=range(options.seeds), steps=options.steps, precision=precision,
             learning_rate=options.learning_rate, device=options.device,
             out=None if options.keep is None else options.keep / precision,
         )  # fmt: skip
-        rates[precision] = options.seeds * options.steps / (time.perf_counter() - begun)
+        rates[precision] = options.seeds * options.steps / (time.perf_counter() - started)
         print(f"{precision}: {rates[precision]:,.0f} model-steps/s", flush=True)
         scores[precision] = values(runs, options.metrics, quiet=False)
     print(f"{options.method} on {options.data}, {options.seeds} seeds, {options.steps} steps, {options.device}")

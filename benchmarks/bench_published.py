@@ -1,10 +1,14 @@
-"""Which importances published DCI scores have, and why one published row has low FactorVAE and SAP scores.
+"""Which definition of importance published DCI scores use, and why one published row has low FactorVAE and SAP scores.
 
-Scores of one run go together: over our runs on dSprites DCI, FactorVAE score and SAP are each fitted as a line in the
-MIG. Every published row has a MIG too, so that the lines say what its other scores should be; printed is how far the
-published ones are off, in standard deviations of our runs about the line. A convention that the paper shares with us
-leaves all rows near 0. Then scores by active latents, and, with --runs, of means and of samples of the same runs; these
-stay, with their own commit, when it is run without. Writes results/bench_published.json.
+The scores of a run are correlated. Over our runs on dSprites, a line is fitted to DCI, to the FactorVAE score and to
+SAP, each as a function of MIG. Every published row also has a MIG, so the lines predict its other scores. The benchmark
+prints the difference between published and predicted scores, in standard deviations of our runs about the line. If the
+paper uses the same definition as we do, all differences are near 0.
+
+It then prints scores by number of active latents and, with --runs, the scores of means and of samples of the same runs.
+Without --runs, the earlier scores of means and samples are kept, with their own commit. The results are written to
+results/bench_published.json.
+
 Run: python benchmarks/bench_published.py [--tables benchmarks/results/study_demystifying*.csv] [--runs FOLDER]
 """
 
@@ -28,7 +32,7 @@ from unbraid.runtime.files import write_atomic
 
 RESULTS = Path(__file__).parent / "results"
 MIG = "mig.discrete_mig"
-SCORES = {  # ours, and the column of the paper that it is held against
+SCORES = {  # our column, and the column of the paper with which it is compared
     "DCI, today's importances": ("dci.disentanglement_mean", "DCI"),
     "DCI, per-tree importances": ("dci.disentanglement_per_tree", "DCI"),
     "FactorVAE score": ("factor_vae.eval_accuracy", "FactorVAE"),
@@ -38,13 +42,13 @@ VAES = ("beta_vae", "beta_tcvae", "factor_vae", "slow_vae")
 
 
 def published() -> pd.DataFrame:
-    """The paper's means on dSprites, a row a method and form of the data."""
+    """Return the means of the paper on dSprites, one row per method and form of the data."""
     cells = [cell for cell in numbers() if ", dsprites " in cell.row]
     return pd.DataFrame([(c.row, c.column, c.value) for c in cells]).pivot(index=0, columns=1, values=2)
 
 
-def line(runs: pd.DataFrame, column: str) -> dict[str, float]:
-    """The least squares line of a score in the MIG, and the spread of runs about it."""
+def fit_line(runs: pd.DataFrame, column: str) -> dict[str, float]:
+    """Return the least-squares line of a score as a function of MIG, and the standard deviation of runs about it."""
     slope, start = np.polyfit(runs[MIG], runs[column], 1)
     rest = runs[column] - slope * runs[MIG] - start
     return {"slope": slope, "start": start, "spread": float(rest.std(ddof=2)),
@@ -52,21 +56,24 @@ def line(runs: pd.DataFrame, column: str) -> dict[str, float]:
 
 
 def related(runs: pd.DataFrame) -> dict[str, Any]:
-    """Each score's line, and how far off it every published row is."""
-    rows, found = published(), {}
+    """Return the line of each score, and the deviation of every published row from it."""
+    rows, lines = published(), {}
     for name, (column, theirs) in SCORES.items():
-        fit = line(runs, column)
+        fit = fit_line(runs, column)
         known = rows[theirs].dropna()
         off = (known - fit["slope"] * rows.loc[known.index, "MIG"] - fit["start"]) / fit["spread"]
-        found[name] = {**fit, "off": off.round(3).to_dict()}
+        lines[name] = {**fit, "off": off.round(3).to_dict()}
         worst = off.abs().sort_values(ascending=False).index[:3]
-        said = ", ".join(f"{row} {off[row]:+.1f}" for row in worst)
-        print(f"{name:26} R^2 {fit['explained']:.2f}, |off| median {off.abs().median():4.1f}, most: {said}", flush=True)
-    return found
+        largest = ", ".join(f"{row} {off[row]:+.1f}" for row in worst)
+        print(
+            f"{name:26} R^2 {fit['explained']:.2f}, |off| median {off.abs().median():4.1f}, largest: {largest}",
+            flush=True,
+        )
+    return lines
 
 
 def by_units(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Mean scores of the runs with so many active latents."""
+    """Return mean scores by method, dataset and number of active latents."""
     columns = [MIG, *(column for column, _ in SCORES.values())]
     by = runs.dropna(subset=["active.units"]).groupby(["method", "data", "active.units"])
     found = by[columns].mean().round(4).assign(runs=by.size()).reset_index()
@@ -76,7 +83,7 @@ def by_units(runs: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def by_codes(folder: Path) -> list[dict[str, Any]]:
-    """The scores of beta-VAEs on the originals, of their posterior means and of samples."""
+    """Return the scores of posterior means and of samples of beta-VAEs on the original data."""
     data = ub.data.load("dsprites")
     wanted = [one for one in find_runs(folder) if one.spec.data == data.name and type(one.spec.method) is BetaVAE]
     runs = [open_run(one, data) for one in wanted]
@@ -90,10 +97,10 @@ def by_codes(folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Fit, compare, print and write."""
+    """Fit the lines, print the comparison and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=Path, nargs="+", default=sorted(RESULTS.glob("study_demystifying*.csv")))
-    parser.add_argument("--runs", type=Path, help="folder of runs whose means and samples are scored")
+    parser.add_argument("--runs", type=Path, help="folder with runs whose means and samples are scored")
     options = parser.parse_args()
     table = pd.concat([pd.read_csv(path) for path in options.tables], ignore_index=True)
     vaes = table[table["method"].isin(VAES) & table["data"].str.startswith("dsprites")]

@@ -1,6 +1,7 @@
-"""Images a second on one core: pairs drawn from every built-in set, indices alone and with their images.
+"""Measure how many images per second are drawn on one core from every built-in dataset: indices alone, and with images.
 
-Drawing must never limit training. Sets that are rendered on demand are also limited by rendering; both are shown.
+Drawing must never limit training. Datasets that are rendered when they are needed are also limited by rendering, so
+both rates are shown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from unbraid.data.sampling import laplace_transitions, pairs, uniform_transition
 from unbraid.noise import Noise
 
 RESULT = Path(__file__).parent / "results" / "bench_sampling.json"
-PAIRS = 32  # 64 images, a step of training
+PAIRS = 32  # 64 images, one step of training
 DRAWS: dict[str, Callable[..., Any]] = {
     "pairs": pairs,
     "uniform transitions": uniform_transitions,
@@ -29,21 +30,21 @@ DRAWS: dict[str, Callable[..., Any]] = {
 }
 
 
-def rate(work: Callable[[int], int], device: str, seconds: float) -> float:
-    """Images a second of repeated calls, each of which returns how many it made."""
+def images_per_second(work: Callable[[int], int], device: str, seconds: float) -> float:
+    """Return the images per second of repeated calls of `work`, which returns the number of its images."""
     for i in range(3):
         work(i)
-    done, step, begun = 0, 0, time.perf_counter()
-    while time.perf_counter() - begun < seconds:
+    done, step, start = 0, 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
         done += work(step)
         step += 1
     if device != "cpu":
         torch.cuda.synchronize()
-    return done / (time.perf_counter() - begun)
+    return done / (time.perf_counter() - start)
 
 
 def measure(data: FactorData, device: str, seconds: float, count: int) -> dict[str, dict[str, float]]:
-    """Rates of every way to draw, without and with images."""
+    """Return the rates of every way to draw, without and with images."""
     found = {}
     for name, draw in DRAWS.items():
 
@@ -53,20 +54,20 @@ def measure(data: FactorData, device: str, seconds: float, count: int) -> dict[s
             return examples.flatten()
 
         def images(step: int, indices: Callable[[int], torch.Tensor] = indices) -> int:
-            chance = Noise.of(torch.tensor(1, device=device), torch.tensor(step, device=device))
-            return len(data.batch(indices(step), chance))
+            noise = Noise.of(torch.tensor(1, device=device), torch.tensor(step, device=device))
+            return len(data.batch(indices(step), noise))
 
-        drawing = rate(lambda step, indices=indices: len(indices(step)), device, seconds)  # type: ignore[misc]
-        found[name] = {"drawn": drawing, "with images": rate(images, device, seconds)}
+        drawing = images_per_second(lambda step, indices=indices: len(indices(step)), device, seconds)  # type: ignore[misc]
+        found[name] = {"drawn": drawing, "with images": images_per_second(images, device, seconds)}
     return found
 
 
 def main() -> None:
-    """Measure, print and write the result beside this file."""
+    """Measure, print, and write the results to results/."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs a call")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of each measurement")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs per call")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(1)

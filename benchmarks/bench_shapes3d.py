@@ -1,4 +1,4 @@
-"""How long the layers of shapes3d_rendered take to make, and how many images a second come of them."""
+"""Measure how long it takes to compute the layers of shapes3d_rendered, and how many images per second are blended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.noise import Noise
 
 RESULT = Path(__file__).parent / "results" / "bench_shapes3d.json"
-PART = {"cpu": 64, "cuda": 4096}
+BATCH = {"cpu": 64, "cuda": 4096}
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """The time of one call, a device's work included."""
+def time_call(work: Callable[[], object]) -> float:
+    """Return the seconds of one call, including the work on a device."""
     start = time.perf_counter()
     work()
     if torch.cuda.is_available():
@@ -30,20 +30,20 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def every_image(data: FactorData, size: int) -> None:
-    """All images in order, `size` at a time, each batch thrown away."""
+def blend_all_images(data: FactorData, size: int) -> None:
+    """Blend all images in order, `size` at a time, and discard them."""
     for index in torch.arange(len(data), device=data.device).split(size):
         data.batch(index)
 
 
-def rendering(device: str, repeats: int) -> dict[str, Any]:
-    """Times of making the layers, of batches of random images and of the whole set; warmed up first."""
-    build = [seconds(lambda: shapes3d_rendered(device)) for _ in range(repeats)]
+def measure_rendering(device: str, repeats: int) -> dict[str, Any]:
+    """Measure computing the layers, blending random batches (after warm-up) and blending the whole dataset."""
+    build = [time_call(lambda: shapes3d_rendered(device)) for _ in range(repeats)]
     data = shapes3d_rendered(device)
-    size = PART[torch.device(device).type]
+    size = BATCH[torch.device(device).type]
     index = data.draw(Noise(torch.tensor(0, device=device)), size * 32).split(size)
-    batches = [seconds(lambda: [data.batch(part) for part in index]) for _ in range(repeats + 1)][1:]
-    whole = seconds(lambda: every_image(data, size))
+    batches = [time_call(lambda: [data.batch(part) for part in index]) for _ in range(repeats + 1)][1:]
+    whole = time_call(lambda: blend_all_images(data, size))
     return {
         "layers_seconds": build,
         "median_layers_seconds": statistics.median(build),
@@ -56,13 +56,13 @@ def rendering(device: str, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print and write the result beside this file."""
+    """Measure, print, and write the results to results/."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", help="also render there, for instance on cuda")
+    parser.add_argument("--device", default="cpu", help="a device to measure as well, for example cuda")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    figures = {device: rendering(device, options.repeats) for device in dict.fromkeys(("cpu", options.device))}
+    figures = {device: measure_rendering(device, options.repeats) for device in dict.fromkeys(("cpu", options.device))}
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps({**describe(), "threads": 1, "render": figures}, indent=2) + "\n")
     for device, figure in figures.items():

@@ -119,10 +119,10 @@ def alternate(steps: dict[str, Callable[[], float]], rounds: int) -> dict[str, l
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(rounds + 5):
         for name, step in steps.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             step()
             if i >= 5:
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.perf_counter() - started)
     return seconds
 
 

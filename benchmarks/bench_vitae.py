@@ -91,7 +91,7 @@ def judged(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorDa
         codes = run.encode(test.images(rows)).numpy()
         found = separation(codes, appearance, perspective, appearance_columns(run))
         whole = {name: predictability(codes, values) for name, values in {**appearance, **perspective}.items()}
-        row |= {"separation": found.score, "appearance": found.appearance, "told": found.told, "whole": whole}
+        row |= {"separation": found.score, "appearance": found.appearance, "told": found.predictability, "whole": whole}
     if isinstance(learn, MovedImages) and isinstance(test, MovedImages):
         parts = [(d.images(range(n)), d.labels[:n, 0].numpy()) for d, n in ((learn, 10_000), (test, 2_000))]
         row["upright_accuracy"] = appearance_accuracy(run, *parts)

@@ -21,7 +21,7 @@ from typing import get_args, get_type_hints
 
 import torch
 
-from bench_warp import RESULTS, captured, milliseconds
+from bench_warp import RESULTS, capture_graph, milliseconds
 from machine import describe
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
 from unbraid.methods.method import Batch
@@ -81,7 +81,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     tasks = {label: work(*what, options.batch, options.side, device) for label, what in contestants().items()}
     if device == "cuda":
         for pair in tasks.values():
-            pair.update({f"{what}, replayed": captured(task) for what, task in pair.items()})
+            pair.update({f"{what}, replayed": capture_graph(task) for what, task in pair.items()})
     times: dict[str, dict[str, list[float]]] = {label: {what: [] for what in pair} for label, pair in tasks.items()}
     for turn in range(options.repeats + 1):
         for label, pair in tasks.items():

@@ -1,9 +1,9 @@
-"""Milliseconds of warping a batch of images by each spatial transformer, and how many times those of affine maps.
+"""Measure the milliseconds of warping a batch of images with each spatial transformer, also relative to affine maps.
 
-A measurement draws nothing: parameters and images are given, and the gradient is taken for both. Transformers take
-turns, so that whatever else the machine does meets all of them. A GPU launches each operation on its own and, as in
-training, replays all of them as one CUDA graph. What else kept the machine busy shows in its load, the mean number of
-processes that wanted to run in the minute before and the minute after.
+Parameters and images are drawn before the measurement, and the gradient is taken for both. The transformers take turns,
+so that other load on the machine affects all of them. On a GPU, operations are launched one by one and, as in training,
+replayed as one CUDA graph. The results record the load of the machine before and after: the mean number of processes
+that were ready to run in the last minute.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from machine import describe
 from unbraid.spaces.transformers import TRANSFORMERS, Cpab, Transformer
 
 RESULTS = Path(__file__).parent / "results"
-SIZE = 0.3  # of the parameters
+SIZE = 0.3  # standard deviation of the parameters
 
 
-def contestants() -> dict[str, Transformer]:
-    """Every transformer as it comes, flows of fewer steps, and their coarser way."""
+def transformers() -> dict[str, Transformer]:
+    """Return every transformer with its defaults, flows with fewer steps, and flows by scaling and squaring."""
     others = {"cpab 20 steps": Cpab(steps=20), "cpab squaring": Cpab(method="squaring")}
     return {**{name: kind() for name, kind in TRANSFORMERS.items()}, **others}
 
 
-def work(t: Transformer, batch: int, side: int, device: str) -> dict[str, Callable[[], object]]:
-    """The forward warp alone, without a gradient, and with the gradient of images and parameters."""
-    chance = torch.Generator().manual_seed(0)
-    image = torch.rand(batch, 1, side, side, generator=chance).to(device).requires_grad_()
-    gamma = (SIZE * torch.randn(batch, t.dim, generator=chance)).to(device).requires_grad_()
+def warp_tasks(t: Transformer, batch: int, side: int, device: str) -> dict[str, Callable[[], object]]:
+    """Return two tasks: the forward warp without a gradient, and the warp with gradients of images and parameters."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(batch, 1, side, side, generator=generator).to(device).requires_grad_()
+    gamma = (SIZE * torch.randn(batch, t.dim, generator=generator)).to(device).requires_grad_()
 
     @torch.no_grad()
     def forward() -> object:
@@ -47,8 +47,8 @@ def work(t: Transformer, batch: int, side: int, device: str) -> dict[str, Callab
     return {"forward": forward, "forward and backward": both}
 
 
-def captured(task: Callable[[], object]) -> Callable[[], object]:
-    """The same as one CUDA graph, the way training runs it."""
+def capture_graph(task: Callable[[], object]) -> Callable[[], object]:
+    """Return the task as one CUDA graph, as training runs it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -57,30 +57,30 @@ def captured(task: Callable[[], object]) -> Callable[[], object]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept = task()
+        result = task()
 
     def replay() -> object:
         graph.replay()
-        return kept
+        return result
 
     return replay
 
 
 def milliseconds(task: Callable[[], object], device: str) -> float:
-    """Of one call, to its end on the device."""
-    begun = time.perf_counter()
+    """Return the milliseconds of one call, until it ends on the device."""
+    start = time.perf_counter()
     task()
     if device == "cuda":
         torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begun)
+    return 1000 * (time.perf_counter() - start)
 
 
 def measure(batch: int, side: int, device: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Medians over turns; the first turn warms up and is not counted."""
-    tasks = {name: work(t, batch, side, device) for name, t in contestants().items()}
+    """Return medians over rounds. The first round is for warm-up and is not counted."""
+    tasks = {name: warp_tasks(t, batch, side, device) for name, t in transformers().items()}
     if device == "cuda":
         for pair in tasks.values():
-            pair.update({f"{what}, replayed": captured(task) for what, task in pair.items()})
+            pair.update({f"{what}, replayed": capture_graph(task) for what, task in pair.items()})
     times: dict[str, dict[str, list[float]]] = {name: {what: [] for what in pair} for name, pair in tasks.items()}
     for turn in range(repeats + 1):
         for name, pair in tasks.items():
@@ -92,13 +92,13 @@ def measure(batch: int, side: int, device: str, repeats: int) -> dict[str, dict[
 
 
 def main() -> None:
-    """Measure, print and write the result beside this file."""
+    """Measure, print, and write the results to results/."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--side", type=int, default=64, help="of the images, in pixels")
+    parser.add_argument("--side", type=int, default=64, help="side of the images in pixels")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of a CPU")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--out", type=Path, help="default: results/bench_warp_{device}.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

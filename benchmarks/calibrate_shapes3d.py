@@ -1,8 +1,8 @@
-"""Fit the constants of shapes3d_rendered to real images, and show how near it comes.
+"""Fit the constants of shapes3d_rendered to original images, and print the remaining errors.
 
-The images are an .npz with `images`, uint8 (n, 64, 64, 3), without labels: hues are read off patches, the other factors
-found by trying all. Their outermost pixels are left out, which a border has touched. Without --rounds nothing is fitted
-and the constants in the source are judged.
+The original images are an .npz file with `images`, uint8 (n, 64, 64, 3), without labels. Hues are read from patches,
+and the other factors are found by trying all of them. The outermost pixels are ignored, because a border has changed
+them. Without --rounds nothing is fitted, and the errors of the current constants are printed.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from unbraid.data.rendered.shapes3d_rendered import (
     SIZES,
     camera_angles,
     hue_colours,
-    solid_scales,
     shapes3d_rendered,
+    solid_scales,
 )
 from unbraid.noise import Noise
 
 INNER = slice(1, 63)
-# Of the original file: the mean of each channel, and its standard deviation within an image, averaged over all images.
+# Of the original file: the mean of each channel, and its mean standard deviation within an image.
 PUBLISHED = ((0.502585, 0.578760, 0.603450), (0.294081, 0.344398, 0.366169))
-# The (step, pool) of each round of fitting; the last goes on. Coarse first, for edges move by whole samples.
+# The (step, pool) of each round of fitting; the last is repeated. Coarse first, because edges move by whole samples.
 SCHEDULE = ((0.01, 2), (0.005, 1), (0.002, 1))
-# Where floor, wall and solid are in every image: rows, columns.
+# Rows and columns where floor, wall and solid are visible in every image.
 PATCHES = ((slice(57, 62), slice(2, 8)), (slice(20, 27), slice(2, 6)), (slice(44, 49), slice(29, 34)))
 
 
-def hues(images: Tensor) -> Tensor:
-    """The hue of floor, wall and solid as (n, 3) integers; what is common to the channels is gloss."""
+def read_hues(images: Tensor) -> Tensor:
+    """Return the hues (n, 3) of floor, wall and solid as integers. The part common to all channels is gloss."""
     found = []
     for image in images:
         patches = [image[:, rows, columns].flatten(1).median(1).values for rows, columns in PATCHES]
@@ -49,44 +49,49 @@ def hues(images: Tensor) -> Tensor:
     return torch.tensor(found, device=images.device)
 
 
-def draw(scene: Scene, factors: Tensor) -> Tensor:
-    """The images (n, 3, 64, 64) of rows of factors, not rounded."""
+def render_images(scene: Scene, factors: Tensor) -> Tensor:
+    """Return the images (n, 3, 64, 64) for rows of factors, without rounding."""
     place = factors.device
     view, colours = trace_room(scene, camera_angles().to(place), OVERSAMPLE), hue_colours(factors[:, :3]) / FIFTHS
     images = torch.zeros(len(factors), 3, 64, 64, device=place)
     for shape in range(SIZES[4]):
         rows = (factors[:, 4] == shape).nonzero()[:, 0]
-        seen = Room(*(part[..., factors[rows, 5], :, :] for part in view))
-        parts = render_layers(scene, seen, shape, solid_scales().to(place)[factors[rows, 3]])
+        visible = Room(*(part[..., factors[rows, 5], :, :] for part in view))
+        parts = render_layers(scene, visible, shape, solid_scales().to(place)[factors[rows, 3]])
         images[rows] = blend_layers(parts, *colours[rows].unbind(1))
     return images.clamp(0, 1)
 
 
-def errors(ours: Tensor, real: Tensor) -> Tensor:
-    """The mean absolute error of each image, in levels of 255."""
+def absolute_errors(ours: Tensor, real: Tensor) -> Tensor:
+    """Return the mean absolute error of each image, in levels of 255."""
     return 255 * (ours - real).abs()[..., INNER, INNER].mean((-3, -2, -1))
 
 
-def match(scene: Scene, real: Tensor) -> Tensor:
-    """The factors of the nearest image, scale, shape and orientation by trying all 480."""
-    colours, place = hues(real), real.device
+def match_factors(scene: Scene, real: Tensor) -> Tensor:
+    """Return the factors of the nearest image. All 480 combinations of scale, shape and orientation are tried."""
+    colours, place = read_hues(real), real.device
     view, paint = trace_room(scene, camera_angles().to(place), OVERSAMPLE), hue_colours(colours) / FIFTHS
     table = []
     for scale in solid_scales().to(place):
         for shape in range(SIZES[4]):
             parts = render_layers(scene, view, shape, scale.expand(SIZES[5]))
-            table.append(torch.stack([_misfit(parts, *pair) for pair in zip(paint, real, strict=True)]))
+            table.append(torch.stack([_errors_of_views(parts, *pair) for pair in zip(paint, real, strict=True)]))
     best = torch.cat(table, 1).argmin(1)
     return torch.cat([colours, torch.stack([best // 60, best // 15 % 4, best % 15], 1)], 1)
 
 
-def _misfit(parts: Tensor, colours: Tensor, image: Tensor) -> Tensor:
-    """The error of each of the views in `parts`, painted in three colours, against one image."""
-    return errors(blend_layers(parts, *(colour.expand(len(parts), 3) for colour in colours)).clamp(0, 1), image)
+def _errors_of_views(parts: Tensor, colours: Tensor, image: Tensor) -> Tensor:
+    """Return the error of each view in `parts`, blended with three colours, with respect to one image."""
+    return absolute_errors(
+        blend_layers(parts, *(colour.expand(len(parts), 3) for colour in colours)).clamp(0, 1), image
+    )
 
 
-def fit(scene: Scene, real: Tensor, factors: Tensor, step: float, pool: int) -> Scene:
-    """Least squares over all constants at once; slopes by differences of `step`, errors averaged over `pool` pixels."""
+def fit_scene(scene: Scene, real: Tensor, factors: Tensor, step: float, pool: int) -> Scene:
+    """Fit all constants by least squares.
+
+    Derivatives are differences with relative step `step`, and errors are averaged over `pool` x `pool` pixels.
+    """
     names, start = list(asdict(scene)), np.array(list(asdict(scene).values()))
     spread = np.maximum(np.abs(start), 0.1)
 
@@ -94,7 +99,7 @@ def fit(scene: Scene, real: Tensor, factors: Tensor, step: float, pool: int) -> 
         return replace(scene, **dict(zip(names, (start + spread * (x - 1)).tolist(), strict=True)))
 
     def residual(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        error = (draw(constants(x), factors) - real)[..., INNER, INNER]
+        error = (render_images(constants(x), factors) - real)[..., INNER, INNER]
         flat: NDArray[np.float64] = torch.nn.functional.avg_pool2d(error, pool).flatten().double().cpu().numpy()
         return flat
 
@@ -102,8 +107,8 @@ def fit(scene: Scene, real: Tensor, factors: Tensor, step: float, pool: int) -> 
     return constants(found.x)
 
 
-def sheet(strips: list[Tensor], path: Path, columns: int = 10, zoom: int = 3) -> None:
-    """A PNG of images in rows of `columns`, the strips' rows in turn below each other."""
+def write_sheet(strips: list[Tensor], path: Path, columns: int = 10, zoom: int = 3) -> None:
+    """Write a PNG of images in rows of `columns`, in which the rows of the strips alternate."""
     from PIL import Image
 
     rows = [torch.cat(list(row), -1) for rows in zip(*(s.split(columns) for s in strips), strict=True) for row in rows]
@@ -113,21 +118,21 @@ def sheet(strips: list[Tensor], path: Path, columns: int = 10, zoom: int = 3) ->
     )
 
 
-def report(scene: Scene, real: Tensor) -> Tensor:
-    """Print the errors by image, their mean and greatest; return our images."""
-    factors = match(scene, real)
-    ours = (255 * draw(scene, factors)).round() / 255
-    error = errors(ours, real)
+def print_errors(scene: Scene, real: Tensor) -> Tensor:
+    """Print the error of each image, the mean and the largest error, and return our images."""
+    factors = match_factors(scene, real)
+    ours = (255 * render_images(scene, factors)).round() / 255
+    error = absolute_errors(ours, real)
     for i, (row, e) in enumerate(zip(factors.tolist(), error.tolist(), strict=True)):
         print(f"image {i:2d}: factors {row}, error {e:.2f}")
-    print(f"error in levels of 255: mean {error.mean():.3f}, greatest {error.max():.3f}, over {len(real)} images")
+    print(f"error in levels of 255: mean {error.mean():.3f}, largest {error.max():.3f}, over {len(real)} images")
     return ours
 
 
-def statistics(sample: int, device: str) -> None:
+def print_statistics(sample: int, device: str) -> None:
     """Print the mean of each channel and its standard deviation within an image, averaged over `sample` images.
 
-    The images are drawn without repetition; 0 takes all.
+    The images are drawn without repetition. If `sample` is 0, all images are used.
     """
     data = shapes3d_rendered(device)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[: sample or None].to(device)
@@ -140,28 +145,30 @@ def statistics(sample: int, device: str) -> None:
 
 
 def main() -> None:
-    """Fit if asked to, print constants and figures, write the sheets."""
+    """Fit if requested, print constants and errors, and write the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tiles", type=Path, help="an .npz of real images")
-    parser.add_argument("--out", type=Path, help="where to write real images above ours, a PNG")
-    parser.add_argument("--picture", type=Path, help="where to write 50 of our images drawn at random, a PNG")
-    parser.add_argument("--rounds", type=int, default=0, help="how often to match factors and fit constants in turn")
-    parser.add_argument("--sample", type=int, default=20_000, help="images for the statistics; 0 takes all")
+    parser.add_argument("tiles", type=Path, help="an .npz file of original images")
+    parser.add_argument("--out", type=Path, help="a PNG to write, with original images above ours")
+    parser.add_argument("--picture", type=Path, help="a PNG to write, with 50 random images of ours")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="number of rounds of matching factors and fitting constants"
+    )
+    parser.add_argument("--sample", type=int, default=20_000, help="images for the statistics; 0 uses all")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
     real = torch.from_numpy(np.load(options.tiles)["images"]).permute(0, 3, 1, 2).to(options.device) / 255
     scene = SCENE
     for turn in range(options.rounds):
-        scene = fit(scene, real, match(scene, real), *SCHEDULE[min(turn, len(SCHEDULE) - 1)])
+        scene = fit_scene(scene, real, match_factors(scene, real), *SCHEDULE[min(turn, len(SCHEDULE) - 1)])
         print(f"round {turn + 1}: {scene}", flush=True)
-    ours = report(scene, real)
+    ours = print_errors(scene, real)
     if options.out:
-        sheet([real, ours], options.out)
+        write_sheet([real, ours], options.out)
     if options.picture:
         data = shapes3d_rendered()
-        sheet([data.batch(data.draw(Noise(torch.tensor(0)), 50))], options.picture)
-    statistics(options.sample, options.device)
+        write_sheet([data.batch(data.draw(Noise(torch.tensor(0)), 50))], options.picture)
+    print_statistics(options.sample, options.device)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Run: python benchmarks/tune_kernels.py [--only "conv_transpose4x4 gradient"]
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -143,6 +145,32 @@ def search(only: list[str]) -> Iterator[tuple[Key, float, list[tuple[float, dict
     with ProcessPoolExecutor(12, mp_context=get_context("spawn")) as pool:
         compiled = sum(pool.map(compile_candidates, [pairs[i::12] for i in range(12)]))
         print(f"{compiled} of {len(pairs)} candidates compiled", flush=True)
+    work = jobs(128)
+    for key in wanted:
+        now = milliseconds(work[key])
+        before, found = tuned.BFLOAT16.get(key), []
+        for candidate in CANDIDATES[key[0]](*key[1:]):
+            tuned.BFLOAT16[key] = candidate
+            try:
+                found.append((milliseconds(work[key]), candidate))
+            except Exception:
+                continue
+        if before is None:
+            del tuned.BFLOAT16[key]
+        else:
+            tuned.BFLOAT16[key] = before
+        yield key, now, sorted(found, key=lambda pair: pair[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], choices=list(CANDIDATES))
+    parser.add_argument("--out", type=Path, help="a JSON file for all times")
+    options = parser.parse_args()
+    everything = {}
+    for key, now, found in search(options.only):
+        best = "; ".join(f"{t:.4f} {c}" for t, c in found[:3])
+        print(f"{key}: now {now:.4f} ms; {best}", flush=True)
         everything[str(key)] = {"now": now, "found": found[:20]}
     if options.out:
         options.out.write_text(json.dumps(everything, indent=1) + "\n")

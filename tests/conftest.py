@@ -18,7 +18,7 @@ from unbraid.data.in_memory import ByteImages
 
 __all__ = ["chromium", "page"]  # fixtures of browser tests
 
-if not torch.cuda.is_available():  # Triton reads it when it is first imported; with a GPU kernels compile for real
+if not torch.cuda.is_available():  # Triton reads this when it is first imported; without a GPU it interprets kernels
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 hypothesis.settings.register_profile("unbraid", deadline=None, max_examples=30, derandomize=True)
@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("unbraid")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Reference material kept beside the repository: golden values and real images."""
+    """The folder of reference material beside the repository: golden values and real images."""
     folder = Path(os.environ.get("UNBRAID_SHARED", Path(__file__).parents[2] / "shared"))
     if not folder.is_dir():
         pytest.skip(f"reference material is not at {folder.name}/ beside the repository (set UNBRAID_SHARED)")
@@ -46,7 +46,7 @@ def toy() -> FactorData:
 
 @pytest.fixture(scope="session")
 def glyphs() -> FactorData:
-    """Small bars of 3 lengths at 4 x 4 places in images of 12 x 12."""
+    """Images of 12 x 12 pixels with bars of 3 lengths at 4 x 4 positions."""
     images = torch.zeros(3, 4, 4, 1, 12, 12, dtype=torch.uint8)
     for length, x, y in itertools.product(range(3), range(4), range(4)):
         images[length, x, y, 0, 2 + 2 * y : 4 + 2 * y, 1 + x : 5 + x + 2 * length] = 255
@@ -54,31 +54,31 @@ def glyphs() -> FactorData:
 
 
 @pytest.fixture
-def ground(request: pytest.FixtureRequest, toy: FactorData, glyphs: FactorData) -> FactorData:
-    """The smallest data that the method called `name` takes."""
-    from families import FAMILY
+def smallest_data(request: pytest.FixtureRequest, toy: FactorData, glyphs: FactorData) -> FactorData:
+    """The smallest data that the method of the parameter `name` accepts."""
+    from families import METHOD_FACTS
 
-    return glyphs if FAMILY[request.node.callspec.params["name"]].images else toy
+    return glyphs if METHOD_FACTS[request.node.callspec.params["name"]].images else toy
 
 
 @pytest.fixture(autouse=True)
-def _own_generator() -> None:
+def _same_seed_and_threads() -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # as OMP_NUM_THREADS says; compiled metrics in the same process may have raised it
+    torch.set_num_threads(1)  # compiled metrics in the same process may have changed the number
 
 
 @pytest.fixture
 def poisoned() -> Iterator[None]:
-    """Memory that a kernel's launcher asks for holds NaN and lies between guards."""
-    from support.guarded import guarded, hurried
+    """Fill memory that kernels allocate with NaN, and detect writes outside of it."""
+    from support.guarded import faster_interpreter, guarded_allocations
 
-    with hurried(), guarded():
+    with faster_interpreter(), guarded_allocations():
         yield
 
 
 @pytest.fixture
 def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles that spare the interpreter most of its time."""
+    """Use large tiles, which the interpreter of kernels runs fastest."""
     from support.fused_stacks import enlarge_tiles
 
     enlarge_tiles(monkeypatch)
@@ -86,7 +86,7 @@ def large_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which tiles float32 takes, in tests that `layers.tiled` parametrises."""
+    """The tiles that float32 uses, in tests that `layers.tiled` parametrises."""
     from unbraid.accel.kernels import tuned
 
     if request.param == "bfloat16":

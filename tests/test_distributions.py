@@ -1,4 +1,4 @@
-"""Distributions against closed forms and PyTorch's own."""
+"""Distributions agree with closed forms and with those of PyTorch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from unbraid.distributions import LIKELIHOODS, Gaussian
 
 
 def test_kl_is_the_mean_log_ratio() -> None:
-    """Closed form against a Monte Carlo mean of log q - log p."""
+    """The closed form agrees with a Monte Carlo mean of log q - log p."""
     q = Gaussian(torch.tensor([[0.7, -1.2]]), torch.tensor([[-0.5, 0.3]]))
     z = q.mean + (0.5 * q.logvar).exp() * torch.randn(400_000, 2)
     prior = Gaussian(torch.zeros(1, 2), torch.zeros(1, 2))
     assert (q.log_prob(z) - prior.log_prob(z)).mean(0).tolist() == pytest.approx(q.kl()[0].tolist(), abs=1e-2)
 
 
-def test_log_prob_is_torchs() -> None:
+def test_log_prob_equals_torch() -> None:
     q = Gaussian(torch.randn(5, 3), torch.randn(5, 3))
     z = torch.randn(5, 3)
     expected = torch.distributions.Normal(q.mean, (0.5 * q.logvar).exp()).log_prob(z)

@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, step, stream, draw) and on nothing else."""
+"""Random numbers depend only on the seed, the step, the stream and the number of the draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def noise(seed: int = 5, step: int = 0, stream: int = 0) -> Noise:
 
 
 def reference_splitmix(state: int) -> int:
-    """The published generator's output function in unbounded integers."""
+    """The output function of the published generator, in Python integers."""
     mask = 2**64 - 1
     z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & mask
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
@@ -42,7 +42,7 @@ def test_normal_moments() -> None:
     assert float((z**4).mean()) == pytest.approx(3, abs=0.06)
 
 
-def test_uniform_is_open_uniform_and_uncorrelated() -> None:
+def test_uniform_numbers_are_uniform_and_uncorrelated() -> None:
     u = noise().uniform(400_000)
     assert 0 < float(u.min()) < float(u.max()) < 1
     counts = torch.histc(u, 20, 0, 1)
@@ -66,14 +66,14 @@ def test_draws_seeds_steps_and_streams_differ() -> None:
             assert not torch.isclose(a, b).any()
 
 
-def test_same_key_same_numbers_alone_and_in_a_stack() -> None:
+def test_numbers_are_the_same_alone_and_in_a_stack() -> None:
     seeds = torch.arange(4)
     together = vmap(lambda seed: Noise.of(seed, torch.tensor(3)).normal(5, 2))(seeds)
     for seed in range(4):
         assert torch.equal(together[seed], noise(seed, 3).normal(5, 2))
 
 
-def test_shuffle_permutes_every_column_on_its_own() -> None:
+def test_shuffle_permutes_columns_independently() -> None:
     z = torch.arange(200.0).view(50, 4)
     shuffled = noise().shuffle(z)
     assert torch.equal(shuffled.sort(0).values, z)

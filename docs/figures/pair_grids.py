@@ -1,7 +1,7 @@
-"""Draw the plane of two factors in the best and the worst run of one method on every form of the data, side by side.
+"""Draw grids of two factors for the best and the worst run of a method on each form of the data, side by side.
 
-Run: python docs/planes_figure.py FOLDER [--method beta_tcvae] [--pair x,y]
-FOLDER has runs with kept scores; writes docs/pictures/study_demystifying/planes.png.
+Run in docs/: python -m figures.pair_grids FOLDER [--method beta_tcvae] [--pair x,y]
+FOLDER has runs with stored scores. Writes docs/pictures/study_demystifying/planes.png.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from generate import ROOT
 from PIL import Image, ImageDraw
-from study_figures import ROOT
 
 import unbraid as ub
 from unbraid.pictures.pair import best_and_worst_runs, traverse_pair
@@ -23,7 +23,7 @@ SIDE, HEAD, COLOURS = 380, 18, 64
 
 
 def panel(run: ub.Run, pair: tuple[str, str], title: str) -> Image.Image:
-    """A grid with its title above."""
+    """Return a grid with its title above."""
     with tempfile.TemporaryDirectory() as folder:
         grid = Image.open(traverse_pair(run, pair, columns=7, out=folder)).convert("L")
     grid = grid.resize((SIDE, SIDE * grid.height // grid.width), Image.Resampling.LANCZOS)

@@ -1,12 +1,13 @@
 """Draw every run of benchmarks/results/bench_precision_dsprites_cuda.json: fp32 beside bf16.
 
-Run: python docs/precision_figure.py
+Run in docs/: python -m figures.precision
 """
 
 from __future__ import annotations
 
 import matplotlib as mpl
-from metric_pages import ROOT, result
+from generate import ROOT
+from generate.markdown import result
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -1,6 +1,6 @@
-"""Draw what methods of pairs and curved spaces recover, from the result of benchmarks/bench_recovery.py.
+"""Draw what methods for pairs and curved spaces recover, from the result of benchmarks/bench_recovery.py.
 
-Run: python docs/recovery_figure.py (needs matplotlib)
+Run in docs/: python -m figures.recovery
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from generate import ROOT
+from generate.markdown import result
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from metric_pages import ROOT, result
 from scipy.optimize import linear_sum_assignment
 
 PICTURE = ROOT / "docs" / "pictures" / "recovery.png"
-GREY, BLUE = "#767676", "#0072B2"  # told apart by every eye
-WHEEL = "twilight_shifted"  # goes round, and needs no red told from green
+GREY, BLUE = "#767676", "#0072B2"  # distinguishable with any colour vision
+WHEEL = "twilight_shifted"  # cyclic, and readable without telling red from green
 NAMES = {"beta_vae": "beta-VAE", "ada_gvae": "Ada-GVAE", "slow_vae": "SlowVAE"}
 
 Row = dict[str, Any]
 
 
 def middle(rows: list[Row], value: str) -> Row:
-    """The seed of the median."""
+    """Return the row of the median seed."""
     return sorted(rows, key=lambda row: row[value])[len(rows) // 2]
 
 
 def matrix(axes: Axes, row: Row, title: str, names: tuple[str, str]) -> None:
-    """Correlations as shades and numbers, the codes in the order of what they match best."""
+    """Draw correlations as shades and numbers, with the codes in the order of their best match."""
     values = np.array(row["correlations"])
     values = values[:, linear_sum_assignment(values, maximize=True)[1]]
     axes.imshow(values, vmin=0, vmax=1, cmap="Blues")
@@ -46,14 +47,14 @@ def matrix(axes: Axes, row: Row, title: str, names: tuple[str, str]) -> None:
 
 
 def matrices(figure: SubFigure, title: str, names: tuple[str, str], cases: dict[str, Row]) -> None:
-    """Two matrices side by side."""
+    """Draw two matrices side by side."""
     figure.suptitle(title, size=15, weight="bold")
     for axes, (name, row) in zip(figure.subplots(1, 2), cases.items(), strict=True):
         matrix(axes, row, name, names)
 
 
 def turn(figure: SubFigure, rows: list[Row]) -> None:
-    """Codes on a circle, coloured by the angle, beside codes on a line against the angle."""
+    """Draw codes on a circle, coloured by the angle, and codes on a line against the angle."""
     figure.suptitle("(c) A turning shape: circle and line", size=15, weight="bold")
     round_, straight = (middle([r for r in rows if r["space"] == s], "unevenness") for s in ("circle", "line"))
     left, right = figure.subplots(1, 2)
@@ -71,7 +72,7 @@ def turn(figure: SubFigure, rows: list[Row]) -> None:
 
 
 def strips(figure: SubFigure, rows: list[Row]) -> None:
-    """Every seed's DCI as a dot, medians as bars, the same seeds joined."""
+    """Draw the DCI of each seed as a dot and medians as bars, with the same seeds joined."""
     figure.suptitle("(d) Sprites from pairs: DCI disentanglement", size=15, weight="bold")
     contests = list(dict.fromkeys(row["contest"] for row in rows))
     top = 1.12 * max(row["dci"] for row in rows)
@@ -93,17 +94,19 @@ def strips(figure: SubFigure, rows: list[Row]) -> None:
 
 
 def draw(bench: Row) -> Figure:
-    """All four panels."""
+    """Draw all four panels."""
     plt.rcParams.update({"font.size": 12, "axes.axisbelow": True})
     figure = plt.figure(figsize=(15, 9), dpi=100, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     (a, b), (c, d) = figure.subfigures(2, 2, wspace=0.04, hspace=0.06)
     sources = {when: middle([r for r in bench["pcl"] if r["when"] == when], "mcc") for when in ("before", "after")}
-    plain, told = (middle([r["components"] for r in bench["pmp"] if r["losses"] == on], "mcc") for on in (False, True))
+    plain, trained = (
+        middle([r["components"] for r in bench["pmp"] if r["losses"] == on], "mcc") for on in (False, True)
+    )
     matrices(a, "(a) PCL: five mixed sources, |correlation|", ("sources", "codes"),
              {"untrained": sources["before"], "trained": sources["after"]})  # fmt: skip
     matrices(b, "(b) PMP: factors of a curved product, |correlation|", ("factors", "subspaces"),
-             {"without its losses": plain, "with": told})  # fmt: skip
+             {"without its losses": plain, "with": trained})  # fmt: skip
     turn(c, bench["circle"])
     strips(d, bench["pairs"])
     return figure

@@ -1,6 +1,6 @@
-"""Screenshots of a report page for the README and docs/report.md: `make demo`, then python docs/report_figure.py.
+"""Take screenshots of a report for the README and docs/guides/report.md.
 
-Run: python docs/report_figure.py [demo/report.html]
+Run in docs/ after `make demo`: python -m figures.report [../demo/report.html]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-FOLDER = Path(__file__).parent / "pictures"
+FOLDER = Path(__file__).parents[1] / "pictures"
 SHOTS = {"report": ("light", 1180, 1330), "report_dark": ("dark", 1180, 1010), "report_phone": ("light", 390, 844)}
 WIDE = 900  # pixels of the committed picture, at most
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -39,4 +39,4 @@ def main(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo/report.html"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "../demo/report.html"))

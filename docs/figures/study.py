@@ -1,8 +1,8 @@
-"""Draw every analysis of the committed results of a study, as docs/analyses.md shows them.
+"""Draw every analysis of the committed results of a study, as in docs/guides/analyses.md.
 
-Run: python docs/study_figures.py NAME (needs matplotlib), or with a folder of runs to take its table first:
-python docs/study_figures.py NAME FOLDER. NAME is small, dsprites, demystifying or demystifying_lower, the table
-benchmarks/results/study_NAME.csv.
+Run in docs/: python -m figures.study NAME [FOLDER]
+NAME is small, dsprites, demystifying or demystifying_lower: the table benchmarks/results/study_NAME.csv. With a FOLDER
+of runs, the table is first written from them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 from pathlib import Path
 
 import pandas as pd
+from generate import ROOT
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -21,21 +22,20 @@ from unbraid.errors import UserError
 from unbraid.runs.results import load_results
 from unbraid.runtime.files import make_folder, write_atomic
 
-ROOT = Path(__file__).parents[1]
-# The folders of their pictures, and the analyses where not all are shown.
+# The folder of the pictures of each study, and its analyses if not all are shown.
 STUDIES = {"small": "study", "dsprites": "study_dsprites", "demystifying": "study_demystifying",
            "demystifying_lower": "study_demystifying_lower"}  # fmt: skip
 ONLY = {"demystifying": MANIPULATED, "demystifying_lower": ("manipulated", "manipulated_factors")}
-WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that nothing reads
+WITHOUT = ("accuracy_factor_", "train_accuracy", "min_test_accuracy", ":mean_train")  # columns that no analysis reads
 DPI = 100
 
 
-def place(name: str) -> Path:
-    """Where the results of a study are kept."""
+def results_file(name: str) -> Path:
+    """Return the file of a study's results."""
     return ROOT / "benchmarks" / "results" / f"study_{name}.csv"
 
 
-def take(folder: Path, path: Path) -> None:
+def write_table(folder: Path, path: Path) -> None:
     """Write the table of a study with five digits, without accuracies of single factors."""
     table = load_results(folder)
     kept = [name for name in table if not any(part in name for part in WITHOUT)]
@@ -43,8 +43,8 @@ def take(folder: Path, path: Path) -> None:
     write_atomic(path, ordered.to_csv(index=False, float_format="%.5g").encode())
 
 
-def encoded(figure: Figure) -> bytes:
-    """A figure as a small PNG with a palette."""
+def small_png(figure: Figure) -> bytes:
+    """Return a figure as a small PNG with a palette."""
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
     Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
@@ -54,20 +54,20 @@ def encoded(figure: Figure) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=STUDIES)
-    parser.add_argument("folder", type=Path, nargs="?", help="runs whose table is taken first")
+    parser.add_argument("folder", type=Path, nargs="?", help="runs whose table is written first")
     options = parser.parse_args()
     if options.folder:
-        take(options.folder, place(options.name))
+        write_table(options.folder, results_file(options.name))
     pictures = ROOT / "docs" / "pictures" / STUDIES[options.name]
     make_folder(pictures)
-    table = pd.read_csv(place(options.name))
+    table = pd.read_csv(results_file(options.name))
     for name in ONLY.get(options.name, ANALYSES):
         try:
             found = ANALYSES[name].run(table)
-        except UserError as refusal:
-            print(f"{name}: not answered: {refusal}")
+        except UserError as error:
+            print(f"{name}: not answered: {error}")
             continue
-        write_atomic(pictures / f"{name}.png", encoded(found.figure))
+        write_atomic(pictures / f"{name}.png", small_png(found.figure))
         print(f"{name}: {found.text}")
 
 

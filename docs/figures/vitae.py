@@ -1,7 +1,7 @@
-"""Draw what VAE, U-VITAE and C-VITAE learned of moved digits, all models' curves, and the stability of affine maps.
+"""Draw what VAE, U-VITAE and C-VITAE learn from moved digits, the learning curves, and the stability of affine maps.
 
-Run: python docs/vitae_figures.py RUNS/mnist, with the folder that `benchmarks/bench_vitae.py mnist --keep RUNS` filled;
-without it only the stability is drawn, from its results.
+Run in docs/: python -m figures.vitae [RUNS/mnist]
+RUNS is the folder of `benchmarks/bench_vitae.py mnist --keep RUNS`. Without it, only the stability is drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 import matplotlib as mpl
 import torch
-from metric_pages import ROOT, result
+from generate import ROOT
+from generate.markdown import result
 
 import unbraid as ub
 from unbraid.runs.folder import find_runs
@@ -34,12 +35,12 @@ FLOOR = -420.0  # below it nothing was learned
 
 
 def strip(images: torch.Tensor) -> Any:
-    """Images side by side."""
+    """Return images side by side."""
     return torch.cat(list(images[:, 0].cpu()), 1).numpy()
 
 
 def sheet(rows: list[tuple[str, torch.Tensor]], path: Path, title: str) -> None:
-    """Labelled strips, one under the other."""
+    """Draw labelled rows of images."""
     figure, axes = plt.subplots(len(rows), 1, figsize=(9, 0.78 * len(rows) + 0.5), layout="constrained")
     for axis, (label, images) in zip(axes, rows, strict=True):
         axis.imshow(strip(images), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -51,7 +52,7 @@ def sheet(rows: list[tuple[str, torch.Tensor]], path: Path, title: str) -> None:
 
 
 def reconstructions(runs: dict[str, ub.Run], x: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """Test digits, what each model makes of them, and what VITAE sees upright."""
+    """Return test digits, their reconstructions, and VITAE's upright images."""
     rows = [("test digits", x / 255)]
     rows += [(NAMES[name], run.decode(run.encode(x))) for name, run in runs.items()]
     return [
@@ -61,13 +62,13 @@ def reconstructions(runs: dict[str, ub.Run], x: torch.Tensor) -> list[tuple[str,
 
 
 def samples(runs: dict[str, ub.Run]) -> list[tuple[str, torch.Tensor]]:
-    """Codes drawn from the prior."""
+    """Return decoded samples from the prior."""
     z = torch.randn(COLUMNS, 4, generator=torch.Generator().manual_seed(1))
     return [(NAMES[name], run.decode(z)) for name, run in runs.items()]
 
 
 def manipulation(run: ub.Run, x: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    """One digit; every latent in turn from -2 to 2, the others its own."""
+    """Return one digit with each latent varied from -2 to 2."""
     start = run.encode(x)
     rows = []
     for i in range(4):
@@ -78,13 +79,13 @@ def manipulation(run: ub.Run, x: torch.Tensor) -> list[tuple[str, torch.Tensor]]
 
 
 def smooth(values: list[float]) -> list[float]:
-    """Running means over WINDOW lines of a log, shorter at the ends."""
+    """Return running means over WINDOW lines of a log, shorter at the ends."""
     half = WINDOW // 2
     return [statistics.mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
 def curves(folder: Path) -> None:
-    """The ELBO of training batches by step, the mean over seeds as a line and their range as a band."""
+    """Draw the ELBO of training batches by step: the mean over seeds as a line, the range as a band."""
     figure, axis = plt.subplots(figsize=(6.2, 3.6), layout="constrained")
     for name, (label, colour) in MODELS.items():
         logs = [run.read_log() for run in find_runs(folder / name) if run.status == "done"]
@@ -103,16 +104,16 @@ def curves(folder: Path) -> None:
 
 
 def stability() -> None:
-    """The ELBO reached by learning rate, a point a seed; a cross where a run diverged."""
+    """Draw the final ELBO by learning rate, one point per seed, and a cross for runs that diverged."""
     bench = result("bench_vitae_stability")
     figure, axis = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
     for shift, (transform, colour) in enumerate(COLOURS.items()):
         rows = [row for row in bench["found"] if row["transform"] == transform]
         places = [row["learning_rate"] * 1.12 ** (shift - 1) for row in rows]
         for place, row in zip(places, rows, strict=True):
-            told = [value for value in row["elbo"] if value is not None and value > FLOOR]
-            lost = len(row["elbo"]) - len(told)
-            axis.scatter([place] * len(told), told, color=colour, s=22, alpha=0.8)
+            finite = [value for value in row["elbo"] if value is not None and value > FLOOR]
+            lost = len(row["elbo"]) - len(finite)
+            axis.scatter([place] * len(finite), finite, color=colour, s=22, alpha=0.8)
             axis.scatter([place] * min(lost, 1), [FLOOR] * min(lost, 1), marker="x", color=colour, s=40)
             if lost:
                 axis.annotate(f"{lost}", (place, FLOOR), (0, 6), textcoords="offset points", ha="center", fontsize=8)
@@ -131,7 +132,9 @@ def main() -> None:
         runs = {name: ub.load_runs(Path(sys.argv[1]) / name, data)[0] for name in NAMES}
         x = data.images(range(COLUMNS))
         curves(Path(sys.argv[1]))
-        sheet(reconstructions(runs, x), PICTURES / "vitae_reconstructions.png", "Moved digits and what is made of them")
+        sheet(
+            reconstructions(runs, x), PICTURES / "vitae_reconstructions.png", "Moved digits and their reconstructions"
+        )
         sheet(samples(runs), PICTURES / "vitae_samples.png", "Samples from the prior")
         sheet(
             manipulation(runs["c_vitae"], x[:1]), PICTURES / "vitae_manipulation.png", "C-VITAE: one latent at a time"

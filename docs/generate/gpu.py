@@ -44,7 +44,8 @@ def gpu_table() -> str:
     )
     return "\n\n".join([
         f"Model-steps per second (one step of one run; batch 64, 64x64 pixels, `locatello`, bf16) on one "
-        f"{bench['gpu']} by the number of runs in a stack, and memory per run in the largest stack (`benchmarks/bench_gpu.py`):",
+        f"{bench['gpu']} by the number of runs in a stack, and memory per run in the largest stack "
+        "(`benchmarks/bench_gpu.py`):",
         table(["method", *map(str, sizes), "memory"], body),
         f"A plain PyTorch loop of one beta-VAE (eager, Adam, data on the GPU) makes {plain:,.0f} in the same process; "
         f"a stack of 128 is {one / plain:.0f} times as fast. With three channels and 128 runs: {colours} of the speed "

@@ -12,9 +12,9 @@ from generate import ROOT
 from generate.markdown import RESULTS, replace_block, result, table, table_per_dataset
 from unbraid.analysis.demystifying import VARIANTS, dataset_variant
 from unbraid.analysis.plots import display_name
-from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.reproduction import reproduce
 from unbraid.reproduction.demystifying import COLUMNS, numbers
+from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.studies.demystifying import SEEDS
 
 PAGE = ROOT / "docs" / "guides" / "manipulated.md"

@@ -99,11 +99,11 @@ def expression(method: Method) -> str:
 
 def special_cases(name: str) -> str:
     """Return the cases in which a method equals another one."""
-    from families import FAMILY
+    from families import METHOD_FACTS
 
     if name in IN_WORDS:
         return IN_WORDS[name]
-    lines = [f"- {expression(one)} equals {expression(other)}" for one, other in FAMILY[name].limits]
+    lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return "A test asserts the same loss and the same update, up to rounding:\n\n" + "\n".join(lines)
 
 

@@ -105,11 +105,11 @@ def overview() -> str:
 
 def edge_cases() -> str:
     """Return the page of degenerate input."""
-    from support.edges import EDGES, REFUSES
+    from support.edges import EDGES, EXPECTED_ERRORS
 
     body = []
     for edge, case in EDGES.items():
-        rejected = REFUSES.get(edge, {})
+        rejected = EXPECTED_ERRORS.get(edge, {})
         who = "all" if len(rejected) >= len(METRICS) - 1 else ", ".join(f"`{name}`" for name in rejected) or "none"
         if who == "all" and "unsupervised" not in rejected:
             who = "all that take factors"

@@ -40,8 +40,8 @@ def times() -> str:
     ]  # fmt: skip
     heads = [f"{device}, {what.removesuffix(', replayed')}" for device, what in columns]
     head = (
-        f"Milliseconds per evaluation of the objective on {cpu['batch']} images of {cpu['side']}x{cpu['side']}, medians of "
-        f"{cpu['repeats']}, on {where}; the last two columns are the paper's, on a GTX TITAN X."
+        f"Milliseconds per evaluation of the objective on {cpu['batch']} images of {cpu['side']}x{cpu['side']}, "
+        f"medians of {cpu['repeats']}, on {where}; the last two columns are the paper's, on a GTX TITAN X."
     )
     return head + "\n\n" + table(["model", *heads, "paper, forward", "paper, backward"], body)
 
@@ -78,7 +78,7 @@ def models(bench: dict[str, Any]) -> str:
         f"{settings['seeds']} seeds, {int(settings['steps']):,} steps of {settings['batch']}, learning rate "
         f"{settings['learning_rate']}, 4 latents, on the CPU: means over seeds (and their range). Bounds are in nats "
         f"per image, with {settings['samples']} samples for IWAE. The last columns show how much appearance / "
-        "perspective / the whole code tell about each factor, from 0 to 1 (for VAEs, with the split of the latents that separates "
-        "best)."
+        "perspective / the whole code tell about each factor, from 0 to 1 (for VAEs, with the split of the latents "
+        "that separates best)."
     )
     return head + "\n\n" + table(["model", "parameters", "ELBO", "IWAE", "separation", *upright, *first["told"]], body)

@@ -1,4 +1,4 @@
-"""Every layer as a GPU computes it, in bfloat16 and TensorFloat-32, against float64 on the same rounded numbers."""
+"""Every layer on a GPU, in bfloat16 and TensorFloat-32, agrees with float64 on the same rounded numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 
 from torch import Tensor
 
-from support.layers import conv, in_blocks, laid, near, randn, spread, taps, transposed, weights_of
+from support.layers import (
+    as_image,
+    assert_near,
+    conv,
+    conv_transpose,
+    flat_taps,
+    lay_out,
+    randn,
+    to_blocks,
+    weight_gradient,
+)
 from unbraid.accel.kernels.conv2x2 import conv2x2, conv2x2_input_gradient, conv2x2_weight_gradient
 from unbraid.accel.kernels.conv4x4 import conv4x4
 from unbraid.accel.kernels.conv_transpose4x4 import BERNOULLI, conv_transpose4x4, conv_transpose4x4_nll
@@ -19,8 +29,8 @@ from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4
 
 pytestmark = pytest.mark.gpu
 
-# A result of 8 bits is off by 2^-9 of itself at most. Weight gradients are float32 sums of exact products in bfloat16;
-# TensorFloat-32 rounds what it multiplies to 11 bits.
+# A result with 8 bits has a relative error of at most 2^-9. Weight gradients are float32 sums, whose products are exact
+# for bfloat16 and have factors of 11 bits for TensorFloat-32.
 STORED = {torch.bfloat16: 2.5e-3, torch.float32: 1e-3}
 SUMMED = {torch.bfloat16: 2e-5, torch.float32: 1e-3}
 
@@ -28,7 +38,7 @@ Shape = tuple[torch.dtype, int, int, int, int, int, bool]
 
 
 def shapes(widths: list[tuple[int, int]]) -> list[Shape]:
-    """Runs, batch, side and layout at random for every pair of widths and both formats."""
+    """Random numbers of runs, batch sizes, sides and layouts for every pair of widths and both formats."""
     chance = random.Random(0)
     return [
         (dtype, chance.randint(1, 4), chance.randint(1, 70), chance.choice([4, 8, 16]), c, m, chance.random() < 0.5)
@@ -38,75 +48,80 @@ def shapes(widths: list[tuple[int, int]]) -> list[Shape]:
 
 
 def exact(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Float64 numbers that the format represents."""
+    """Round numbers to a format, and return them as float64."""
     return values.to(dtype).double()
 
 
-def on(values: Tensor, dtype: torch.dtype) -> Tensor:
+def on_gpu(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers on the GPU in a format."""
     return values.to("cuda", dtype)
 
 
 @pytest.mark.parametrize("shape", shapes([(32, 32), (32, 64), (64, 64)]), ids=str)
-def test_layers_of_four_by_four(shape: Shape) -> None:
+def test_4x4_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, plain = shape
     large, small = (exact(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
     w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
-    flat = on(taps(w), dtype)
+    flat = on_gpu(flat_taps(w), dtype)
     act = small.relu()
-    got, part = conv4x4(on(in_blocks(large), dtype), flat, None, h, c, m, plain, act=on(laid(act, plain), dtype))
+    got, part = conv4x4(
+        on_gpu(to_blocks(large), dtype), flat, None, h, c, m, plain, act=on_gpu(lay_out(act, plain), dtype)
+    )
     wanted = torch.where(act > 0, conv(large, w), 0.0)
-    near(got, laid(wanted, plain), STORED[dtype])
-    near(part.double().sum(1), wanted.sum((1, 3, 4)), 10 * STORED[dtype])
+    assert_near(got, lay_out(wanted, plain), STORED[dtype])
+    assert_near(part.double().sum(1), wanted.sum((1, 3, 4)), 10 * STORED[dtype])
     act = large.relu()
     got, part = conv_transpose4x4(
-        on(laid(small, plain), dtype), flat, None, h, c, m, plain, act=on(in_blocks(act), dtype)
+        on_gpu(lay_out(small, plain), dtype), flat, None, h, c, m, plain, act=on_gpu(to_blocks(act), dtype)
     )
-    near(got, in_blocks(torch.where(act > 0, transposed(small, w), 0.0)), STORED[dtype])
+    assert_near(got, to_blocks(torch.where(act > 0, conv_transpose(small, w), 0.0)), STORED[dtype])
     bias = exact(randn(runs, c), dtype)
     rows = torch.zeros(runs, flat.shape[1], device="cuda", dtype=dtype)
-    rows[:, :c] = on(bias, dtype)
-    got, _ = conv_transpose4x4(on(laid(small, plain), dtype), flat, rows, h, c, m, plain)
-    near(got, in_blocks((transposed(small, w) + spread(bias)).relu()), STORED[dtype])
+    rows[:, :c] = on_gpu(bias, dtype)
+    got, _ = conv_transpose4x4(on_gpu(lay_out(small, plain), dtype), flat, rows, h, c, m, plain)
+    assert_near(got, to_blocks((conv_transpose(small, w) + as_image(bias)).relu()), STORED[dtype])
     out = torch.full((runs, 16 * c * m), torch.nan, device="cuda")
-    conv4x4_weight_gradient(on(in_blocks(large), dtype), on(laid(small, plain), dtype), out, h, c, m, plain)
-    near(out, taps(weights_of(large, small, 4)), SUMMED[dtype])
+    conv4x4_weight_gradient(on_gpu(to_blocks(large), dtype), on_gpu(lay_out(small, plain), dtype), out, h, c, m, plain)
+    assert_near(out, flat_taps(weight_gradient(large, small, 4)), SUMMED[dtype])
 
 
 @pytest.mark.parametrize("shape", shapes([(32, 64), (64, 64)]), ids=str)
-def test_layers_of_two_by_two(shape: Shape) -> None:
+def test_2x2_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, _ = shape
     large, small = (exact(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
     w = exact(randn(runs, m, c, 2, 2, scale=0.1), dtype)
-    flat = on(w.permute(0, 3, 4, 2, 1).flatten(1), dtype)
-    x, g = on(laid(large, True), dtype), on(laid(small, True), dtype)
-    near(conv2x2(x, flat, torch.zeros_like(flat), h, c, m), laid(conv(large, w).relu(), True), STORED[dtype])
+    flat = on_gpu(w.permute(0, 3, 4, 2, 1).flatten(1), dtype)
+    x, g = on_gpu(lay_out(large, True), dtype), on_gpu(lay_out(small, True), dtype)
+    assert_near(conv2x2(x, flat, torch.zeros_like(flat), h, c, m), lay_out(conv(large, w).relu(), True), STORED[dtype])
     act = large.relu()
-    got, _ = conv2x2_input_gradient(g, flat, on(laid(act, True), dtype), h, c, m)
-    near(got, laid(torch.where(act > 0, transposed(small, w), 0.0), True), STORED[dtype])
+    got, _ = conv2x2_input_gradient(g, flat, on_gpu(lay_out(act, True), dtype), h, c, m)
+    assert_near(got, lay_out(torch.where(act > 0, conv_transpose(small, w), 0.0), True), STORED[dtype])
     out = torch.full((runs, 4 * c * m), torch.nan, device="cuda")
     conv2x2_weight_gradient(x, g, out, h, c, m)
-    near(out, weights_of(large, small, 2).permute(0, 3, 4, 2, 1).flatten(1), SUMMED[dtype])
+    assert_near(out, weight_gradient(large, small, 2).permute(0, 3, 4, 2, 1).flatten(1), SUMMED[dtype])
 
 
 @pytest.mark.parametrize("shape", shapes([(1, 32), (3, 32)]), ids=str)
-def test_layers_at_the_image(shape: Shape) -> None:
+def test_image_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, plain = shape
     stored = {1: 1, 3: 4}[c]
     image = exact(torch.rand(runs, batch, c, 2 * h, 2 * h).double(), dtype)
     small = exact(randn(runs, batch, m, h, h), dtype)
     w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
-    flat = on(taps(w, stored), dtype)
+    flat = on_gpu(flat_taps(w, stored), dtype)
     zero = torch.zeros_like(flat)
-    got, _ = conv4x4(on(in_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
-    near(got, laid(conv(image, w).relu(), plain), STORED[dtype])
+    got, _ = conv4x4(on_gpu(to_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
+    assert_near(got, lay_out(conv(image, w).relu(), plain), STORED[dtype])
     target = image.float().to("cuda")
-    loss, slopes, _ = conv_transpose4x4_nll(on(laid(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI)
-    logits = transposed(small, w)
+    loss, slopes, _ = conv_transpose4x4_nll(
+        on_gpu(lay_out(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI
+    )
+    logits = conv_transpose(small, w)
     nll = torch.nn.functional.binary_cross_entropy_with_logits(logits, image, reduction="none")
-    near(loss, nll.sum((2, 3, 4)), SUMMED[dtype])
-    near(slopes, in_blocks(logits.sigmoid() - image, stored), STORED[dtype])
+    assert_near(loss, nll.sum((2, 3, 4)), SUMMED[dtype])
+    assert_near(slopes, to_blocks(logits.sigmoid() - image, stored), STORED[dtype])
     out = torch.full((runs, flat.shape[1]), torch.nan, device="cuda")
     image_conv4x4_weight_gradient(
-        on(in_blocks(image, stored), dtype), on(laid(small, plain), dtype), out, h, stored, plain
+        on_gpu(to_blocks(image, stored), dtype), on_gpu(lay_out(small, plain), dtype), out, h, stored, plain
     )
-    near(out, taps(weights_of(image, small, 4), stored), SUMMED[dtype])
+    assert_near(out, flat_taps(weight_gradient(image, small, 4), stored), SUMMED[dtype])

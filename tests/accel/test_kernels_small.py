@@ -1,4 +1,4 @@
-"""Adam, noise, packed bits and launches of the kernels against their tensor versions, in Triton's interpreter."""
+"""Kernels of Adam, noise and packed bits agree with their tensor versions, and launch settings are valid."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from support.guarded import DEVICE
-from unbraid import noise as noises
+from unbraid import noise as noise_module
 from unbraid.accel.adam import Adam, adam_step
 from unbraid.noise import GAMMA, Noise
 
 pytest.importorskip("triton", reason="Triton is not installed here")
 
-from unbraid.accel.kernels import noise as drawn
+from unbraid.accel.kernels import noise as noise_kernels
 from unbraid.accel.kernels import tuned
 from unbraid.accel.kernels.adam import adam
 from unbraid.accel.kernels.bits import Unpack
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("begun", [0, 1, 4_999, 299_997])
 @pytest.mark.parametrize("constants", [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-8), (0.0, 0.99, 1e-3)], ids=str)
 def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], begun: int) -> None:
-    """Three steps from any on; rates of 0 move no weight, a dead run keeps every bit, so do the neighbours in a row."""
+    """Three steps from several starts. Rates of 0 move nothing, and dead runs and other parts of rows stay equal."""
     settings, runs, size, wide = Adam(0.1, *constants), 4, 2500, 2600
     rows, moment1 = torch.randn(2, runs, wide, device=DEVICE).unbind()
     moment2 = torch.rand(runs, wide, device=DEVICE)
@@ -67,15 +67,15 @@ def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], b
 
 
 def test_adam_rounds_the_copy_that_kernels_read() -> None:
-    """The copy is the new row in its own precision; the row keeps float32."""
+    """The copy is the new row in lower precision, and the row stays in float32."""
     rows, moment1, moment2 = torch.zeros(3, 2, 100, device=DEVICE).unbind()
     rows += torch.randn(2, 100, device=DEVICE)
     copy, start = rows.bfloat16(), rows.clone()
     grad, rate = torch.randn(2, 100, device=DEVICE), torch.tensor([0.1, 0.2], device=DEVICE)
     alive, step = torch.ones(2, dtype=torch.bool, device=DEVICE), torch.tensor(1, device=DEVICE)
     adam(rows, moment1, moment2, copy, grad, rate, alive, step, Adam(0.1))
-    torch.testing.assert_close(rows, start - rate[:, None] * grad.sign(), rtol=0, atol=1e-5)  # but for epsilon
-    # Rounding to nearest or, in the interpreter, towards zero: within one unit in the last of 8 bits.
+    torch.testing.assert_close(rows, start - rate[:, None] * grad.sign(), rtol=0, atol=1e-5)  # up to epsilon
+    # The interpreter rounds towards zero, a GPU to nearest. Both are within one unit of the last of 8 bits.
     torch.testing.assert_close(copy.float(), rows, rtol=2**-7, atol=0)
     assert not torch.equal(copy.float(), rows)
 
@@ -86,39 +86,39 @@ KEYS = [0, 1, -1, 2**63 - 1, -(2**63), 0x1234567890ABCDEF]
 SHAPES = [(1,), (7, 3), (1024,), (3, 700)]
 
 
-def starts(draw: int) -> int:
-    return noises._signed(draw * GAMMA)
+def draw_offset(draw: int) -> int:
+    return noise_module._signed(draw * GAMMA)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_draws_are_those_of_the_tensor_version(shape: tuple[int, ...]) -> None:
-    """Words and uniform numbers bit by bit, normal ones to rounding, for every key and draw."""
+def test_draws_equal_the_tensor_version(shape: tuple[int, ...]) -> None:
+    """Words and uniform numbers are equal, normal numbers up to rounding, for every key and draw."""
     keys = torch.tensor(KEYS)
     for draw in (1, 2, 1000):
         wanted = [Noise(key, draw - 1) for key in keys]
-        words = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.WORDS)
+        words = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(draw), shape, noise_kernels.WORDS)
         assert torch.equal(words.cpu(), torch.stack([noise._words(shape) for noise in wanted]))
-        uniform = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.UNIFORM)
+        uniform = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(draw), shape, noise_kernels.UNIFORM)
         assert torch.equal(uniform.cpu(), torch.stack([Noise(key, draw - 1).uniform(*shape) for key in keys]))
-        normal = drawn.Draw.apply(keys.to(DEVICE), starts(draw), shape, drawn.NORMAL)
+        normal = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(draw), shape, noise_kernels.NORMAL)
         reference = torch.stack([Noise(key, draw - 1).normal(*shape) for key in keys])
         torch.testing.assert_close(normal.cpu(), reference, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 16), (2, 5, 1024)], ids=str)
-def test_bytes_are_those_of_the_tensor_version(shape: tuple[int, ...]) -> None:
-    """Eight to a word, bit by bit."""
+def test_bytes_equal_the_tensor_version(shape: tuple[int, ...]) -> None:
+    """There are eight bytes per word, and all are equal."""
     keys = torch.tensor(KEYS)
-    found = drawn.Draw.apply(keys.to(DEVICE), starts(2), shape, drawn.BYTES)
+    found = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(2), shape, noise_kernels.BYTES)
     assert torch.equal(found.cpu(), torch.stack([Noise(key, 1).bytes(*shape) for key in keys]))
 
 
-def test_draws_under_vmap_are_those_of_each_key() -> None:
-    """One level and two, whichever dimension holds the keys."""
+def test_draws_under_vmap_equal_those_of_each_key() -> None:
+    """This holds for one and two levels of `vmap`, over any dimension."""
     keys = torch.tensor(KEYS).view(2, 3).to(DEVICE)
 
     def draw(key: Tensor) -> Tensor:
-        return drawn.Draw.apply(key, starts(3), (4, 5), drawn.WORDS)
+        return noise_kernels.Draw.apply(key, draw_offset(3), (4, 5), noise_kernels.WORDS)
 
     wanted = torch.stack([torch.stack([Noise(k, 2)._words((4, 5)) for k in row]) for row in keys.cpu()])
     assert torch.equal(vmap(draw)(keys[0]).cpu(), wanted[0])
@@ -127,21 +127,21 @@ def test_draws_under_vmap_are_those_of_each_key() -> None:
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_keys_are_those_of_the_tensor_version(stream: int) -> None:
-    """For one run, for many with one step, for many with a step each."""
+def test_keys_equal_the_tensor_version(stream: int) -> None:
+    """This holds for one run, for many runs with one step, and for many runs with a step each."""
     seeds, steps = torch.tensor(KEYS), torch.tensor([0, 1, 5, 2**40, 300_000, 7])
-    start = noises._signed(stream * GAMMA)
+    start = noise_module._signed(stream * GAMMA)
     for seed, step in ((seeds[5], steps[4]), (seeds, steps[4]), (seeds, steps)):
-        found = drawn.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
+        found = noise_kernels.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
         assert torch.equal(found.cpu(), Noise.of(seed, step, stream).key)
 
 
-def test_keys_under_vmap_are_those_of_each_pair() -> None:
-    """Seeds, steps or both mapped; nested in either order, with as many seeds as steps or not."""
-    start = noises._signed(GAMMA)
+def test_keys_under_vmap_equal_those_of_each_pair() -> None:
+    """Seeds, steps or both are mapped, nested in either order, with equal or different numbers of them."""
+    start = noise_module._signed(GAMMA)
 
     def key(seed: Tensor, step: Tensor) -> Tensor:
-        return drawn.Key.apply(seed, step, start)
+        return noise_kernels.Key.apply(seed, step, start)
 
     seeds, steps = torch.tensor(KEYS, device=DEVICE), torch.arange(6, device=DEVICE) ** 9
     table = Noise.of(seeds.cpu()[:, None], steps.cpu(), 1).key
@@ -153,8 +153,8 @@ def test_keys_under_vmap_are_those_of_each_pair() -> None:
         assert torch.equal(vmap(vmap(key, (0, None)), (None, 0))(seeds, steps[:n]).cpu(), table[:, :n].T)
 
 
-def test_noise_goes_through_kernels_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream whose draws are mixed gives the same numbers with kernels, and has drawn as often."""
+def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence of different draws gives the same numbers with kernels, and counts the same number of draws."""
 
     def sequence(seed: Tensor, step: Tensor) -> tuple[Tensor, ...]:
         noise = Noise.of(seed, step, 1)
@@ -166,9 +166,9 @@ def test_noise_goes_through_kernels_unseen(monkeypatch: pytest.MonkeyPatch) -> N
     seeds, step = torch.tensor([3, 1, 4]), torch.tensor(20)
     wanted = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
     calls = []
-    monkeypatch.setattr(noises, "_kernels", lambda device: calls.append(device) or drawn)
+    monkeypatch.setattr(noise_module, "_kernels", lambda device: calls.append(device) or noise_kernels)
     if DEVICE == "cuda":
-        pytest.skip("Noise on a GPU takes these kernels anyway, on the CPU they cannot run")
+        pytest.skip("on a GPU, noise always uses these kernels, and they cannot run on CPU tensors")
     found = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
     assert len(calls) == 12
     for ours, theirs in zip(found, wanted, strict=True):
@@ -177,12 +177,12 @@ def test_noise_goes_through_kernels_unseen(monkeypatch: pytest.MonkeyPatch) -> N
         torch.testing.assert_close(ours[-1], theirs[-1], rtol=1e-5, atol=1e-5)
 
 
-# Images of bits
+# Packed bits
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 64, 64), (3, 8, 24)], ids=str)
 def test_bits_are_unpacked(shape: tuple[int, ...]) -> None:
-    """Pixel j of an image is bit j % 8 of its byte j // 8; indices of any shape, mapped or not."""
+    """Pixel j of an image is bit j % 8 of byte j // 8. Indices have any shape, with or without `vmap`."""
     table = torch.randint(0, 256, (5, math.prod(shape) // 8), dtype=torch.uint8)
     pixels = ((table[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1).float().view(5, *shape)
     index = torch.tensor([[4, 0, 0], [2, 3, 4]])
@@ -195,17 +195,17 @@ def test_bits_are_unpacked(shape: tuple[int, ...]) -> None:
     assert torch.equal(vmap(vmap(unpack), in_dims=1)(index.to(DEVICE)).cpu(), pixels[index.T])
 
 
-# Launches
+# Launch settings
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 64), (64, 64), (65, 64), (0, 8)])
 def test_blocks_cover(n: int, size: int) -> None:
-    """As many blocks as needed and no more."""
+    """The blocks cover all elements, and one block less would not."""
     count = block_count(n, size)
     assert count * size >= n > (count - 1) * size
 
 
-def test_power_is_the_next_power_of_two() -> None:
+def test_next_power_of_two() -> None:
     assert [next_power_of_two(n) for n in (1, 2, 3, 4, 5, 72, 1024, 1025)] == [1, 2, 4, 4, 8, 128, 1024, 2048]
 
 
@@ -214,8 +214,8 @@ def test_kernels_are_interpreted_only_without_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_every_launch_divides_its_layer(dtype: torch.dtype) -> None:
-    """Tiles of channels cover every width of a layer exactly: kernels have no masks there."""
+def test_tiles_divide_the_channels_of_every_layer(dtype: torch.dtype) -> None:
+    """Kernels have no masks for channels, so that tiles must cover them exactly."""
     for C in (32, 64):
         for M in (32, 64):
             for name in ("conv4x4", "conv4x4 gradient"):
@@ -228,6 +228,6 @@ def test_every_launch_divides_its_layer(dtype: torch.dtype) -> None:
                 assert columns % tile["TN"] == 0, (name, C, M)
 
 
-def test_room_for_blocked_images() -> None:
-    """Blocks of 2x2 pixels with a border of one."""
+def test_shape_of_blocked_images() -> None:
+    """Blocks have 2x2 pixels, and there is a border of one pixel."""
     assert empty_blocked(torch.zeros(2, 3), 8, 4, torch.float32).shape == (2, 3, 5, 5, 16)

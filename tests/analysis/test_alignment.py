@@ -1,4 +1,4 @@
-"""Alignment of factors with local principal axes, on data whose axes are planted."""
+"""Alignment of factors with local principal axes, on data with known axes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from unbraid.noise import Noise
 LEVELS = 8
 GRID = np.stack(np.meshgrid(*[np.arange(LEVELS)] * 3, indexing="ij"), -1).reshape(-1, 3)
 W = (GRID - 3.5) / math.sqrt((LEVELS**2 - 1) / 12)
-BASIS = rotation(400, seed=1)  # as many as pixels, so that noise is nearly orthogonal to everything
+BASIS = rotation(400, seed=1)  # one per pixel, so that noise is nearly orthogonal to every change
 STRENGTHS = np.array([3.0, 2.0, 1.0])
 
 
 def vectors(x: np.ndarray, name: str) -> FactorData:
+    """A dataset of vectors on the grid of three factors."""
     return from_arrays(x.astype(np.float32), GRID, names=["a", "b", "c"], name=name)
 
 
-def linear(turned: float = 0.0) -> np.ndarray:
-    """Orthogonal changes of three strengths, of factors of which the first two are turned by an angle in degrees."""
-    angle = math.radians(turned)
+def linear(degrees: float = 0.0) -> np.ndarray:
+    """Vectors that change linearly in orthogonal directions, with the first two factors rotated by an angle."""
+    angle = math.radians(degrees)
     turn = np.eye(3)
     turn[:2, :2] = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
     return W @ turn.T * STRENGTHS @ BASIS[:3]
@@ -55,27 +56,29 @@ def test_orthogonal_changes_are_aligned(straight: Alignment) -> None:
 
 
 @pytest.mark.parametrize("degrees", [15, 30, 45])
-def test_a_turned_pair_is_found_and_named(degrees: float) -> None:
-    """The distance of a turn t among three axes is 2 sqrt(2) sin(t / 2); at 45 degrees two are mixed wholly."""
-    found = alignment(vectors(linear(degrees), "turned"))
+def test_a_rotated_pair_is_detected(degrees: float) -> None:
+    """The distance of two of three axes rotated by t is 2 sqrt(2) sin(t / 2). At 45 degrees they are fully mixed."""
+    found = alignment(vectors(linear(degrees), "rotated"))
     expected = 1 - 2 * math.sqrt(2) * math.sin(math.radians(degrees) / 2) / random_distance(3).mean
     assert found.score == pytest.approx(max(expected, 0), abs=1e-3)
     worst = found.table.iloc[0]
     assert {worst["first"], worst["second"]} == {"a", "b"}
     assert worst["mixing"] == pytest.approx(math.sin(2 * math.radians(degrees)) ** 2, abs=1e-3)
     assert (found.table["mixing"][1:] < 1e-6).all()
-    assert "Mixed most are a and b" in found.text
+    assert "a and b are mixed most" in found.text
 
 
-def test_two_changes_of_random_directions_are_at_chance() -> None:
+def test_score_of_random_directions() -> None:
     x = W @ rotation(3, seed=5).T * STRENGTHS @ BASIS[:3]
     found = alignment(vectors(x, "mixed"))
     j = (rotation(3, seed=5).T * STRENGTHS @ BASIS[:3]).T
-    assert found.place_scores[0] == pytest.approx(1 - distance_to_orthogonality(j[None])[0] / random_distance(3).mean, abs=1e-3)
+    assert found.place_scores[0] == pytest.approx(
+        1 - distance_to_orthogonality(j[None])[0] / random_distance(3).mean, abs=1e-3
+    )
 
 
-def test_an_added_change_of_two_factors_mixes_them_and_noise_does_not(straight: Alignment) -> None:
-    """A change eps m(w1 + w2), on a curve of its own, against noise of the same size."""
+def test_a_common_change_mixes_two_factors_and_noise_does_not(straight: Alignment) -> None:
+    """An added change eps m(w1 + w2) along a curve, compared with noise of the same size."""
     scalar = (W[:, :1] + W[:, 1:2]) / math.sqrt(2)
     added = 1.5 * (np.sin(2 * scalar) * BASIS[5] + np.cos(2 * scalar) * BASIS[6])
     noise = np.random.default_rng(0).normal(size=added.shape)
@@ -90,7 +93,7 @@ def test_an_added_change_of_two_factors_mixes_them_and_noise_does_not(straight: 
 
 
 class Modified(FactorData):
-    """Images changed by a pattern that depends on one sum of two factors, or by noise, kept in range by reflection."""
+    """Images with an added pattern that depends on the sum of two factors, or with noise, reflected into [0, 1]."""
 
     def __init__(self, data: FactorData, first: str, second: str, eps: float, noise: bool = False) -> None:
         super().__init__("noise" if noise else "modified", data.names, data.sizes, data.shape, data.table)
@@ -115,8 +118,8 @@ class Modified(FactorData):
 
 
 @pytest.mark.parametrize("name", ["dsprites", pytest.param("shapes3d_rendered", marks=pytest.mark.slow)])
-def test_modified_images_are_told_from_the_originals(name: str) -> None:
-    """By patterns of the published strengths, .1 and .175, before anything is trained."""
+def test_modified_images_have_a_lower_alignment(name: str) -> None:
+    """With patterns of the published strengths, .1 and .175."""
     pair, eps = {"dsprites": (("x", "y"), 0.1), "shapes3d_rendered": (("wall_hue", "orientation"), 0.175)}[name]
     data = datasets.load(name)
     original = alignment(data, places=128)
@@ -126,12 +129,12 @@ def test_modified_images_are_told_from_the_originals(name: str) -> None:
         more, error = other.difference_from(modified)
         assert more > 4 * error
         assert more > 0.05
-    kept, _ = original.difference_from(noisy)
-    assert abs(kept) < 0.05
+    difference, _ = original.difference_from(noisy)
+    assert abs(difference) < 0.05
 
 
-def test_equally_strong_places_of_a_shape_are_mixed(toy: FactorData) -> None:
-    """In dSprites the two places of a shape change images alike in strength; planted mixing of vectors is at chance."""
+def test_x_and_y_of_dsprites_are_mixed(toy: FactorData) -> None:
+    """X and y change images of dSprites equally strongly. The known mixing of toy vectors is at chance level."""
     found = alignment(datasets.load("dsprites"), places=64)
     assert found.names == ("scale", "orientation", "x", "y")
     assert 0.3 < found.score < 0.65
@@ -141,7 +144,7 @@ def test_equally_strong_places_of_a_shape_are_mixed(toy: FactorData) -> None:
     assert alignment(toy, places=64).score < 0.15
 
 
-def test_a_design_sees_each_factor_alone() -> None:
+def test_corners_separate_the_factors() -> None:
     for k in range(2, 18):
         corners = cell_corners(k)
         assert len(corners) <= 4 * k
@@ -151,7 +154,7 @@ def test_a_design_sees_each_factor_alone() -> None:
         np.testing.assert_array_equal(corners.sum(axis=0), 0)
 
 
-def test_the_reach_is_in_standard_deviations(straight: Alignment) -> None:
+def test_reach_is_in_standard_deviations(straight: Alignment) -> None:
     data = vectors(linear(), "straight")
     assert straight.steps == (1, 1, 1)
     assert alignment(data, reach=0).steps == (1, 1, 1)
@@ -160,23 +163,23 @@ def test_the_reach_is_in_standard_deviations(straight: Alignment) -> None:
     np.testing.assert_allclose(alignment(data, reach=1.0).strengths["strength"], STRENGTHS, rtol=1e-5)
 
 
-def test_a_factor_without_effect_is_told() -> None:
+def test_a_factor_without_effect_is_reported() -> None:
     x = linear()
     x = x - np.outer(W[:, 2], STRENGTHS[2] * BASIS[2])
     found = alignment(vectors(x, "blind"))
-    assert "No change is seen of c." in found.text
+    assert "These factors do not change the images: c." in found.text
     assert found.score == pytest.approx(1.0, abs=1e-6)
     assert alignment(vectors(x, "blind"), ["a", "b"]).names == ("a", "b")
 
 
-def test_a_figure_is_drawn(straight: Alignment) -> None:
+def test_figure_and_text(straight: Alignment) -> None:
     file = io.BytesIO()
     straight.figure.savefig(file)
     assert len(file.getvalue()) > 5_000
-    assert straight.text.startswith("Alignment of straight is 1.00 ± 0.00 over 256 places")
+    assert straight.text.startswith("The alignment of straight is 1.00 ± 0.00 over 256 places")
 
 
-def test_what_cannot_be_aligned_is_refused(sprites: FactorData, straight: Alignment) -> None:
+def test_invalid_arguments_raise_an_error(sprites: FactorData, straight: Alignment) -> None:
     x = linear()
     loose = from_arrays(x[:100].astype(np.float32), GRID[:100] // 3, name="loose")
     single = from_arrays(x[:8].astype(np.float32), GRID[:8, 2:], names=["c"], name="single")
@@ -193,7 +196,7 @@ def test_what_cannot_be_aligned_is_refused(sprites: FactorData, straight: Alignm
             wrong()
 
 
-def test_places_follow_the_seed(sprites: FactorData) -> None:
+def test_places_depend_on_the_seed(sprites: FactorData) -> None:
     first, again, other = (analysis.alignment(sprites, places=20, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.place_scores, again.place_scores)
     assert not np.array_equal(first.place_scores, other.place_scores)

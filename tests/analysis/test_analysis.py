@@ -1,4 +1,4 @@
-"""Analyses of results tables: planted answers, figures that can be saved, and what is refused."""
+"""Analyses of results tables: known answers, figures that can be saved, and errors."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ MIG, DCI = headline("mig"), headline("dci")
 TC = headline("unsupervised")
 OVER_SEEDS = ["total_correlation", "scores", "strengths", "variance", "transfer", "capacity"]
 OVER_RUNS = ["agreement", "selection", "downstream"]
-PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, of changed images, have these laws in test_demystifying
+PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, on modified images, are tested in test_demystifying
 
 
 @cache
-def whole() -> DataFrame:
+def full_table() -> DataFrame:
     return analysis.example_results()
 
 
 @cache
 def result(name: str) -> Result:
-    return ANALYSES[name].run(whole())
+    return ANALYSES[name].run(full_table())
 
 
-def drawn(figure: Figure) -> bytes:
+def as_png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=50)
     return file.getvalue()
 
 
-def test_two_kinds_of_analyses_and_those_of_changed_images_are_all() -> None:
+def test_every_analysis_is_tested() -> None:
     assert {*PLAIN, *MANIPULATED} == set(ANALYSES)
 
 
 def test_import_needs_no_torch_and_no_pyplot() -> None:
-    drawn = "a.scores(a.planted(seeds=2, data=['x'])).figure.savefig(io.BytesIO())"
+    draw = "a.scores(a.example_results(seeds=2, data=['x'])).figure.savefig(io.BytesIO())"
     absent = "assert not {'torch', 'matplotlib.pyplot'} & {*sys.modules}"
-    code = f"import io, sys, unbraid.analysis as a; {drawn}; {absent}"
+    code = f"import io, sys, unbraid.analysis as a; {draw}; {absent}"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_columns_are_what_metrics_call_their_scores() -> None:
+def test_columns_are_keys_of_metrics() -> None:
     points = np.random.default_rng(0).normal(size=(10_000, 2))
     labels = points > 0
     scores = METRICS["downstream_lr"](points, labels, points[:50], labels[:50])
@@ -67,7 +67,7 @@ def test_columns_are_what_metrics_call_their_scores() -> None:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_answers_a_whole_study(name: str) -> None:
+def test_result_for_a_full_study(name: str) -> None:
     table, figure, text = result(name)
     assert len(table) >= 42
     assert 20 < len(text) < 500
@@ -77,13 +77,13 @@ def test_answers_a_whole_study(name: str) -> None:
     assert all(
         axes.get_title() or axes.get_xlabel() or axes.get_ylabel() or axes.lines or axes.collections for axes in shown
     )
-    picture = drawn(figure)
+    picture = as_png(figure)
     assert picture[:4] == b"\x89PNG"
     assert len(picture) > 5_000
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_leaves_the_table_alone_and_does_not_care_about_row_order(name: str) -> None:
+def test_table_is_not_changed_and_row_order_does_not_matter(name: str) -> None:
     table = analysis.example_results(seeds=2, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
     before = table.copy()
     first = ANALYSES[name].run(table).table
@@ -97,7 +97,7 @@ def test_leaves_the_table_alone_and_does_not_care_about_row_order(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_holes_are_left_out(name: str) -> None:
+def test_missing_values_are_left_out(name: str) -> None:
     table = analysis.example_results(seeds=4, data=["one", "two"], methods=["beta_vae", "annealed_vae"])
     numbers = table.columns[7:]
     rng = np.random.default_rng(0)
@@ -105,44 +105,44 @@ def test_holes_are_left_out(name: str) -> None:
         table.loc[rng.random(len(table)) < 0.1, column] = np.nan
     table.loc[0, MIG] = np.inf
     found = ANALYSES[name].run(table)
-    assert len(drawn(found.figure)) > 5_000
+    assert len(as_png(found.figure)) > 5_000
     assert found.table.select_dtypes("float").notna().any(axis=None)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_some_columns_may_be_missing(name: str) -> None:
-    table = whole().drop(columns=[headline("sap"), headline("beta_vae"), "train.rec", *list(TASKS.values())[:3]])
+    table = full_table().drop(columns=[headline("sap"), headline("beta_vae"), "train.rec", *list(TASKS.values())[:3]])
     table = table.drop(columns=[column for column in table if column.startswith("information.")])
     found = ANALYSES[name].run(table[table["data"].isin(["dsprites", "cars3d"])])
-    assert len(drawn(found.figure)) > 5_000
+    assert len(as_png(found.figure)) > 5_000
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_missing_columns_are_refused(name: str) -> None:
+def test_missing_columns_raise_an_error(name: str) -> None:
     with pytest.raises(UserError, match="no level"):
-        ANALYSES[name].run(whole().drop(columns="level"))
-    keys = list(whole().columns[:7])
+        ANALYSES[name].run(full_table().drop(columns="level"))
+    keys = list(full_table().columns[:7])
     with pytest.raises(UserError, match=r"must h.*Got no"):
-        ANALYSES[name].run(whole()[keys])
+        ANALYSES[name].run(full_table()[keys])
     with pytest.raises(UserError, match="no rows"):
-        check_table(whole()[:0])
+        check_table(full_table()[:0])
 
 
 @pytest.mark.parametrize("name", OVER_SEEDS)
-def test_one_seed_is_refused(name: str) -> None:
+def test_one_seed_raises_an_error(name: str) -> None:
     with pytest.raises(UserError, match="seed"):
-        ANALYSES[name].run(whole()[whole()["seed"] == 0])
+        ANALYSES[name].run(full_table()[full_table()["seed"] == 0])
 
 
 @pytest.mark.parametrize("name", OVER_RUNS)
-def test_few_runs_are_refused(name: str) -> None:
+def test_few_runs_raise_an_error(name: str) -> None:
     with pytest.raises(UserError, match="at least 10 runs"):
         ANALYSES[name].run(analysis.example_results(seeds=1, data=["one", "two"], methods=["beta_vae"]))
 
 
 @pytest.mark.parametrize("name", [n for n in PLAIN if n not in ("total_correlation", "capacity")])
-def test_constant_scores_are_refused(name: str) -> None:
-    table = whole().copy()
+def test_constant_scores_raise_an_error(name: str) -> None:
+    table = full_table().copy()
     table[[headline(metric) for metric in PAPER_METRICS]] = 0.5
     for column in (*UNSUPERVISED.values(), *TASKS.values()):
         table[column] = 1.0
@@ -150,13 +150,13 @@ def test_constant_scores_are_refused(name: str) -> None:
         ANALYSES[name].run(table)
 
 
-def test_one_dataset_does_not_transfer() -> None:
+def test_transfer_needs_two_datasets() -> None:
     with pytest.raises(UserError, match="2 different values of 'data'"):
-        analysis.transfer(whole()[whole()["data"] == "cars3d"])
-    assert len(analysis.agreement(whole()[whole()["data"] == "cars3d"]).table) == 36
+        analysis.transfer(full_table()[full_table()["data"] == "cars3d"])
+    assert len(analysis.agreement(full_table()[full_table()["data"] == "cars3d"]).table) == 36
 
 
-def test_runs_that_come_twice_and_mixed_strengths_are_refused() -> None:
+def test_duplicate_runs_and_mixed_strengths_raise_an_error() -> None:
     table = analysis.example_results(seeds=2, data=["one"], methods=["beta_vae"])
     again = table[:1].assign(run="again", steps=5)
     with pytest.raises(UserError, match="two of beta_vae, level 0, seed 0 on one"):
@@ -166,64 +166,66 @@ def test_runs_that_come_twice_and_mixed_strengths_are_refused() -> None:
         analysis.scores(table)
 
 
-def test_unknown_metrics_and_named_ones_that_are_missing_are_refused() -> None:
+def test_unknown_and_missing_metrics_raise_an_error() -> None:
     with pytest.raises(UserError, match="Did you mean 'mig'"):
-        analysis.variance(whole(), ["migg"])
+        analysis.variance(full_table(), ["migg"])
     with pytest.raises(UserError, match=r"no irs\.avg_score"):
-        analysis.variance(whole(), ["irs"])
-    assert score_columns(whole()[[*whole().columns[:7], MIG]]) == {"mig": MIG}
+        analysis.variance(full_table(), ["irs"])
+    assert score_columns(full_table()[[*full_table().columns[:7], MIG]]) == {"mig": MIG}
     with pytest.raises(UserError, match="At least 2"):
-        analysis.agreement(whole()[[*whole().columns[:7], MIG]])
+        analysis.agreement(full_table()[[*full_table().columns[:7], MIG]])
 
 
-def test_methods_come_in_the_order_of_the_paper_with_looks_of_their_own() -> None:
+def test_styles_are_in_the_order_of_the_paper_and_distinct() -> None:
     found = plots.line_styles(["annealed_vae", "mine", "factor_vae", "beta_vae"])
     assert list(found) == ["beta_vae", "factor_vae", "annealed_vae", "mine"]
     assert found["annealed_vae"] == plots.line_styles(["annealed_vae"])["annealed_vae"]
-    assert len({look["color"] for look in found.values()}) == 4
+    assert len({style["color"] for style in found.values()}) == 4
     assert list(plots.line_styles(["y", "x"])) == ["y", "x"]
 
 
-def test_no_capacity_without_annealing() -> None:
+def test_capacity_needs_annealed_vae() -> None:
     with pytest.raises(UserError, match="at least 2 strengths"):
-        analysis.capacity(whole()[whole()["method"] == "beta_vae"])
+        analysis.capacity(full_table()[full_table()["method"] == "beta_vae"])
     with pytest.raises(UserError, match="left out: annealed_vae"):
-        analysis.total_correlation(whole()[whole()["method"] == "annealed_vae"])
+        analysis.total_correlation(full_table()[full_table()["method"] == "annealed_vae"])
 
 
-def test_variance_of_thirty_and_seventy_per_cent() -> None:
+def test_explained_variance_of_thirty_and_seventy_per_cent() -> None:
     def score(d: int, m: int, level: int, seed: int, c: int) -> float:
         signs = [1 - 2 * (i % 2) for i in (m, level, seed)]
         return float(np.sqrt([0.3, 0.4, 0.3]) @ signs)
 
-    table = oracle.grid(score, methods=("m", "n"), levels=2, seeds=4)
+    table = oracle.results_grid(score, methods=("m", "n"), levels=2, seeds=4)
     (row,) = analysis.variance(table).table.to_dict("records")
     assert row["objective"] == pytest.approx(0.3, abs=1e-12)
     assert row["setting"] == pytest.approx(0.7, abs=1e-12)
     assert (row["objective_chance"], row["setting_chance"], row["runs"]) == (1 / 15, 3 / 15, 16)
 
 
-def test_variance_is_least_squares_on_indicators() -> None:
+def test_explained_variance_equals_least_squares_on_indicators() -> None:
     found = result("variance").table
-    part = whole()[whole()["data"] == "cars3d"]
+    part = full_table()[full_table()["data"] == "cars3d"]
     row = found[(found["data"] == "cars3d") & (found["metric"] == "mig")].iloc[0]
     settings = list(zip(part["method"], part["level"], strict=True))
-    assert row["objective"] == pytest.approx(oracle.explained(list(part[MIG]), list(part["method"])))
-    assert row["setting"] == pytest.approx(oracle.explained(list(part[MIG]), settings))
+    assert row["objective"] == pytest.approx(oracle.explained_share(list(part[MIG]), list(part["method"])))
+    assert row["setting"] == pytest.approx(oracle.explained_share(list(part[MIG]), settings))
 
 
-def test_chance_is_what_noise_explains() -> None:
+def test_chance_level_equals_the_share_explained_for_noise() -> None:
     rng = np.random.default_rng(0)
-    table = oracle.grid(lambda *_: rng.normal(), data=[str(i) for i in range(200)], methods="ab", levels=3, seeds=4)
+    table = oracle.results_grid(
+        lambda *_: rng.normal(), data=[str(i) for i in range(200)], methods="ab", levels=3, seeds=4
+    )
     found = analysis.variance(table).table.mean(numeric_only=True)
     assert found["objective"] == pytest.approx(found["objective_chance"], abs=0.01)
     assert found["setting"] == pytest.approx(found["setting_chance"], abs=0.02)
 
 
-def test_rank_correlations_that_are_planted() -> None:
+def test_known_rank_correlations() -> None:
     columns = [headline(name) for name in PAPER_METRICS[:4]]
     shapes = (lambda i: i, lambda i: math.exp(i), lambda i: -(i**3), lambda i: abs(i - 7))
-    table = oracle.grid(
+    table = oracle.results_grid(
         lambda d, m, level, seed, c: float(shapes[c](3 * level + seed)), levels=5, seeds=3, columns=columns
     )
     found = analysis.agreement(table).table.pivot(index="first", columns="second", values="correlation")
@@ -231,7 +233,7 @@ def test_rank_correlations_that_are_planted() -> None:
     np.testing.assert_allclose(found.loc[list(PAPER_METRICS[:4]), list(PAPER_METRICS[:4])], expected, atol=1e-12)
 
 
-def test_rank_correlation_is_the_literal_one() -> None:
+def test_rank_correlation_equals_the_reference() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 8, 40).astype(float), rng.integers(0, 8, 40).astype(float)
     a[3] = b[5] = np.nan
@@ -240,19 +242,19 @@ def test_rank_correlation_is_the_literal_one() -> None:
     assert math.isnan(spearman(a[:9], b[:9]))
 
 
-def test_selection_and_downstream_take_their_own_columns() -> None:
-    table = whole().copy()
+def test_selection_and_downstream_use_their_columns() -> None:
+    table = full_table().copy()
     table["train.elbo"] = table[MIG] * 3 - 100
     table["downstream_gbt.statistical_efficiency"] = -table[DCI]
     chosen = analysis.selection(table).table.set_index(["first", "second"])
     assert (chosen.loc[("ELBO", "mig"), "correlation"] == 1).all()
-    later = analysis.downstream(table)
-    assert (later.table.set_index(["first", "second"]).loc[("GBT efficiency", "dci"), "correlation"] == -1).all()
-    assert "Strongest: GBT efficiency and DCI, median -1.00" in later.text
+    tasks = analysis.downstream(table)
+    assert (tasks.table.set_index(["first", "second"]).loc[("GBT efficiency", "dci"), "correlation"] == -1).all()
+    assert "The strongest correlation is between GBT efficiency and DCI: median -1.00" in tasks.text
 
 
-def test_total_correlation_takes_means_and_samples_apart() -> None:
-    table = oracle.grid(
+def test_total_correlation_of_means_and_of_samples() -> None:
+    table = oracle.results_grid(
         lambda d, m, level, seed, c: float(10 * c + (1 - 2 * c) * level + 0.01 * seed),
         data=("one",), methods=("beta_vae", "annealed_vae"), levels=3, seeds=3, columns=(TC, f"{TC}.sampled"),
     )  # fmt: skip
@@ -261,32 +263,34 @@ def test_total_correlation_takes_means_and_samples_apart() -> None:
     medians = found.table.set_index(["codes", "level"])["median"]
     np.testing.assert_allclose(medians["mean"], [0.01, 1.01, 2.01])
     np.testing.assert_allclose(medians["sampled"], [10.01, 9.01, 8.01])
-    assert "sampled codes falls in 1 of 1 and of mean codes falls in 0 of 1" in found.text
+    assert "falls for sampled codes in 1 of 1 and for mean codes in 0 of 1" in found.text
     assert len(analysis.total_correlation(table, without=()).table) == 12
 
 
-def test_quartiles_and_ends_of_scores() -> None:
-    table = oracle.grid(lambda d, m, level, seed, c: float(m + [0, 1, 2, 3, 10][seed]), methods=("m", "n"), seeds=5)
+def test_quartiles_and_extremes_of_scores() -> None:
+    table = oracle.results_grid(
+        lambda d, m, level, seed, c: float(m + [0, 1, 2, 3, 10][seed]), methods=("m", "n"), seeds=5
+    )
     found = analysis.scores(table)
     first = found.table[found.table["method"] == "m"].iloc[0]
     assert first[["low", "median", "high", "least", "most", "runs"]].tolist() == [1, 2, 3, 0, 10, 5]
-    assert found.text.startswith("n has the best median most often, in 1 of 1")
+    assert found.text.startswith("n has the best median score most often: for 1 of 1")
     assert quartiles(table, MIG, ["method"])["median"].tolist() == [2, 3]
 
 
-def test_lucky_seeds_against_good_strengths() -> None:
-    sure = oracle.grid(lambda d, m, level, seed, c: float(10 * level + seed), levels=3, seeds=3)
-    assert "in 0 % of pairs" in analysis.strengths(sure).text
-    mixed = oracle.grid(lambda d, m, level, seed, c: [[0, 1, 5], [3, 4, 2]][level][seed], levels=2, seeds=3)
+def test_how_often_the_worst_strength_beats_the_best() -> None:
+    clear = oracle.results_grid(lambda d, m, level, seed, c: float(10 * level + seed), levels=3, seeds=3)
+    assert "in 0 % of pairs" in analysis.strengths(clear).text
+    mixed = oracle.results_grid(lambda d, m, level, seed, c: [[0, 1, 5], [3, 4, 2]][level][seed], levels=2, seeds=3)
     assert "in 33 % of pairs" in analysis.strengths(mixed).text
 
 
-def test_capacity_says_where_scores_are_best() -> None:
-    table = oracle.grid(
+def test_capacity_with_the_best_scores() -> None:
+    table = oracle.results_grid(
         lambda d, m, level, seed, c: [float(level == 1) + seed, level + 0.5][c],
         methods=("annealed_vae", "beta_vae"), levels=3, seeds=2, columns=(MIG, "train.kl"),
     )  # fmt: skip
     found = analysis.capacity(table)
     assert len(found.table) == 6
-    assert found.text.startswith("A final capacity of 1 nats has the best median most often, in 1 of 1")
-    assert "KL ends 0.5 nats" in found.text
+    assert found.text.startswith("A final capacity of 1 nats has the best median score most often: for 1 of 1")
+    assert "final KL from its target is 0.5 nats" in found.text

@@ -1,4 +1,4 @@
-"""An AnnealedVAE followed over its training."""
+"""AnnealedVAE during training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 import unbraid as ub
 from unbraid.analysis import growth
-from unbraid.analysis.annealing import train_with_snapshots, measure_run, pivot_quantities
+from unbraid.analysis.annealing import measure_run, pivot_quantities, train_with_snapshots
 from unbraid.errors import UserError
 from unbraid.methods import AnnealedVAE
 from unbraid.scoring.selection import draw_examples
@@ -19,8 +19,8 @@ METHOD = AnnealedVAE(gamma=10.0, c_max=6.0, iteration_threshold=8.0)
 SETTINGS = {"latents": 3, "batch": 8}
 
 
-def test_moments_are_those_of_training() -> None:
-    """What is followed for 4 steps of 8, and for all 8, is what training gives."""
+def test_snapshots_equal_training() -> None:
+    """The snapshot after the last of 8 steps equals the trained run; the one after 4 steps does not."""
     data = ub.data.load("toy")
     choice = RunDefaults.of(data)
     specs = [choice.spec(METHOD, seed=seed, steps=8, **SETTINGS) for seed in (0, 1)]
@@ -46,7 +46,7 @@ def test_capacity_and_kl_are_those_of_the_run() -> None:
     assert set(found) == {"capacity", "kl", *(f"information.{name}" for name in "abcd")}
 
 
-def test_growth_has_a_table_a_figure_and_a_sentence() -> None:
+def test_growth_returns_table_figure_and_text() -> None:
     found = growth(METHOD, "sprites", steps=6, seeds=(0, 1), moments=3, shown=2, net="mlp", quiet=True, **SETTINGS)
     table = pivot_quantities(found.table)
     assert table["capacity"].tolist() == [1.5, 3.0, 4.5] * 2
@@ -60,8 +60,8 @@ def test_growth_has_a_table_a_figure_and_a_sentence() -> None:
     assert len(file.getvalue()) > 5_000
 
 
-def test_growth_refuses() -> None:
+def test_growth_rejects_invalid_arguments() -> None:
     with pytest.raises(UserError, match=r"images with known factors\. Got toy"):
         growth(METHOD, "toy", steps=5, moments=2, quiet=True)
-    with pytest.raises(UserError, match="Got 9 of 5 steps"):
+    with pytest.raises(UserError, match="Got 9 for 5 steps"):
         growth(METHOD, "sprites", steps=5, moments=9, quiet=True)

@@ -1,4 +1,4 @@
-"""Theorem 1: the same distribution, completely entangled, and scores that collapse."""
+"""Theorem 1: the same distribution with completely entangled latents, and scores that collapse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ TRIPLES = [(law.cdf, law.ppf, law.pdf) for law in LAWS]
 PAIRS = [(law.cdf, law.ppf) for law in LAWS]
 
 
-def drawn(n: int) -> np.ndarray:
+def samples_of_laws(n: int) -> np.ndarray:
+    """Samples of independent latents with the distributions `LAWS`."""
     rng = np.random.default_rng(0)
     return np.stack([law.rvs(n, random_state=rng) for law in LAWS], 1)
 
@@ -38,16 +39,16 @@ def test_matrices_are_orthogonal_without_zeros(matrix, d: int) -> None:
     assert np.abs(a).min() > 1e-4
 
 
-def test_the_reflection_is_the_proofs() -> None:
-    """v_1^2 = alpha, the others share the rest; the entries off the diagonal are -2 v_i v_j."""
+def test_householder_matrix_of_the_proof() -> None:
+    """v_1^2 = alpha, the others share the rest equally, and the entries off the diagonal are -2 v_i v_j."""
     v = np.sqrt([0.2, 0.4, 0.4])
     np.testing.assert_allclose(householder(3, 0.2), [[0.6, *(-2 * v[0] * v[1:])], [-2 * v[0] * v[1], 0.2, -0.8],
                                                       [-2 * v[0] * v[2], -0.8, 0.2]])  # fmt: skip
 
 
 @pytest.mark.parametrize("matrix", [householder(4), rotation(4)])
-def test_marginals_stay_and_entries_stay_independent(matrix: np.ndarray) -> None:
-    z = entangle(drawn(20_000), PAIRS, matrix)
+def test_marginals_and_independence_are_preserved(matrix: np.ndarray) -> None:
+    z = entangle(samples_of_laws(20_000), PAIRS, matrix)
     for law, column in zip(LAWS, z.T, strict=True):
         assert stats.kstest(column, law.cdf).pvalue > 1e-3
     ranks = stats.rankdata(z, axis=0)
@@ -59,33 +60,33 @@ def test_marginals_stay_and_entries_stay_independent(matrix: np.ndarray) -> None
 
 @pytest.mark.parametrize("matrix", [householder, rotation])
 def test_inverse_is_exact(matrix) -> None:
-    z = drawn(500)
+    z = samples_of_laws(500)
     back = disentangle(entangle(z, PAIRS, matrix(4)), PAIRS, matrix(4))
     np.testing.assert_allclose(back, z, rtol=1e-6, atol=1e-7)
     x = np.random.default_rng(1).normal(size=(500, 7))
     np.testing.assert_allclose(disentangle(entangle(x, matrix=matrix(7)), matrix=matrix(7)), x, atol=1e-13)
 
 
-def test_jacobian_is_the_slope_and_has_no_zeros() -> None:
-    z = drawn(50)
+def test_jacobian_equals_finite_differences_and_has_no_zeros() -> None:
+    z = samples_of_laws(50)
     found, step = jacobian(z, TRIPLES), 1e-6
     for j in range(4):
         move = step * np.eye(4)[j]
         slope = (entangle(z + move, PAIRS) - entangle(z - move, PAIRS)) / (2 * step)
         np.testing.assert_allclose(found[:, :, j], slope, rtol=1e-4, atol=1e-6)
     assert np.abs(found).min() > 0
-    turned = entangle(z, PAIRS)
-    density = [np.prod([law.pdf(c) for law, c in zip(LAWS, part.T, strict=True)], axis=0) for part in (z, turned)]
+    mapped = entangle(z, PAIRS)
+    density = [np.prod([law.pdf(c) for law, c in zip(LAWS, part.T, strict=True)], axis=0) for part in (z, mapped)]
     np.testing.assert_allclose(np.abs(np.linalg.det(found)), density[0] / density[1], rtol=1e-6)
 
 
-def test_volume_stays_for_normal_latents() -> None:
+def test_volume_is_preserved_for_normal_latents() -> None:
     found = jacobian(np.zeros((3, 5)))
     np.testing.assert_allclose(np.abs(np.linalg.det(found)), 1)
     np.testing.assert_allclose(found[2], householder(5))
 
 
-def test_functions_of_the_normal_law_give_the_matrix() -> None:
+def test_normal_marginals_as_functions_give_the_matrix() -> None:
     x = np.random.default_rng(2).normal(size=(200, 3))
     law = stats.norm()
     np.testing.assert_allclose(entangle(x, [(law.cdf, law.ppf)] * 3), entangle(x), atol=1e-8)
@@ -96,17 +97,17 @@ def test_ends_of_the_support_stay_finite() -> None:
     assert np.isfinite(entangle([[0.0, 1.0], [1.0, 0.0]], [(law.cdf, law.ppf)] * 2)).all()
 
 
-def test_what_cannot_be_entangled_is_refused() -> None:
+def test_invalid_arguments_raise_an_error() -> None:
     for wrong, match in (
         (lambda: householder(1), "at least 2 latents"),
         (lambda: rotation(1), "at least 2 latents"),
         (lambda: householder(3, 0.5), "between 0 and 0.5"),
-        (lambda: entangle([1.0, 2.0]), "table"),
+        (lambda: entangle([1.0, 2.0]), "array"),
         (lambda: entangle([[1.0, 2.0]], matrix=np.ones((2, 2))), "orthogonal"),
         (lambda: entangle([[1.0, 2.0]], matrix=np.eye(2)), "no zeros"),
         (lambda: entangle([[1.0, 2.0]], "uniform"), "'normal' or functions"),
         (lambda: entangle([[1.0, 2.0]], PAIRS), "2 pairs"),
-        (lambda: jacobian(drawn(2), PAIRS), "density"),
+        (lambda: jacobian(samples_of_laws(2), PAIRS), "density"),
     ):
         with pytest.raises(UserError, match=match):
             wrong()
@@ -121,8 +122,8 @@ def test_scores_of_a_perfect_code_collapse() -> None:
     assert scores.loc["mig", "after"] < scores.loc["mig", "before"] / 3
     assert scores.loc["dci", "before"] - scores.loc["dci", "after"] > 0.4
     assert scores.loc["sap", "after"] < 0.5 * scores.loc["sap", "before"]
-    assert scores.loc["explicitness", "after"] > 0.95  # nothing is lost, only mixed
-    assert found.text.startswith("Turning the codes, which changes no likelihood, moves MIG from")
+    assert scores.loc["explicitness", "after"] > 0.95  # information is mixed but not lost
+    assert found.text.startswith("Rotating the codes, which does not change the likelihood, changes MIG from")
     file = io.BytesIO()
     found.figure.savefig(file)
     assert len(file.getvalue()) > 5_000
@@ -136,7 +137,7 @@ def run() -> Run:
     return trained
 
 
-def test_a_twin_is_as_likely(run: Run, toy: FactorData) -> None:
+def test_twin_has_the_same_likelihood(run: Run, toy: FactorData) -> None:
     x = toy.batch(torch.arange(20))
     twin, same = analysis.entangled_twin(run), analysis.Twin(run, torch.eye(run.spec.latents))
     q = run.posterior(x)
@@ -146,15 +147,15 @@ def test_a_twin_is_as_likely(run: Run, toy: FactorData) -> None:
     assert (twin.encode(x) - run.encode(x)).abs().max() > 0.01
 
 
-def test_a_twins_posterior_is_the_turned_one(run: Run, toy: FactorData) -> None:
+def test_posterior_of_a_twin_is_the_rotated_posterior(run: Run, toy: FactorData) -> None:
     x = toy.batch(torch.arange(2))
     twin = analysis.entangled_twin(run, householder(run.spec.latents))
     mean, covariance = twin.posterior(x)
     q: Gaussian = run.posterior(x)
     samples = q.mean[0] + (0.5 * q.logvar[0]).exp() * torch.randn(100_000, run.spec.latents)
-    turned = samples @ twin.matrix.T
-    torch.testing.assert_close(turned.mean(0), mean[0], rtol=0, atol=0.03)
-    torch.testing.assert_close(torch.cov(turned.T), covariance[0], rtol=0, atol=0.03)
+    rotated = samples @ twin.matrix.T
+    torch.testing.assert_close(rotated.mean(0), mean[0], rtol=0, atol=0.03)
+    torch.testing.assert_close(torch.cov(rotated.T), covariance[0], rtol=0, atol=0.03)
 
 
 def test_a_run_without_a_decoder_has_no_twin(toy: FactorData) -> None:

@@ -1,4 +1,4 @@
-"""Transfer of settings between metrics and datasets: planted win rates, and brute force."""
+"""Transfer of settings between metrics and datasets: known win rates, and brute force."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rates(table: DataFrame) -> DataFrame:
 
 
 def test_a_setting_that_is_best_everywhere_always_wins() -> None:
-    table = oracle.grid(
+    table = oracle.results_grid(
         lambda d, m, level, seed, c: (1 + d) * (3 * m + level) + c,
         data="abc",
         methods="mn",
@@ -34,44 +34,46 @@ def test_a_setting_that_is_best_everywhere_always_wins() -> None:
 
 
 def test_unrelated_settings_win_half_the_time() -> None:
-    """The best of each dataset has the middle rank of the other."""
+    """The best setting of each dataset has the middle rank on the other."""
     scores = [[0, 1, 2, 3, 4], [0, 1, 4, 3, 2]]
-    table = oracle.grid(lambda d, m, level, seed, c: scores[d][level], data="ab", levels=5, seeds=2)
+    table = oracle.results_grid(lambda d, m, level, seed, c: scores[d][level], data="ab", levels=5, seeds=2)
     found = rates(table)
     assert found.loc["same metric, other data"].tolist() == [0.5, 0.5]
     assert found.loc["same metric, same data"].tolist() == [1, 1]
     assert "other metric, same data" not in found.index
 
 
-def test_ties_count_half_and_opposites_nothing() -> None:
-    flat = oracle.grid(lambda d, m, level, seed, c: level * d, data="ab", levels=4, seeds=2)
+def test_ties_count_half_and_opposite_orders_zero() -> None:
+    flat = oracle.results_grid(lambda d, m, level, seed, c: level * d, data="ab", levels=4, seeds=2)
     pairs = analysis.transfer(flat).table.set_index(["from_data", "to_data"])
     assert pairs.loc[("b", "a"), "by_mean"] == 0.5
-    assert pairs.loc[("a", "b"), "by_mean"] == 0.5  # all four are chosen alike: on average the middle
+    assert pairs.loc[("a", "b"), "by_mean"] == 0.5  # all four are chosen equally: the average is the middle
     assert math.isnan(pairs.loc[("a", "b"), "correlation"])
-    turned = oracle.grid(lambda d, m, level, seed, c: level * (-1) ** d, data="ab", levels=4, seeds=2)
-    assert rates(turned).loc["same metric, other data"].tolist() == [0, 0]
-    assert analysis.transfer(turned).table["correlation"].tolist() == [1, -1, -1, 1]
+    opposite = oracle.results_grid(lambda d, m, level, seed, c: level * (-1) ** d, data="ab", levels=4, seeds=2)
+    assert rates(opposite).loc["same metric, other data"].tolist() == [0, 0]
+    assert analysis.transfer(opposite).table["correlation"].tolist() == [1, -1, -1, 1]
 
 
-def test_the_seed_that_judges_does_not_choose() -> None:
-    """Each setting is best with one seed and worst with the other: what one seed says is wrong for the next."""
-    table = oracle.grid(lambda d, m, level, seed, c: float(level == seed), data="ab", levels=2, seeds=2)
+def test_settings_are_chosen_without_the_seed_they_are_compared_on() -> None:
+    """Each setting is best with one seed and worst with the other, so a choice by one seed is wrong for the other."""
+    table = oracle.results_grid(lambda d, m, level, seed, c: float(level == seed), data="ab", levels=2, seeds=2)
     assert (rates(table) == 0).all(axis=None)
 
 
-def test_low_scores_are_good_where_the_metric_says_so() -> None:
+def test_metrics_with_low_scores_good() -> None:
     column = headline("fairness")
     scores = [[0, 1, 2], [0, 2, 1]]
-    table = oracle.grid(lambda d, m, level, seed, c: scores[d][level], data="ab", levels=3, seeds=2, columns=[column])
+    table = oracle.results_grid(
+        lambda d, m, level, seed, c: scores[d][level], data="ab", levels=3, seeds=2, columns=[column]
+    )
     found = analysis.win_rates(analysis.transfer(table, ["fairness"]).table)
     assert (found == 1).all(axis=None)
 
 
 @pytest.mark.parametrize("by", ["by_mean", "by_seed"])
-def test_equals_brute_force_with_ties_and_holes(by: str) -> None:
+def test_equals_brute_force_with_ties_and_missing_values(by: str) -> None:
     rng = np.random.default_rng(3)
-    table = oracle.grid(
+    table = oracle.results_grid(
         lambda *_: float(rng.integers(0, 4)), data="abc", methods="mn", levels=2, seeds=3, columns=COLUMNS
     )
     for column in COLUMNS:
@@ -85,10 +87,12 @@ def test_equals_brute_force_with_ties_and_holes(by: str) -> None:
 
 def test_random_settings_win_half_on_average() -> None:
     rng = np.random.default_rng(0)
-    table = oracle.grid(lambda *_: rng.normal(), data="abcdefg", methods="mnop", levels=3, seeds=10, columns=COLUMNS)
+    table = oracle.results_grid(
+        lambda *_: rng.normal(), data="abcdefg", methods="mnop", levels=3, seeds=10, columns=COLUMNS
+    )
     assert rates(table).to_numpy() == pytest.approx(0.5, abs=0.05)
 
 
-def test_one_setting_leaves_no_choice() -> None:
+def test_one_setting_raises_an_error() -> None:
     with pytest.raises(UserError, match="at least 2 settings"):
-        analysis.transfer(oracle.grid(lambda d, m, level, seed, c: seed, data="ab", seeds=3))
+        analysis.transfer(oracle.results_grid(lambda d, m, level, seed, c: seed, data="ab", seeds=3))

@@ -1,4 +1,4 @@
-"""Scores on manipulated images: planted tables with known answers, the study's list of runs, and a small one of it."""
+"""Scores on modified images: tables with known answers, the list of runs of the study, and a small study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from pandas import DataFrame
-from scipy import stats
 
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import (
@@ -22,13 +21,12 @@ from unbraid.analysis.demystifying import (
     NO_NORMAL_POSTERIOR,
     PRIMARY,
     SCORES,
+    dataset_variant,
     discard_over_pruned,
     manipulated,
-    dataset_variant,
 )
 from unbraid.cli.dispatch import main
 from unbraid.distributions import Gaussian
-from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.errors import UserError
 from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
@@ -38,27 +36,28 @@ from unbraid.studies.cut import Cut
 from unbraid.studies.own import find_study
 from unbraid.studies.published import STUDIES
 
-FORMS = {"original": "dsprites", "modified": "dsprites?modified=default", "noise": "dsprites?noise=0.1"}
+DATA = {"original": "dsprites", "modified": "dsprites?modified=default", "noise": "dsprites?noise=0.1"}
 MIG = "mig.discrete_mig"
 MEANS = {("beta_vae", "original"): 0.3, ("beta_vae", "modified"): 0.1, ("beta_vae", "noise"): 0.25}
 WIGGLE = [-0.02, -0.01, 0.0, 0.01, 0.02]  # standard deviation sqrt(.001 / 4)
 
 
 def row(method: str, form: str, seed: int, level: int = 1, base: str = "dsprites", **more: Any) -> dict[str, Any]:
-    """One run; PCL has .2 on everything, and what VAEs hold falls with the level by .01."""
+    """One run. The mean score of PCL is always .2; that of VAEs falls by .01 per level."""
     mean = MEANS.get((method, form), 0.2) - 0.01 * (level - 1)
     scores = dict.fromkeys(SCORES.values(), mean + WIGGLE[seed])
     counts = {} if method in NO_NORMAL_POSTERIOR else {"active.units": 5.0, "active.factors": 5.0}
     gaps = {"gaps.x": 2 * mean, "gaps.shape": 0.0}
     name = f"{method}-{form}-{seed}-{level}-{base}"
-    return {"run": name, "data": FORMS[form].replace("dsprites", base), "method": method, "strength": 8.0 * level,
+    return {"run": name, "data": DATA[form].replace("dsprites", base), "method": method, "strength": 8.0 * level,
             "level": level, "seed": seed, "status": "done", **scores, **counts, **gaps, **more}  # fmt: skip
 
 
-def planted(levels: tuple[int, ...] = (0, 1, 2), bases: tuple[str, ...] = ("dsprites",)) -> DataFrame:
-    places = [(form, seed, base) for base in bases for form in FORMS for seed in range(5)]
-    vaes = [row("beta_vae", form, seed, level, base) for form, seed, base in places for level in levels]
-    return DataFrame([*vaes, *(row("pcl", form, seed, 1, base) for form, seed, base in places)])
+def known_table(levels: tuple[int, ...] = (0, 1, 2), bases: tuple[str, ...] = ("dsprites",)) -> DataFrame:
+    """A results table with known means for each variant."""
+    groups = [(form, seed, base) for base in bases for form in DATA for seed in range(5)]
+    vaes = [row("beta_vae", form, seed, level, base) for form, seed, base in groups for level in levels]
+    return DataFrame([*vaes, *(row("pcl", form, seed, 1, base) for form, seed, base in groups)])
 
 
 def cell(found: DataFrame, method: str, name: str = "MIG") -> Any:
@@ -78,12 +77,12 @@ def cell(found: DataFrame, method: str, name: str = "MIG") -> Any:
         ("toy?correlate=noise:x:0.2", "toy?correlate=noise:x:0.2", "original"),
     ],
 )
-def test_variant(name: str, base: str, form: str) -> None:
+def test_dataset_variant(name: str, base: str, form: str) -> None:
     assert dataset_variant(name) == (base, form)
 
 
 def test_over_pruned_runs_are_discarded_and_counted() -> None:
-    table = planted()
+    table = known_table()
     few = ["beta_vae-modified-0-1-dsprites", "beta_vae-modified-3-2-dsprites"]
     table.loc[table["run"].isin(few), "active.units"] = 4
     table.loc[table["run"] == "beta_vae-noise-1-1-dsprites", "status"] = "diverged"
@@ -94,48 +93,48 @@ def test_over_pruned_runs_are_discarded_and_counted() -> None:
     assert len(rows) == len(table) - 4
     assert not {"beta_vae-modified-0-1-dsprites", "beta_vae-noise-1-1-dsprites"} & set(rows["run"])
     found = counts.set_index(["data", "method"])
-    assert found.loc[(FORMS["modified"], "beta_vae")].to_dict() == {"runs": 15, "discarded": 2, "diverged": 0}
-    assert found.loc[(FORMS["noise"], "beta_vae")].to_dict() == {"runs": 13, "discarded": 0, "diverged": 1}
-    assert found.loc[(FORMS["noise"], "pcl")].to_dict() == {"runs": 5, "discarded": 0, "diverged": 0}
+    assert found.loc[(DATA["modified"], "beta_vae")].to_dict() == {"runs": 15, "discarded": 2, "diverged": 0}
+    assert found.loc[(DATA["noise"], "beta_vae")].to_dict() == {"runs": 13, "discarded": 0, "diverged": 1}
+    assert found.loc[(DATA["noise"], "pcl")].to_dict() == {"runs": 5, "discarded": 0, "diverged": 0}
 
 
 def test_methods_without_a_posterior_are_never_discarded() -> None:
-    """They are those that cannot tell nats, and their runs have no count of active latents."""
+    """These are the methods without information per latent. Their runs have no number of active latents."""
     q = Gaussian(torch.zeros(2, 4), torch.zeros(2, 4))
     assert {name for name, method in METHODS.items() if method().information(q) is None} == set(NO_NORMAL_POSTERIOR)
-    table = planted()
+    table = known_table()
     table.loc[table["method"] == "pcl", ["active.units", "active.factors"]] = [0.0, 5.0]
     assert len(discard_over_pruned(table)[0]) == len(table)
 
 
-def test_a_vae_that_was_not_counted_is_refused() -> None:
-    table = planted()
-    with pytest.raises(UserError, match=r"must have active\.units.*Got no such count of beta_vae.*\+active"):
+def test_missing_number_of_active_latents_raises_an_error() -> None:
+    table = known_table()
+    with pytest.raises(UserError, match=r"must have active\.units.*Got run beta_vae.*\+active"):
         discard_over_pruned(table.drop(columns="active.units"))
     table.loc[3, "active.factors"] = np.nan
-    with pytest.raises(UserError, match=f"no such count of {table.loc[3, 'run']}"):
+    with pytest.raises(UserError, match=f"Got run {table.loc[3, 'run']}"):
         discard_over_pruned(table)
 
 
-def test_losses_of_a_planted_table() -> None:
-    found = manipulated(planted())
+def test_known_losses() -> None:
+    found = manipulated(known_table())
     vae, pcl = cell(found.table, "beta_vae"), cell(found.table, "pcl")
     assert (vae["original"], vae["modified"], vae["noise"]) == pytest.approx((0.3, 0.1, 0.25))
     assert (vae["modified_loss"], vae["noise_loss"]) == pytest.approx((0.2, 0.05))
     std = math.sqrt(0.001 / 4)
     assert (vae["original_std"], vae["modified_error"]) == pytest.approx((std, std * math.sqrt(2 / 5)))
-    assert vae["modified_p"] == pytest.approx(2 / 252)  # no value of one form among those of the other
+    assert vae["modified_p"] == pytest.approx(2 / 252)  # the values of the two variants do not overlap
     assert (pcl["modified_loss"], pcl["modified_p"]) == pytest.approx((0.0, 1.0))
     assert set(found.table["level"]) == {1}
     assert set(found.table["score"]) == set(SCORES)
-    assert "on modified images 1 of 2 (median loss .10), on images with noise 1 of 2" in found.text
+    assert "1 of 2 on modified images (median loss .10), 1 of 2 on images with noise" in found.text
     assert "beta-VAE on dsprites loses most on modified images, from .30 to .10" in found.text
     assert "0 of 30 runs" in found.text
 
 
 def test_discarded_runs_do_not_enter_the_means() -> None:
-    """What is left out is the highest and the lowest: the mean stays, the deviation shrinks, the count says so."""
-    table = planted()
+    """The highest and the lowest run are left out: the mean stays the same and the standard deviation shrinks."""
+    table = known_table()
     out = ["beta_vae-modified-0-1-dsprites", "beta_vae-modified-4-1-dsprites"]
     table.loc[table["run"].isin(out), "active.units"] = 4
     found = cell(manipulated(table).table, "beta_vae")
@@ -143,86 +142,60 @@ def test_discarded_runs_do_not_enter_the_means() -> None:
     assert (found["modified"], found["modified_std"]) == pytest.approx((0.1, 0.01))
 
 
-def test_permutation_agrees_with_scipy() -> None:
-    rng = np.random.default_rng(0)
-    for n, shift in ((4, 0.0), (5, 1.0), (12, 0.8)):
-        first, second = rng.normal(size=n), rng.normal(size=n + 1) + shift
-        theirs = stats.permutation_test(
-            (first, second), lambda a, b, axis: np.abs(a.mean(axis) - b.mean(axis)), vectorized=True,
-            n_resamples=50_000, alternative="greater",
-        )  # fmt: skip
-        assert p_value(first, second) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 6 else 0.01)
-    assert math.isnan(p_value(np.array([]), np.array([1.0])))
-
-
-def test_stratified_permutation() -> None:
-    """One pair: as without strata. More: what whole pairs differ by does not count, which way a pair differs does."""
-    rng = np.random.default_rng(3)
-    pairs = [(rng.normal(0.6, 1, 10), rng.normal(0, 1, n)) for n in (9, 12)]
-    for first, second in pairs:
-        assert stratified_p_value([(first, second)]) == pytest.approx(p_value(first, second), abs=0.02)
-    moved = [pairs[0], (pairs[1][0] + 7, pairs[1][1] + 7)]
-    assert stratified_p_value(moved) == pytest.approx(stratified_p_value(pairs), abs=1e-3)
-    assert stratified_p_value([pairs[0], pairs[0][::-1]]) == 1
-    assert p_value(*(np.concatenate(side) for side in zip(*moved, strict=True))) > stratified_p_value(moved)
-    assert math.isnan(stratified_p_value([]))
-    assert math.isnan(stratified_p_value([pairs[0], (np.array([]), np.array([1.0]))]))
-
-
-def test_one_form_alone_is_refused() -> None:
-    table = planted()
-    with pytest.raises(UserError, match=r"on a dataset and on a changed form of it.*only dsprites\b"):
+def test_one_variant_alone_raises_an_error() -> None:
+    table = known_table()
+    with pytest.raises(UserError, match=r"on a dataset and on a modified variant of it.*only dsprites\b"):
         manipulated(table[table["data"] == "dsprites"])
-    with pytest.raises(UserError, match="changed form"):
+    with pytest.raises(UserError, match="modified variant"):
         manipulated(table[table["data"] != "dsprites"])
-    other = table[table["data"] == FORMS["noise"]].assign(data="dsprites?noise=0.2")
+    other = table[table["data"] == DATA["noise"]].assign(data="dsprites?noise=0.2")
     with pytest.raises(UserError, match=r"noise=0\.1 and dsprites\?noise=0\.2"):
         manipulated(pd.concat([table, other]))
-    found = manipulated(table[table["data"] != FORMS["modified"]])
+    found = manipulated(table[table["data"] != DATA["modified"]])
     assert cell(found.table, "beta_vae")[["modified", "modified_loss", "modified_p"]].isna().all()
-    assert "noise 1 of 2" in found.text
+    assert "1 of 2 on images with noise" in found.text
 
 
 def test_levels_may_have_other_strengths_on_other_data() -> None:
-    """8 on one dataset is 32 on the other; each is compared with itself."""
-    table = planted(bases=("dsprites", "shapes"))
+    """The same level has strength 8 on one dataset and 32 on the other. Datasets are compared separately."""
+    table = known_table(bases=("dsprites", "shapes"))
     table.loc[table["data"].str.startswith("shapes"), "strength"] *= 4
     found = manipulated(table).table
     strengths = found[found["method"] == "beta_vae"].groupby("data")["strength"].agg(["min", "max"])
     assert strengths.to_numpy().tolist() == [[8.0, 8.0], [32.0, 32.0]]
 
 
-def test_gaps_and_histograms_of_a_planted_table() -> None:
-    table = planted()
+def test_known_gaps_and_histograms() -> None:
+    table = known_table()
     factors = ANALYSES["manipulated_factors"].run(table)
     found = factors.table.set_index(["method", "factor"])
     assert found.loc[("beta_vae", "x"), ["original", "modified"]].tolist() == pytest.approx([0.6, 0.2])
     assert found.loc[("beta_vae", "shape"), "modified_loss"] == 0
-    assert "x of dsprites loses most, .20 of its gap" in factors.text
+    assert "the factor x of dsprites loses most: its gap falls by .20" in factors.text
     spread = ANALYSES["manipulated_spread"].run(table)
     assert spread.table.groupby(["method", "variant"])["runs"].sum().eq(5).all()
     assert ((spread.table["low"] >= 0) & (spread.table["high"] <= 0.32 + 1e-9)).all()
-    assert "70 % of runs on modified images and 70 % of runs on noise images" in spread.text
+    assert "70 % of runs on modified images and 70 % of runs on images with noise" in spread.text
 
 
-def test_strengths_of_a_planted_table() -> None:
-    """A strength makes up where it is as good on modified images as the primary one on the originals."""
-    table = planted()
+def test_known_strengths() -> None:
+    """A strength compensates if its score on modified images is that of the primary strength on the originals."""
+    table = known_table()
     found = ANALYSES["manipulated_strengths"].run(table)
     assert set(found.table["method"]) == {"beta_vae"}
     assert cell(found.table[found.table["level"] == 2], "beta_vae")["original"] == pytest.approx(0.29)
-    assert "in 0 of 1 cases" in found.text
-    lucky = (table["data"] == FORMS["modified"]) & (table["level"] == 2)
-    table.loc[lucky, MIG] += 0.25
-    assert "in 1 of 1 cases" in ANALYSES["manipulated_strengths"].run(table).text
+    assert "In 0 of 1 comparisons" in found.text
+    improved = (table["data"] == DATA["modified"]) & (table["level"] == 2)
+    table.loc[improved, MIG] += 0.25
+    assert "In 1 of 1 comparisons" in ANALYSES["manipulated_strengths"].run(table).text
     with pytest.raises(UserError, match="at least 2 different values of 'level'"):
-        ANALYSES["manipulated_strengths"].run(planted(levels=(1,)))
+        ANALYSES["manipulated_strengths"].run(known_table(levels=(1,)))
 
 
 @pytest.mark.parametrize("name", MANIPULATED)
-def test_laws_of_these_analyses(name: str) -> None:
-    """The table stays, the order of rows does not matter, holes are left out, and what is missing is refused."""
-    table = planted(bases=("dsprites", "shapes"))
+def test_laws_of_analyses_of_modified_images(name: str) -> None:
+    """The table is not changed, row order does not matter, missing values are left out, missing columns are errors."""
+    table = known_table(bases=("dsprites", "shapes"))
     before = table.copy()
     first = ANALYSES[name].run(table)
     assert table.equals(before)
@@ -250,7 +223,7 @@ def test_laws_of_these_analyses(name: str) -> None:
         ANALYSES[name].run(before[before["seed"] == 0])
 
 
-def test_columns_are_what_metrics_call_their_scores() -> None:
+def test_columns_are_keys_of_metrics() -> None:
     factors = np.indices((3, 4, 5)).reshape(3, -1).T
     for column in SCORES.values():
         metric, key = column.split(".")
@@ -258,11 +231,11 @@ def test_columns_are_what_metrics_call_their_scores() -> None:
         assert key in METRICS[metric](factors, factors, *test)
 
 
-def test_the_list_of_runs() -> None:
+def test_runs_of_the_study() -> None:
     runs = list(STUDIES["demystifying2021"]())
     assert len(runs) == 6 * 33 * 10 == len({run.spec.id for run in runs})
     assert Counter(dataset_variant(run.spec.data) for run in runs) == {
-        (base, form): 330 for base in ("dsprites", "shapes3d_rendered") for form in FORMS
+        (base, form): 330 for base in ("dsprites", "shapes3d_rendered") for form in DATA
     }
     assert {run.spec.data for run in runs} >= {"dsprites?noise=0.1", "shapes3d_rendered?noise=0.175"}
     latents = {dataset_variant(run.spec.data)[0]: run.spec.latents for run in runs}
@@ -273,17 +246,17 @@ def test_the_list_of_runs() -> None:
 
 
 def test_the_study_with_other_seeds() -> None:
-    """Each run once more with a seed and a number that the study does not have."""
+    """Every run again, with a new seed and a new index."""
     path = Path(__file__).parents[2] / "benchmarks" / "study_demystifying_again.py"
     runs, others = list(STUDIES["demystifying2021"]()), list(find_study(str(path))())
     assert {run.spec.seed for run in others} == set(range(10, 20))
     assert not {run.index for run in runs} & {run.index for run in others}
-    undone = [dataclasses.replace(run.spec, seed=run.spec.seed - 10) for run in others]
-    assert undone == [run.spec for run in runs]
+    original = [dataclasses.replace(run.spec, seed=run.spec.seed - 10) for run in others]
+    assert original == [run.spec for run in runs]
 
 
 def test_primary_strengths_and_the_line_search() -> None:
-    """Table 1, at level 1; the other levels are shares of it, and methods without a strength are at level 1 only."""
+    """Level 1 has the strengths of table 1; other levels are multiples. Methods without a strength have one level."""
     runs = list(STUDIES["demystifying2021"]())
     cut = Cut({"level": ["1"]}).of(runs)
     assert len(cut) == 6 * 8 * 10
@@ -302,13 +275,13 @@ def test_primary_strengths_and_the_line_search() -> None:
             assert run.level == PRIMARY
 
 
-def test_shorter_runs_shorten_schedules() -> None:
+def test_shorter_runs_have_shorter_schedules() -> None:
     (run, *_) = Cut({"method": ["pmp"]}, seeds=[0], steps=300).of(STUDIES["demystifying2021"]())
     assert run.facts()["horizon"] == 300
 
 
-def test_a_small_one_from_the_command_to_the_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Four methods on sprites and on sprites with noise: trained, counted, indexed and analysed."""
+def test_a_small_study_from_training_to_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four methods on sprites, with and without noise: training, scores, results table and analyses."""
     out = tmp_path / "study"
     forms = ["--data", "sprites", "--data", "sprites?noise=0.1"]
     some = ["--only", "level=1", "--only", "method=beta_vae,pcl,ae,pmp"]
@@ -328,7 +301,7 @@ def test_a_small_one_from_the_command_to_the_answers(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     names = [name for name in MANIPULATED if name != "manipulated_strengths"]
     assert main(["analyse", str(out), *names]) == 0
-    told = capsys.readouterr().out
-    assert "on images with noise" in told
-    assert "0 of 16 runs were over-pruned" in told
+    printed = capsys.readouterr().out
+    assert "on images with noise" in printed
+    assert "0 of 16 runs were over-pruned" in printed
     assert {path.stem for path in (out / "analyses").glob("*.png")} == set(names)

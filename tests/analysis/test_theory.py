@@ -1,4 +1,4 @@
-"""The theory of linear VAEs and of orthogonal decoders, against numbers found by other means."""
+"""The theory of linear VAEs and of orthogonal decoders, compared with independent numerical results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unbraid.errors import UserError
 from unbraid.runs.run import Run
 
 EIGENVALUES = np.array([9, 6, 4, 2.5])
-WEAK = np.array([0.5, 0.3])  # directions that no latent is worth at beta s^2 = 1
+WEAK = np.array([0.5, 0.3])  # directions for which no latent is used at beta s^2 = 1
 
 
 def covariance(values: np.ndarray, seed: int = 1) -> np.ndarray:
@@ -37,7 +37,7 @@ def pair(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     return nn.Linear(shape[0], 2 * latents), nn.Linear(latents, shape[0])
 
 
-def test_the_optimum_is_the_known_one() -> None:
+def test_optimum_of_a_known_case() -> None:
     found = optimum(EIGENVALUES, 1.0)
     np.testing.assert_allclose(found.norms, [8, 5, 3, 1.5])
     np.testing.assert_allclose(found.posterior, [0.1111, 0.1667, 0.25, 0.4], atol=5e-5)
@@ -46,7 +46,7 @@ def test_the_optimum_is_the_known_one() -> None:
 
 
 def test_latents_collapse_at_the_threshold() -> None:
-    """A latent is unused from lambda = beta s^2 on, and so is one more than there are axes."""
+    """A latent collapses if lambda <= beta s^2, or if there is no axis for it."""
     assert [optimum(EIGENVALUES, b).active for b in (2.49, 2.5, 4.0, 9.0)] == [4, 3, 2, 0]
     more = optimum([3.0, 0.0], 1.0, latents=4)
     assert more.collapsed.tolist() == [False, True, True, True]
@@ -55,8 +55,8 @@ def test_latents_collapse_at_the_threshold() -> None:
 
 
 @pytest.mark.parametrize("beta_s2", [0.1, 1.0, 3.0])
-def test_a_minimum_found_by_descent_is_the_optimum(beta_s2: float) -> None:
-    """From random starts, knowing the loss only; 1e-5 of the closed form, in the loss's value 1e-9."""
+def test_numerical_minimum_equals_the_optimum(beta_s2: float) -> None:
+    """From random starts, within 1e-5 of the closed form, and 1e-9 in the value of the loss."""
     c = covariance(np.concatenate([EIGENVALUES, WEAK]))
     best, closed = optimum(EIGENVALUES, beta_s2), linear_vae.best_model(c, beta_s2, 4)
     for seed in range(2):
@@ -71,8 +71,8 @@ def test_a_minimum_found_by_descent_is_the_optimum(beta_s2: float) -> None:
         assert distance_to_orthogonality(model.decoder[None])[0] < 2e-2
 
 
-def test_the_loss_is_that_of_training() -> None:
-    """The exact expectation agrees with what the objective gives on average over much noise, and so do its slopes."""
+def test_expected_loss_equals_the_training_objective() -> None:
+    """The exact expectation equals the mean objective over many noise samples, and so do the derivatives."""
     c = covariance(EIGENVALUES)
     model = LinearModel(*(np.random.default_rng(0).normal(size=shape) * 0.4 for shape in ((3, 4), (4, 3), (3,))))
     model = model._replace(variances=np.exp(model.variances))
@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_training() -> None:
 
 @pytest.mark.slow
 def test_a_trained_linear_vae_reaches_the_optimum() -> None:
-    """To 1e-2 at beta s^2 = 1, by our own training: Adam at falling learning rates, as rotations converge slowly."""
+    """Within 1e-2 at beta s^2 = 1, with decreasing learning rates because rotations converge slowly."""
     data = linear_vae.linear_data([*EIGENVALUES, *WEAK])
     net: object = pair
     for steps, batch, rate in ((2000, 256, 3e-2), (1000, 512, 5e-3), (1500, 1024, 4e-4)):
@@ -110,12 +110,12 @@ def test_a_trained_linear_vae_reaches_the_optimum() -> None:
     np.testing.assert_allclose(found.posterior, best.posterior, atol=1e-2)
     np.testing.assert_allclose(found.means, best.means, atol=1e-2)
     assert found.crossing < 3e-2
-    told = analysis.orthogonality(run, data, 64)
-    assert told["active"] == [0, 1, 2, 3]
-    assert told["distance"] < 2e-2
+    result = analysis.orthogonality(run, data, 64)
+    assert result["active"] == [0, 1, 2, 3]
+    assert result["distance"] < 2e-2
 
 
-def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
+def test_nonlinear_runs_and_invalid_arguments_raise_an_error(toy: FactorData) -> None:
     (curved,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=30, quiet=True)
     with pytest.raises(UserError, match="encoder must be linear"):
         linear_vae.fit_linear_model(curved, toy)
@@ -127,7 +127,7 @@ def test_what_is_not_linear_is_refused(toy: FactorData) -> None:
         optimum([1.0], 1.0, 0)
 
 
-def test_a_linear_run_gives_its_own_matrices() -> None:
+def test_fitted_matrices_equal_those_of_a_linear_run() -> None:
     data = linear_vae.linear_data([3.0, 2.0, 1.0], n=300)
     (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), data, steps=5, latents=2, net=pair, quiet=True)
     model, c = linear_vae.fit_linear_model(run, data)
@@ -137,21 +137,21 @@ def test_a_linear_run_gives_its_own_matrices() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_bound_is_reached_at_the_principal_axes(seed: int) -> None:
-    """With noise of the known case's strength, n = 4, starts of about 3 end at 2.23771, off-diagonals below 2e-2."""
+def test_bound_is_attained_at_the_principal_axes(seed: int) -> None:
+    """In a known case with n = 4, the loss falls from about 3 to 2.23771, with off-diagonal entries below 2e-2."""
     c = covariance(np.array([5.8, 2.2, 0.9, 0.22]), seed=3)
     log_noise = 4 * math.log(2.237708 / 4) - np.linalg.slogdet(c)[1]
     found = descend(c, log_noise, seed)
     assert found.start > 2.5
     assert analysis.trace_bound(c, log_noise) == pytest.approx(2.237708, abs=1e-9)
     assert 2.237708 - 1e-9 < found.loss < 2.23776
-    turned = found.rotation @ c @ found.rotation.T
-    assert np.abs(turned - np.diag(np.diag(turned))).max() < 2e-2
+    rotated = found.rotation @ c @ found.rotation.T
+    assert np.abs(rotated - np.diag(np.diag(rotated))).max() < 2e-2
     assert np.log(found.noise).sum() == pytest.approx(log_noise)
-    np.testing.assert_allclose(found.noise * np.diag(turned), found.loss / 4)
+    np.testing.assert_allclose(found.noise * np.diag(rotated), found.loss / 4)
 
 
-def test_nothing_is_below_the_bound() -> None:
+def test_no_loss_is_below_the_bound() -> None:
     c, rng = covariance(EIGENVALUES), np.random.default_rng(0)
     for seed in range(50):
         u, logs = rotation(4, seed), rng.normal(size=4)
@@ -160,8 +160,8 @@ def test_nothing_is_below_the_bound() -> None:
         assert bound - 1e-9 <= shared <= stochastic_loss(u, c, np.exp(logs)) + 1e-9
 
 
-def test_fixed_noise_pairs_the_largest_with_the_weakest() -> None:
-    """Erratum of eq. (8): with E fixed the bound is not reached, and the minimum is another."""
+def test_fixed_noise_puts_the_largest_on_the_weakest_axis() -> None:
+    """Erratum of eq. (8): for fixed E the bound is not attained, and the minimum is larger."""
     noise = np.array([0.1, 0.2, 0.3, 0.7])
     least = fixed_noise_minimum(np.diag(EIGENVALUES), noise)
     assert least == pytest.approx(0.1 * 9 + 0.2 * 6 + 0.3 * 4 + 0.7 * 2.5)
@@ -172,7 +172,7 @@ def test_fixed_noise_pairs_the_largest_with_the_weakest() -> None:
     assert min(stochastic_loss(rotation(4, seed), c, noise) for seed in range(200)) > least
 
 
-def test_lemma_one_has_another_minimum() -> None:
+def test_erratum_of_lemma_one() -> None:
     """Erratum: c = sqrt(n / sum x^2). With n = 50 and |x| = 14.437 that is .48980, not 14.44."""
     x = np.random.default_rng(0).normal(size=50)
     x *= math.sqrt(50) / 0.48980 / np.linalg.norm(x)
@@ -184,8 +184,8 @@ def test_lemma_one_has_another_minimum() -> None:
 
 
 @pytest.mark.parametrize("unit", [True, False])
-def test_the_traces_agree_only_for_unit_columns(unit: bool) -> None:
-    """Erratum of eq. (4): I - Z^T Z has an empty diagonal, and eq. (7) holds, if columns of Z have unit length."""
+def test_erratum_of_equation_four(unit: bool) -> None:
+    """The diagonal of I - Z^T Z is zero, and eq. (7) holds, only if the columns of Z have unit length."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(30, 3))
     z /= np.linalg.norm(z, axis=0) if unit else 4.0
@@ -195,7 +195,7 @@ def test_the_traces_agree_only_for_unit_columns(unit: bool) -> None:
     assert (abs(left - right) < 1e-12) == unit
 
 
-def test_what_has_no_bound_is_refused() -> None:
+def test_invalid_covariances_raise_an_error() -> None:
     with pytest.raises(UserError, match="symmetric"):
         analysis.trace_bound([[1.0, 2.0], [0.0, 1.0]], 0.0)
     with pytest.raises(UserError, match="positive eigenvalues"):
@@ -205,8 +205,8 @@ def test_what_has_no_bound_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("d", "recorded"), [(2, 0.585), (4, 1.300), (5, 1.608), (6, 1.903)])
-def test_random_axes_have_the_recorded_distance(d: int, recorded: float) -> None:
-    """Recorded values fit a sample of some 100 draws: within two and a half of its standard errors."""
+def test_distance_of_random_axes(d: int, recorded: float) -> None:
+    """The recorded values are means of about 100 draws; they must agree within 2.5 standard errors."""
     found = random_distance(d, draws=4000)
     spread = found.error * math.sqrt(4000)
     assert abs(found.mean - recorded) < 2.5 * spread / math.sqrt(100)
@@ -214,8 +214,8 @@ def test_random_axes_have_the_recorded_distance(d: int, recorded: float) -> None
         assert abs(found.mean - 16 * math.sqrt(2) / math.pi * (1 - math.cos(math.pi / 8))) < 4 * found.error
 
 
-def test_the_distance_of_a_known_turn() -> None:
-    """Axes turned by t: 2 sqrt(2) sin(t / 2), up to 45 degrees and back; orders and signs of columns are nothing."""
+def test_distance_of_a_known_rotation() -> None:
+    """For a rotation by t up to 45 degrees: 2 sqrt(2) sin(t / 2). Order and signs of columns do not matter."""
     u = rotation(6)[:, :2]
     for degrees, nearest in ((0, 0), (10, 10), (40, 40), (50, 40), (90, 0), (-20, 20)):
         j = u @ np.diag([3.0, 1.0]) @ turn(math.radians(degrees)).T
@@ -225,8 +225,8 @@ def test_the_distance_of_a_known_turn() -> None:
         distance_to_orthogonality(u)
 
 
-def test_the_polarised_regime_by_hand() -> None:
-    """Two active latents of variance e^-6 and one of none: only e^-6 a latent is left out."""
+def test_polarised_regime_of_a_known_case() -> None:
+    """Two active latents with variance e^-6 and one inactive latent: the approximation omits e^-6 per active latent."""
     mean = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]])
     logvar = np.array([[-6.0, -6.0, 0.0]] * 2)
     found = polarised_regime(mean, logvar)
@@ -236,7 +236,7 @@ def test_the_polarised_regime_by_hand() -> None:
     assert found.delta == pytest.approx(math.exp(-6) / (6 + math.exp(-6)))
     half = polarised_regime(mean, np.array([[-6.0, math.log(0.5), math.log(0.5)]] * 2))
     assert half.delta > 0.03
-    with pytest.raises(UserError, match="two rows"):
+    with pytest.raises(UserError, match="n at least 2"):
         polarised_regime(mean[:1], logvar[:1])
 
 
@@ -246,21 +246,21 @@ def trained(toy: FactorData) -> Run:
     return run
 
 
-def test_a_run_is_told_its_distance(trained: Run, toy: FactorData) -> None:
-    told = analysis.orthogonality(trained, toy, 100)
-    assert 2 <= len(told["active"]) <= 6
-    assert 0 < told["distance"] < told["random"] + 5 * told["error"]
-    assert told["random"] == random_distance(len(told["active"])).mean
-    assert told["kl"] > told["kl_approx"] > 0
-    assert told["examples"] == 100
-    assert told == analysis.orthogonality(trained, toy, 100)
+def test_orthogonality_of_a_run(trained: Run, toy: FactorData) -> None:
+    result = analysis.orthogonality(trained, toy, 100)
+    assert 2 <= len(result["active"]) <= 6
+    assert 0 < result["distance"] < result["random"] + 5 * result["error"]
+    assert result["random"] == random_distance(len(result["active"])).mean
+    assert result["kl"] > result["kl_approx"] > 0
+    assert result["examples"] == 100
+    assert result == analysis.orthogonality(trained, toy, 100)
     whole = analysis.orthogonality(trained, toy, len(toy))
     codes = trained.posterior(toy.batch(torch.arange(len(toy)))).mean
     j = decoder_jacobians(trained, codes, whole["active"])
     assert whole["distance"] == pytest.approx(distance_to_orthogonality(j.double().numpy()).mean(), rel=1e-4)
 
 
-def test_jacobians_are_those_of_reverse_differentiation(trained: Run, toy: FactorData, sprites: FactorData) -> None:
+def test_jacobians_equal_reverse_differentiation(trained: Run, toy: FactorData, sprites: FactorData) -> None:
     (images,) = ub.train(ub.methods.BetaVAE(beta=1.0), sprites, steps=1, batch=4, precision="fp32", quiet=True)
     for run, data in ((trained, toy), (images, sprites)):
         z = run.posterior(data.batch(torch.arange(3))).mean
@@ -270,13 +270,13 @@ def test_jacobians_are_those_of_reverse_differentiation(trained: Run, toy: Facto
             torch.testing.assert_close(row, back, rtol=1e-4, atol=1e-6)
 
 
-def test_an_unused_code_has_no_distance(toy: FactorData) -> None:
+def test_distance_without_active_latents_is_nan(toy: FactorData) -> None:
     (run,) = ub.train(ub.methods.BetaVAE(beta=1.0), toy, steps=1, quiet=True)
-    told = analysis.orthogonality(run, toy, 50)
-    assert told["active"] == []
-    assert math.isnan(told["distance"])
-    (walker,) = ub.train(ub.methods.METHODS["diffusion_vae"](), toy, steps=1, quiet=True)
+    result = analysis.orthogonality(run, toy, 50)
+    assert result["active"] == []
+    assert math.isnan(result["distance"])
+    (diffusion,) = ub.train(ub.methods.METHODS["diffusion_vae"](), toy, steps=1, quiet=True)
     with pytest.raises(UserError, match="normal posterior"):
-        analysis.orthogonality(walker, toy)
+        analysis.orthogonality(diffusion, toy)
     with pytest.raises(UserError, match="2 examples"):
         analysis.orthogonality(run, toy, 1)

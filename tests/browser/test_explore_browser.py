@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from support.chromium import until
-from support.training import quick
+from support.training import quick_train
 from unbraid.reporting.page import live_page
 from unbraid.reporting.server import new_token, serve
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_a_browser_gets_its_images_from_the_server(page: Any) -> None:
-    (run,) = quick(data="sprites", steps=2, net="mlp")
+    (run,) = quick_train(data="sprites", steps=2, net="mlp")
     token = new_token()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

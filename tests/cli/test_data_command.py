@@ -166,7 +166,7 @@ def test_first_check_keeps_the_sha256_only_if_the_data_opens(run: Run, server: S
     assert "must be whole" in refused(run("check", "unknown", "--root", tmp_path))
     assert not record.exists()
     path.write_bytes(PACKED)
-    assert "kept for later checks" in run("check", "unknown", "--root", tmp_path)[1]
+    assert "recorded for later checks" in run("check", "unknown", "--root", tmp_path)[1]
     assert record.read_text() == f"{hashlib.sha256(PACKED).hexdigest()}  other.z\n"
     assert "first seen sha256" in run("check", "unknown", "--root", tmp_path)[1]
     path.write_bytes(zlib.compress(CONTENT, 1))
@@ -177,7 +177,7 @@ def test_by_hand_says_what_and_where(run: Run, server: Server, tmp_path: Path) -
     error = refused(run("get", "half", "--root", tmp_path))
     assert (tmp_path / "half" / "known.bin").exists()
     assert f"must be in {tmp_path / 'half'}" in error
-    assert "Put there by hand rest.txt (3 bytes). Ask for it. Homepage: https://home.invalid" in error
+    assert "put them there: rest.txt (3 bytes). Ask for it. Homepage: https://home.invalid" in error
     (tmp_path / "half" / "rest.txt").write_bytes(b"yes")
     assert run("get", "half", "--root", tmp_path)[0] == 0
     error = refused(run("get", "faust", "--root", tmp_path))
@@ -204,7 +204,7 @@ def test_another_source_by_url(run: Run, server: Server, tmp_path: Path) -> None
 def test_one_failure_does_not_stop_the_others(run: Run, server: Server, tmp_path: Path) -> None:
     server.add("/known.bin", CONTENT, always=Fault(status=404))
     error = refused(run("get", "known", "unknown", "--root", tmp_path))
-    assert "known: Could not fetch known.bin" in error
+    assert "known: Could not download known.bin" in error
     assert (tmp_path / "unknown" / "unknown.z").exists()
     error = refused(run("check", "known", "unknown", "--root", tmp_path))
     assert "known: The files of known must be in" in error

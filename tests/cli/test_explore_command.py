@@ -16,7 +16,7 @@ import pytest
 
 import unbraid as ub
 from support.server import LATENTS, decode_path, decoded_example
-from support.training import quick
+from support.training import quick_train
 from unbraid.cli.dispatch import main
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs on images without factors, which leave little to say on the page."""
     made = tmp_path_factory.mktemp("explored")
     np.save(made / "images.npy", np.random.default_rng(0).integers(0, 256, (60, 1, 16, 16), np.uint8))
-    quick(made / "runs", data=str(made / "images.npy"), steps=2, net="mlp")
+    quick_train(made / "runs", data=str(made / "images.npy"), steps=2, net="mlp")
     return made / "runs"
 
 
@@ -94,6 +94,6 @@ def test_the_command_refuses_in_one_line(folder: Path, tmp_path: Path, capsys: p
 
 
 def test_runs_without_a_decoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quick(tmp_path, method=ub.methods.PCL(), data="toy", steps=1)
+    quick_train(tmp_path, method=ub.methods.PCL(), data="toy", steps=1)
     assert main(["explore", str(tmp_path)]) == 2
     assert "Exploring needs a trained decoder" in capsys.readouterr().err

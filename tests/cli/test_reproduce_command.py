@@ -14,7 +14,7 @@ from unbraid.cli.dispatch import main
 from unbraid.methods import BetaVAE
 from unbraid.reproduction import TARGETS, PublishedSign, OurResult, Published, Target, reproduce
 from unbraid.reproduction import demystifying as paper
-from unbraid.reproduction import example_table as planted
+from unbraid.reproduction import example_results
 from unbraid.runs.results import RESULTS_FILE, load_results, write_table
 from unbraid.studies import STUDIES
 from unbraid.studies.planned import PlannedRun, grid, sweep
@@ -34,15 +34,15 @@ def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
     for shift, status in ((0.0, 0), (0.03, 1)):
         folder = tmp_path / str(status)
         folder.mkdir()
-        done = unbraid("reproduce", "demystifying2021", "--runs", str(written(folder, planted(shift=shift))))
+        done = unbraid("reproduce", "demystifying2021", "--runs", str(written(folder, example_results(shift=shift))))
         assert done.returncode == status, done.stderr
         assert ("differ\n" in done.stdout) == bool(status)
-    nothing = unbraid("reproduce", "demystifying2021", "--runs", str(written(tmp_path, planted()[:9].assign(data="x"))))
+    nothing = unbraid("reproduce", "demystifying2021", "--runs", str(written(tmp_path, example_results()[:9].assign(data="x"))))
     assert nothing.returncode == 2
 
 
 def test_missing_methods_are_missing_and_do_not_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = planted()
+    table = example_results()
     table = table[(table["method"] != "factor_vae") & ~table["data"].str.startswith("shapes3d")]
     found = reproduce("demystifying2021", table)
     absent = {cell.published.row for cell in found.of("missing") if isinstance(cell.published, Published)}
@@ -58,7 +58,7 @@ def test_missing_methods_are_missing_and_do_not_agree(tmp_path: Path, capsys: py
 
 
 def test_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = str(written(tmp_path, planted()))
+    runs = str(written(tmp_path, example_results()))
     for arguments, error in (
         (["reproduce", "pmp2021", "--runs", runs], "no published numbers"),
         (["reproduce", "demystifying2021"], "--runs FOLDER to load"),

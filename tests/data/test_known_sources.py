@@ -1,4 +1,4 @@
-"""Planted data have the structure they claim; pairs of a series and steps of a walk, for PCL and SlowVAE alike."""
+"""Datasets with known sources have the documented structure; pairs of a series and walks, for PCL and SlowVAE."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.func import vmap
 
 import unbraid as ub
 from support.engine_laws import (
-    assert_divergence_stays_home,
+    assert_divergence_affects_one_run,
     assert_every_parameter_learns,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    varied,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    vary_hyperparameters,
 )
-from unbraid.data import known_sources as planted
+from unbraid.data import known_sources
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import consecutive, neighbours, walk
 from unbraid.methods.pcl import PCL
@@ -28,7 +28,7 @@ from unbraid.noise import Noise
 
 
 def test_sources_are_independent_autoregressive_and_laplace() -> None:
-    _, s = planted.mixed_time_series(2**14, sources=3, rho=0.6)
+    _, s = known_sources.mixed_time_series(2**14, sources=3, rho=0.6)
     rows = s.numpy()
     np.testing.assert_allclose(np.corrcoef(rows.T), np.eye(3), atol=0.05)
     np.testing.assert_allclose(rows.std(0), 1, atol=0.05)
@@ -40,28 +40,28 @@ def test_sources_are_independent_autoregressive_and_laplace() -> None:
     assert all(stats.kstest(column, "laplace", args=(0, scale)).pvalue > 1e-3 for column in innovations.T)
 
 
-def test_a_series_is_a_linear_mixing_and_the_same_every_time() -> None:
-    data, s = planted.mixed_time_series(200)
+def test_a_series_is_a_reproducible_linear_mixing() -> None:
+    data, s = known_sources.mixed_time_series(200)
     assert (len(data), data.shape, data.gridded) == (200, (5,), False)
     mixing = torch.linalg.lstsq(s, data.table.double()).solution
     torch.testing.assert_close(s @ mixing, data.table.double(), rtol=1e-4, atol=1e-4)
-    assert float(torch.linalg.cond(mixing)) < planted.WELL_CONDITIONED
-    assert torch.equal(data.table, planted.mixed_time_series(200)[0].table)
+    assert float(torch.linalg.cond(mixing)) < known_sources.MAX_CONDITION_NUMBER
+    assert torch.equal(data.table, known_sources.mixed_time_series(200)[0].table)
 
 
 def test_the_product_is_curved_injective_and_on_a_grid() -> None:
-    data, factors = planted.curved_product()
+    data, factors = known_sources.curved_product()
     assert (data.gridded, data.sizes, data.shape) == (True, (8, 8, 8), (12,))
     torch.testing.assert_close(factors, data.factors(slice(None)) / 3.5 - 1)
     gaps = torch.cdist(data.table, data.table).fill_diagonal_(math.inf)
     assert float(gaps.min()) > 0.01
     centred = data.table - data.table.mean(0)
     straight = factors @ torch.linalg.lstsq(factors, centred).solution
-    assert float((centred - straight).square().mean() / centred.square().mean()) > 0.01  # no linear mixing
+    assert float((centred - straight).square().mean() / centred.square().mean()) > 0.01  # not a linear mixing
 
 
-def test_the_shape_turns_once_round() -> None:
-    data, angle = planted.rotating_half_disc(n=24)
+def test_the_half_disc_rotates_by_a_full_turn() -> None:
+    data, angle = known_sources.rotating_half_disc(n=24)
     assert (data.shape, data.sizes, len(angle)) == ((1, 32, 32), (24,), 24)
     images = data.images(slice(None))[:, 0].float()
     grid = torch.arange(32) - 15.5
@@ -70,26 +70,26 @@ def test_the_shape_turns_once_round() -> None:
     assert float((heading - angle).cos().min()) > 0.999
 
 
-def test_consecutive_pairs_are_all_rows_with_their_next() -> None:
-    data, _ = planted.mixed_time_series(9)
-    drawn = consecutive(data, Noise(torch.tensor(3)), 8000)
-    assert torch.equal(drawn.examples[:, 1], drawn.examples[:, 0] + 1)
-    assert stats.chisquare(np.bincount(drawn.examples[:, 0], minlength=8)).pvalue > 1e-5
-    assert drawn.changed.shape == (8000, 0)
+def test_consecutive_pairs_are_rows_with_the_next_row() -> None:
+    data, _ = known_sources.mixed_time_series(9)
+    sampled = consecutive(data, Noise(torch.tensor(3)), 8000)
+    assert torch.equal(sampled.examples[:, 1], sampled.examples[:, 0] + 1)
+    assert stats.chisquare(np.bincount(sampled.examples[:, 0], minlength=8)).pvalue > 1e-5
+    assert sampled.changed.shape == (8000, 0)
 
 
-def test_consecutive_pairs_say_which_labels_differ(toy: FactorData) -> None:
+def test_consecutive_pairs_mark_the_labels_that_differ(toy: FactorData) -> None:
     rows = ub.data.from_arrays(torch.rand(5, 2), [[0, 1], [0, 0], [1, 0], [1, 0], [0, 1]])
     assert not rows.gridded
-    drawn = consecutive(rows, Noise(torch.tensor(0)), 100)
-    wanted = torch.tensor([[False, True], [True, False], [False, False], [True, True]])
-    assert torch.equal(drawn.changed, wanted[drawn.examples[:, 0]])
+    sampled = consecutive(rows, Noise(torch.tensor(0)), 100)
+    expected = torch.tensor([[False, True], [True, False], [False, False], [True, True]])
+    assert torch.equal(sampled.changed, expected[sampled.examples[:, 0]])
     on_grid = consecutive(toy, Noise(torch.tensor(0)), 100)
     assert on_grid.changed[:, -1].all()
 
 
 @pytest.mark.parametrize("draw", [neighbours, consecutive])
-def test_a_function_of_the_key_alone(draw: object, toy: FactorData) -> None:
+def test_pairs_depend_only_on_the_key(draw: object, toy: FactorData) -> None:
     assert callable(draw)
     keys = torch.tensor([3, 4])
     alone = [draw(toy, Noise(key), 50) for key in keys]
@@ -100,23 +100,23 @@ def test_a_function_of_the_key_alone(draw: object, toy: FactorData) -> None:
 
 
 @pytest.mark.parametrize("pairs", ["walk", "consecutive"])
-def test_laws_of_steps(pairs: Any, toy: FactorData) -> None:
-    """Steps of a grid and rows of a series obey the laws of the registry; a series needs no labels."""
-    method, data = SlowVAE(pairs=pairs), planted.mixed_time_series(50)[0] if pairs == "consecutive" else toy
-    assert_stack_equals_solo(varied(method), data)
-    assert_vmap_equals_turns(varied(method), data)
+def test_laws_of_pairs_of_steps(pairs: Any, toy: FactorData) -> None:
+    """Steps on a grid and rows of a series satisfy the laws of all methods. A series needs no labels."""
+    method, data = SlowVAE(pairs=pairs), known_sources.mixed_time_series(50)[0] if pairs == "consecutive" else toy
+    assert_stack_equals_single_runs(vary_hyperparameters(method), data)
+    assert_vmap_equals_one_by_one(vary_hyperparameters(method), data)
     assert_every_parameter_learns(method, data)
-    assert_divergence_stays_home(method, data, vmapped=True)
+    assert_divergence_affects_one_run(method, data, vmapped=True)
 
 
-def test_walks_are_those_of_pcl(toy: FactorData) -> None:
+def test_walks_equal_those_of_pcl(toy: FactorData) -> None:
     key = torch.tensor(5)
     ours, theirs = (method.draw(toy, Noise(key), 40).examples for method in (SlowVAE(pairs="walk"), PCL(pairs="walk")))
     assert torch.equal(ours, theirs)
     assert torch.equal(ours.view(2, 20).T, walk(toy, Noise(key), 20, length=2))
 
 
-def test_walks_without_a_factor_that_moves_are_refused() -> None:
+def test_walks_without_a_factor_that_can_change_are_rejected() -> None:
     data = ub.data.from_arrays(torch.rand(3, 2), [[0], [1], [2]], names=["kind"])
     data.categorical = ("kind",)
     SlowVAE(pairs="uniform").check(data, 4, 2)

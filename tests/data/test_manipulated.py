@@ -209,8 +209,8 @@ def test_files_are_found_by_path_by_name_and_by_default(
 
 
 def test_manipulation_of_user_data_loaded_by_path(tmp_path: Path) -> None:
-    own = discs(4, 3)
-    np.savez(tmp_path / "discs.npz", images=own.images(slice(None)).numpy(), factors=own.factors(slice(None)).numpy())
+    grid = discs(4, 3)
+    np.savez(tmp_path / "discs.npz", images=grid.images(slice(None)).numpy(), factors=grid.factors(slice(None)).numpy())
     path = tmp_path / "discs.npz"
     file = modify(str(path), out=tmp_path / "own.safetensors", **SMALL)
     data = load(f"{path}?modified={file}")

@@ -1,4 +1,4 @@
-"""Coloured, noisy and painted dSprites."""
+"""dSprites in colour, on noise and on a picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 
-def test_a_run_paints_with_its_own_chance() -> None:
+def test_a_run_paints_with_its_own_noise() -> None:
     index = torch.arange(0, 737_280, 60_000)
     for name in ("color_dsprites", "noisy_dsprites", "scream_dsprites"):
         data = load_dataset(name)
@@ -31,7 +31,7 @@ def test_a_run_paints_with_its_own_chance() -> None:
         assert torch.equal(vmap(lambda key, d=data: d.batch(index, Noise(key)))(keys), torch.stack([first, other]))
 
 
-def test_painted_images_follow_their_recipes() -> None:
+def test_painted_images_follow_their_definitions() -> None:
     index = draw_indices(load_dataset("dsprites"), 200)
     sprite = load_dataset("dsprites").batch(index).bool().expand(-1, 3, -1, -1)
     colour, noisy, scream = (
@@ -43,15 +43,15 @@ def test_painted_images_follow_their_recipes() -> None:
     assert stats.kstest((torch.cat(shades, 1).flatten() - 128) / 127, "uniform").pvalue > 1e-4
     assert (noisy[sprite] == 255).all()
     assert stats.chisquare(torch.bincount(noisy[~sprite].int(), minlength=256).numpy()).pvalue > 1e-5
-    behind = torch.where(sprite, 255 - scream, scream)  # the sprite is the negative of what is behind it
-    tint = behind.int() - (swirl_picture().int() // 2).amin((1, 2))[:, None, None]
-    assert int(behind.max()) <= 254
+    background = torch.where(sprite, 255 - scream, scream)  # the sprite is the negative of the background
+    tint = background.int() - (swirl_picture().int() // 2).amin((1, 2))[:, None, None]
+    assert int(background.max()) <= 254
     assert int(tint.min()) >= 0
-    smooth = (behind[:, :, :, 1:].int() - behind[:, :, :, :-1].int()).abs().float().mean()
+    smooth = (background[:, :, :, 1:].int() - background[:, :, :, :-1].int()).abs().float().mean()
     assert float(smooth) < 3  # a picture, not noise
 
 
-def test_noise_drawn_in_parts_is_that_of_the_whole() -> None:
+def test_noise_drawn_in_parts_equals_noise_drawn_at_once() -> None:
     data = load_dataset("noisy_dsprites")
     assert isinstance(data, SpritesOnNoise)
     for n in (0, 1, IMAGES_AT_ONCE, 2 * IMAGES_AT_ONCE + 3):
@@ -67,7 +67,7 @@ def test_noise_drawn_in_parts_is_that_of_the_whole() -> None:
     assert torch.equal(vmap(data.batch)(rows)[1], data.batch(rows[1]))
 
 
-def test_crops_copied_by_words_are_those_of_the_picture() -> None:
+def test_crops_copied_by_words_equal_crops_of_the_picture() -> None:
     for width in (64, 65, 71, 72, 274):
         picture = Noise(torch.tensor(width)).bytes(3, 80, 8 * width).view(3, 80, -1)[:, :, :width]
         crops = shifted_words(picture).unfold(3, 8, 1)
@@ -76,7 +76,7 @@ def test_crops_copied_by_words_are_those_of_the_picture() -> None:
             assert torch.equal(found, picture[:, :, column : column + 64])
 
 
-def test_own_picture_behind_sprites(tmp_path: Path) -> None:
+def test_sprites_on_a_user_picture(tmp_path: Path) -> None:
     Image.new("RGB", (400, 300), (10, 200, 90)).save(tmp_path / "flat.png")
     data = load(f"scream_dsprites?picture={tmp_path / 'flat.png'}")
     assert isinstance(data, SpritesOnPicture)
@@ -93,8 +93,8 @@ def test_own_picture_behind_sprites(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["color_dsprites", "noisy_dsprites", "scream_dsprites"])
-def test_kernels_paint_the_same_pixels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch that serves a GPU, run by Triton's interpreter, bit by bit; for runs and for fixed examples."""
+def test_kernels_equal_the_cpu_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU kernels, run by Triton's interpreter, are bitwise equal to the CPU code, for runs and fixed examples."""
     pytest.importorskip("triton")
     data = load(name)
     index = torch.tensor([[0, 5], [70_000, len(data) - 1]])
@@ -104,7 +104,7 @@ def test_kernels_paint_the_same_pixels(name: str, monkeypatch: pytest.MonkeyPatc
         return data.batch(i, Noise(key))
 
     plain = vmap(batch)(index, keys), data.batch(index[0])
-    monkeypatch.setattr(painted, "kernels_on", lambda device: True)
+    monkeypatch.setattr(painted, "supports_kernels", lambda device: True)
     if name == "noisy_dsprites":
         monkeypatch.setattr(painted.SpritesOnNoise, "batch", painted.PaintedSprites.batch)
     assert torch.equal(vmap(batch)(index, keys), plain[0])

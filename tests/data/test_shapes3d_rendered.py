@@ -1,4 +1,4 @@
-"""Ray-cast Shapes3D: the solids against a predicate, the images against real ones, the laws of a dataset."""
+"""Ray-cast Shapes3D: solids compared with their definitions, images with original ones, and the laws of a dataset."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from unbraid.methods import VAE
 from unbraid.nets.registry import resolve_net
 from unbraid.noise import Noise, mix
 from unbraid.runs.spec import RunSpec
-from unbraid.runtime import jit as compiled
+from unbraid.runtime import jit
 from unbraid.training.stack import Stack
 
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
-# Of the original file (480,000 images): mean of each channel, and its deviation within an image, averaged over images.
+# Of the original file (480,000 images): the mean of each channel, and its mean standard deviation within an image.
 MEANS, DEVIATIONS = (0.502585, 0.578760, 0.603450), (0.294081, 0.344398, 0.366169)
 
 
@@ -45,12 +45,12 @@ def data() -> Shapes3D:
     return shapes3d_rendered()
 
 
-def some(data: Shapes3D, n: int, key: int = 5) -> Tensor:
+def random_indices(data: Shapes3D, n: int, key: int = 5) -> Tensor:
     return data.draw(Noise(torch.tensor(key)), n)
 
 
 def inside(shape: int, point: Tensor) -> Tensor:
-    """Whether points (3, n) lie in the solid of scale 1, from the definition of each."""
+    """Return whether points (3, n) lie in the solid of scale 1, by its definition."""
     x, y, z = point
     away = (x * x + y * y).sqrt()
     if shape == 0:
@@ -64,7 +64,7 @@ def inside(shape: int, point: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", range(4), ids=SHAPES)
-def test_rays_stop_where_the_solid_begins(shape: int) -> None:
+def test_rays_hit_the_surface_of_the_solid(shape: int) -> None:
     noise = Noise(torch.tensor(shape))
     origin = (8 * noise.normal(3, 1, 1, 4000)).double()
     origin = origin / origin.norm(dim=0) * 9
@@ -83,7 +83,7 @@ def test_rays_stop_where_the_solid_begins(shape: int) -> None:
     assert not inside(shape, point + 1e-6 * normal).any()
 
 
-def test_shrinking_is_that_of_pillow() -> None:
+def test_downsampling_equals_pillow() -> None:
     from PIL import Image
 
     tall = np.random.default_rng(0).normal(size=(192, 192)).astype(np.float32)
@@ -102,13 +102,13 @@ def test_surfaces_show_colour_times_light_up_to_their_share() -> None:
     assert image[:, 0].tolist() == [[0.5625, 0.3125], [0.375, 0.375], [0.0, 0.0]]
 
 
-def test_hues_are_those_of_hsv() -> None:
+def test_hues_equal_hsv() -> None:
     expected = torch.tensor([colorsys.hsv_to_rgb(i / 10, 1, 1) for i in range(10)])
     assert torch.allclose(hue_colours(torch.arange(10)) / 5, expected, atol=1e-6)
 
 
-def test_shares_fill_every_pixel(data: Shapes3D) -> None:
-    """Where no filter subtracts, floor, wall, solid and sky make up one pixel."""
+def test_shares_add_up_to_one_pixel(data: Shapes3D) -> None:
+    """Except where the filter has negative values, floor, wall, solid and sky make up one pixel."""
     table = data.table.float() / (255 * UNITS_PER_LEVEL)
     sky = table[:, SKY_RED] * 255 / raycast.SKY[0]
     whole = table[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]].sum(1) + sky
@@ -117,9 +117,11 @@ def test_shares_fill_every_pixel(data: Shapes3D) -> None:
     assert ((whole - 1).abs() < 1e-3).float().mean() > 0.75
 
 
-def test_round_solids_look_alike_from_everywhere_and_the_cube_mirrored(data: Shapes3D) -> None:
+def test_round_solids_look_the_same_from_all_sides_and_the_cube_is_symmetric(data: Shapes3D) -> None:
     share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_SHARE].int()
-    assert (share[:, 1:] - share[:, 1:, :1]).abs().max() < 0.12 * 255 * UNITS_PER_LEVEL  # a sample or two of nine change sides
+    assert (
+        share[:, 1:] - share[:, 1:, :1]
+    ).abs().max() < 0.12 * 255 * UNITS_PER_LEVEL  # one or two of nine samples differ
     assert (share[:, 1:] - share[:, 1:, :1]).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
     assert (share[:, 0] - share[:, 0].flip(1, 3)).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
     width = (share[:, 0, :, 44] > 0.5 * 255 * UNITS_PER_LEVEL).sum(-1)
@@ -131,22 +133,22 @@ def test_larger_scales_cover_more(data: Shapes3D) -> None:
     assert (share.diff(dim=0) > 0).all()
 
 
-def test_shadow_only_darkens_the_floor_and_falls_right_of_the_solid(data: Shapes3D) -> None:
+def test_shadow_darkens_the_floor_to_the_right_of_the_solid(data: Shapes3D) -> None:
     empty = raycast.trace_room(SCENE, camera_angles()[7:8], OVERSAMPLE)
     bare = raycast.render_layers(SCENE, empty, 2, torch.tensor([1e-6]))[0, FLOOR]
     ball = raycast.render_layers(SCENE, empty, 2, torch.ones(1))[0]
     clear = ball[SOLID_SHARE] == 0
     change = (ball[FLOOR] - bare)[clear & (ball[FLOOR_SHARE] > 0.999)]
-    assert change.max() < 0.15  # the filter brightens what lies beside the shadow
+    assert change.max() < 0.15  # the filter brightens pixels beside the shadow
     assert change.min() < -0.5
     dark = clear & (ball[FLOOR] - bare < -0.3)
     assert dark.nonzero()[:, 1].float().mean() > 34
 
 
-def test_grid_is_in_c_order_and_batches_are_images_in_unit_range(data: Shapes3D) -> None:
+def test_grid_is_in_c_order_and_batches_are_in_the_unit_range(data: Shapes3D) -> None:
     assert len(data) == 480_000 == len(data.table) * 10**3
     assert data.factors([0, 1, 479_999]).tolist() == [[0] * 6, [0] * 5 + [1], [s - 1 for s in SIZES]]
-    index = some(data, 100)
+    index = random_indices(data, 100)
     assert torch.equal(data.index(data.factors(index)), index)
     images = data.images(index)
     assert (images.shape, images.dtype) == ((100, 3, 64, 64), torch.uint8)
@@ -154,36 +156,36 @@ def test_grid_is_in_c_order_and_batches_are_images_in_unit_range(data: Shapes3D)
     assert data.images([]).shape == (0, 3, 64, 64)
 
 
-def test_stacked_batches_equal_looped_ones_and_nothing_waits(data: Shapes3D) -> None:
-    index = some(data, 12).view(3, 4)
+def test_batches_under_vmap_equal_a_loop_and_run_on_any_device(data: Shapes3D) -> None:
+    index = random_indices(data, 12).view(3, 4)
     assert torch.equal(vmap(data.batch)(index), torch.stack([data.batch(i) for i in index]))
-    elsewhere = data.to("meta")
-    batch = elsewhere.batch(elsewhere.draw(Noise(torch.tensor(0, device="meta")), 6))
+    moved_data = data.to("meta")
+    batch = moved_data.batch(moved_data.draw(Noise(torch.tensor(0, device="meta")), 6))
     assert (batch.shape, batch.device.type) == ((6, 3, 64, 64), "meta")
     assert data.to("cpu").table is data.table
 
 
-def test_compiled_blending_is_that_of_other_devices_bit_for_bit(data: Shapes3D) -> None:
-    """Random images, the corners of the grid, every view, and every triple of hues, all by the route that GPUs take."""
+def test_compiled_blending_is_bitwise_equal_to_tensor_operations(data: Shapes3D) -> None:
+    """For random images, the corners of the grid, all views, and all triples of hues."""
     corners = torch.cartesian_prod(*(torch.tensor([0, size - 1]) for size in SIZES))
     views, triples = torch.arange(len(data.table)), torch.arange(1000)
     hues = triples * len(views) + triples % len(views)
-    for index in torch.cat([some(data, 1500), data.index(corners), views, hues]).split(64):
-        expected = data._blended(index)
+    for index in torch.cat([random_indices(data, 1500), data.index(corners), views, hues]).split(64):
+        expected = data._blend(index)
         assert torch.equal(data.images(index), expected.to(torch.uint8))
         assert torch.equal(data.batch(index), expected / 255)
 
 
-def test_compiled_blending_takes_any_layers(data: Shapes3D) -> None:
-    """Sums that int16 cannot hold wrap alike, and levels outside 0 to 255 are cut alike."""
+def test_compiled_blending_of_arbitrary_layers(data: Shapes3D) -> None:
+    """Sums that overflow int16 wrap in the same way, and levels outside 0 to 255 are clipped in the same way."""
     wild = copy.copy(data)
     wild.table = Noise(torch.tensor(1)).bytes(2, LAYERS, 64, 128).view(torch.int16)
-    assert torch.equal(wild.images([0, 1, 479_998, 479_999]), wild._blended(torch.tensor([0, 1, 479_998, 479_999])))
+    assert torch.equal(wild.images([0, 1, 479_998, 479_999]), wild._blend(torch.tensor([0, 1, 479_998, 479_999])))
 
 
 def test_compiled_blending_under_vmap(data: Shapes3D) -> None:
-    """Indices mapped over any axis and twice, indices that are the same for all, and indices that are strided."""
-    index = some(data, 24).view(4, 6)
+    """Indices are mapped over any axis, mapped twice, shared by the whole stack, or strided."""
+    index = random_indices(data, 24).view(4, 6)
     each = data.batch(index.flatten()).view(4, 6, 3, 64, 64)
     assert torch.equal(vmap(data.batch, in_dims=1)(index), each.transpose(0, 1))
     assert torch.equal(vmap(vmap(data.batch))(index.view(2, 2, 6)), each.view(2, 2, 6, 3, 64, 64))
@@ -191,33 +193,38 @@ def test_compiled_blending_under_vmap(data: Shapes3D) -> None:
     assert torch.equal(mapped, each[1].expand(2, -1, -1, -1, -1))
     assert torch.equal(data.batch(index[:, 2]), each[:, 2])
     views, colours = data.table[:2].expand(3, -1, -1, -1, -1), torch.zeros(10, 3, dtype=torch.int16)
-    with pytest.raises(TypeError, match="Only the index"):
+    with pytest.raises(NotImplementedError, match="Only the index"):
         vmap(lambda table: blending.blend_images(index[0], table, colours, 1))(views)
 
 
-def test_a_stack_under_vmap_sees_the_images_of_runs_in_turn(data: Shapes3D) -> None:
+def test_a_stack_under_vmap_gets_the_same_images_as_single_runs(data: Shapes3D) -> None:
     net, builder = resolve_net("mlp")
     specs = [RunSpec(VAE(), data.name, seed, steps=1, batch=4, latents=2, net=net) for seed in (0, 1)]
-    turns, together = (Stack(specs, data, builder, vmapped=vmapped) for vmapped in (False, True))
-    for stack in (turns, together):
+    single, mapped = (Stack(specs, data, builder, vmapped=vmapped) for vmapped in (False, True))
+    for stack in (single, mapped):
         stack.advance()
-    assert torch.allclose(turns.last, together.last, rtol=1e-4)
+    assert torch.allclose(single.last, mapped.last, rtol=1e-4)
 
 
-def test_kernels_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images must not need a disk: with a read-only home and installation numba has no folder to offer."""
-    true = compiled.njit
+def test_kernels_compile_without_a_writable_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a read-only home and installation, numba finds no folder for its cache. Images must not need one."""
+    original = jit.njit
 
-    def nowhere(function: Any, **options: Any) -> Any:
+    def njit_without_cache(function: Any, **options: Any) -> Any:
         if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
-        return true(function, **options)
+        return original(function, **options)
 
-    monkeypatch.setattr(compiled, "njit", nowhere)
-    fill = compiled.kernel()(blending.fill_channel.py_func)  # type: ignore[attr-defined]
+    monkeypatch.setattr(jit, "njit", njit_without_cache)
+    fill = jit.kernel()(blending.fill_channel.py_func)  # type: ignore[attr-defined]
     layers, image = np.full((LAYERS, 4), 64, np.int16), np.empty(4, np.uint8)
     fill(layers, np.int16(1), np.int16(1), np.int16(1), layers[SKY_RED], np.float32(1), image)
-    assert image.tolist() == [8, 8, 8, 8]  # 64 from each of floor, wall, solid and sky, by GRAIN
+    assert image.tolist() == [
+        8,
+        8,
+        8,
+        8,
+    ]  # 64 units from each of floor, wall, solid and sky, divided by UNITS_PER_LEVEL
 
 
 def test_importing_data_needs_no_numba() -> None:
@@ -227,9 +234,9 @@ def test_importing_data_needs_no_numba() -> None:
     assert done.stdout.split() == ["False"]
 
 
-def test_every_factor_shows(data: Shapes3D) -> None:
-    """Neighbours along each factor differ, the orientation of a ball and of a cylinder in the room around it."""
-    base = data.factors(some(data, 150))
+def test_every_factor_changes_the_image(data: Shapes3D) -> None:
+    """Neighbours along each factor differ. The orientation of a ball or cylinder is visible in the room around it."""
+    base = data.factors(random_indices(data, 150))
     images = data.images(data.index(base))
     for column, size in enumerate(SIZES):
         moved = base.clone()
@@ -238,7 +245,7 @@ def test_every_factor_shows(data: Shapes3D) -> None:
 
 
 def test_no_two_of_many_images_are_equal(data: Shapes3D) -> None:
-    index = some(data, 12_000).unique()
+    index = random_indices(data, 12_000).unique()
     assert len(fingerprints(data, index).unique()) == len(index)
 
 
@@ -248,7 +255,7 @@ def test_no_two_images_are_equal(data: Shapes3D) -> None:
 
 
 def fingerprints(data: Shapes3D, index: Tensor) -> Tensor:
-    """64 bits an image; two different images of 480,000 agree by chance once in 10^8 sets."""
+    """Return 64 bits per image. The chance that any two of 480,000 different images agree is 10^-8."""
     found = []
     for part in index.split(512):
         words = data.images(part).flatten(1).view(torch.int64)
@@ -258,75 +265,75 @@ def fingerprints(data: Shapes3D, index: Tensor) -> Tensor:
 
 
 def test_progress_rises_to_one() -> None:
-    seen: list[float] = []
-    shapes3d_rendered(progress=seen.append)
-    assert seen == sorted(seen)
-    assert seen[0] > 0
-    assert seen[-1] == 1
+    reported: list[float] = []
+    shapes3d_rendered(progress=reported.append)
+    assert reported == sorted(reported)
+    assert reported[0] > 0
+    assert reported[-1] == 1
 
 
-def test_channels_are_those_of_the_original(data: Shapes3D) -> None:
-    """Over 6,000 images the standard error is below .003; the whole set is nearer, see the docstring."""
-    pixels = torch.cat([data.batch(part).flatten(2) for part in some(data, 6000).split(64)])
+def test_channel_statistics_are_near_the_original(data: Shapes3D) -> None:
+    """The standard error over 6,000 images is below 0.003. The whole dataset is nearer; see its docstring."""
+    pixels = torch.cat([data.batch(part).flatten(2) for part in random_indices(data, 6000).split(64)])
     assert pixels.mean((0, 2)).tolist() == pytest.approx(MEANS, abs=0.02)
     assert pixels.std(2).mean(0).tolist() == pytest.approx(DEVIATIONS, abs=0.01)
 
 
-def views(data: Shapes3D, hues: list[int]) -> Tensor:
-    """The 480 images of three hues, without the border."""
+def images_of_hues(data: Shapes3D, hues: list[int]) -> Tensor:
+    """Return the 480 images of three hues, without the border."""
     start = int(data.index([[*hues, 0, 0, 0]]))
     return data.images(slice(start, start + len(data.table)))[..., 1:-1, 1:-1].int()
 
 
 def errors(views: Tensor, real: Tensor) -> Tensor:
-    """The mean absolute error of each view in levels."""
+    """Return the mean absolute error of each view, in levels."""
     return (views - real[:, 1:-1, 1:-1]).abs().float().mean((1, 2, 3))
 
 
 def hue(patch: Tensor) -> int:
-    """The hue (0..9) of a patch (3, h, w); gloss is common to the channels and does not change it."""
+    """Return the hue (0..9) of a patch (3, h, w). Gloss is equal in all channels and does not change it."""
     colour = patch.flatten(1).float().median(1).values / 255
     return round(10 * colorsys.rgb_to_hsv(*colour.tolist())[0]) % 10
 
 
-def test_real_images_are_matched(data: Shapes3D, shared: Path) -> None:
+def test_images_match_the_original(data: Shapes3D, shared: Path) -> None:
     tiles = torch.from_numpy(np.load(shared / "data" / "shapes3d" / "real_tiles_64x64x3.npz")["images"])
     tiles = tiles.permute(0, 3, 1, 2).int()[::3]
     least = []
     for tile in tiles:
         hues = [hue(tile[:, 57:62, 2:8]), hue(tile[:, 20:27, 2:6]), hue(tile[:, 44:49, 29:34])]
-        least.append(errors(views(data, hues), tile).min().item())
+        least.append(errors(images_of_hues(data, hues), tile).min().item())
     assert np.mean(least) < 2
     assert max(least) < 3
 
 
-def test_official_animation_goes_through_the_factors_in_our_order(data: Shapes3D, shared: Path) -> None:
-    """Its first 15 frames turn the camera, the next three change the shape, the next seven the scale, rising."""
+def test_official_animation_has_the_same_order_of_factors(data: Shapes3D, shared: Path) -> None:
+    """The first 15 frames rotate the camera, the next three change the shape, and the next seven increase the scale."""
     from PIL import Image
 
-    turns = [[0, 0, k] for k in range(15)]
+    rotations = [[0, 0, k] for k in range(15)]
     rest = [[0, k, 14] for k in range(1, 4)] + [[k, 3, 14] for k in range(1, 8)]
-    ours, found = views(data, [0, 6, 3]), []
+    ours, found = images_of_hues(data, [0, 6, 3]), []
     with Image.open(shared / "data" / "shapes3d" / "3dshapes.gif") as film:
         for frame in range(25):
             film.seek(frame)
             small = film.convert("RGB").crop((2, 2, 225, 225)).resize((64, 64), Image.Resampling.BOX)
             found.append(errors(ours, torch.from_numpy(np.array(small)).permute(2, 0, 1).int()).argmin())
-    assert data.factors(torch.stack(found))[:, 3:].tolist() == turns + rest
+    assert data.factors(torch.stack(found))[:, 3:].tolist() == rotations + rest
 
 
 @pytest.mark.gpu
-def test_every_device_blends_the_same(data: Shapes3D) -> None:
-    index = some(data, 2000)
+def test_gpu_blends_the_same_images(data: Shapes3D) -> None:
+    index = random_indices(data, 2000)
     assert torch.equal(data.to("cuda").images(index.cuda()).cpu(), data.images(index))
 
 
-def test_gpu_kernel_blends_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch that serves a GPU, run by Triton's interpreter, bit by bit, mapped and not."""
+def test_gpu_kernel_equals_the_cpu_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU kernel, run by Triton's interpreter, is bitwise equal to the CPU code, also under vmap."""
     pytest.importorskip("triton")
     data = shapes3d_rendered()
     index = torch.tensor([[0, 5, 123_456], [70_000, 333_333, len(data) - 1]])
     plain = data.batch(index.flatten())
-    monkeypatch.setattr(sys.modules[Shapes3D.__module__], "kernels_on", lambda device: True)
+    monkeypatch.setattr(sys.modules[Shapes3D.__module__], "supports_kernels", lambda device: True)
     assert torch.equal(data.batch(index.flatten()), plain)
     assert torch.equal(vmap(data.batch)(index).flatten(0, 1), plain)

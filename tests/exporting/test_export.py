@@ -1,4 +1,4 @@
-"""Exports: every method's encoder and decoder, read back by another program, compute what the run computes."""
+"""Exported encoders and decoders of every method, read back by another program, compute what the run computes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import unbraid as ub
-from families import FAMILY
-from support.training import quick
+from families import METHOD_FACTS
+from support.training import quick_train
 from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
 from unbraid.errors import UserError
@@ -28,10 +28,10 @@ from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Meth
 from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN = {"codes", "logvar"}
-GIVES = {"ae": {"codes"}, "pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
+OUTPUTS = {"ae": {"codes"}, "pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
 
 
-def trained(method: Method, data: FactorData, **settings: Any) -> ub.Run:
+def quick_run(method: Method, data: FactorData, **settings: Any) -> ub.Run:
     return ub.train(method, data=data, steps=2, batch=8, quiet=True, **{"latents": 4, "net": "mlp", **settings})[0]
 
 
@@ -47,8 +47,8 @@ def read_onnx(file: Path, x: Tensor) -> list[np.ndarray[Any, Any]]:
     return list(session.run(None, {model.graph.input[0].name: x.numpy()}))
 
 
-def check(run: ub.Run, data: FactorData, folder: Path, format: str) -> dict[str, Any]:
-    """Read the files without the library and compare them with the run, in a batch of another size."""
+def export_and_check(run: ub.Run, data: FactorData, folder: Path, format: str) -> dict[str, Any]:
+    """Export a run, read the files without unbraid, and compare them with the run on a batch of another size."""
     read, ending = (read_torch, "pt2") if format == "torch" else (read_onnx, "onnx")
     facts = export(run, folder, format=format, data=data, quiet=True)
     x = data.batch(torch.arange(5))
@@ -70,28 +70,28 @@ def check(run: ub.Run, data: FactorData, folder: Path, format: str) -> dict[str,
 
 
 @pytest.mark.parametrize("format", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * FAMILY[n].images) for n in METHODS])
-def test_every_method_comes_back_as_it_is(name: str, format: str, ground: FactorData, tmp_path: Path) -> None:
-    run = trained(FAMILY[name].gentle, ground)
-    facts = check(run, ground, tmp_path, format)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * METHOD_FACTS[n].images) for n in METHODS])
+def test_every_method(name: str, format: str, smallest_data: FactorData, tmp_path: Path) -> None:
+    run = quick_run(METHOD_FACTS[name].lightly_regularised, smallest_data)
+    facts = export_and_check(run, smallest_data, tmp_path, format)
     (encoder, *_) = facts["files"].values()
-    assert set(encoder["outputs"]) == GIVES.get(name, GAUSSIAN)
-    assert encoder["inputs"]["x"]["shape"] == ["n", *ground.shape]
+    assert set(encoder["outputs"]) == OUTPUTS.get(name, GAUSSIAN)
+    assert encoder["inputs"]["x"]["shape"] == ["n", *smallest_data.shape]
 
 
 @pytest.mark.parametrize("name", ["beta_vae", "pcl", "pmp", "diffusion_vae"])
 def test_onnx_of_each_kind_of_code(name: str, toy: FactorData, tmp_path: Path) -> None:
-    facts = check(trained(FAMILY[name].gentle, toy), toy, tmp_path, "onnx")
+    facts = export_and_check(quick_run(METHOD_FACTS[name].lightly_regularised, toy), toy, tmp_path, "onnx")
     assert facts["files"]["encoder.onnx"]["outputs"]["codes"]["meaning"].endswith(f"'{METHODS[name]().code_kinds[0]}'")
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_convolutions_and_a_run_trained_in_bfloat16(format: str, sprites: FactorData, tmp_path: Path) -> None:
-    run = trained(BetaVAE(), sprites, net="locatello", precision="bf16")
+    run = quick_run(BetaVAE(), sprites, net="locatello", precision="bf16")
     for layer in run.net.modules():
         if hasattr(layer, "reduced"):
-            layer.reduced = False  # compare with products in float32
-    facts = check(run, sprites, tmp_path, format)
+            layer.reduced = False  # compare with float32
+    facts = export_and_check(run, sprites, tmp_path, format)
     assert facts["spec"]["precision"] == "bf16"
     assert facts["precision"] == "float32"
     if format == "onnx":
@@ -107,8 +107,8 @@ CURVED = [("flat_torus", 4), ("torus", 3), ("projective", 4), ("rotations", 9)]
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 @pytest.mark.parametrize(("space", "latents"), CURVED)
 def test_every_space(space: Any, latents: int, format: str, toy: FactorData, tmp_path: Path) -> None:
-    run = trained(DiffusionVAE(space=space), toy, latents=latents)
-    (encoder, _) = check(run, toy, tmp_path, format)["files"].values()
+    run = quick_run(DiffusionVAE(space=space), toy, latents=latents)
+    (encoder, _) = export_and_check(run, toy, tmp_path, format)["files"].values()
     assert ("latents" in encoder["outputs"]) == (space == "projective")
 
 
@@ -119,30 +119,30 @@ def test_every_space(space: Any, latents: int, format: str, toy: FactorData, tmp
 def test_every_transformation(
     kind: type[UVITAE], transform: Any, format: str, glyphs: FactorData, tmp_path: Path
 ) -> None:
-    check(trained(kind(transform=transform, flow_steps=5), glyphs), glyphs, tmp_path, format)
+    export_and_check(quick_run(kind(transform=transform, flow_steps=5), glyphs), glyphs, tmp_path, format)
 
 
-def test_warped_images_without_a_gradient_or_compiled_loops(glyphs: FactorData, tmp_path: Path) -> None:
-    check(trained(UVITAE(transform="cpab", nx=1, ny=1, flow_steps=1), glyphs), glyphs, tmp_path, "torch")
+def test_cpab_is_exported_without_compiled_loops(glyphs: FactorData, tmp_path: Path) -> None:
+    export_and_check(quick_run(UVITAE(transform="cpab", nx=1, ny=1, flow_steps=1), glyphs), glyphs, tmp_path, "torch")
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_sets_of_points(format: str, tmp_path: Path) -> None:
-    """The pointnet takes few examples at a time; its export takes any number."""
+def test_pointnet(format: str, tmp_path: Path) -> None:
+    """The pointnet processes few examples at a time; its export takes any number."""
     table = torch.rand(20, 3 * 1100)
     data = Labelled("points", (), (), table, torch.zeros(20, 0, dtype=torch.int64))
-    check(trained(BetaVAE(), data, net=pointnet), data, tmp_path, format)
+    export_and_check(quick_run(BetaVAE(), data, net=pointnet), data, tmp_path, format)
 
 
-def test_what_x_does_not_pass_through_is_left_out(toy: FactorData, tmp_path: Path) -> None:
-    run = trained(METHODS["factor_vae"](), toy)
+def test_unused_layers_are_left_out(toy: FactorData, tmp_path: Path) -> None:
+    run = quick_run(METHODS["factor_vae"](), toy)
     assert any(name.startswith("critic") for name, _ in run.net.named_parameters())
     export(run, tmp_path, format="torch", data=toy, quiet=True)
-    kept = torch.export.load(tmp_path / "encoder.pt2").state_dict
-    assert sum(value.numel() for value in kept.values()) == sum(p.numel() for p in run.net.encoder.parameters())
+    exported = torch.export.load(tmp_path / "encoder.pt2").state_dict
+    assert sum(value.numel() for value in exported.values()) == sum(p.numel() for p in run.net.encoder.parameters())
 
 
-class Reaching(nn.Module):
+class UsesWeights(nn.Module):
     """A module that uses the weights of a child without calling it."""
 
     def __init__(self) -> None:
@@ -155,49 +155,50 @@ class Reaching(nn.Module):
         return found
 
 
-def test_pruning_keeps_what_is_reached_into() -> None:
-    module, x = Reaching(), torch.rand(2, 3)
+def test_layers_whose_weights_are_used_are_kept() -> None:
+    module, x = UsesWeights(), torch.rand(2, 3)
     assert without_unused_layers(module, x)(x).equal(module(x))
 
 
-class Shifted(nn.Linear):
-    """A layer that computes something else when it is written down."""
+class ShiftedWhenExported(nn.Linear):
+    """A layer that computes something else when it is exported."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + 0.01 * torch.compiler.is_compiling()
 
 
 class Branching(nn.Linear):
-    """A layer whose way depends on the data."""
+    """A layer with a branch that depends on the data."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if x.sum() > 0 else super().forward(-x)
 
 
-def own(layer: type[nn.Linear]) -> Any:
+def linear_pair(layer: type[nn.Linear]) -> Any:
+    """Return a builder of a linear encoder with this layer and a linear decoder."""
     return lambda shape, latents: (nn.Sequential(layer(*shape, 2 * latents)), nn.Sequential(nn.Linear(latents, *shape)))
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_file_that_computes_something_else_is_refused(format: str, toy: FactorData, tmp_path: Path) -> None:
-    run = trained(BetaVAE(), toy, net=own(Shifted))
+def test_a_file_that_computes_something_else_raises(format: str, toy: FactorData, tmp_path: Path) -> None:
+    run = quick_run(BetaVAE(), toy, net=linear_pair(ShiftedWhenExported))
     with pytest.raises(UserError, match=r"encoder\.\w+ does not compute what the run does: its codes are up to 0\.01"):
         export(run, tmp_path / "new", format=format, data=toy, quiet=True)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_network_that_cannot_be_written_down_is_refused(toy: FactorData, tmp_path: Path) -> None:
+def test_a_network_that_cannot_be_exported_raises(toy: FactorData, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written as a graph"):
-        export(trained(BetaVAE(), toy, net=own(Branching)), tmp_path / "new", data=toy, quiet=True)
+        export(quick_run(BetaVAE(), toy, net=linear_pair(Branching)), tmp_path / "new", data=toy, quiet=True)
     assert not (tmp_path / "new").exists()
 
 
-def test_the_command_tells_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run, other) = quick(tmp_path / "runs", seeds=[0, 1])
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run, other) = quick_train(tmp_path / "runs", seeds=[0, 1])
     assert main(["export", str(run.path), "--format", "torch", "--quiet"]) == 0
-    told = capsys.readouterr().out
-    assert "decoder.pt2  z (n, 3) -> examples (n, 16)  largest difference" in told
-    assert "encoder.pt2  x (n, 16) -> codes (n, 3), logvar (n, 3)  largest difference" in told
+    printed = capsys.readouterr().out
+    assert "decoder.pt2  z (n, 3) -> examples (n, 16)  largest difference" in printed
+    assert "encoder.pt2  x (n, 16) -> codes (n, 3), logvar (n, 3)  largest difference" in printed
     out = str(run.path / "exported") if run.path else ""
     assert main(["export", str(other.path), "--out", out, "--quiet"]) == 2
     assert f"holds the export of run {run.id}" in capsys.readouterr().err
@@ -207,11 +208,11 @@ def test_the_command_tells_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureF
     assert "onnx" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_named(
+def test_missing_packages_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    (run,) = quick(tmp_path / "runs")
+    (run,) = quick_train(tmp_path / "runs")
     assert main(["export", str(run.path)]) == 2
     assert 'onnxscript, not installed here. Install them: pip install "unbraid[export]"' in capsys.readouterr().err
     with pytest.raises(ValueError, match="Did you mean 'onnx'"):

@@ -1,14 +1,14 @@
-"""What is known of each method, one file a family: `FAMILY` says it of every method of the registry."""
+"""Facts about every method that the laws of methods need, with one file per family of methods."""
 
 from __future__ import annotations
 
-from families.base import Known
-from families.contrast import KNOWN as CONTRAST
-from families.curved import KNOWN as CURVED
-from families.gaussian import KNOWN as GAUSSIAN
-from families.pairs import KNOWN as PAIRS
-from families.plain import KNOWN as PLAIN
-from families.product import KNOWN as PRODUCT
-from families.warped import KNOWN as WARPED
+from families.base import MethodFacts
+from families.contrast import FACTS as CONTRAST
+from families.curved import FACTS as CURVED
+from families.gaussian import FACTS as GAUSSIAN
+from families.pairs import FACTS as PAIRS
+from families.plain import FACTS as PLAIN
+from families.product import FACTS as PRODUCT
+from families.warped import FACTS as WARPED
 
-FAMILY: dict[str, Known] = {**PLAIN, **GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}
+METHOD_FACTS: dict[str, MethodFacts] = {**PLAIN, **GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}

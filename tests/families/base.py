@@ -1,4 +1,4 @@
-"""The form in which what is known of a method is written down."""
+"""The facts about a method that the laws of methods need."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from unbraid.methods import Method
 
 
 @dataclass(frozen=True)
-class Known:
-    """A method regularised so gently that learning shows, the term in which it shows, and where it reduces to others.
+class MethodFacts:
+    """Facts about one method.
 
-    `images`: it takes nothing else. `limits` are pairs of methods with the same loss (but for a critic's own) and the
-    same update of the other networks.
+    Attributes:
+        lightly_regularised: The method with regularisation so weak that a short training shows learning.
+        falling_term: The logged term that falls during this training.
+        images: Whether the method takes images only.
+        limits: Pairs of methods with the same loss (except that of a critic) and the same updates of the other
+            networks.
     """
 
-    gentle: Method
-    falls: str = "rec"
+    lightly_regularised: Method
+    falling_term: str = "rec"
     images: bool = False
     limits: list[tuple[Method, Method]] = field(default_factory=list)

@@ -1,9 +1,9 @@
-"""Methods that learn by telling examples apart, without a decoder."""
+"""Contrastive methods, which have no decoder."""
 
 from __future__ import annotations
 
-from families.base import Known
+from families.base import MethodFacts
 from unbraid.methods.pcl import PCL
 
-# Steps of one value are told from chance at once; with others eight pairs a batch are too few.
-KNOWN: dict[str, Known] = {"pcl": Known(PCL(pairs="walk"), falls="loss")}
+# With pairs that differ by one value learning shows at once; for others, eight pairs per batch are too few.
+FACTS: dict[str, MethodFacts] = {"pcl": MethodFacts(PCL(pairs="walk"), falling_term="loss")}

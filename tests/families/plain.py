@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from families.base import Known
+from families.base import MethodFacts
 from unbraid.distributions import Gaussian
 from unbraid.methods import AE, BetaVAE
 from unbraid.methods.method import Batch, Loss
@@ -14,8 +14,8 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 
-class Sure(VAENet):
-    """A network with the modules of another that gives its posteriors no variance."""
+class ZeroVarianceNet(VAENet):
+    """A network with the modules of another and posteriors with variance 0."""
 
     def __init__(self, net: VAENet) -> None:
         nn.Module.__init__(self)
@@ -27,11 +27,11 @@ class Sure(VAENet):
 
 
 @dataclass(frozen=True)
-class SureVAE(BetaVAE):
-    """A beta-VAE whose posteriors have no variance."""
+class ZeroVarianceVAE(BetaVAE):
+    """A beta-VAE with posteriors of variance 0."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
-        return super().objective(Sure(net), batch, noise, step)
+        return super().objective(ZeroVarianceNet(net), batch, noise, step)
 
 
-KNOWN: dict[str, Known] = {"ae": Known(AE(), limits=[(AE(), SureVAE(beta=0.0))])}
+FACTS: dict[str, MethodFacts] = {"ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))])}

@@ -1,11 +1,11 @@
-"""The VAEs that warp what they decode; their limits are in test_vitae."""
+"""The VAEs that warp decoded images; their special cases are tested in test_vitae."""
 
 from __future__ import annotations
 
-from families.base import Known
+from families.base import MethodFacts
 from unbraid.methods.vitae import CVITAE, UVITAE
 
-KNOWN: dict[str, Known] = {
-    "u_vitae": Known(UVITAE(), images=True),
-    "c_vitae": Known(CVITAE(), images=True),
+FACTS: dict[str, MethodFacts] = {
+    "u_vitae": MethodFacts(UVITAE(), images=True),
+    "c_vitae": MethodFacts(CVITAE(), images=True),
 }

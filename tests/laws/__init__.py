@@ -1,4 +1,4 @@
-"""The laws of all metrics, one row a metric."""
+"""The laws of all metrics, one entry per metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the metrics of information, correlation and robustness."""
+"""Laws of the metrics that measure information, correlation and robustness."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 
 from laws.base import LENGTH, UNIT, Fact, Law
 from oracles import information as oracle
-from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, table
+from support.known_codes import CODE_SIZES, GRID, Array, factor_grid, noise, random_factors
 
-EXACT = {"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12}
-# InfoE comes from a solver that stops at a gradient of 1e-4; its path, and so its end, follows the order of additions.
-SOLVED = {"rows": 1e-3, "codes": 1e-3, "factors": 1e-3, "affine": 1e-3}
+EXACT_TOLERANCES = {"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12}
+# InfoE comes from a solver that stops at a gradient of 1e-4. Where it stops depends on the order of additions.
+SOLVER_TOLERANCES = {"rows": 1e-3, "codes": 1e-3, "factors": 1e-3, "affine": 1e-3}
 TABLE = "disentanglement_lib at 86a644d, 10,000 points"
-SQUARE = table(2, 2)  # two factors of two values; their sum and difference is the rotated code
-TURNED = np.c_[SQUARE.sum(axis=1), SQUARE[:, 0] - SQUARE[:, 1]]
-PAIR = np.ravel_multi_index(tuple(table(3, 3).T), (3, 3))[:, None]  # one code, a number for each pair of values
+SQUARE = factor_grid(2, 2)  # two factors of two values; their sum and difference are the rotated code
+ROTATED_SQUARE = np.c_[SQUARE.sum(axis=1), SQUARE[:, 0] - SQUARE[:, 1]]
+MERGED = np.ravel_multi_index(tuple(factor_grid(3, 3).T), (3, 3))[
+    :, None
+]  # one code with a different number for each pair of values
 LOG20 = math.log(20)
 
 
@@ -25,7 +27,7 @@ def grid() -> Array:
     return GRID
 
 
-def twice() -> Array:
+def duplicated_grid() -> Array:
     return GRID[:, [0, 0, 1, 1, 2, 2]]
 
 
@@ -37,47 +39,48 @@ def square() -> Array:
     return SQUARE
 
 
-def turned() -> Array:
-    return TURNED
+def rotated_square() -> Array:
+    return ROTATED_SQUARE
 
 
-def pair() -> Array:
-    return PAIR
+def merged_factors() -> Array:
+    return MERGED
 
 
-def nine() -> Array:
-    return table(3, 3)
+def grid_3_by_3() -> Array:
+    return factor_grid(3, 3)
 
 
-def levelled(sizes: tuple[int, ...]) -> Callable[[], Array]:
-    """A perfect code, every dimension of the same range, as the reference's table had it."""
-    return lambda: drawn(sizes, 10_000, 0) / np.array(sizes)
+def perfect_of_equal_range(sizes: tuple[int, ...]) -> Callable[[], Array]:
+    """Return a perfect code whose dimensions all have the same range, as in the published table."""
+    return lambda: random_factors(sizes, 10_000, 0) / np.array(sizes)
 
 
-def sampled(sizes: tuple[int, ...]) -> Callable[[], Array]:
-    return lambda: drawn(sizes, 10_000, 0)
+def factors_of_sizes(sizes: tuple[int, ...]) -> Callable[[], Array]:
+    return lambda: random_factors(sizes, 10_000, 0)
 
 
-def static() -> Array:
+def noise_codes() -> Array:
     return noise(10_000, 10)
 
 
-def even() -> Array:
-    return drawn((4, 4), 10_000, 1)
+def even_factors() -> Array:
+    return random_factors((4, 4), 10_000, 1)
 
 
 def mean_constant_jemmig() -> float:
-    """A constant code: the joint entropy is that of the factor, and it tells nothing."""
+    """Return the score of constant codes: the joint entropy is that of the factor, and the information is 0."""
     return sum(LOG20 / (math.log(size) + LOG20) for size in (5, 4, 6)) / 3
 
 
 SIZES = CODE_SIZES["dsprites"]
-# A perfect code of 40 values in 20 bins tells .812 of its factor and one of 32 tells .85 (the reference's own figures,
-# for any binning of equal width); the second best factor is told by bias only, (values - 1)(values - 1) / 2n.
+# In 20 bins, a perfect code of 40 values has .812 of the information about its factor and one of 32 values has .85 (the
+# published figures, for any equal-width bins). The information about the second-best factor is only the bias
+# (values - 1)(values - 1) / 2n.
 BEST = [math.log(3), math.log(6), 0.812 * math.log(40), 0.85 * math.log(32), 0.85 * math.log(32)]
 BIAS = [2 * 39 / 2e4, 5 * 39 / 2e4, 19 * 31 / 2e4, 19 * 39 / 2e4, 19 * 39 / 2e4]
-ALL = sum(math.log(size) for size in SIZES)
-PURE = (sum(BEST) - sum(BIAS)) / ALL
+TOTAL_ENTROPY = sum(math.log(size) for size in SIZES)
+PURE = (sum(BEST) - sum(BIAS)) / TOTAL_ENTROPY
 SHARE = sum(
     best / math.log(size) - bias / math.log(32 if size == 40 else 40)
     for best, bias, size in zip(BEST, BIAS, SIZES, strict=True)
@@ -86,51 +89,71 @@ SHARE = sum(
 LAWS: dict[str, Law] = {
     "irs": Law(
         ranges={"avg_score": UNIT, "num_active_dims": LENGTH},
-        tolerances=EXACT,
+        tolerances=EXACT_TOLERANCES,
         changes={"avg_score": "codes weigh by their largest deviation"},
         oracle=lambda c, v: oracle.irs(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 0, "every code a function of one factor"),
-            Fact(twice, grid, 1, 0, "every code twice"),
+            Fact(duplicated_grid, grid, 1, 0, "every code twice"),
             Fact(constant, grid, 0, 0, "no code varies"),
-            Fact(constant, grid, 0, 0, "a constant .3 has a variance of rounding", "num_active_dims"),
+            Fact(constant, grid, 0, 0, "the variance of a constant .3 is only rounding", "num_active_dims"),
             Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 3, 0, "constant left out", "num_active_dims"),
             Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 1, 0, "constant left out"),
-            Fact(turned, square, 0.5, 1e-12, "rotated: 1 of the 2 it moves remains under either factor"),
+            Fact(rotated_square, square, 0.5, 1e-12, "rotated: half of its range remains if either factor is fixed"),
             *(
-                Fact(levelled(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.001, f"perfect {data}: {TABLE}")
+                Fact(
+                    perfect_of_equal_range(CODE_SIZES[data]),
+                    factors_of_sizes(CODE_SIZES[data]),
+                    expected,
+                    0.001,
+                    f"perfect {data}: {TABLE}",
+                )
                 for data, expected in zip(CODE_SIZES, (0.985, 1.0, 0.980, 1.0, 0.990), strict=True)
             ),
-            *(  # .03: three times the spread over seeds, .01 by the share of the one largest of 10,000 deviations
-                Fact(static, sampled(CODE_SIZES[data]), expected, 0.03, f"noise {data}: {TABLE}")
+            *(  # .03: three standard deviations over seeds; .01 is caused by the largest of 10,000 deviations
+                Fact(noise_codes, factors_of_sizes(CODE_SIZES[data]), expected, 0.03, f"noise {data}: {TABLE}")
                 for data, expected in zip(CODE_SIZES, (0.376, 0.371, 0.364, 0.362, 0.361), strict=True)
             ),
         ),
     ),
     "mcc": Law(
         ranges={"mcc_pearson": UNIT, "mcc_spearman": UNIT},
-        tolerances=EXACT,
+        tolerances=EXACT_TOLERANCES,
         oracle=lambda c, v: oracle.mcc(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
             Fact(lambda: -GRID[:, ::-1], grid, 1, 1e-12, "another order and sign", "mcc_pearson"),
-            Fact(twice, grid, 1, 1e-12, "every code twice", "mcc_pearson"),
+            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice", "mcc_pearson"),
             Fact(constant, grid, 0, 0, "constants", "mcc_pearson"),
             Fact(constant, grid, 0, 0, "constants", "mcc_spearman"),
             Fact(lambda: GRID[:, :1], grid, 1 / 3, 1e-12, "one code for three factors", "mcc_pearson"),
-            Fact(turned, square, math.sqrt(0.5), 1e-12, "rotated by 45 degrees", "mcc_pearson"),
-            Fact(lambda: np.array([[0], [3], [1], [4], [2]]), lambda: table(5), 0.5, 1e-12, "reordered", "mcc_pearson"),
+            Fact(rotated_square, square, math.sqrt(0.5), 1e-12, "rotated by 45 degrees", "mcc_pearson"),
             Fact(
-                lambda: table(3, 3) ** 2, nine, 4 / math.sqrt(52 / 3), 1e-12, "(0, 1, 4) and (0, 1, 2)", "mcc_pearson"
+                lambda: np.array([[0], [3], [1], [4], [2]]),
+                lambda: factor_grid(5),
+                0.5,
+                1e-12,
+                "reordered",
+                "mcc_pearson",
             ),
-            Fact(lambda: table(3, 3) ** 2, nine, 1, 1e-12, "monotone", "mcc_spearman"),
-            Fact(static, even, 0, 0.04, "noise: the largest of 10 correlations of size .01", "mcc_pearson"),
+            Fact(
+                lambda: factor_grid(3, 3) ** 2,
+                grid_3_by_3,
+                4 / math.sqrt(52 / 3),
+                1e-12,
+                "(0, 1, 4) and (0, 1, 2)",
+                "mcc_pearson",
+            ),
+            Fact(lambda: factor_grid(3, 3) ** 2, grid_3_by_3, 1, 1e-12, "monotone", "mcc_spearman"),
+            Fact(
+                noise_codes, even_factors, 0, 0.04, "noise: the largest of 10 correlations of size .01", "mcc_pearson"
+            ),
         ),
     ),
     "infomec": Law(
         ranges={"InfoM": UNIT, "InfoE": UNIT, "InfoC": UNIT},
-        tolerances=SOLVED,
+        tolerances=SOLVER_TOLERANCES,
         changes=dict.fromkeys(("InfoM", "InfoC"), "codes of less than a twentieth of the largest range are pruned"),
         oracle=lambda c, v: oracle.infomec(c.tolist(), v.tolist())[0],
         oracle_tolerance=1e-12,
@@ -138,64 +161,85 @@ LAWS: dict[str, Law] = {
             Fact(grid, grid, 1, 1e-12, "complete table", "InfoM"),
             Fact(grid, grid, 1, 1e-12, "complete table", "InfoC"),
             Fact(grid, grid, 1, 0.01, "lines -(c - v)^2 up to a factor: separable", "InfoE"),
-            Fact(twice, grid, 1, 1e-12, "every code twice", "InfoM"),
-            Fact(twice, grid, 0.4, 1e-12, "half of a factor by each of two of six codes", "InfoC"),
-            Fact(pair, nine, 0, 1e-12, "one code tells two factors equally", "InfoM"),
-            Fact(pair, nine, 1, 0, "one code", "InfoC"),
-            Fact(turned, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoM"),
-            Fact(turned, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoC"),
-            Fact(turned, square, 1, 0.01, "rotated: linear", "InfoE"),
+            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice", "InfoM"),
+            Fact(
+                duplicated_grid,
+                grid,
+                0.4,
+                1e-12,
+                "two of six codes have half of the information about a factor each",
+                "InfoC",
+            ),
+            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors", "InfoM"),
+            Fact(merged_factors, grid_3_by_3, 1, 0, "one code", "InfoC"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoM"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoC"),
+            Fact(rotated_square, square, 1, 0.01, "rotated: linear", "InfoE"),
             *(Fact(constant, grid, 0, 0, "constants", key) for key in ("InfoM", "InfoE", "InfoC")),
-            Fact(static, even, 0, 0.005, "noise: bias of 30 weights in 20,000 log 4", "InfoE"),
-            # The two biases are chi-squared of 57 degrees at most: mean difference .564 sqrt(2/57) of their sum.
-            Fact(static, even, 0.106, 0.05, "noise: a ratio of biases", "InfoM"),
+            Fact(noise_codes, even_factors, 0, 0.005, "noise: bias of 30 weights in 20,000 log 4", "InfoE"),
+            # The two biases are chi-squared with at most 57 degrees of freedom: their mean difference is
+            # .564 sqrt(2/57) of their sum.
+            Fact(noise_codes, even_factors, 0.106, 0.05, "noise: a ratio of biases", "InfoM"),
         ),
     ),
     "dcimig": Law(
         ranges={"dcimig": UNIT},
-        tolerances=EXACT,
+        tolerances=EXACT_TOLERANCES,
         oracle=lambda c, v: oracle.dcimig(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
-            Fact(twice, grid, 1, 1e-12, "every code twice"),
+            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice"),
             Fact(constant, grid, 0, 0, "constants"),
-            Fact(pair, nine, 0, 1e-12, "one code tells two factors equally"),
-            Fact(turned, square, 0, 1e-12, "rotated: half of each factor in each code"),
-            Fact(lambda: table(2, 8)[:, :1], lambda: table(2, 8), 1 / 4, 1e-12, "log 2 of log 2 + log 8"),
-            Fact(static, even, 0, 0.001, "noise: a gap of biases of .003 nats in 2 log 4"),
-            Fact(sampled(SIZES), sampled(SIZES), PURE, 0.004, "dSprites: the ceiling of 20 bins"),
+            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code"),
+            Fact(lambda: factor_grid(2, 8)[:, :1], lambda: factor_grid(2, 8), 1 / 4, 1e-12, "log 2 of log 2 + log 8"),
+            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap of biases of .003 nats in 2 log 4"),
+            Fact(factors_of_sizes(SIZES), factors_of_sizes(SIZES), PURE, 0.004, "dSprites: the ceiling of 20 bins"),
         ),
     ),
     "jemmig": Law(
         ranges={"jemmig": UNIT, "jemmig_nats": LENGTH},
-        tolerances=EXACT,
+        tolerances=EXACT_TOLERANCES,
         oracle=lambda c, v: oracle.jemmig(c.tolist(), v.tolist())[0],
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
             Fact(grid, grid, 0, 1e-12, "complete table", "jemmig_nats"),
             Fact(constant, grid, mean_constant_jemmig(), 1e-12, "constants have no entropy"),
-            Fact(twice, grid, mean_constant_jemmig(), 1e-12, "every code twice: no gap"),
-            Fact(turned, square, 2 * math.log(2), 1e-12, "rotated: 2 bits together, no gap", "jemmig_nats"),
-            Fact(lambda: table(20, 20, 2)[:, :2], lambda: table(20, 20, 2)[:, 2:], 0, 1e-12, "even noise in all bins"),
+            Fact(duplicated_grid, grid, mean_constant_jemmig(), 1e-12, "every code twice: no gap"),
+            Fact(
+                rotated_square,
+                square,
+                2 * math.log(2),
+                1e-12,
+                "rotated: a joint entropy of 2 bits and no gap",
+                "jemmig_nats",
+            ),
+            Fact(
+                lambda: factor_grid(20, 20, 2)[:, :2],
+                lambda: factor_grid(20, 20, 2)[:, 2:],
+                0,
+                1e-12,
+                "even noise in all bins",
+            ),
         ),
     ),
     "mig_sup": Law(
         ranges={"mig_sup": UNIT},
-        tolerances=EXACT,
+        tolerances=EXACT_TOLERANCES,
         oracle=lambda c, v: oracle.mig_sup(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
-            Fact(twice, grid, 1, 1e-12, "every code twice"),
+            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice"),
             Fact(constant, grid, 0, 0, "no code varies"),
             Fact(lambda: np.c_[GRID[:, :1], np.ones(120)], grid, 1, 1e-12, "a constant is left out"),
-            Fact(grid, lambda: GRID[:, :2], 2 / 3, 1e-12, "one code of three knows neither factor"),
-            Fact(pair, nine, 0, 1e-12, "one code tells two factors equally"),
-            Fact(turned, square, 0, 1e-12, "rotated: half of each factor in each code"),
-            Fact(static, even, 0, 0.001, "noise: a gap of biases of .003 nats in log 4"),
-            Fact(sampled(SIZES), sampled(SIZES), SHARE, 0.004, "dSprites: the ceiling of 20 bins"),
+            Fact(grid, lambda: GRID[:, :2], 2 / 3, 1e-12, "one code of three represents neither factor"),
+            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code"),
+            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap of biases of .003 nats in log 4"),
+            Fact(factors_of_sizes(SIZES), factors_of_sizes(SIZES), SHARE, 0.004, "dSprites: the ceiling of 20 bins"),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Laws of the metrics that read factors from codes by linear models or boosted trees."""
+"""Laws of the metrics that predict factors from codes with linear models or boosted trees."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 from laws.base import UNIT, Fact, Law
 from oracles import linear as oracle
-from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, reflected, table
+from support.known_codes import CODE_SIZES, GRID, Array, factor_grid, noise, random_factors, reflected
 
-BITS = table(2, 2, 30)[:, :2]
-COMMONEST = (1 / 5 + 1 / 4 + 1 / 6) / 3  # of each factor of GRID, every value being equally common
+BITS = factor_grid(2, 2, 30)[:, :2]
+MOST_COMMON_SHARE = (1 / 5 + 1 / 4 + 1 / 6) / 3  # mean over the factors of GRID, whose values are equally common
 SIZES = (30, 120)
-PARTS = [f"{how}_{part}_accuracy" for how in ("mean", "min") for part in ("train", "test")]
-FACTORS = [f"{part}_accuracy_factor_{j}" for part in ("train", "test") for j in range(3)]
-DOWNSTREAM = [*(f"{size}:{key}" for size in SIZES for key in (*PARTS, *FACTORS)), *PARTS[:2]]
-# Reordered rows bring others among the first 30 and into the folds: no law at all. All rows are tested in
-# test_linear_metrics.py.
-ORDERED = {"rows": 1.0, "factors": 1e-12}
+MEAN_KEYS = [f"{how}_{part}_accuracy" for how in ("mean", "min") for part in ("train", "test")]
+FACTOR_KEYS = [f"{part}_accuracy_factor_{j}" for part in ("train", "test") for j in range(3)]
+DOWNSTREAM = [*(f"{size}:{key}" for size in SIZES for key in (*MEAN_KEYS, *FACTOR_KEYS)), *MEAN_KEYS[:2]]
+# If rows are reordered, other rows are among the first 30 and in the folds, so nothing is asserted here.
+# test_linear_metrics.py tests the case in which all rows are used.
+REORDERED = {"rows": 1.0, "factors": 1e-12}
 
 
 def grid() -> Array:
@@ -30,49 +30,53 @@ def constants() -> Array:
 
 
 def perfect(name: str) -> Callable[[], Array]:
-    return lambda: drawn(CODE_SIZES[name], 10_000, 0) - (np.array(CODE_SIZES[name]) - 1) / 2
+    return lambda: random_factors(CODE_SIZES[name], 10_000, 0) - (np.array(CODE_SIZES[name]) - 1) / 2
 
 
-def sampled(name: str) -> Callable[[], Array]:
-    return lambda: drawn(CODE_SIZES[name], 10_000, 0)
+def factors_of(name: str) -> Callable[[], Array]:
+    return lambda: random_factors(CODE_SIZES[name], 10_000, 0)
 
 
-TABLE = "disentanglement_lib at 86a644d, 10,000 points to learn from and 5,000 to test"
+TABLE = "disentanglement_lib at 86a644d, 10,000 training points and 5,000 test points"
 LAWS: dict[str, Law] = {
     "explicitness": Law(
         ranges=dict.fromkeys(("explicitness_score_train", "explicitness_score_test"), UNIT),
-        # Rounding moves where the regression stops, by less than its tolerance of 1e-4, and points closer than that
-        # swap ranks: one of 2,000 pairs moves the mean by 1e-5.
+        # Rounding changes where the regression stops, by less than its tolerance of 1e-4, and closer points swap ranks:
+        # one of 2,000 pairs changes the mean by 1e-5.
         tolerances=dict.fromkeys(("rows", "codes", "factors", "affine"), 1e-4),
         oracle=lambda c, v: oracle.explicitness(c, v, c, v),
         oracle_tolerance=1e-4,  # as above
         facts=(
-            Fact(lambda: BITS - 0.5, lambda: BITS, 1, 0, "two values, told apart"),
-            Fact(lambda: reflected(BITS), lambda: BITS, 1, 0, "rotated: still told linearly"),
+            Fact(lambda: BITS - 0.5, lambda: BITS, 1, 0, "two values, separable"),
+            Fact(lambda: reflected(BITS), lambda: BITS, 1, 0, "rotated: still linearly separable"),
             Fact(lambda: np.c_[BITS, noise(120, 3)], lambda: BITS, 1, 0, "noise beside good codes"),
             Fact(constants, grid, 0.5, 0, "constants: all ties"),
-            # a spread of 1 / sqrt(12 n_c) for each of about 5 values, and what 4 weights a value learn by heart
-            Fact(lambda: noise(10_000, 3), lambda: drawn((5, 4, 6), 10_000, 1), 0.5, 0.03, "noise: about chance"),
-            # .005: the table is of test points, here it is the training points' score
+            # A standard deviation of 1 / sqrt(12 n_c) for each of about 5 values, plus overfitting by 4 weights each
+            Fact(
+                lambda: noise(10_000, 3), lambda: random_factors((5, 4, 6), 10_000, 1), 0.5, 0.03, "noise: about chance"
+            ),
+            # .005: the published scores are those of test points, here they are those of training points
             *(
-                Fact(perfect(name), sampled(name), expected, 0.005, f"{name}: {TABLE}")
+                Fact(perfect(name), factors_of(name), expected, 0.005, f"{name}: {TABLE}")
                 for name, expected in {"dsprites": 0.987, "smallnorb": 1.0, "shapes3d": 1.0, "mpi3d": 0.991}.items()
             ),
         ),
     ),
     "beta_vae": Law(
         ranges=dict.fromkeys(("train_accuracy", "eval_accuracy"), UNIT),
-        # Other rows are drawn when rows or factors are reordered; codes in another order are added up in another order.
+        # Other rows are drawn if rows or factors are reordered; reordered codes are summed in another order.
         tolerances={"rows": 0.05, "codes": 0.005, "factors": 0.05, "affine": 0.005},
         oracle=lambda c, v: oracle.beta_vae(c, v, 10, 1000, 1000),
-        oracle_tolerance=0.05,  # two spreads of a share of 1,000 draws
+        oracle_tolerance=0.05,  # two standard deviations of a share of 1,000 draws
         facts=(
             Fact(grid, grid, 1, 0, "the code of the fixed factor does not change"),
             Fact(lambda: np.c_[GRID, noise(120, 4)], grid, 1, 0, "noise beside good codes"),
             Fact(lambda: GRID[:, [0, 0, 1, 1, 2, 2]], grid, 1, 0, "copies are not noticed"),
-            Fact(lambda: reflected(GRID), grid, 1, 0.01, "rotated: every factor leaves its own trace"),
-            Fact(constants, grid, 1 / 3, 0.07, "constants: chance, three spreads of a share of 500 draws"),
-            Fact(lambda: noise(1000, 4), lambda: drawn((2, 2), 1000, 1), 0.5, 0.1, "noise: about chance"),
+            Fact(lambda: reflected(GRID), grid, 1, 0.01, "rotated: the differences still identify every factor"),
+            Fact(
+                constants, grid, 1 / 3, 0.07, "constants: chance, to three standard deviations of a share of 500 draws"
+            ),
+            Fact(lambda: noise(1000, 4), lambda: random_factors((2, 2), 1000, 1), 0.5, 0.1, "noise: about chance"),
         ),
         changes=dict.fromkeys(
             ("train_accuracy", "eval_accuracy"), "the regression is penalised and codes are not standardised"
@@ -82,14 +86,14 @@ LAWS: dict[str, Law] = {
     ),
     "downstream_lr": Law(
         ranges=dict.fromkeys(DOWNSTREAM, UNIT),
-        # Iterations stop before they converge: codes added up in another order may end at another penalty.
-        tolerances={**ORDERED, "codes": 0.05, "affine": 0.0},
+        # The solver stops before it converges, so reordered codes, summed in another order, may select another penalty.
+        tolerances={**REORDERED, "codes": 0.05, "affine": 0.0},
         oracle=lambda c, v: oracle.downstream(oracle.logistic_cv, c, v),
         oracle_tolerance=0.02,  # one of 36 points for one of three factors is .009
         facts=(
-            Fact(lambda: 4 * BITS - 2, lambda: BITS, 1, 0, "two values, told apart"),
+            Fact(lambda: 4 * BITS - 2, lambda: BITS, 1, 0, "two values, separable"),
             Fact(lambda: np.c_[4 * BITS - 2, noise(120, 3)], lambda: BITS, 1, 0, "noise beside good codes"),
-            Fact(constants, grid, COMMONEST, 1e-12, "constants: one value is always predicted"),
+            Fact(constants, grid, MOST_COMMON_SHARE, 1e-12, "constants: one value is always predicted"),
         ),
         changes=dict.fromkeys(DOWNSTREAM, "the regression is penalised and codes are not standardised"),
         options={"sizes": SIZES},
@@ -97,14 +101,14 @@ LAWS: dict[str, Law] = {
     ),
     "downstream_gbt": Law(
         ranges=dict.fromkeys(DOWNSTREAM, UNIT),
-        # Features are tried in another order where two cuts are equally good, and rounding moves points near a cut.
-        tolerances={**ORDERED, "codes": 0.05, "affine": 0.05},
+        # Equally good cuts are tried in another order, and rounding moves points across a cut.
+        tolerances={**REORDERED, "codes": 0.05, "affine": 0.05},
         oracle=lambda c, v: oracle.downstream(oracle.boosted, c, v),
         oracle_tolerance=0.01,
         facts=(
             Fact(grid, grid, 1, 0, "every value has its interval"),
             Fact(lambda: np.c_[GRID, noise(120, 2)], grid, 1, 0, "noise beside good codes"),
-            Fact(constants, grid, COMMONEST, 1e-12, "constants: one value is always predicted"),
+            Fact(constants, grid, MOST_COMMON_SHARE, 1e-12, "constants: one value is always predicted"),
         ),
         options={"sizes": SIZES},
         oracle_options={"sizes": (36,)},

@@ -1,4 +1,4 @@
-"""Laws of the metrics that need no classifier of ours, and of SAP."""
+"""Laws of the metrics that fit no classifier, and of SAP."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import numpy as np
 
 from laws.base import LENGTH, UNIT, Fact, Law
 from oracles import metrics as oracle
-from support.known_codes import CODE_SIZES, GRID, Array, drawn, noise, table
+from support.known_codes import CODE_SIZES, GRID, Array, factor_grid, noise, random_factors
 
 
 def perfect(sizes: tuple[int, ...]) -> Callable[[], Array]:
-    return lambda: drawn(sizes, 10_000, 0) - (np.array(sizes) - 1) / 2
+    return lambda: random_factors(sizes, 10_000, 0) - (np.array(sizes) - 1) / 2
 
 
-def sampled(sizes: tuple[int, ...]) -> Callable[[], Array]:
-    return lambda: drawn(sizes, 10_000, 0)
+def factors_of_sizes(sizes: tuple[int, ...]) -> Callable[[], Array]:
+    return lambda: random_factors(sizes, 10_000, 0)
 
 
 def correlated(rho: float) -> Array:
-    """Points whose sample covariance is exactly [[1, rho], [rho, 1]]."""
+    """Return points whose sample covariance is exactly [[1, rho], [rho, 1]]."""
     x = noise(500, 2) - noise(500, 2).mean(axis=0)
     white = x @ np.linalg.inv(np.linalg.cholesky(np.cov(x.T))).T
     return np.asarray(white @ np.linalg.cholesky(np.array([[1.0, rho], [rho, 1.0]])).T)
 
 
-ROUNDING_CEILING = -0.5 * (math.log(3 * 2.0**-52) + math.log(2))  # eigenvalues 0 (floored), 1, 2 of three codes
+ROUNDING_CEILING = -0.5 * (
+    math.log(3 * 2.0**-52) + math.log(2)
+)  # three codes with the eigenvalues 0 (clipped), 1 and 2
 TABLE = "disentanglement_lib at 86a644d, 10,000 points"
 LAWS: dict[str, Law] = {
     "mig": Law(
@@ -38,11 +40,17 @@ LAWS: dict[str, Law] = {
         facts=(
             Fact(lambda: GRID, lambda: GRID, 1, 1e-12, "complete table, bins >= values"),
             Fact(lambda: GRID[:, [0, 0, 1, 1, 2, 2]], lambda: GRID, 0, 0, "every code twice"),
-            Fact(lambda: GRID[:, [0, 1, 2, 2]], lambda: GRID, 2 / 3, 1e-12, "one factor of three told twice"),
-            Fact(lambda: noise(10_000, 10), lambda: drawn((3, 4), 10_000, 1), 0, 0.002, "noise: bias of both cancels"),
-            Fact(lambda: np.zeros((120, 2)), lambda: GRID, 0, 0, "constants tell nothing"),
+            Fact(lambda: GRID[:, [0, 1, 2, 2]], lambda: GRID, 2 / 3, 1e-12, "one of three factors has two equal codes"),
+            Fact(
+                lambda: noise(10_000, 10),
+                lambda: random_factors((3, 4), 10_000, 1),
+                0,
+                0.002,
+                "noise: the two biases cancel",
+            ),
+            Fact(lambda: np.zeros((120, 2)), lambda: GRID, 0, 0, "constants are not informative"),
             *(
-                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
+                Fact(perfect(CODE_SIZES[data]), factors_of_sizes(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
                 for data, expected in zip(CODE_SIZES, (0.896, 0.998, 0.819, 0.998, 0.942), strict=True)
             ),
         ),
@@ -57,22 +65,22 @@ LAWS: dict[str, Law] = {
             Fact(lambda: np.c_[GRID, np.ones(120)], lambda: GRID, 3 / 4, 1e-15, "a constant scores 0 and counts"),
             Fact(lambda: np.c_[GRID[:, 0], GRID[:, 0]], lambda: GRID, 1, 0, "two codes of one factor"),
             Fact(
-                lambda: np.ravel_multi_index(tuple(table(3, 3).T), (3, 3))[:, None],
-                lambda: table(3, 3),
+                lambda: np.ravel_multi_index(tuple(factor_grid(3, 3).T), (3, 3))[:, None],
+                lambda: factor_grid(3, 3),
                 0,
                 1e-12,
-                "one code tells two factors equally",
+                "one code is equally informative about two factors",
             ),
             *(
-                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
+                Fact(perfect(CODE_SIZES[data]), factors_of_sizes(CODE_SIZES[data]), expected, 0.001, f"{data}: {TABLE}")
                 for data, expected in zip(CODE_SIZES, (1.0, 1.0, 0.999, 1.0, 1.0), strict=True)
             ),
             Fact(
                 lambda: noise(10_000, 10),
-                sampled(CODE_SIZES["dsprites"]),
+                factors_of_sizes(CODE_SIZES["dsprites"]),
                 0.677,
                 0.04,
-                f"noise is modular by bias, spread .02 over seeds: {TABLE}",
+                f"noise is modular by bias, standard deviation .02 over seeds: {TABLE}",
             ),
         ),
     ),
@@ -83,14 +91,20 @@ LAWS: dict[str, Law] = {
             "codes": 1e-12,
             "factors": 1e-12,
             "affine": 1e-12,
-        },  # rows: a point on a decision boundary may cross it by rounding
+        },  # rows: rounding may move a point across a decision boundary
         oracle=lambda c, v: oracle.sap(c, v, c, v),
         oracle_tolerance=0.01,
         facts=(
             Fact(lambda: GRID[:, [0, 0, 1, 1, 2, 2]], lambda: GRID, 0, 0, "every code twice"),
-            Fact(lambda: 20 * table(2, 2, 9) - 10, lambda: table(2, 2, 9)[:, :2], 0.5, 0, "binary: 1 against chance"),
+            Fact(
+                lambda: 20 * factor_grid(2, 2, 9) - 10,
+                lambda: factor_grid(2, 2, 9)[:, :2],
+                0.5,
+                0,
+                "binary: an accuracy of 1 against chance",
+            ),
             *(
-                Fact(perfect(CODE_SIZES[data]), sampled(CODE_SIZES[data]), expected, 0.01, f"{data}: {TABLE}")
+                Fact(perfect(CODE_SIZES[data]), factors_of_sizes(CODE_SIZES[data]), expected, 0.01, f"{data}: {TABLE}")
                 for data, expected in (("dsprites", 0.245), ("cars3d", 0.265), ("shapes3d", 0.246), ("mpi3d", 0.408))
             ),
         ),
@@ -103,7 +117,7 @@ LAWS: dict[str, Law] = {
             "codes": 1e-12,
             "factors": 0.05,
             "affine": 1e-12,
-        },  # other rows are drawn when rows or factors are reordered
+        },  # other rows are drawn if rows or factors are reordered
         oracle=lambda c, v: oracle.factor_vae(c.tolist(), v.tolist(), 10, 400, 400),
         oracle_tolerance=0.05,
         facts=(
@@ -111,7 +125,7 @@ LAWS: dict[str, Law] = {
             Fact(lambda: np.c_[GRID, noise(120, 4)], lambda: GRID, 1, 0, "noise codes never win"),
             Fact(lambda: np.c_[GRID, GRID[:, 0] / 1000], lambda: GRID, 1, 0, "a pruned copy is ignored"),
             Fact(lambda: GRID / 1000, lambda: GRID, 0, 0, "no active code"),
-            Fact(lambda: noise(1000, 4), lambda: drawn((2, 2), 1000, 1), 0.5, 0.1, "noise: about chance"),
+            Fact(lambda: noise(1000, 4), lambda: random_factors((2, 2), 1000, 1), 0.5, 0.1, "noise: about chance"),
             Fact(lambda: np.c_[GRID, np.ones(120)], lambda: GRID, 3, 0, "constant pruned", "num_active_dims"),
             Fact(lambda: 0.1 * GRID / GRID.std(0), lambda: GRID, 3, 0, "std .1 is above .05", "num_active_dims"),
         ),
@@ -146,9 +160,9 @@ LAWS: dict[str, Law] = {
                 1e-12,
                 "+ constant",
             ),
-            Fact(lambda: GRID[:, [0, 0, 1]], lambda: GRID, ROUNDING_CEILING, 1e-9, "a copy: the ceiling"),
+            Fact(lambda: GRID[:, [0, 0, 1]], lambda: GRID, ROUNDING_CEILING, 1e-9, "a copy: the largest value"),
             Fact(
-                lambda: table(3, 3)[:, [0, 0, 1]],
+                lambda: factor_grid(3, 3)[:, [0, 0, 1]],
                 lambda: GRID,
                 math.log(3) / 3,
                 1e-12,
@@ -159,7 +173,7 @@ LAWS: dict[str, Law] = {
         ),
         changes={
             "gaussian_wasserstein_correlation": "in squared units of the codes",
-            "gaussian_wasserstein_correlation_norm": "relative to the total variance: free of a common scale only",
+            "gaussian_wasserstein_correlation_norm": "relative to the total variance: only a common scale cancels",
         },
     ),
 }

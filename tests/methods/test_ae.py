@@ -1,4 +1,4 @@
-"""The plain autoencoder: its loss by hand, a linear one against principal components, and how it is walked through."""
+"""The autoencoder: its loss by hand, a linear one against principal components, traversals and controls."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.methods import AE
-from unbraid.methods.method import Batch
+from unbraid.methods import AE, Batch, RowLabel
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 
-class Halved(nn.Module):
-    """Codes are half of the first two numbers; log variances are absurd."""
+class HalvingEncoder(nn.Module):
+    """The codes are half of the first two numbers; the log variances are 50, which must have no effect."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x[:, :2] / 2, torch.full_like(x[:, :2], 50.0)], 1)
 
 
-class Doubled(nn.Module):
-    """Twice the codes, and nothing in the third place."""
+class DoublingDecoder(nn.Module):
+    """The decoded vector is twice the code, followed by 0."""
 
     def forward(self, z: Tensor) -> Tensor:
         return torch.cat([2 * z, 0 * z[:, :1]], 1)
 
 
-def net() -> VAENet:
-    return VAENet(Halved(), Doubled(), "gaussian")
+def make_net() -> VAENet:
+    return VAENet(HalvingEncoder(), DoublingDecoder(), "gaussian")
 
 
 def test_loss_by_hand() -> None:
-    """Only the third number is lost: half its square, averaged over the batch, whatever the log variances."""
+    """Only the third number is lost, so the loss is half its square, averaged over the batch."""
     x = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.0, 1.0]])
-    loss, terms = AE().objective(net(), Batch(x, 2), Noise(torch.tensor(0)), torch.tensor(0.0))
+    loss, terms = AE().objective(make_net(), Batch(x, 2), Noise(torch.tensor(0)), torch.tensor(0.0))
     assert float(loss) == float(terms["rec"]) == pytest.approx((9 / 2 + 1 / 2) / 2)
 
 
 def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """A pair without a bend."""
+    """Return a linear encoder and a linear decoder."""
     return nn.Linear(shape[0], 2 * latents, bias=False), nn.Linear(latents, shape[0], bias=False)
 
 
-def test_a_linear_one_reaches_principal_components() -> None:
-    """The least error of two linear codes is half the sum of the other eigenvalues (Baldi & Hornik 1989)."""
+def test_linear_autoencoder_finds_principal_components() -> None:
+    """The smallest error of two linear codes is half the sum of the other eigenvalues (Baldi & Hornik 1989)."""
     torch.manual_seed(0)
     spread = torch.tensor([3.0, 2.0, 0.5, 0.3])
     turned, _ = torch.linalg.qr(torch.randn(4, 4))
@@ -60,27 +59,28 @@ def test_a_linear_one_reaches_principal_components() -> None:
     assert float(error) == pytest.approx((0.5**2 + 0.3**2) / 2, rel=0.03)
 
 
-def test_walks_by_the_spread_of_codes_about_their_mean() -> None:
-    """The wide latent comes first; positions are its standard deviations, and the other latent stays as it is."""
+def test_traversal_takes_standard_deviations_of_the_codes() -> None:
+    """The latent with the largest deviation comes first, and the other latent keeps its value."""
     population = Gaussian(torch.tensor([[0.0, 1.0], [0.0, 5.0], [2.0, 1.0], [2.0, 5.0]]), torch.zeros(4, 2))
     own = Gaussian(torch.tensor([[0.5, 4.0]]), torch.zeros(1, 2))
-    walk = AE().walk(net(), own, population, torch.tensor([-1.0, 0.0, 2.0]))
-    assert [label.split("\n") for label in walk.labels] == [["latent 1", "std 2"], ["latent 0", "std 1"]]
-    assert walk.z[0].tolist() == [[0.5, 1.0], [0.5, 3.0], [0.5, 7.0]]
-    assert walk.z[1].tolist() == [[0.0, 4.0], [1.0, 4.0], [3.0, 4.0]]
-    controls = AE().controls(net(), own, population)
+    traversal = AE().traversal(make_net(), own, population, torch.tensor([-1.0, 0.0, 2.0]))
+    assert traversal.labels == [RowLabel("latent 1", 1, std=2.0), RowLabel("latent 0", 0, std=1.0)]
+    assert [label.text() for label in traversal.labels] == ["latent 1\nstd 2", "latent 0\nstd 1"]
+    assert traversal.z[0].tolist() == [[0.5, 1.0], [0.5, 3.0], [0.5, 7.0]]
+    assert traversal.z[1].tolist() == [[0.0, 4.0], [1.0, 4.0], [3.0, 4.0]]
+    controls = AE().controls(make_net(), own, population)
     assert controls.start.tolist() == [[-0.5, 0.5]]
-    assert controls.place(torch.tensor([[0.0, 0.0]]), 0).tolist() == [[1.0, 3.0]]
+    assert controls.to_latents(torch.tensor([[0.0, 0.0]]), 0).tolist() == [[1.0, 3.0]]
 
 
-def test_a_latent_that_does_not_vary_has_a_knob_that_does_nothing() -> None:
+def test_control_of_a_constant_latent_has_no_effect() -> None:
     population = Gaussian(torch.tensor([[1.0, 1.0], [1.0, 5.0]]), torch.zeros(2, 2))
     own = Gaussian(torch.tensor([[7.0, 3.0]]), torch.zeros(1, 2))
-    controls = AE().controls(net(), own, population)
-    assert controls.place(torch.tensor([[2.0, 0.0]]), 0).tolist() == [[7.0, 3.0]]
+    controls = AE().controls(make_net(), own, population)
+    assert controls.to_latents(torch.tensor([[2.0, 0.0]]), 0).tolist() == [[7.0, 3.0]]
 
 
-def test_codes_are_points(sprites: FactorData) -> None:
+def test_the_only_kind_of_code_is_the_mean(sprites: FactorData) -> None:
     (run,) = ub.train(AE(), sprites, steps=2, latents=3, quiet=True)
     assert run.spec.method.code_kinds == ("mean",)
     row = ub.score(run, ["mig"], data=sprites, quiet=True)[0]

@@ -1,4 +1,4 @@
-"""PMP on body meshes: a subspace taken from another body moves a body towards the one it should become."""
+"""PMP on body meshes: swapping the right subspace gives a body the pose of another."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ def data() -> Bodies:
     try:
         return bodies(vertices=min(TOPOLOGIES))
     except UserError as reason:
-        pytest.skip(f"bodies are neither kept nor can they be made: {reason}")
+        pytest.skip(f"bodies are not cached and cannot be generated: {reason}")
 
 
 def error(found: Tensor, truth: Tensor) -> float:
-    """The mean distance of vertices, in millimetres."""
+    """Return the mean distance between vertices, in millimetres."""
     return 1000 * float((found - truth).unflatten(1, (-1, 3)).norm(dim=2).mean())
 
 
 def swaps(data: Bodies) -> tuple[Tensor, Tensor, Tensor]:
-    """All examples with all donors of another subject and pose, and the example's subject in the donor's pose."""
+    """Return the indices of examples, donors of another subject and pose, and the example's subject in that pose."""
     subject, pose = data.factors(slice(None)).T
     example, donor = ((subject[:, None] != subject) & (pose[:, None] != pose)).nonzero().T
     return example, donor, data.index(torch.stack([subject[example], pose[donor]], 1))
 
 
 def swap_errors(run: Run, data: Bodies) -> list[float]:
-    """The error for each subspace that is taken from the donor."""
+    """Return one error per subspace: the error if that subspace is taken from the donor."""
     method = run.spec.method
     assert isinstance(method, PMP)
-    parts = method.project(run.net, run.posterior(data.table))
+    parts = method.subspace_codes(run.net, run.posterior(data.table))
     example, donor, truth = swaps(data)
-    found = []
+    errors = []
     for i in range(method.subspaces):
-        taken = torch.arange(method.subspaces)[:, None] == i
-        z = torch.where(taken, parts[donor], parts[example]).sum(1)
-        found.append(error(run.decode(z), data.table[truth]))
-    return found
+        from_donor = torch.arange(method.subspaces)[:, None] == i
+        z = torch.where(from_donor, parts[donor], parts[example]).sum(1)
+        errors.append(error(run.decode(z), data.table[truth]))
+    return errors
 
 
 @pytest.mark.slow
-def test_taking_a_subspace_moves_bodies_towards_the_truth(data: Bodies) -> None:
+def test_one_subspace_carries_the_pose(data: Bodies) -> None:
     method = PMP(pairs="sharing", subspaces=2, horizon=float(STEPS), distance=0.6, consistency=3.0)
     (run,) = ub.train(
         method, data=data, seeds=[1], steps=STEPS, batch=32, learning_rate=3e-3, net="unbraid.nets.pointnet:pointnet",
         likelihood="gaussian", quiet=True,
     )  # fmt: skip
     example, _, truth = swaps(data)
-    kept = error(data.table[example], data.table[truth])
+    unchanged = error(data.table[example], data.table[truth])
     mean = error(data.table.mean(0).expand_as(data.table), data.table)
     better, worse = sorted(swap_errors(run, data))
-    assert better < min(kept, mean) < worse
+    assert better < min(unchanged, mean) < worse
     assert error(run.decode(run.encode(data.table)), data.table) < mean / 2

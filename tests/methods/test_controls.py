@@ -1,4 +1,4 @@
-"""Knobs: they start at the examples' own latents, stay on the latent space, and mean the same in JavaScript."""
+"""Controls start at the latents of the examples, stay on the latent space, and are the same in JavaScript."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbraid.nets.registry import NETS
 from unbraid.noise import Noise
 
 SHAPE, EXAMPLES = (1, 12, 12), 5
-KINDS: dict[str, tuple[Method, int]] = {
+CASES: dict[str, tuple[Method, int]] = {
     **{name: (kind(), 6) for name, kind in METHODS.items()},
     **{space: (DiffusionVAE(space=space), n) for space, n in LATENTS.items()},  # type: ignore[arg-type]
     "circle": (DiffusionVAE(space="sphere"), 2),
@@ -26,9 +26,9 @@ KINDS: dict[str, tuple[Method, int]] = {
 }
 
 
-def made(name: str) -> tuple[Controls, Tensor]:
-    """The controls of a method for some examples, and the examples' own latents."""
-    method, latents = KINDS[name]
+def make_controls(name: str) -> tuple[Controls, Tensor]:
+    """Return the controls of a method for some examples, and the latents of the examples."""
+    method, latents = CASES[name]
     torch.manual_seed(3)
     net = method.build(NETS["mlp"], SHAPE, latents, "bernoulli").requires_grad_(False)
     q, population = net.encode(4 * torch.rand(EXAMPLES, *SHAPE)), net.encode(4 * torch.rand(60, *SHAPE))
@@ -41,69 +41,71 @@ def made(name: str) -> tuple[Controls, Tensor]:
     return method.controls(net, q, population), own
 
 
-def some(controls: Controls, n: int = 40) -> Tensor:
-    """Knobs at random within their ranges."""
+def random_values(controls: Controls, n: int = 40) -> Tensor:
+    """Return random values of the controls within their ranges."""
     low, high = torch.tensor(controls.low), torch.tensor(controls.high)
     return low + (high - low) * torch.rand(n, len(low))
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_knobs_start_at_the_examples_own_latents(name: str) -> None:
-    controls, own = made(name)
+@pytest.mark.parametrize("name", CASES)
+def test_controls_start_at_the_latents_of_the_examples(name: str) -> None:
+    controls, own = make_controls(name)
     assert len(controls.names) == len(set(controls.names)) == len(controls.low) == len(controls.high)
     assert controls.start.shape == (EXAMPLES, len(controls.names))
     for i in range(EXAMPLES):
-        torch.testing.assert_close(controls.place(controls.start[i : i + 1], i), own[i : i + 1], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            controls.to_latents(controls.start[i : i + 1], i), own[i : i + 1], rtol=1e-5, atol=1e-5
+        )
     assert (controls.start >= torch.tensor(controls.low)).all()
     assert (controls.start <= torch.tensor(controls.high)).all()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_knob_moves_the_latents(name: str) -> None:
-    controls, own = made(name)
+@pytest.mark.parametrize("name", CASES)
+def test_every_control_changes_the_latents(name: str) -> None:
+    controls, own = make_controls(name)
     for i in range(len(controls.names)):
-        knobs = controls.start[:1].clone()
-        knobs[:, i] = knobs[:, i] + 0.5
-        assert (controls.place(knobs, 0) - own[:1]).norm() > 0.01, controls.names[i]
+        values = controls.start[:1].clone()
+        values[:, i] = values[:, i] + 0.5
+        assert (controls.to_latents(values, 0) - own[:1]).norm() > 0.01, controls.names[i]
 
 
-@pytest.mark.parametrize("name", [name for name, (method, _) in KINDS.items() if isinstance(method, DiffusionVAE)])
-def test_knobs_stay_on_the_latent_space(name: str) -> None:
-    method, latents = KINDS[name]
-    controls, _ = made(name)
+@pytest.mark.parametrize("name", [name for name, (method, _) in CASES.items() if isinstance(method, DiffusionVAE)])
+def test_latents_stay_on_the_latent_space(name: str) -> None:
+    method, latents = CASES[name]
+    controls, _ = make_controls(name)
     assert isinstance(method, DiffusionVAE)
-    z = controls.place(some(controls), EXAMPLES - 1)
+    z = controls.to_latents(random_values(controls), EXAMPLES - 1)
     torch.testing.assert_close(method.manifold(latents).project(z), z, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_javascript_places_alike(name: str) -> None:
-    controls, _ = made(name)
-    knobs = torch.cat([controls.start, some(controls), torch.zeros(1, len(controls.names))])
-    examples = [i % EXAMPLES for i in range(len(knobs))]
+@pytest.mark.parametrize("name", CASES)
+def test_javascript_computes_the_same_latents(name: str) -> None:
+    controls, _ = make_controls(name)
+    values = torch.cat([controls.start, random_values(controls), torch.zeros(1, len(controls.names))])
+    examples = [i % EXAMPLES for i in range(len(values))]
     body = """
         const controls = unbraid.controls(job.spec);
-        return job.knobs.map((knobs, i) => Array.from(controls.place(knobs, job.examples[i])));
+        return job.values.map((values, i) => Array.from(controls.toLatents(values, job.examples[i])));
     """
-    placed = torch.tensor(node(body, {"spec": controls.to_dict(), "knobs": knobs.tolist(), "examples": examples}))
-    want = torch.cat([controls.place(row[None], i) for row, i in zip(knobs, examples, strict=True)])
-    torch.testing.assert_close(placed, want, rtol=1e-5, atol=2e-6)
+    found = torch.tensor(node(body, {"spec": controls.to_dict(), "values": values.tolist(), "examples": examples}))
+    expected = torch.cat([controls.to_latents(row[None], i) for row, i in zip(values, examples, strict=True)])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
 
 
 MOVE = """
     const controls = unbraid.controls(job.spec);
-    return job.moves.map(([knobs, i, value]) => {
-        const moved = Float64Array.from(knobs);
+    return job.moves.map(([values, i, value]) => {
+        const moved = Float64Array.from(values);
         moved[i] = value;
-        controls.moved(moved, i);
+        controls.adjust(moved, i);
         return Array.from(moved);
     });
 """
 
 
-def test_coordinates_of_a_sphere_keep_length_one() -> None:
-    """And the value of the one that is moved, and the direction of the others, to the pole and back as well."""
-    controls, own = made("sphere")
+def test_coordinates_of_a_sphere_have_length_one() -> None:
+    """The coordinate that is moved takes its value, and the others keep their direction, also at the pole."""
+    controls, own = make_controls("sphere")
     size = own.shape[1]
     moves = [(own[0].tolist(), i, value) for i in range(size) for value in (-1.0, -0.3, 0.0, 0.8, 1.0)]
     found = torch.tensor(node(MOVE, {"spec": controls.to_dict(), "moves": moves}), dtype=torch.float64)
@@ -116,9 +118,9 @@ def test_coordinates_of_a_sphere_keep_length_one() -> None:
         torch.testing.assert_close(cosine, torch.ones_like(cosine))
 
 
-def test_a_coordinate_leaves_the_pole() -> None:
-    """With no direction to keep the next coordinate takes what is left; values beyond the range are brought back."""
-    spec = made("sphere")[0].to_dict()
+def test_a_coordinate_can_leave_the_pole() -> None:
+    """At the pole the others have no direction, so the next coordinate takes the rest. Values are clamped."""
+    spec = make_controls("sphere")[0].to_dict()
     moves = [([1.0, 0, 0, 0, 0], 0, 0.6), ([0, 0, 0, 0, 1.0], 4, 3.0), ([0, 0, 0, 0, 1.0], 4, -0.6)]
     leaves, beyond, last = node(MOVE, {"spec": spec, "moves": moves})
     assert leaves == pytest.approx([0.6, 0.8, 0, 0, 0])
@@ -126,20 +128,20 @@ def test_a_coordinate_leaves_the_pole() -> None:
     assert last == pytest.approx([0.8, 0, 0, 0, -0.6])
 
 
-def test_other_knobs_do_not_move_each_other() -> None:
-    controls, _ = made("vae")
+def test_other_controls_are_independent() -> None:
+    controls, _ = make_controls("vae")
     moves: list[Any] = [([1.0, 2, 3, 0, 0, 0], 1, 0.5)]
     assert node(MOVE, {"spec": controls.to_dict(), "moves": moves}) == [[1, 0.5, 3, 0, 0, 0]]
 
 
-def test_ranges_hold_every_example() -> None:
+def test_ranges_include_every_example() -> None:
     net = METHODS["vae"]().build(NETS["mlp"], SHAPE, 2, "bernoulli")
     q = Gaussian(torch.tensor([[-5.0, 0.0], [1.0, 4.0]]), torch.zeros(2, 2))
     controls = METHODS["vae"]().controls(net, q, q)
     assert (controls.low, controls.high) == ([-5.0, -3.0], [3.0, 4.0])
 
 
-def test_a_subspace_that_does_not_vary_has_a_knob_that_does_nothing() -> None:
+def test_control_of_a_constant_subspace_has_no_effect() -> None:
     method = PMP(subspaces=3)
     net = method.build(NETS["mlp"], SHAPE, 4, "bernoulli").requires_grad_(False)
     net.get_parameter("projectors.weight1")[1] = 0
@@ -147,11 +149,11 @@ def test_a_subspace_that_does_not_vary_has_a_knob_that_does_nothing() -> None:
     controls = method.controls(net, q, q)
     start, moved = controls.start[:1], controls.start[:1] + torch.tensor([[0.0, 2.0, 0.0]])
     assert controls.start.isfinite().all()
-    torch.testing.assert_close(controls.place(moved, 0), controls.place(start, 0), rtol=0, atol=1e-5)
+    torch.testing.assert_close(controls.to_latents(moved, 0), controls.to_latents(start, 0), rtol=0, atol=1e-5)
 
 
-def test_names_say_what_a_knob_is_for() -> None:
-    names = {name: made(name)[0].names for name in ("vae", "u_vitae", "pmp", "torus", "circle", "one circle")}
+def test_names() -> None:
+    names = {name: make_controls(name)[0].names for name in ("vae", "u_vitae", "pmp", "torus", "circle", "one circle")}
     assert names["vae"][:2] == ["latent 0", "latent 1"]
     assert names["u_vitae"] == [*[f"appearance {i}" for i in range(4)], "perspective 4", "perspective 5"]
     assert names["pmp"] == [f"subspace {i}" for i in range(10)]
@@ -159,17 +161,17 @@ def test_names_say_what_a_knob_is_for() -> None:
     assert (names["circle"], names["one circle"]) == (["angle"], ["circle 0"])
 
 
-def test_angles_go_once_around() -> None:
-    controls, _ = made("rotations")
+def test_both_ends_of_an_angle_are_the_same_point() -> None:
+    controls, _ = make_controls("rotations")
     assert (controls.low, controls.high) == ([-math.pi] * 3, [math.pi] * 3)
     ends = torch.tensor([controls.low, controls.high])
-    torch.testing.assert_close(*controls.place(ends, 0), rtol=0, atol=1e-5)
+    torch.testing.assert_close(*controls.to_latents(ends, 0), rtol=0, atol=1e-5)
 
 
-def test_turns_about_one_axis_are_those_of_a_traversal() -> None:
-    controls, own = made("rotations")
+def test_rotations_about_one_axis_equal_those_of_a_traversal() -> None:
+    controls, own = make_controls("rotations")
     angles = torch.linspace(-3, 3, 7)
-    walked, _ = DiffusionVAE(space="rotations").manifold(9).closed_curves(own[2], angles)
+    curves, _ = DiffusionVAE(space="rotations").manifold(9).closed_curves(own[2], angles)
     for axis in range(3):
-        placed = controls.place(angles[:, None] * torch.eye(3)[axis], 2)
-        torch.testing.assert_close(placed, walked[axis], rtol=0, atol=1e-6)
+        latents = controls.to_latents(angles[:, None] * torch.eye(3)[axis], 2)
+        torch.testing.assert_close(latents, curves[axis], rtol=0, atol=1e-6)

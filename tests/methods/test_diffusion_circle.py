@@ -1,4 +1,4 @@
-"""A turning shape: the circle recovers its angle, the line tears it."""
+"""A rotating shape: a code on a circle recovers its angle, and a code on a line cannot."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unbraid.methods import BetaVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 
 
-@pytest.mark.parametrize(("turned", "expected"), [(1.0, 1.0), (-1.0, -1.0), (2.0, 0.0)])
-def test_circular_correlation(turned: float, expected: float) -> None:
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, 1.0), (-1.0, -1.0), (2.0, 0.0)])
+def test_circular_correlation(factor: float, expected: float) -> None:
     angle = torch.arange(60) * 2 * math.pi / 60
-    assert circular_correlation(angle, turned * angle + 0.7) == pytest.approx(expected, abs=1e-6)
+    assert circular_correlation(angle, factor * angle + 0.7) == pytest.approx(expected, abs=1e-6)
 
 
-def test_tears_and_folds_are_told_from_circles() -> None:
+def test_tears_and_folds_are_distinguished_from_circles() -> None:
     angle = torch.arange(60) * 2 * math.pi / 60
     circle, torn, folded = torch.stack([angle.cos(), angle.sin()], 1), angle[:, None], (angle + 0.03).cos()[:, None]
     assert (step_unevenness(circle), largest_fold(circle)) == pytest.approx((1.0, 2 * math.pi / 60), rel=1e-3)
@@ -30,8 +30,8 @@ def test_tears_and_folds_are_told_from_circles() -> None:
 
 
 @pytest.mark.slow
-def test_circle_recovers_a_turn_that_a_line_tears() -> None:
-    """A continuous code on a line cannot have every angle once: it jumps, or it has distant angles side by side."""
+def test_circle_recovers_an_angle_that_a_line_cannot() -> None:
+    """A code on a line cannot have every angle once: it jumps, or distant angles have neighbouring codes."""
     data, angle = rotating_half_disc()
     images = data.images(slice(None))
     settings = {"steps": 800, "batch": 32, "learning_rate": 1e-3, "net": "mlp", "precision": "fp32", "quiet": True}
@@ -40,8 +40,8 @@ def test_circle_recovers_a_turn_that_a_line_tears() -> None:
     for circle, line in zip(circles, lines, strict=True):
         z, code = circle.encode(images), line.encode(images)
         found = circular_correlation(angle, circle.encode(images, "angles")[:, 0])
-        told = [(step_unevenness(c), largest_fold(c), run.log[-1]["rec"]) for c, run in ((z, circle), (code, line))]
-        print(f"correlation {found:.4f}; unevenness, folding, reconstruction: circle {told[0]}, line {told[1]}")
+        measures = [(step_unevenness(c), largest_fold(c), run.log[-1]["rec"]) for c, run in ((z, circle), (code, line))]
+        print(f"correlation {found:.4f}; unevenness, folding, reconstruction: circle {measures[0]}, line {measures[1]}")
         assert abs(found) > 0.95
         assert step_unevenness(z) < 3
         assert largest_fold(z) < 0.3

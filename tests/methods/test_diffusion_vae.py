@@ -1,4 +1,4 @@
-"""The Diffusion VAE: its terms by hand, its laws on every space, and the circle it finds."""
+"""The Diffusion VAE: its terms by hand, and the laws of methods on every space."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
-from families.curved import KNOWN
+from families.curved import FACTS
 from support.engine_laws import (
-    assert_divergence_stays_home,
+    assert_divergence_affects_one_run,
     assert_every_parameter_learns,
     assert_resume_equals_uninterrupted,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    before_and_after,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    terms_before_and_after,
 )
-from support.training import quick
+from support.training import quick_train
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.methods import Method
@@ -41,26 +41,26 @@ METHODS = [DiffusionVAE(space=space) for space in LATENTS] + [
 ]
 
 
-def named(method: Method) -> str:
+def changed_fields(method: Method) -> str:
     changed = [f for f in dataclasses.fields(method) if getattr(method, f.name) != f.default]
     return " ".join(str(getattr(method, f.name)) for f in changed) or "default"
 
 
-EVERY = pytest.mark.parametrize("method", METHODS, ids=named)
+EVERY = pytest.mark.parametrize("method", METHODS, ids=changed_fields)
 
 
-def varied(method: DiffusionVAE) -> list[DiffusionVAE]:
+def with_different_weights(method: DiffusionVAE) -> list[DiffusionVAE]:
     return [dataclasses.replace(method, beta=b, c_min=c, c_max=c + 9) for b, c in ((1.0, 0.0), (2.5, 3.0), (10.0, 1.0))]
 
 
 @EVERY
-def test_stack_equals_solo(method: DiffusionVAE, toy: FactorData) -> None:
-    assert_stack_equals_solo(varied(method), toy, latents=LATENTS[method.space])
+def test_stack_equals_single_runs(method: DiffusionVAE, toy: FactorData) -> None:
+    assert_stack_equals_single_runs(with_different_weights(method), toy, latents=LATENTS[method.space])
 
 
 @EVERY
-def test_vmap_equals_turns(method: DiffusionVAE, toy: FactorData) -> None:
-    assert_vmap_equals_turns(varied(method), toy, latents=LATENTS[method.space])
+def test_vmap_equals_one_by_one(method: DiffusionVAE, toy: FactorData) -> None:
+    assert_vmap_equals_one_by_one(with_different_weights(method), toy, latents=LATENTS[method.space])
 
 
 @EVERY
@@ -70,19 +70,19 @@ def test_every_parameter_learns(method: DiffusionVAE, toy: FactorData) -> None:
 
 @pytest.mark.parametrize("space", LATENTS)
 def test_loss_falls(space: str, toy: FactorData) -> None:
-    method = dataclasses.replace(KNOWN["diffusion_vae"].gentle, space=space)
-    before, after = before_and_after(method, toy, latents=LATENTS[space])
+    method = dataclasses.replace(FACTS["diffusion_vae"].lightly_regularised, space=space)
+    before, after = terms_before_and_after(method, toy, latents=LATENTS[space])
     assert after["rec"] < 0.8 * before["rec"]
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 @pytest.mark.parametrize("space", LATENTS)
-def test_divergence_stays_home(space: str, vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_stays_home(DiffusionVAE(space=space), toy, vmapped, latents=LATENTS[space])
+def test_divergence_affects_one_run(space: str, vmapped: bool, toy: FactorData) -> None:
+    assert_divergence_affects_one_run(DiffusionVAE(space=space), toy, vmapped, latents=LATENTS[space])
 
 
-def test_killed_and_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A capacity on its way up goes on where it was."""
+def test_resume_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that is interrupted while its capacity rises continues with the same capacity."""
     method = DiffusionVAE(iteration_threshold=12, c_min=2.0, c_max=5.0)
     assert_resume_equals_uninterrupted(method, tmp_path, monkeypatch)
 
@@ -102,7 +102,7 @@ def terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float,
 
 
 def test_terms_by_hand(toy: FactorData) -> None:
-    """On the 3-sphere, with log t from the average of the log variances, one example after another."""
+    """On the 3-sphere, with log t from the average of the log variances, one example at a time."""
     loss, found, q = terms(DiffusionVAE(beta=2.5), toy)
     kl = []
     for row in q.logvar.tolist():
@@ -113,7 +113,7 @@ def test_terms_by_hand(toy: FactorData) -> None:
 
 
 @pytest.mark.parametrize(("step", "capacity"), [(0, 1.0), (250, 4.5), (1000, 15.0), (5000, 15.0)])
-def test_capacity_is_of_each_example(step: int, capacity: float, toy: FactorData) -> None:
+def test_capacity_applies_to_each_example(step: int, capacity: float, toy: FactorData) -> None:
     method = DiffusionVAE(beta=10.0, iteration_threshold=1000, c_min=1.0)
     loss, found, q = terms(method, toy, step)
     kl = method.manifold(4).kl(q.mean, method.log_t(q))
@@ -121,17 +121,17 @@ def test_capacity_is_of_each_example(step: int, capacity: float, toy: FactorData
     assert loss == pytest.approx(found["rec"] + 10 * float((kl - capacity).abs().mean()), rel=1e-5)
 
 
-def test_capacity_pulls_examples_not_their_mean(toy: FactorData) -> None:
-    """Where the capacity lies among the examples' divergences, the mean of distances exceeds the distance of means."""
+def test_capacity_does_not_apply_to_the_mean(toy: FactorData) -> None:
+    """If the capacity is the mean KL, the mean of the distances is positive, but the distance of the mean is 0."""
     _, found, _ = terms(DiffusionVAE(), toy)
-    loss, held, q = terms(DiffusionVAE(iteration_threshold=1, c_min=found["kl"], c_max=found["kl"]), toy)
+    loss, at_capacity, q = terms(DiffusionVAE(iteration_threshold=1, c_min=found["kl"], c_max=found["kl"]), toy)
     kl = DiffusionVAE().manifold(4).kl(q.mean, DiffusionVAE().log_t(q))
-    assert loss - held["rec"] == pytest.approx(float((kl - kl.mean()).abs().mean()), rel=1e-3)
-    assert loss - held["rec"] > 0.01
+    assert loss - at_capacity["rec"] == pytest.approx(float((kl - kl.mean()).abs().mean()), rel=1e-3)
+    assert loss - at_capacity["rec"] > 0.01
 
 
-def test_time_keeps_its_bounds() -> None:
-    """The bounds are those that are named: the published program's range was twice as wide."""
+def test_time_is_within_its_bounds() -> None:
+    """The published program has bounds that are twice as wide as those it names; here they are exact."""
     q = Gaussian(torch.zeros(5, 3), torch.tensor([-1e3, -1.0, 0.0, 1.0, 1e3])[:, None].repeat(1, 3))
     bounded = DiffusionVAE(log_t_min=-7.5, log_t_max=-5.0).log_t(q)
     torch.testing.assert_close(bounded[[0, 2, 4]], torch.tensor([-7.5, -6.25, -5.0]))
@@ -146,8 +146,8 @@ def test_bounds_must_be_in_order() -> None:
 
 @pytest.mark.parametrize("d", [10, 20])
 @pytest.mark.parametrize("beta", [1.0, 2.5, 10.0])
-def test_submissions_to_the_challenge_start_out_of_reach(d: int, beta: float, toy: FactorData) -> None:
-    """C from 0 to 15 with L = 5: zero nats lie below the formula's minimum, 1.362 on the 10-sphere, 2.906 on the 20."""
+def test_initial_capacity_of_the_challenge_submissions_is_out_of_reach(d: int, beta: float, toy: FactorData) -> None:
+    """C starts at 0, below the minimum of the formula: 1.362 nats on the 10-sphere and 2.906 on the 20-sphere."""
     method = DiffusionVAE(beta=beta, walk_steps=5, iteration_threshold=1000)
     assert (method.c_min, method.c_max) == (0.0, 15.0)
     with pytest.warns(RuntimeWarning, match={10: "never below 1.362 nats", 20: "never below 2.906 nats"}[d]):
@@ -155,32 +155,32 @@ def test_submissions_to_the_challenge_start_out_of_reach(d: int, beta: float, to
 
 
 @pytest.mark.parametrize(
-    ("method", "latents", "said"),
+    ("method", "latents", "message"),
     [
         (DiffusionVAE(iteration_threshold=9, c_min=1.4), 11, None),
         (DiffusionVAE(), 11, None),
         (DiffusionVAE(iteration_threshold=9, c_min=1.0), 2, "c_max of 15 nats is out of reach"),
         (DiffusionVAE(iteration_threshold=9, c_min=1.0, c_max=5.4), 2, None),
-        (DiffusionVAE(time="free"), 2, "without end"),
+        (DiffusionVAE(time="free"), 2, "without limit"),
         (DiffusionVAE(time="free"), 3, None),
-        (DiffusionVAE(space="torus", time="free"), 3, "without end"),
+        (DiffusionVAE(space="torus", time="free"), 3, "without limit"),
         (DiffusionVAE(space="flat_torus", time="free", iteration_threshold=9), 4, None),
     ],
     ids=str,
 )
-def test_check_warns_where_the_formula_fails(
-    method: DiffusionVAE, latents: int, said: str | None, toy: FactorData
+def test_check_warns_of_unreachable_capacities(
+    method: DiffusionVAE, latents: int, message: str | None, toy: FactorData
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         method.check(toy, 64, latents)
-    assert [w.category for w in caught] == ([] if said is None else [RuntimeWarning])
-    assert said is None or said in str(caught[0].message)
+    assert [w.category for w in caught] == ([] if message is None else [RuntimeWarning])
+    assert message is None or message in str(caught[0].message)
 
 
-def test_check_refuses_latents_of_another_space(toy: FactorData) -> None:
+def test_wrong_number_of_latents_raises() -> None:
     with pytest.raises(ValueError, match="exactly 9"):
-        quick(method=DiffusionVAE(space="rotations"), latents=10)
+        quick_train(method=DiffusionVAE(space="rotations"), latents=10)
 
 
 def test_projective_decoder_is_even(toy: FactorData) -> None:
@@ -196,7 +196,7 @@ class OwnLikelihood(torch.nn.Linear):
         return (x - self(z)).abs().sum(1)
 
 
-def test_projective_space_refuses_a_likelihood_of_its_own() -> None:
+def test_projective_space_rejects_decoders_with_a_likelihood() -> None:
     net = VAENet(torch.nn.Linear(5, 8), OwnLikelihood(4, 5))
     assert DiffusionVAE().extend(net, 4).decoder is net.decoder
     with pytest.raises(ValueError, match="OwnLikelihood"):
@@ -204,7 +204,7 @@ def test_projective_space_refuses_a_likelihood_of_its_own() -> None:
 
 
 def test_codes(toy: FactorData) -> None:
-    """Points of the space; angles only where there are some; samples that differ with the noise."""
+    """Ambient codes are points of the space, some spaces have angles, and samples depend on the noise."""
     widths = {"sphere": (4, 3), "flat_torus": (4, 2), "torus": (3, 2), "projective": (10, None), "rotations": (9, None)}
     for space, (ambient, angles) in widths.items():
         method = DiffusionVAE(space=space)
@@ -222,17 +222,18 @@ def test_codes(toy: FactorData) -> None:
 
 @pytest.mark.parametrize("space", LATENTS)
 def test_traversal_stays_on_the_space(space: str, toy: FactorData) -> None:
-    (run,) = quick(method=DiffusionVAE(space=space), latents=LATENTS[space])
+    (run,) = quick_train(method=DiffusionVAE(space=space), latents=LATENTS[space])
     positions = torch.linspace(-2, 2, 5)
     q = run.posterior(toy.images([3]))
-    walk = run.spec.method.walk(run.net, q, q, positions)
+    traversal = run.spec.method.traversal(run.net, q, q, positions)
     manifold = DiffusionVAE(space=space).manifold(LATENTS[space])
-    torch.testing.assert_close(manifold.project(walk.z), walk.z, rtol=0, atol=1e-5)
-    torch.testing.assert_close(walk.z[:, 2], walk.start.expand_as(walk.z[:, 2]), rtol=0, atol=1e-5)
-    assert decode_traversal(run, toy, 3, positions).images.shape == (len(walk.labels), 5, 16)
+    torch.testing.assert_close(manifold.project(traversal.z), traversal.z, rtol=0, atol=1e-5)
+    start = traversal.start.expand_as(traversal.z[:, 2])
+    torch.testing.assert_close(traversal.z[:, 2], start, rtol=0, atol=1e-5)
+    assert decode_traversal(run, toy, 3, positions).decoded.shape == (len(traversal.labels), 5, 16)
 
 
 def test_scores_of_every_kind_of_code(toy: FactorData) -> None:
-    (run,) = quick(method=DiffusionVAE(), latents=4)
+    (run,) = quick_train(method=DiffusionVAE(), latents=4)
     (scores,) = ub.score([run], metrics=["mig"], quiet=True)
     assert {name.rpartition(".")[2] for name in scores if name.startswith("mig.")} >= {"angles", "sampled"}

@@ -1,4 +1,4 @@
-"""Laws that every method obeys, and the values each must reproduce."""
+"""Laws that every method obeys, and values that single methods must reproduce."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from families import FAMILY
+from families import METHOD_FACTS
 from oracles import methods as oracle
 from support.engine_laws import (
-    assert_divergence_stays_home,
+    assert_divergence_affects_one_run,
     assert_every_parameter_learns,
     assert_resume_equals_uninterrupted,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    assert_vmap_equals_turns_on_images,
-    before_and_after,
-    stack,
-    varied,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    assert_vmap_equals_one_by_one_on_images,
+    make_stack,
+    terms_before_and_after,
+    vary_hyperparameters,
 )
-from support.training import flat
+from support.training import flatten_gradients
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
@@ -42,58 +42,58 @@ NAMES = list(METHODS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stack_equals_solo(name: str, sprites: FactorData) -> None:
-    assert_stack_equals_solo(varied(METHODS[name]()), sprites)
+def test_stack_equals_single_runs(name: str, sprites: FactorData) -> None:
+    assert_stack_equals_single_runs(vary_hyperparameters(METHODS[name]()), sprites)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vmap_equals_turns(name: str, ground: FactorData) -> None:
-    assert_vmap_equals_turns(varied(METHODS[name]()), ground)
+def test_vmap_equals_one_by_one(name: str, smallest_data: FactorData) -> None:
+    assert_vmap_equals_one_by_one(vary_hyperparameters(METHODS[name]()), smallest_data)
 
 
 @pytest.mark.parametrize("name", ["beta_vae", "factor_vae", "pcl"])
-def test_vmap_equals_turns_on_images(name: str, sprites: FactorData) -> None:
-    assert_vmap_equals_turns_on_images(varied(METHODS[name](), 2), sprites)
+def test_vmap_equals_one_by_one_on_images(name: str, sprites: FactorData) -> None:
+    assert_vmap_equals_one_by_one_on_images(vary_hyperparameters(METHODS[name](), 2), sprites)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_learns(name: str, ground: FactorData) -> None:
-    assert_every_parameter_learns(METHODS[name](), ground)
+def test_every_parameter_learns(name: str, smallest_data: FactorData) -> None:
+    assert_every_parameter_learns(METHODS[name](), smallest_data)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_loss_falls(name: str, ground: FactorData) -> None:
-    known = FAMILY[name]
-    before, after = before_and_after(known.gentle, ground)
-    assert after[known.falls] < 0.8 * before[known.falls]
+def test_loss_falls(name: str, smallest_data: FactorData) -> None:
+    case = METHOD_FACTS[name]
+    before, after = terms_before_and_after(case.lightly_regularised, smallest_data)
+    assert after[case.falling_term] < 0.8 * before[case.falling_term]
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_divergence_stays_home(name: str, vmapped: bool, ground: FactorData) -> None:
-    assert_divergence_stays_home(METHODS[name](), ground, vmapped)
+def test_divergence_affects_one_run(name: str, vmapped: bool, smallest_data: FactorData) -> None:
+    assert_divergence_affects_one_run(METHODS[name](), smallest_data, vmapped)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_resume_equals_uninterrupted(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: FactorData
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest_data: FactorData
 ) -> None:
-    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch, data=ground, net="mlp")
+    assert_resume_equals_uninterrupted(METHODS[name](), tmp_path, monkeypatch, data=smallest_data, net="mlp")
 
 
-def test_threads_equal_turns(sprites: FactorData) -> None:
-    """Members on threads of their own end where they end one after another."""
+def test_threads_equal_one_by_one(sprites: FactorData) -> None:
+    """Runs that advance on separate threads get the same results as one after another."""
     specs = [RunSpec(BetaVAE(beta=b), "sprites", s, 100, 16, 1e-3, 4) for s, b in enumerate((1.0, 2.0, 4.0))]
-    turns, threads = (Stack(specs, sprites, resolve_net("locatello")[1], threads=n) for n in (1, 2))
+    one_by_one, threads = (Stack(specs, sprites, resolve_net("locatello")[1], threads=n) for n in (1, 2))
     for _ in range(3):
-        turns.advance()
+        one_by_one.advance()
         threads.advance()
-    torch.testing.assert_close(turns.last, threads.last, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(one_by_one.last, threads.last, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
-def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> None:
-    """Convolutions alone are rounded: every parameter's gradient keeps its direction, posteriors stay float32."""
+def test_bf16_gradients_are_close_to_fp32(vmapped: bool, sprites: FactorData) -> None:
+    """Only convolutions are rounded: gradients keep their directions, and posteriors stay float32."""
     found = []
     for precision in ("fp32", "bf16"):
         s = Stack([RunSpec(BetaVAE(), "sprites", 0, 9, 64, 1e-3, 4, precision=precision)], sprites,
@@ -103,22 +103,22 @@ def test_bf16_gradients_are_near_fp32(vmapped: bool, sprites: FactorData) -> Non
         step = torch.tensor(3)
         if vmapped:
             values, grads = s._gradients_vmapped(step)
-            grad = flat(grads)
+            grad = flatten_gradients(grads)
         else:
             values, grad = s._gradients_one_by_one(step)
         assert values.dtype == grad.dtype == torch.float32
         assert s.modules[0].net.encode(sprites.batch(torch.arange(2))).mean.dtype == torch.float32
         found.append((values.clone(), s.layout.unflatten(grad[0].clone())))
-    (full, wanted), (half, got) = found
+    (full, full_gradients), (half, half_gradients) = found
     assert not torch.equal(full, half)
     torch.testing.assert_close(full, half, rtol=0.02, atol=0.02)
-    for name, g in wanted.items():
-        assert torch.cosine_similarity(g.flatten(), got[name].flatten(), dim=0) > 0.95, name
+    for name, g in full_gradients.items():
+        assert torch.cosine_similarity(g.flatten(), half_gradients[name].flatten(), dim=0) > 0.95, name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_result(name: str, ground: FactorData) -> None:
-    a, b, c = (stack([METHODS[name]()], ground, [seed], [1e-3]) for seed in (5, 5, 6))
+def test_same_seed_same_result(name: str, smallest_data: FactorData) -> None:
+    a, b, c = (make_stack([METHODS[name]()], smallest_data, [seed], [1e-3]) for seed in (5, 5, 6))
     for s in (a, b, c):
         s.advance()
     assert torch.equal(a.rows, b.rows)
@@ -134,13 +134,13 @@ def test_docstring_has_equation_and_reference(name: str) -> None:
 
 
 def test_families_cover_the_registry() -> None:
-    assert set(FAMILY) == set(METHODS)
+    assert set(METHOD_FACTS) == set(METHODS)
 
 
-@pytest.mark.parametrize(("method", "limit"), [pair for known in FAMILY.values() for pair in known.limits], ids=str)
+@pytest.mark.parametrize(("method", "limit"), [pair for case in METHOD_FACTS.values() for pair in case.limits], ids=str)
 def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
-    """Same loss (but for a critic's own) and same update of encoder and decoder."""
-    a, b = stack([method], toy, [7], [1e-3]), stack([limit], toy, [7], [1e-3])
+    """The loss (except that of a critic) and the updates of encoder and decoder are the same."""
+    a, b = make_stack([method], toy, [7], [1e-3]), make_stack([limit], toy, [7], [1e-3])
     for _ in range(2):
         a.advance()
         b.advance()
@@ -149,7 +149,7 @@ def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
     torch.testing.assert_close(a.rows[0, : b.rows.shape[1]], b.rows[0], rtol=0, atol=1e-5)
 
 
-def posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
+def random_posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
     g = torch.Generator().manual_seed(1)
     q = Gaussian(torch.randn(n, d, generator=g, dtype=torch.float64), torch.randn(n, d, generator=g).double() - 1)
     return q, q.mean + (0.5 * q.logvar).exp() * torch.randn(n, d, generator=g)
@@ -157,7 +157,7 @@ def posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
 
 @pytest.mark.parametrize("population", [6, 50, 737_280])
 def test_total_correlation_equals_its_loops(population: int) -> None:
-    q, z = posterior(6, 3)
+    q, z = random_posterior(6, 3)
     for estimator, loops in (
         (weighted_log_weights, oracle.weighted_tc),
         (stratified_log_weights, oracle.stratified_tc),
@@ -167,24 +167,24 @@ def test_total_correlation_equals_its_loops(population: int) -> None:
 
 
 def test_stratified_weights() -> None:
-    """Every row sums to one, with 1 / N on the diagonal: the trap that published implementations fall into."""
+    """Every row sums to one and has 1 / N on the diagonal, unlike in published implementations."""
     w = stratified_log_weights(4, 100).exp()
     assert w.sum(1).tolist() == pytest.approx([1.0] * 4)
     assert w.diagonal().tolist() == pytest.approx([0.01] * 4)
     assert sorted(w[2].tolist()) == pytest.approx(sorted([0.01, 1 / 3, 1 / 3, 97 / 300]))
 
 
-def test_weighted_estimate_carries_its_constant() -> None:
-    """The weighted estimate exceeds the one without constants by (d - 1) log(B N): 11.07 for B 64, N 1000, d 2."""
-    q, z = posterior(64, 2)
-    bare = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
+def test_weighted_estimate_has_a_constant() -> None:
+    """It exceeds the estimate without weights by (d - 1) log(B N): 11.07 for B = 64, N = 1000, d = 2."""
+    q, z = random_posterior(64, 2)
+    without = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
     full = total_correlation(q, z, weighted_log_weights(64, 1000).double())
-    assert float(full - bare) == pytest.approx(math.log(64 * 1000), abs=1e-5)
+    assert float(full - without) == pytest.approx(math.log(64 * 1000), abs=1e-5)
     assert round(math.log(64 * 1000), 2) == 11.07
 
 
-def test_stratified_estimate_is_near_the_truth() -> None:
-    """A planted mixture of N posteriors: the stratified estimate is near the exact TC, the weighted one far above."""
+def test_stratified_estimate_is_close_to_the_exact_value() -> None:
+    """For a known mixture of N posteriors, the weighted estimate is far above the exact total correlation."""
     g = torch.Generator().manual_seed(3)
     n, b = 1000, 64
     mean = torch.randn(n, 1, generator=g, dtype=torch.float64) @ torch.ones(1, 2, dtype=torch.float64)
@@ -203,13 +203,13 @@ def test_stratified_estimate_is_near_the_truth() -> None:
     assert estimates[weighted_log_weights] > float(exact) + 5
 
 
-def test_stratified_refuses_more_examples_than_the_data() -> None:
-    with pytest.raises(ValueError, match="population"):
+def test_stratified_weights_of_a_batch_larger_than_the_data_raise() -> None:
+    with pytest.raises(ValueError, match="at least as many examples as the batch"):
         stratified_log_weights(64, 10)
 
 
 def test_dip_covariances_equal_their_loops() -> None:
-    q, _ = posterior(7, 3)
+    q, _ = random_posterior(7, 3)
     torch.testing.assert_close(covariance_of_means(q), oracle.covariance(q.mean))
     samples = covariance_of_samples(q)
     assert samples.diagonal().tolist() == pytest.approx((q.logvar.exp().mean(0) + q.mean.var(0, correction=0)).tolist())
@@ -225,7 +225,7 @@ def test_dip_penalty_by_hand() -> None:
 
 @pytest.mark.parametrize(("step", "capacity"), [(0, 0.0), (25_000, 6.25), (100_000, 25.0), (250_000, 25.0)])
 def test_capacity_schedule(step: int, capacity: float, toy: FactorData) -> None:
-    s = stack([AnnealedVAE()], toy, [0], [1e-3])
+    s = make_stack([AnnealedVAE()], toy, [0], [1e-3])
     _, values = s.objective(
         s.layout.unflatten(s.rows[0]), {}, {k: v[0] for k, v in s.hypers.items()}, s.seeds[0], torch.tensor(step)
     )
@@ -234,8 +234,8 @@ def test_capacity_schedule(step: int, capacity: float, toy: FactorData) -> None:
     assert terms["loss"] == pytest.approx(terms["rec"] + 1000 * abs(terms["kl"] - capacity), rel=1e-5)
 
 
-class Scripted(torch.nn.Module):
-    """A critic that answers with given logits whatever it sees."""
+class ConstantCritic(torch.nn.Module):
+    """A critic that returns the same given logits for every input."""
 
     def __init__(self, logits: list[list[float]]) -> None:
         super().__init__()
@@ -246,11 +246,11 @@ class Scripted(torch.nn.Module):
 
 
 def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
-    """TC is the mean log-odds of the joint; the critic's loss is half the cross-entropy of each class."""
+    """The total correlation is the mean log-odds; the critic's loss is half the cross-entropy of each class."""
     method = FactorVAE(gamma=7.0)
     spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
     net: VAENet = build_net(spec, toy.shape, resolve_net("mlp")[1])
-    net.critic = Scripted([[0.3, -0.2]])
+    net.critic = ConstantCritic([[0.3, -0.2]])
     noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
     loss, terms = method.objective(net, Batch(toy.batch(torch.arange(8)), len(toy)), noise, torch.tensor(0.0))
     loss, terms = loss.detach(), {name: value.detach() for name, value in terms.items()}
@@ -260,14 +260,14 @@ def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
     assert float(loss) == pytest.approx(float(terms["rec"] + terms["kl"]) + 7 * 0.5 + float(terms["critic"]), rel=1e-6)
 
 
-def test_factor_vae_gradients_stay_apart(toy: FactorData) -> None:
-    """The encoder learns nothing from the critic's loss and the critic nothing from gamma."""
+def test_factor_vae_losses_share_no_gradients(toy: FactorData) -> None:
+    """The critic's loss has no gradient for the encoder, and gamma has no effect on the critic."""
     grads = []
     for gamma in (0.0, 10.0):
-        s = stack([FactorVAE(gamma=gamma)], toy, [0], [1e-3])
+        s = make_stack([FactorVAE(gamma=gamma)], toy, [0], [1e-3])
         _, grad = s._gradients_one_by_one(torch.tensor(0))
         grads.append(s.layout.unflatten(grad[0]))
-    plain = stack([VAE()], toy, [0], [1e-3])
+    plain = make_stack([VAE()], toy, [0], [1e-3])
     _, grad = plain._gradients_one_by_one(torch.tensor(0))
     for name, value in plain.layout.unflatten(grad[0]).items():
         torch.testing.assert_close(grads[0][name], value)
@@ -277,8 +277,8 @@ def test_factor_vae_gradients_stay_apart(toy: FactorData) -> None:
         torch.testing.assert_close(grads[0][name], grads[1][name])
 
 
-def test_factor_vae_critic_has_its_own_adam(toy: FactorData) -> None:
-    s = stack([FactorVAE(critic_learning_rate=5e-4)], toy, [0], [1e-3])
+def test_factor_vae_critic_has_its_own_optimiser_constants(toy: FactorData) -> None:
+    s = make_stack([FactorVAE(critic_learning_rate=5e-4)], toy, [0], [1e-3])
     main, critic = s.segments
     assert (main.adam.beta1, main.adam.beta2, float(main.adam.learning_rate)) == pytest.approx((0.9, 0.999, 1e-3))
     assert (critic.adam.beta1, critic.adam.beta2, float(critic.adam.learning_rate)) == pytest.approx((0.5, 0.9, 5e-4))

@@ -1,4 +1,4 @@
-"""Methods that see pairs: which latents are shared and how, what a transition costs, and that it helps."""
+"""Methods of pairs: the laws of methods for all their variants, the pairs they draw, and invalid settings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from support.engine_laws import (
-    assert_divergence_stays_home,
+    assert_divergence_affects_one_run,
     assert_every_parameter_learns,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    varied,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    vary_hyperparameters,
 )
-from support.training import quick
+from support.training import quick_train
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.data.sampling import PAIRS
@@ -21,7 +21,7 @@ from unbraid.methods.method import Method
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.noise import Noise
 
-FORMS: list[Method] = [
+VARIANTS: list[Method] = [
     AdaGVAE(),
     AdaGVAE(apart="count", k=2),
     AdaGVAE(apart="factors", pairs="uniform"),
@@ -30,56 +30,49 @@ FORMS: list[Method] = [
     SlowVAE(),
     SlowVAE(pairs="uniform"),
 ]
-SEEDS, RATES = [3, 1, 4], [1e-3, 3e-3, 1e-4]
 
 
-# The laws of the registry, for every form.
+@pytest.mark.parametrize("method", VARIANTS, ids=str)
+def test_stack_equals_single_runs(method: Method, toy: FactorData) -> None:
+    assert_stack_equals_single_runs(vary_hyperparameters(method), toy)
 
 
-@pytest.mark.parametrize("method", FORMS, ids=str)
-def test_stack_equals_solo(method: Method, toy: FactorData) -> None:
-    assert_stack_equals_solo(varied(method), toy)
+@pytest.mark.parametrize("method", VARIANTS, ids=str)
+def test_vmap_equals_one_by_one(method: Method, toy: FactorData) -> None:
+    assert_vmap_equals_one_by_one(vary_hyperparameters(method), toy)
 
 
-@pytest.mark.parametrize("method", FORMS, ids=str)
-def test_vmap_equals_turns(method: Method, toy: FactorData) -> None:
-    assert_vmap_equals_turns(varied(method), toy)
-
-
-@pytest.mark.parametrize("method", FORMS, ids=str)
+@pytest.mark.parametrize("method", VARIANTS, ids=str)
 def test_every_parameter_learns(method: Method, toy: FactorData) -> None:
     assert_every_parameter_learns(method, toy)
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
-@pytest.mark.parametrize("method", FORMS, ids=str)
-def test_divergence_stays_home(method: Method, vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_stays_home(method, toy, vmapped)
+@pytest.mark.parametrize("method", VARIANTS, ids=str)
+def test_divergence_affects_one_run(method: Method, vmapped: bool, toy: FactorData) -> None:
+    assert_divergence_affects_one_run(method, toy, vmapped)
 
 
-# What is drawn, and what is refused.
-
-
-@pytest.mark.parametrize("method", FORMS, ids=str)
-def test_draws_its_kind_of_pairs(method: Method, toy: FactorData) -> None:
-    """First examples in the first half, partners in the second, as the sampler of that name draws them."""
+@pytest.mark.parametrize("method", VARIANTS, ids=str)
+def test_draws_pairs_of_the_named_sampler(method: Method, toy: FactorData) -> None:
+    """The first examples are in the first half of the batch, and their partners in the second."""
     key = torch.tensor(5)
     found = method.draw(toy, Noise(key), 40)
     options = {"k": method.k} if getattr(method, "k", 0) else {}  # type: ignore[attr-defined]
-    wanted = PAIRS[method.pairs](toy, Noise(key), 20, **options)  # type: ignore[attr-defined]
-    assert torch.equal(found.examples.view(2, 20).T, wanted.examples)
+    expected = PAIRS[method.pairs](toy, Noise(key), 20, **options)  # type: ignore[attr-defined]
+    assert torch.equal(found.examples.view(2, 20).T, expected.examples)
     assert found.changed is not None
-    assert torch.equal(found.changed, wanted.changed)
+    assert torch.equal(found.changed, expected.changed)
 
 
 def test_k_is_the_number_of_changed_factors(toy: FactorData) -> None:
-    """One factor or k of them are let go, at even odds; by default the larger number is drawn too."""
+    """Either one factor or k factors change, with equal probability; by default k is drawn as well."""
     counts = [set(AdaGVAE(k=k).draw(toy, Noise(torch.tensor(0)), 400).changed.sum(1).tolist()) for k in (0, 1, 2)]  # type: ignore[union-attr]
     assert counts == [{1, 2, 3}, {1}, {1, 2}]
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "words"),
+    ("method", "settings", "message"),
     [
         (AdaGVAE(), {"batch": 9}, r"batch of AdaGVAE.*even.*Got 9.*Use 10"),
         (SlowVAE(), {"batch": 9}, r"batch of SlowVAE.*even.*Got 9"),
@@ -88,16 +81,16 @@ def test_k_is_the_number_of_changed_factors(toy: FactorData) -> None:
         (AdaMLVAE(apart="factors"), {"latents": 3}, r"a latent for each of the 4 factors of toy.*Got 3"),
     ],
 )
-def test_refusals(method: Method, settings: dict[str, int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        quick(method=method, **settings)
+def test_invalid_settings_raise(method: Method, settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick_train(method=method, **settings)
 
 
 @pytest.mark.parametrize("method", [AdaGVAE(), AdaMLVAE(pairs="laplace"), SlowVAE()], ids=str)
-def test_refuses_data_without_a_grid(method: Method) -> None:
+def test_data_without_a_grid_raise(method: Method) -> None:
     data = Labelled("mine", ("a",), (2,), torch.rand(6, 3), torch.zeros(6, 1, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"full grid of factors. Got mine.*BetaVAE"):
-        quick(method=method, data=data)
+    with pytest.raises(ValueError, match=r"full grid of factors. mine is not a full grid.*BetaVAE"):
+        quick_train(method=method, data=data)
 
 
 def test_fields_are_checked() -> None:

@@ -1,4 +1,4 @@
-"""Runs without a decoder: what they can do, what they refuse, and sources that PCL recovers."""
+"""Runs without a decoder: what they can and cannot do, and known sources that PCL recovers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import unbraid as ub
-from support.training import assert_same, quick
-from unbraid.data import known_sources as planted
+from support.training import assert_same_run, quick_train
+from unbraid.data import known_sources
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.errors import UserError
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return ub.train(PCL(), "sprites", steps=5, batch=16, latents=4, seeds=[0, 1], out=out, quiet=True)
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
+def file_contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -45,21 +45,21 @@ def test_a_run_has_no_decoder(trained: list[Run], sprites: FactorData) -> None:
     assert {name.split(".")[0] for name in run.net.state_dict()} == {"encoder", "regression"}
     assert {"loss", "accuracy", "step"} == set(run.log[-1])
     assert run.encode(sprites.images([0, 5])).shape == (2, 4)
-    with pytest.raises(UserError, match="encoder only"):
+    with pytest.raises(UserError, match="only an encoder"):
         run.decode(torch.zeros(1, 4))
 
 
-def test_runs_load_again(trained: list[Run], sprites: FactorData) -> None:
+def test_runs_can_be_loaded(trained: list[Run], sprites: FactorData) -> None:
     loaded = ub.load_runs(folder_of(trained[0]))
     for a, b in zip(sorted(trained, key=lambda r: r.spec.seed), loaded, strict=True):
         assert a.spec == b.spec
         assert torch.equal(a.encode(sprites.images([3, 4])), b.encode(sprites.images([3, 4])))
     again = ub.train(PCL(), "sprites", steps=5, batch=16, latents=4, seeds=[0], out=folder_of(trained[0]), add=True,
                      quiet=True)  # fmt: skip
-    assert_same(again[0], trained[0])
+    assert_same_run(again[0], trained[0])
 
 
-def test_scores_have_means_only(trained: list[Run]) -> None:
+def test_scores_are_of_means_only(trained: list[Run]) -> None:
     rows = ub.score(trained, ["mig", "mcc", "unsupervised"], jobs=1, quiet=True)
     assert {"mig.discrete_mig", "mcc.mcc_pearson", "unsupervised.gaussian_total_correlation"} <= set(rows[0])
     assert not any(key.endswith(".sampled") for row in rows for key in row)
@@ -68,24 +68,24 @@ def test_scores_have_means_only(trained: list[Run]) -> None:
         ub.score(trained, ["mig"], codes=["sampled"], quiet=True)
 
 
-def test_ranking_compares_seeds(trained: list[Run]) -> None:
+def test_runs_can_be_ranked(trained: list[Run]) -> None:
     rows = select(trained, examples=500, quiet=True)
     assert len(rows) == 2
     assert all(0 <= row["udr"] <= 1 for row in rows)
 
 
-def test_traversal_is_refused_before_anything_is_written(trained: list[Run], tmp_path: Path) -> None:
-    kept = contents(folder_of(trained[0]))
+def test_traversal_raises_before_anything_is_written(trained: list[Run], tmp_path: Path) -> None:
+    before = file_contents(folder_of(trained[0]))
     with pytest.raises(UserError, match=r"needs a decoder.*encoder only.*score"):
         ub.traverse(trained[0])
     with pytest.raises(UserError, match="needs a decoder"):
         ub.traverse(trained[0], "no such data", out=tmp_path / "pictures")
-    assert contents(folder_of(trained[0])) == kept
+    assert file_contents(folder_of(trained[0])) == before
     assert not (tmp_path / "pictures").exists()
 
 
-class Unmoving(Labelled):
-    """Stands in for data of one value."""
+class SingleExample(Labelled):
+    """Data that claim to be a grid but have one example."""
 
     gridded = True
 
@@ -97,21 +97,21 @@ class Unmoving(Labelled):
     ("change", "message"),
     [({"batch": 7}, "even batch of at least 4.*Got 7"), ({"batch": 2}, "even batch of at least 4.*Got 2")],
 )
-def test_odd_batches_are_refused(change: dict[str, int], message: str, tmp_path: Path) -> None:
+def test_odd_batches_raise(change: dict[str, int], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        quick(tmp_path / "r", PCL(), **change)
+        quick_train(tmp_path / "r", PCL(), **change)
     assert not (tmp_path / "r").exists()
 
 
-def test_data_without_moves_is_refused() -> None:
+def test_data_without_pairs_raise() -> None:
     points, none = torch.randn(20, 3), torch.zeros(20, 0, dtype=torch.int64)
-    with pytest.raises(UserError, match=r"full grid of factors.*Got points.*pairs='consecutive'"):
+    with pytest.raises(UserError, match=r"full grid of factors. points is not.*pairs='consecutive'"):
         ub.train(PCL(), Labelled("points", (), (), points, none), steps=1, quiet=True)
-    still = Unmoving("still", ("a",), (1,), points[:1], none[:1, :0].new_zeros(1, 1))
-    kinds = Unmoving("kinds", ("a",), (3,), points[:1], none[:1, :0].new_zeros(1, 1))
+    constant = SingleExample("constant", ("a",), (1,), points[:1], none[:1, :0].new_zeros(1, 1))
+    kinds = SingleExample("kinds", ("a",), (3,), points[:1], none[:1, :0].new_zeros(1, 1))
     kinds.categorical = ("a",)
-    for method, data in ((PCL(), still), (PCL(pairs="walk"), kinds), (PCL(), kinds)):
-        with pytest.raises(UserError, match="a factor that can move"):
+    for method, data in ((PCL(), constant), (PCL(pairs="walk"), kinds), (PCL(), kinds)):
+        with pytest.raises(UserError, match="a factor that can change"):
             method.check(data, 8, 2)
     PCL(pairs="uniform").check(kinds, 8, 2)
 
@@ -119,33 +119,33 @@ def test_data_without_moves_is_refused() -> None:
 @pytest.mark.parametrize(
     "method", [PCL(pairs="consecutive"), SlowVAE(pairs="consecutive")], ids=lambda m: type(m).__name__
 )
-def test_series_are_refused_that_are_none(method: Method) -> None:
-    """Too few rows for three pairs, and rows that are drawn from a subset; four rows without labels will do."""
+def test_data_that_are_no_time_series_raise(method: Method) -> None:
+    """Fewer than four rows raise, and so does a subset; four rows without labels are enough."""
     name = type(method).__name__
     with pytest.raises(UserError, match=f"{name} with consecutive pairs needs at least 4 rows. Got arrays with 3"):
         ub.train(method, ub.data.from_arrays(torch.randn(3, 2)), steps=1, batch=8, quiet=True)
     with pytest.raises(
-        UserError, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Leave"
+        UserError, match=rf"{name} with consecutive pairs draws from all rows.*Got toy\?subset=50.*Remove"
     ):
         ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
     ub.train(method, ub.data.from_arrays(torch.randn(4, 2)), steps=1, batch=8, latents=2, quiet=True)
 
 
 @pytest.mark.parametrize("batch", [7, 2])
-def test_odd_batches_of_a_series_are_refused(batch: int) -> None:
+def test_odd_batches_of_a_time_series_raise(batch: int) -> None:
     with pytest.raises(ValueError, match=f"even batch of at least 4.*Got {batch}"):
-        ub.train(PCL(pairs="consecutive"), planted.mixed_time_series(20)[0], steps=1, batch=batch, quiet=True)
+        ub.train(PCL(pairs="consecutive"), known_sources.mixed_time_series(20)[0], steps=1, batch=batch, quiet=True)
 
 
 def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     return nn.Linear(shape[0], 2 * latents), nn.Linear(latents, shape[0])
 
 
-def recovered(
+def correlation_with_sources(
     method: PCL, net: str | Callable[..., Any], points: int, steps: int, rate: float
 ) -> tuple[float, float, float]:
-    """Mean correlation of sources and codes before and after training, and the last loss."""
-    data, s = planted.mixed_time_series(points)
+    """Return the mean correlation of sources and codes before and after training, and the last loss."""
+    data, s = known_sources.mixed_time_series(points)
     settings: dict[str, Any] = {"batch": 512, "learning_rate": rate, "latents": 5, "net": net, "quiet": True}
     found = []
     for length in (0, steps):
@@ -155,7 +155,7 @@ def recovered(
 
 
 def test_recovers_most_of_linear_sources() -> None:
-    before, after, loss = recovered(PCL(pairs="consecutive"), linear, 2**12, 700, 1e-2)
+    before, after, loss = correlation_with_sources(PCL(pairs="consecutive"), linear, 2**12, 700, 1e-2)
     assert loss < 0.69
     assert after > max(0.9, before + 0.1)
 
@@ -172,16 +172,16 @@ def test_recovers_most_of_linear_sources() -> None:
     ids=["linear", "linear, a fixed", "mlp", "mlp, component networks"],
 )
 def test_recovers_sources(method: PCL, net: str | Callable[..., Any], steps: int, rate: float) -> None:
-    """Five sources, 2^15 points, linear mixing: each code is one source (MCC above .95), far below the chance loss."""
-    before, after, loss = recovered(method, net, 2**15, steps, rate)
+    """Five sources in 2^15 points, mixed linearly: each code becomes one source, with an MCC above .95."""
+    before, after, loss = correlation_with_sources(method, net, 2**15, steps, rate)
     print(f"MCC {before:.4f} untrained, {after:.4f} trained, loss {loss:.4f}")
     assert after > 0.95 > before
     assert loss < 0.5
 
 
 @pytest.mark.slow
-def test_factors_of_images_come_apart() -> None:
-    """Sprites from pairs alone: factors lie on latents of their own far more than under the untrained encoder."""
+def test_codes_of_images_are_disentangled() -> None:
+    """On pairs of sprites, the MIG is far above that of an untrained encoder."""
     settings: dict[str, Any] = {"learning_rate": 1e-3, "latents": 6, "precision": "fp32", "quiet": True}
     runs = [ub.train(PCL(), "sprites", steps=steps, **settings)[0] for steps in (0, 1_500)]
     chance, learned = (row["mig.discrete_mig"] for row in ub.score(runs, ["mig"], jobs=1, quiet=True))

@@ -1,4 +1,4 @@
-"""Product manifold projection: losses by hand and by loops, schedules, the engine's laws, and what it learns."""
+"""The losses and schedules of product manifold projection, by hand and against loops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
 
 SPARSITIES = [
-    ([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 3.0]], 0.0),  # one-hot and disjoint
-    ([[1.0], [-1.0], [0.0]], 2.0),  # cancels in the sum, yet two subspaces share it
-    ([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]], 2.0),  # the same in each of two coordinates: averaged
+    ([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 3.0]], 0.0),  # every coordinate belongs to one subspace
+    ([[1.0], [-1.0], [0.0]], 2.0),  # the sum is 0, but two subspaces share the coordinate
+    ([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]], 2.0),  # coordinates are averaged
     ([[0.0], [0.0], [0.0]], 0.0),
     ([[1.0, 5.0], [2.0, 0.0], [0.0, 0.0]], 2.0),  # (2 + 2) / 2
 ]
@@ -27,8 +27,8 @@ def test_sparsity_by_hand(vectors: list[list[float]], expected: float) -> None:
     assert float(losses.sparsity(torch.tensor([vectors, vectors]))) == expected
 
 
-def test_identical_pairs_cost_half() -> None:
-    """Nothing is chosen, so every entry pays the whole margin: 10 x .05, exactly, however ties are split."""
+def test_distance_of_identical_pairs() -> None:
+    """All subspaces tie, so the margin term is 10 x .05 exactly."""
     s = random_codes(6, 10, 4)
     delta = losses.subspace_distances(s, s)
     chosen = losses.changed_subspace(delta, losses.mean_distances(torch.cat([s, s])))
@@ -36,8 +36,8 @@ def test_identical_pairs_cost_half() -> None:
     assert float(losses.distance(delta, chosen)) == pytest.approx(0.5, abs=1e-12)
 
 
-def test_subspaces_not_chosen_add_a_constant() -> None:
-    """.45 for ten subspaces, once the pair is far apart in one and equal in the others; it has no gradient."""
+def test_distance_has_a_constant_without_gradient() -> None:
+    """For pairs that are far apart in one of ten subspaces and equal in the others, the distance term is .45."""
     first = random_codes(5, 10, 4)
     second = first.clone()
     second[:, 3] += 1.0
@@ -51,24 +51,24 @@ def test_subspaces_not_chosen_add_a_constant() -> None:
     assert not second.grad.any()
 
 
-def test_even_use_costs_nothing() -> None:
-    """Each pair moves in another subspace: a is uniform. All in one: 100 ((1 - 1/k)^2 + (k - 1) / k^2) / k."""
+def test_regularisation_is_zero_for_equal_use() -> None:
+    """If every pair differs in the same subspace, it is 100 ((1 - 1/k)^2 + (k - 1) / k^2) / k."""
     k = 5
     assert float(losses.regularisation(torch.eye(k, dtype=torch.float64))) == pytest.approx(0, abs=1e-20)
     assert float(losses.regularisation(torch.zeros(3, k, dtype=torch.float64))) == pytest.approx(0, abs=1e-20)
-    one = torch.zeros(7, k, dtype=torch.float64)
-    one[:, 2] = 1.0
+    same = torch.zeros(7, k, dtype=torch.float64)
+    same[:, 2] = 1.0
     expected = 100 * ((1 - 1 / k) ** 2 + (k - 1) / k**2) / k
-    assert float(losses.regularisation(one)) == pytest.approx(expected)
+    assert float(losses.regularisation(same)) == pytest.approx(expected)
 
 
-def test_oracle_looks_at_normalised_distance() -> None:
-    """The largest distance is in subspace 0, but for that subspace it is small: subspace 1 is chosen, one-hot."""
+def test_changed_subspace_uses_normalised_distances() -> None:
+    """Subspace 0 has the largest distance, but subspace 1 has the largest relative to its scale."""
     delta, scale = torch.tensor([[4.0, 1.0, 0.1]]), torch.tensor([10.0, 1.0, 1.0])
     assert losses.changed_subspace(delta, scale).tolist() == [[0.0, 1.0, 0.0]]
 
 
-def test_oracle_has_no_gradient_and_regularisation_has() -> None:
+def test_only_regularisation_has_a_gradient_through_the_choice() -> None:
     s = random_codes(6, 3, 4, scale=0.03).requires_grad_()
     delta = losses.subspace_distances(*s.chunk(2))
     assert not losses.changed_subspace(delta, losses.mean_distances(s)).requires_grad
@@ -83,32 +83,34 @@ def test_losses_equal_their_loops(n: int, k: int, d: int, scale: float) -> None:
     first, second = s.chunk(2)
     a, b = first.tolist(), second.tolist()
     delta = losses.subspace_distances(first, second)
-    torch.testing.assert_close(delta, torch.tensor(loops.moved(a, b), dtype=torch.float64))
-    torch.testing.assert_close(losses.mean_distances(s), torch.tensor(loops.spread(a + b), dtype=torch.float64))
+    torch.testing.assert_close(delta, torch.tensor(loops.subspace_distances(a, b), dtype=torch.float64))
+    torch.testing.assert_close(losses.mean_distances(s), torch.tensor(loops.mean_distances(a + b), dtype=torch.float64))
     chosen = losses.changed_subspace(delta, losses.mean_distances(s))
-    torch.testing.assert_close(chosen, torch.tensor(loops.oracle(a, b), dtype=torch.float64), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        chosen, torch.tensor(loops.changed_subspace(a, b), dtype=torch.float64), rtol=1e-6, atol=1e-9
+    )
     assert float(losses.sparsity(s)) == pytest.approx(loops.sparsity(a + b))
     assert float(losses.distance(delta, chosen)) == pytest.approx(loops.distance(a, b))
     assert float(losses.regularisation(delta)) == pytest.approx(loops.regularisation(a, b), abs=1e-12)
 
 
-def test_mixtures_take_one_subspace_from_the_first() -> None:
-    """2n different ones of the k n; all of them for k = 2, each as often as any other for more."""
+def test_mixtures_take_one_subspace_from_the_first_example() -> None:
+    """There are 2n different ones, drawn from k n with equal probability; for k = 2 these are all."""
     n, k = 4, 3
     first, second = random_codes(n, k, 2, seed=1), random_codes(n, k, 2, seed=2)
     every = {
         (i, b): torch.tensor(loops.mixture(first[b].tolist(), second[b].tolist(), i), dtype=torch.float64)
         for i, b in itertools.product(range(k), range(n))
     }
-    seen = dict.fromkeys(every, 0)
+    counts = dict.fromkeys(every, 0)
     for seed in range(300):
         found = losses.mix_subspaces(first, second, make_noise(seed))
         assert found.shape == (2 * n, k, 2)
         names = [name for row in found for name, mixture in every.items() if torch.equal(row, mixture)]
         assert len(set(names)) == 2 * n
         for name in names:
-            seen[name] += 1
-    assert all(abs(count - 300 * 2 / k) < 5 * math.sqrt(300 * 2 / k * (1 - 2 / k)) for count in seen.values())
+            counts[name] += 1
+    assert all(abs(count - 300 * 2 / k) < 5 * math.sqrt(300 * 2 / k * (1 - 2 / k)) for count in counts.values())
     whole = losses.mix_subspaces(first[:, :2], second[:, :2], make_noise())
     assert len({tuple(row.flatten().tolist()) for row in whole}) == 2 * n
 
@@ -124,7 +126,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("epoch", "expected"), TABLE)
-def test_schedule_of_the_code(epoch: float, expected: tuple[float, float, float]) -> None:
+def test_schedule_of_the_public_code(epoch: float, expected: tuple[float, float, float]) -> None:
     found = losses.schedule(torch.tensor(epoch / 30), "code")
     assert [float(b) for b in found] == pytest.approx(expected, abs=5e-4)
     assert [float(b) for b in found] == pytest.approx(loops.weights(epoch, 30, "code"), abs=1e-5)
@@ -137,7 +139,7 @@ def test_schedules_equal_their_definition(preset: losses.Preset) -> None:
         assert [float(b) for b in found] == pytest.approx(loops.weights(tenth / 10, 30, preset), abs=1e-12)
 
 
-def test_presets_differ_where_paper_and_code_do() -> None:
+def test_presets_differ_as_paper_and_code_do() -> None:
     paper, code = (losses.schedule(torch.tensor(7 / 30), preset) for preset in ("paper", "code"))
     assert [float(b) for b in code] == [0, 0, 0]
     assert float(paper.b1) == pytest.approx(math.exp(-25 / 6), rel=1e-4)

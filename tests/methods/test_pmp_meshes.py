@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.engine_laws import stack, varied
+from support.engine_laws import make_stack, vary_hyperparameters
 from support.meshes import spheres
 from support.pmp import ALL_TERMS, make_noise
 from unbraid.data import known_sources
@@ -66,8 +66,8 @@ def test_pointnet_has_the_gradients_of_a_plain_maximum() -> None:
 
 
 def test_pointnets_train_in_a_stack() -> None:
-    data, methods = spheres(), varied(dataclasses.replace(ALL_TERMS, pairs="sharing"), 2, but=["horizon"])
-    a, b = (stack(methods, data, [3, 1], [1e-3, 1e-4], vmapped, builder=pointnet) for vmapped in (False, True))
+    data, methods = spheres(), vary_hyperparameters(dataclasses.replace(ALL_TERMS, pairs="sharing"), 2, but=["horizon"])
+    a, b = (make_stack(methods, data, [3, 1], [1e-3, 1e-4], vmapped, builder=pointnet) for vmapped in (False, True))
     _, grad = a._gradients_one_by_one(torch.tensor(4))
     for parameter, g in a.layout.unflatten(grad[0]).items():
         assert g.abs().sum() > 0, parameter
@@ -80,7 +80,7 @@ def test_pointnets_train_in_a_stack() -> None:
 def test_pointnet_learns_meshes(tmp_path: Path) -> None:
     """With all terms except the last at work, the error of steps 150 to 200 is far below the variance of the meshes."""
     data = spheres()
-    s = stack([PMP(pairs="sharing", subspaces=2, horizon=600.0)], data, [0], [3e-3], builder=pointnet)
+    s = make_stack([PMP(pairs="sharing", subspaces=2, horizon=600.0)], data, [0], [3e-3], builder=pointnet)
     for _ in range(150):
         s.advance()
     s.means()

@@ -1,4 +1,4 @@
-"""PMP as a method: objective, draws, codes, and the laws of the engine where every term has weight."""
+"""PMP as a method: objective, pairs, codes, and the laws of methods while every term has a positive weight."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from torch import nn
 
 from oracles import pmp as loops
 from support.engine_laws import (
-    assert_divergence_stays_home,
+    assert_divergence_affects_one_run,
     assert_every_parameter_learns,
     assert_resume_equals_uninterrupted,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    assert_vmap_equals_turns_on_images,
-    varied,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    assert_vmap_equals_one_by_one_on_images,
+    vary_hyperparameters,
 )
 from support.pmp import ALL_TERMS, VectorTable, build_pmp, make_noise, random_codes
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian
+from unbraid.methods import PMP, Batch, RowLabel
 from unbraid.methods import pmp_losses as losses
-from unbraid.methods.method import Batch
-from unbraid.methods.pmp import PMP, pairs_sharing_one_factor, reconstruction_error
+from unbraid.methods.pmp import pairs_sharing_one_factor, reconstruction_error
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.nets.vae import VAENet
 from unbraid.training import loop as execute
 
 
-def test_projectors_are_separate_networks() -> None:
-    """The same numbers and, from the same seed, the same weights as k networks of PyTorch's, and the loops' values."""
+def test_projectors_equal_separate_networks() -> None:
+    """From the same seed they have the weights and outputs of k networks of nn.Linear, which also equal the loops."""
     torch.manual_seed(5)
     projectors = Projectors(3, 4).double()
     torch.manual_seed(5)
-    apart = [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).double() for _ in range(3)]
+    separate = [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).double() for _ in range(3)]
     z = random_codes(6, 4)
     found = projectors(z)
-    torch.testing.assert_close(found, torch.stack([net(z) for net in apart], 1))
+    torch.testing.assert_close(found, torch.stack([net(z) for net in separate], 1))
     for i in range(3):
         layers = [(w[i].tolist(), c[i].tolist()) for w, c in ((projectors.weight1, projectors.bias1),
                                                               (projectors.weight2, projectors.bias2))]  # fmt: skip
-        assert found[0, i].tolist() == pytest.approx(loops.projected(z[0].tolist(), layers))
+        assert found[0, i].tolist() == pytest.approx(loops.projected_vector(z[0].tolist(), layers))
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
@@ -58,7 +58,7 @@ def test_reconstruction_is_averaged_over_pixels(likelihood: str) -> None:
 @pytest.mark.parametrize("step", [0, 10, 41, 44, 47, 60, 200])
 @pytest.mark.parametrize("preset", ["paper", "code"])
 def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: FactorData) -> None:
-    """Every term from its loops, from the network's own vectors; consistency counts once b2 exceeds .01."""
+    """Each term equals its loops for the vectors of the network; consistency has weight 0 while b2 <= .01."""
     method = PMP(preset, "pairs", 3, 100.0, 0.3, 0.7, 50.0, 0.02)
     net = build_pmp(toy, method)
     with torch.no_grad():
@@ -67,14 +67,14 @@ def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: Fa
         s = method.subspace_codes(net, net.encode(x))
         first, second = s.chunk(2)
         mixed = losses.mix_subspaces(first, second, make_noise(2))
-        again = method.subspace_codes(net, net.encode(net.decode(mixed.sum(1))))
+        recovered = method.subspace_codes(net, net.encode(net.decode(mixed.sum(1))))
         rec = (net.decode(s.sum(1)) - x).square().mean()
     a, b = first.tolist(), second.tolist()
     expected = {
         "rec": float(rec),
         "distance": loops.distance(a, b),
         "sparsity": loops.sparsity(a + b),
-        "consistency": float((again - mixed).square().mean()),
+        "consistency": float((recovered - mixed).square().mean()),
         "regularisation": loops.regularisation(a, b),
     }
     assert {name: float(value) for name, value in terms.items()} == pytest.approx(expected, rel=1e-4)
@@ -85,7 +85,7 @@ def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: Fa
 
 
 @pytest.mark.parametrize("term", ["distance", "sparsity", "consistency", "regularisation"])
-def test_a_weight_of_zero_ablates_its_term(term: str, toy: FactorData) -> None:
+def test_a_weight_of_zero_removes_its_term(term: str, toy: FactorData) -> None:
     full = PMP(subspaces=3, horizon=100.0)
     net = build_pmp(toy, full)
     batch = Batch(toy.batch(full.draw(toy, make_noise(1), 12).examples), len(toy))
@@ -98,8 +98,8 @@ def test_a_weight_of_zero_ablates_its_term(term: str, toy: FactorData) -> None:
     assert float(loss - without) == pytest.approx(weight * getattr(full, term) * float(terms[term]), rel=1e-3, abs=1e-6)
 
 
-def test_consistency_teaches_both_sides(toy: FactorData) -> None:
-    """Nothing is detached: its gradient reaches encoder, projectors and decoder."""
+def test_consistency_has_gradients_everywhere(toy: FactorData) -> None:
+    """Nothing is detached, so its gradient reaches encoder, projectors and decoder."""
     method = PMP(subspaces=3, horizon=1.0, distance=0.0, sparsity=0.0, regularisation=0.0)
     net = build_pmp(toy, method)
     batch = Batch(toy.batch(method.draw(toy, make_noise(1), 12).examples), len(toy))
@@ -120,7 +120,7 @@ def test_log_variances_are_not_used(toy: FactorData) -> None:
     assert not grad[4:].any()
 
 
-def test_pairs_of_meshes_share_one_factor(toy: FactorData) -> None:
+def test_sharing_pairs_agree_in_one_factor(toy: FactorData) -> None:
     found = pairs_sharing_one_factor(toy, make_noise(), 4_000)
     a, b = toy.factors(found.examples[:, 0]), toy.factors(found.examples[:, 1])
     same = ~found.changed
@@ -128,12 +128,12 @@ def test_pairs_of_meshes_share_one_factor(toy: FactorData) -> None:
     assert (a == b)[same].all()
     assert same.float().mean(0).tolist() == pytest.approx([0.25] * 4, abs=0.03)
     for j, size in enumerate(toy.sizes):
-        again = (a == b)[:, j][found.changed[:, j]].float().mean()
-        assert float(again) == pytest.approx(1 / size, abs=0.04)
+        repeated = (a == b)[:, j][found.changed[:, j]].float().mean()
+        assert float(repeated) == pytest.approx(1 / size, abs=0.04)
 
 
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])
-def test_draw_gives_firsts_then_partners(kind: str, toy: FactorData) -> None:
+def test_first_examples_come_before_their_partners(kind: str, toy: FactorData) -> None:
     drawn = PMP(pairs=kind).draw(toy, make_noise(), 64)
     assert drawn.examples.shape == (64,)
     assert drawn.changed is not None
@@ -143,7 +143,7 @@ def test_draw_gives_firsts_then_partners(kind: str, toy: FactorData) -> None:
     assert (first != second).any()
 
 
-def test_refusals(toy: FactorData) -> None:
+def test_invalid_settings_raise(toy: FactorData) -> None:
     method = PMP()
     method.check(toy, 64, 10)
     with pytest.raises(ValueError, match=r"must be even. Got 63"):
@@ -157,13 +157,13 @@ def test_refusals(toy: FactorData) -> None:
             PMP(**wrong)  # type: ignore[arg-type]
 
 
-def posteriors(n: int, d: int = 4) -> Gaussian:
+def random_posteriors(n: int, d: int = 4) -> Gaussian:
     return Gaussian(torch.randn(n, d, generator=torch.Generator().manual_seed(2)), torch.zeros(n, d))
 
 
 def test_codes(toy: FactorData) -> None:
-    """The sum, and of each subspace what numpy's singular vectors give, up to the sign that is fixed."""
-    method, q = PMP(subspaces=3), posteriors(50)
+    """The sum, or of each subspace the first singular vector of numpy, with the sign fixed."""
+    method, q = PMP(subspaces=3), random_posteriors(50)
     net = build_pmp(toy, method)
     with torch.no_grad():
         s = method.subspace_codes(net, q)
@@ -176,31 +176,32 @@ def test_codes(toy: FactorData) -> None:
         first = first * np.sign(first[np.abs(first).argmax()])
         np.testing.assert_allclose(components[:, i].numpy(), centred @ first, atol=1e-5)
     assert method.code_kinds == ("sum", "components")
-    assert method.information(q) is None  # there is no posterior to tell nats from
+    assert method.information(q) is None  # there is no posterior
 
 
-def test_walk_moves_one_subspace_along_its_axis(toy: FactorData) -> None:
-    method, population = PMP(subspaces=3), posteriors(80)
+def test_traversal_moves_one_subspace_along_its_axis(toy: FactorData) -> None:
+    method, population = PMP(subspaces=3), random_posteriors(80)
     net = build_pmp(toy, method)
     q = Gaussian(population.mean[:1], population.logvar[:1])
     positions = torch.linspace(-2, 2, 5)
     with torch.no_grad():
-        walk = method.traversal(net, q, population, positions)
+        traversal = method.traversal(net, q, population, positions)
         s, own = method.subspace_codes(net, population), method.subspace_codes(net, q)
-    assert walk.z.shape == (3, 5, 4)
-    torch.testing.assert_close(walk.start, own.sum(1))
-    order = [int(label.split("\n")[0].split()[1]) for label in walk.labels]
-    spreads = [float(losses.principal_axis(s[:, i]).std) for i in order]
+    assert traversal.z.shape == (3, 5, 4)
+    torch.testing.assert_close(traversal.start, own.sum(1))
+    order = [label.column or 0 for label in traversal.labels]
+    deviations = [float(losses.principal_axis(s[:, i]).std) for i in order]
+    assert traversal.labels == [RowLabel(f"subspace {i}", i, std=v) for i, v in zip(order, deviations, strict=True)]
     assert sorted(order) == [0, 1, 2]
-    assert spreads == sorted(spreads, reverse=True)
+    assert deviations == sorted(deviations, reverse=True)
     for row, i in enumerate(order):
         axis = losses.principal_axis(s[:, i])
-        subspace = walk.z[row] - (own.sum(1) - own[:, i])  # what is left once the others are taken away
+        subspace = traversal.z[row] - (own.sum(1) - own[:, i])
         torch.testing.assert_close(axis.coordinate(subspace), positions * axis.std, atol=1e-5, rtol=1e-4)
         assert float((subspace[1:] - subspace[:-1]).norm(dim=1).std()) < 1e-5
 
 
-def test_axis_of_planted_points() -> None:
+def test_principal_axis_of_points_on_a_line() -> None:
     t = torch.linspace(-1, 1, 101, dtype=torch.float64)[:, None]
     axis = losses.principal_axis(torch.tensor([3.0, 1.0], dtype=torch.float64) + t * torch.tensor([0.6, -0.8]).double())
     assert axis.direction.tolist() == pytest.approx([-0.6, 0.8])  # the largest entry is positive
@@ -208,23 +209,27 @@ def test_axis_of_planted_points() -> None:
     assert float(axis.std) == pytest.approx(float(t.std(correction=0)))
 
 
-# The engine's laws, where every term has weight.
+# The laws of methods, while every term has a positive weight.
 
 
-def test_stack_equals_solo(sprites: FactorData) -> None:
-    assert_stack_equals_solo(varied(ALL_TERMS, but=["horizon"]), sprites)
+def test_stack_equals_single_runs(sprites: FactorData) -> None:
+    assert_stack_equals_single_runs(vary_hyperparameters(ALL_TERMS, but=["horizon"]), sprites)
 
 
 @pytest.mark.parametrize("preset", ["paper", "code"])
 @pytest.mark.parametrize("kind", ["pairs", "sharing"])
-def test_vmap_equals_turns(preset: losses.Preset, kind: str, toy: FactorData) -> None:
+def test_vmap_equals_one_by_one(preset: losses.Preset, kind: str, toy: FactorData) -> None:
     base = dataclasses.replace(ALL_TERMS, preset=preset, pairs=kind)
-    methods = [dataclasses.replace(m, horizon=4.0 + i) for i, m in enumerate(varied(base, but=["horizon"]))]
-    assert_vmap_equals_turns(methods, toy, steps=(0, 3), rtol=2e-3)
+    methods = [
+        dataclasses.replace(m, horizon=4.0 + i) for i, m in enumerate(vary_hyperparameters(base, but=["horizon"]))
+    ]
+    assert_vmap_equals_one_by_one(methods, toy, steps=(0, 3), rtol=2e-3)
 
 
-def test_vmap_equals_turns_on_images(sprites: FactorData) -> None:
-    assert_vmap_equals_turns_on_images(varied(ALL_TERMS, 2, but=["horizon"]), sprites, taken=4, rtol=2e-3)
+def test_vmap_equals_one_by_one_on_images(sprites: FactorData) -> None:
+    assert_vmap_equals_one_by_one_on_images(
+        vary_hyperparameters(ALL_TERMS, 2, but=["horizon"]), sprites, taken=4, rtol=2e-3
+    )
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -233,8 +238,8 @@ def test_every_parameter_learns(step: int, toy: FactorData) -> None:
 
 
 @pytest.mark.parametrize("vmapped", [False, True])
-def test_divergence_stays_home(vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_stays_home(ALL_TERMS, toy, vmapped, begun=3)
+def test_divergence_affects_one_run(vmapped: bool, toy: FactorData) -> None:
+    assert_divergence_affects_one_run(ALL_TERMS, toy, vmapped, begun=3)
 
 
 def test_resume_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""U-VITAE and C-VITAE: their losses by hand, their limits, and what their codes and pictures are of."""
+"""U-VITAE and C-VITAE: their losses by hand, their special cases, codes and traversals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 import unbraid as ub
 from support.engine_laws import (
     assert_every_parameter_learns,
-    assert_stack_equals_solo,
-    assert_vmap_equals_turns,
-    stack,
-    varied,
+    assert_stack_equals_single_runs,
+    assert_vmap_equals_one_by_one,
+    make_stack,
+    vary_hyperparameters,
 )
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import LIKELIHOODS, Gaussian
@@ -44,8 +44,8 @@ def net_of(method: Method, data: FactorData, likelihood: str = "bernoulli") -> V
     return cast(VitaeNet, build_net(spec, data.shape, mlp))
 
 
-def still(net: VitaeNet) -> VitaeNet:
-    """The same net with every perspective the identity."""
+def with_identity_perspective(net: VitaeNet) -> VitaeNet:
+    """Return the network after making every perspective the identity."""
     last = [layer for layer in net.decoder.perspective.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         last.weight.zero_()
@@ -53,25 +53,25 @@ def still(net: VitaeNet) -> VitaeNet:
     return net
 
 
-def noise(stream: int = 1) -> Noise:
+def make_noise(stream: int = 1) -> Noise:
     return Noise.of(torch.tensor(3), torch.tensor(0), stream)
 
 
 def loss_of(
     method: Method, net: VitaeNet, x: Tensor, step: float = 0.0, steps: int = 0
 ) -> tuple[float, dict[str, float]]:
-    loss, terms = method.objective(net, Batch(x, 48, None, steps), noise(), torch.tensor(step))
+    loss, terms = method.objective(net, Batch(x, 48, None, steps), make_noise(), torch.tensor(step))
     return float(loss.detach()), {name: float(value.detach()) for name, value in terms.items()}
 
 
 @each_variant
-def test_stack_equals_solo(method: Method, glyphs: FactorData) -> None:
-    assert_stack_equals_solo(varied(method), glyphs)
+def test_stack_equals_single_runs(method: Method, glyphs: FactorData) -> None:
+    assert_stack_equals_single_runs(vary_hyperparameters(method), glyphs)
 
 
 @each_variant
-def test_vmap_equals_turns(method: Method, glyphs: FactorData) -> None:
-    assert_vmap_equals_turns(varied(method), glyphs)
+def test_vmap_equals_one_by_one(method: Method, glyphs: FactorData) -> None:
+    assert_vmap_equals_one_by_one(vary_hyperparameters(method), glyphs)
 
 
 @each_variant
@@ -81,11 +81,11 @@ def test_every_parameter_learns(method: Method, glyphs: FactorData) -> None:
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian", "normal"])
 @pytest.mark.parametrize("method", [UVITAE(), CVITAE()], ids=str)
-def test_without_perspective_it_is_a_vae_of_the_appearance(method: Method, likelihood: str, glyphs: FactorData) -> None:
-    """Reconstruction by the appearance alone, and the KL of all latents."""
-    net, x = still(net_of(method, glyphs, likelihood)), glyphs.batch(torch.arange(8))
+def test_with_identity_perspective_it_is_a_vae(method: Method, likelihood: str, glyphs: FactorData) -> None:
+    """The appearance alone is reconstructed, and the KL is that of all latents."""
+    net, x = with_identity_perspective(net_of(method, glyphs, likelihood)), glyphs.batch(torch.arange(8))
     loss, terms = loss_of(method, net, x)
-    draws = noise()
+    draws = make_noise()
     q_p = Gaussian(*net.encoder.perspective(x).chunk(2, 1))
     q_p.sample(draws)
     q_a = Gaussian(*net.encoder.appearance(x).chunk(2, 1))
@@ -99,8 +99,8 @@ def test_without_perspective_it_is_a_vae_of_the_appearance(method: Method, likel
     assert loss == pytest.approx(terms["rec"] + terms["kl"], rel=1e-6)
 
 
-def test_the_appearance_is_seen_with_the_perspective_taken_back(glyphs: FactorData) -> None:
-    """C-VITAE encodes what the inverse shows; U-VITAE the image as it is."""
+def test_c_vitae_encodes_the_appearance_after_undoing_the_perspective(glyphs: FactorData) -> None:
+    """C-VITAE encodes the image after the inverse transformation, U-VITAE the image itself."""
     x = glyphs.batch(torch.arange(6))
     conditional, free = net_of(CVITAE(), glyphs), net_of(UVITAE(), glyphs)
     free.load_state_dict(conditional.state_dict())
@@ -109,15 +109,15 @@ def test_the_appearance_is_seen_with_the_perspective_taken_back(glyphs: FactorDa
             net.decoder.perspective[-1].bias.copy_(torch.tensor([0.1, 0.2, -0.1, 0.0, 0.1, 0.2]))
         z = conditional.encode_perspective(x).mean
         gamma = conditional.decoder.perspective(z)
-        back = conditional.decoder.transformer.backward(x, gamma)
-        seen = conditional.encode(x).mean[:, :2]
-        torch.testing.assert_close(seen, conditional.encoder.appearance(back).chunk(2, 1)[0])
+        undone = conditional.decoder.transformer.backward(x, gamma)
+        appearance = conditional.encode(x).mean[:, :2]
+        torch.testing.assert_close(appearance, conditional.encoder.appearance(undone).chunk(2, 1)[0])
         torch.testing.assert_close(free.encode(x).mean, free.encoder(x).chunk(2, 1)[0])
-        assert not torch.allclose(seen, free.encode(x).mean[:, :2], atol=1e-3)
+        assert not torch.allclose(appearance, free.encode(x).mean[:, :2], atol=1e-3)
         torch.testing.assert_close(conditional.encode(x).mean[:, 2:], free.encode(x).mean[:, 2:])
 
 
-def test_what_is_decoded_is_the_upright_image_warped(glyphs: FactorData) -> None:
+def test_decoded_images_are_warped_upright_images(glyphs: FactorData) -> None:
     net = net_of(CVITAE(), glyphs)
     with torch.no_grad():
         net.decoder.perspective[-1].bias[2] = 0.4
@@ -137,26 +137,26 @@ def test_what_is_decoded_is_the_upright_image_warped(glyphs: FactorData) -> None
     [(0.5, 0, 0.0), (0.5, 25, 0.5), (0.5, 50, 1.0), (0.5, 99, 1.0), (0.0, 0, 1.0), (1.0, 75, 0.75)],
 )
 def test_warmup(warmup: float, step: int, weight: float, glyphs: FactorData) -> None:
-    """Of a training of 100 steps."""
+    """The weight of the KL in a training of 100 steps."""
     method = UVITAE(warmup=warmup)
     loss, terms = loss_of(method, net_of(method, glyphs), glyphs.batch(torch.arange(4)), step, 100)
     assert terms["weight"] == pytest.approx(weight)
     assert loss == pytest.approx(terms["rec"] + weight * terms["kl"], rel=1e-5)
 
 
-def test_engine_tells_the_length_of_the_training(glyphs: FactorData) -> None:
-    s = stack([UVITAE()], glyphs)
+def test_batches_have_the_length_of_the_training(glyphs: FactorData) -> None:
+    s = make_stack([UVITAE()], glyphs)
     for _ in range(26):
         s.advance()
     assert dict(zip(s.terms, s.last[0].tolist(), strict=True))["weight"] == pytest.approx(25 / 50)
 
 
 def test_importance_weighted_bound_by_hand(glyphs: FactorData) -> None:
-    """Samples of one example stand together, and the bound is over each example's own."""
+    """The samples of one example are consecutive rows, and each bound is over the samples of one example."""
     method, x = CVITAE(samples=4, warmup=0.0), glyphs.batch(torch.arange(3))
     net = net_of(method, glyphs)
     loss, _ = loss_of(method, net, x)
-    z, ratio, _ = method.infer(net, x.repeat_interleave(4, 0), noise())
+    z, ratio, _ = method.infer(net, x.repeat_interleave(4, 0), make_noise())
     w = (-net.nll(x.repeat_interleave(4, 0), z) - ratio).detach()
     by_hand = [math.log(sum(math.exp(v - float(w.max())) for v in w[4 * i : 4 * i + 4].tolist()) / 4) for i in range(3)]
     assert loss == pytest.approx(-(sum(by_hand) / 3 + float(w.max())), rel=1e-5)
@@ -166,12 +166,12 @@ def test_importance_weighted_bound_by_hand(glyphs: FactorData) -> None:
 def test_log_ratio_averages_to_the_kl() -> None:
     q = Gaussian(torch.full((1, 2), 0.7), torch.full((1, 2), -1.0))
     every = Gaussian(q.mean.expand(200_000, 2), q.logvar.expand(200_000, 2))
-    z = every.sample(noise())
+    z = every.sample(make_noise())
     assert float(every.log_ratio(z).mean()) == pytest.approx(float(q.kl().mean()), abs=5e-3)
 
 
-def test_refusals(toy: FactorData, glyphs: FactorData) -> None:
-    with pytest.raises(UserError, match=r"warps images. Got toy of shape \(16,\)"):
+def test_invalid_settings_raise(toy: FactorData, glyphs: FactorData) -> None:
+    with pytest.raises(UserError, match=r"needs images. Got toy with examples of shape \(16,\)"):
         ub.train(CVITAE(), toy, steps=1, quiet=True)
     with pytest.raises(ValueError, match=r"more latents than the 2 of the perspective\. Got 2"):
         ub.train(CVITAE(), glyphs, steps=1, latents=2, net="mlp", quiet=True)
@@ -184,29 +184,31 @@ def test_traversal_names_both_parts(glyphs: FactorData) -> None:
     net = net_of(method, glyphs).requires_grad_(False)
     q = net.encode(glyphs.batch(torch.arange(20)))
     one = Gaussian(q.mean[:1], q.logvar[:1])
-    walk = method.walk(net, one, q, torch.linspace(-2, 2, 5))
-    kinds = [label.split()[0] for label in walk.labels]
-    assert kinds == ["appearance"] * 3 + ["perspective"]
-    moving = (walk.z != walk.start).any(1).long().argmax(1).tolist()
-    assert [int(label.split()[1]) for label in walk.labels] == moving
+    z, start, labels = method.traversal(net, one, q, torch.linspace(-2, 2, 5))
+    columns = [label.column for label in labels]
+    assert [label.name for label in labels] == [f"appearance {i}" for i in columns[:3]] + [f"perspective {columns[3]}"]
+    assert columns == (z != start).any(1).long().argmax(1).tolist()
+    for part in (labels[:3], labels[3:]):
+        nats = [label.nats or 0 for label in part]
+        assert nats == sorted(nats, reverse=True)
 
 
 def test_networks_of_the_paper() -> None:
-    """Tables 1, 3 and 4 of the supplement: widths of every layer, means and variances apart."""
+    """The widths of every layer are those of tables 1, 3 and 4 of the supplement."""
 
     def widths(part: nn.Module) -> list[int]:
         return [m.out_features for m in part.modules() if isinstance(m, nn.Linear)]
 
-    for name, seen, made in (
+    for name, encoder_widths, decoder_widths in (
         ("vitae_mlp", [128, 64, 4], [64, 64, 784]),
         ("vitae_bodies", [256, 128, 4], [128, 256, 784]),
     ):
         encoder, decoder = NETS[name]((1, 28, 28), 4)
-        assert widths(encoder) == seen * 2
-        assert widths(decoder) == made
+        assert widths(encoder) == encoder_widths * 2
+        assert widths(decoder) == decoder_widths
         halved, small = NETS[f"{name}_half"]((1, 28, 28), 2)
-        assert widths(halved) == [n // 2 for n in seen] * 2
-        assert widths(small) == [n // 2 for n in made[:-1]] + made[-1:]
+        assert widths(halved) == [n // 2 for n in encoder_widths] * 2
+        assert widths(small) == [n // 2 for n in decoder_widths[:-1]] + decoder_widths[-1:]
     encoder, decoder = NETS["vitae_conv"]((3, 128, 128), 2)
     kernels = [(m.out_channels, m.kernel_size[0], m.stride[0]) for m in encoder.mean if isinstance(m, nn.Conv2d)]  # type: ignore[union-attr]
     back = [

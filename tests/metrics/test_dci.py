@@ -1,40 +1,24 @@
-"""DCI: golden values, matrices of importances, refusals, and the papers' estimator at the study's size."""
+"""DCI: golden values, importance matrices, errors, and a comparison with scikit-learn at the size of a study."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from support.known_codes import CODE_SIZES, GRID, NOISY, Array, drawn, noise
+from support.golden import GOLDEN_CASES, Golden, golden_case
+from support.known_codes import CODE_SIZES, GRID, NOISY, noise, random_factors
 from unbraid.metrics.dci import completeness, dci, disentanglement
 
 
-class Golden(NamedTuple):
-    """One case of the reference implementation: the values wanted and the arrays they came from."""
-
-    want: dict[str, Any]
-    arrays: dict[str, Array]
-
-
-def golden_case(shared: Path, name: str) -> Golden:
-    want = json.loads((shared / "golden" / "golden.json").read_text())["cases"][name]
-    with np.load(shared / "golden" / want["file"]) as arrays:
-        return Golden(want, dict(arrays))
-
-
-@pytest.fixture(params=["perfect", "permuted_scaled", "householder", "noisy"])
+@pytest.fixture(params=GOLDEN_CASES)
 def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
-    """Values computed by google-research/disentanglement_lib at 86a644d with scikit-learn 1.9.1."""
     return golden_case(shared, request.param)
 
 
 def golden_scores(case: Golden) -> dict[str, float]:
-    a = case.arrays
-    return dci(a["codes_train"], a["factors_train"], a["codes_test"], a["factors_test"])
+    return dci(*case.points)
 
 
 def test_golden_dci(golden: Golden) -> None:
@@ -43,7 +27,7 @@ def test_golden_dci(golden: Golden) -> None:
         assert scores[key] == pytest.approx(expected, abs=0.01 + golden.want["dci_spread"][key]), key
 
 
-def test_golden_matrix(golden: Golden) -> None:
+def test_golden_importance_matrix(golden: Golden) -> None:
     matrix = np.array(golden.want["dci_importance_matrix"])
     score, each = disentanglement(matrix)
     assert score == pytest.approx(golden.want["dci"]["disentanglement"], abs=1e-9)
@@ -53,13 +37,13 @@ def test_golden_matrix(golden: Golden) -> None:
     assert each == pytest.approx(np.array(golden.want["dci_completeness_per_factor"]), abs=1e-9)
 
 
-def test_the_two_importances_of_the_noisy_case(shared: Path) -> None:
+def test_the_two_definitions_of_importance_differ(shared: Path) -> None:
     scores = golden_scores(golden_case(shared, "noisy"))
     assert scores["disentanglement_mean"] == pytest.approx(0.676, abs=0.01)
     assert scores["disentanglement_per_tree"] == pytest.approx(0.180, abs=0.01)
 
 
-def test_dci_needs_two_of_each() -> None:
+def test_dci_needs_two_codes_and_two_factors() -> None:
     with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1 instead"):
         dci(NOISY[:, :1], GRID, NOISY[:, :1], GRID)
     with pytest.raises(ValueError, match=r"Factors must have at least 2 columns. Got 1 instead"):
@@ -68,7 +52,7 @@ def test_dci_needs_two_of_each() -> None:
         disentanglement(np.array([[1.0, -1.0], [0.0, 1.0]]))
 
 
-def test_matrices_of_importances() -> None:
+def test_scores_of_importance_matrices() -> None:
     assert disentanglement(np.zeros((3, 2)))[0] == completeness(np.zeros((3, 2)))[0] == 0
     assert disentanglement(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))[0] == pytest.approx(1, abs=1e-8)
     assert completeness(np.array([[2.0, 0.0], [2.0, 4.0]]))[0] == pytest.approx(0.5, abs=1e-8)
@@ -76,7 +60,7 @@ def test_matrices_of_importances() -> None:
     assert disentanglement(np.ones((4, 3)))[0] == pytest.approx(0, abs=1e-12)
 
 
-def test_dci_with_other_test_values() -> None:
+def test_dci_with_new_and_missing_test_values() -> None:
     train, test = GRID[:, 0] < 4, GRID[:, 0] >= 3  # the value 4 is new, the values 0 to 2 are missing
     scores = dci(GRID[train], GRID[train], GRID[test], GRID[test])
     assert scores["informativeness_train"] == 1
@@ -85,9 +69,9 @@ def test_dci_with_other_test_values() -> None:
 
 @pytest.mark.slow
 def test_study_size_agrees_with_scikit_learn() -> None:
-    """10,000 and 5,000 points of dSprites-like factors in a noisy linear code: this case decides what studies cost."""
+    """Compare on a noisy linear code of the factors of dSprites with 10,000 training points and 5,000 test points."""
     sizes = CODE_SIZES["dsprites"]
-    factors, test_factors = drawn(sizes, 10_000, 0), drawn(sizes, 5_000, 1)
+    factors, test_factors = random_factors(sizes, 10_000, 0), random_factors(sizes, 5_000, 1)
     mix = np.random.default_rng(2).normal(size=(5, 10))
     codes, test_codes = (
         (v / np.array(sizes) - 0.5) @ mix + 0.05 * noise(len(v), 10, seed)

@@ -1,4 +1,4 @@
-"""Fairness: the reference's aggregates, interventions that change one factor only, and predictors that are known."""
+"""Fairness: golden values, interventions that change one factor only, and predictors with known scores."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import numpy as np
 import pytest
 
 from oracles import fairness as oracle
-from support.known_codes import GRID, NOISY, Array, noise, table
+from support.golden import golden_extra
+from support.known_codes import GRID, NOISY, Array, factor_grid, noise
 from unbraid.metrics.fairness import aggregates, fairness, intervention_rows, total_variation
 
 HEADLINE = "mean_fairness:mean_pred:mean_sens"
 
 
 class Lookup:
-    """Predicts the label most often seen with exactly this code, the smallest of equals, and -1 for a new code."""
+    """A predictor that returns the most common label of a code (the smallest of ties), or -1 for a new code."""
 
     def __init__(self, codes: Array, labels: Array) -> None:
-        seen: dict[bytes, Counter[int]] = {}
+        counts: dict[bytes, Counter[int]] = {}
         for code, label in zip(codes, labels.tolist(), strict=True):
-            seen.setdefault(code.tobytes(), Counter())[label] += 1
-        self.best = {code: min(c, key=lambda y: (-c[y], y)) for code, c in seen.items()}
+            counts.setdefault(code.tobytes(), Counter())[label] += 1
+        self.best = {code: min(c, key=lambda y: (-c[y], y)) for code, c in counts.items()}
 
     def predict(self, codes: Array) -> Array:
         return np.array([self.best.get(code.tobytes(), -1) for code in codes])
@@ -32,7 +33,7 @@ class Lookup:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Array, Array, int, str]]:
-    """Trees replaced by a lookup; what they were fitted to is recorded."""
+    """Replace the trees by a lookup, and record the arguments of the fits."""
     calls: list[tuple[Array, Array, int, str]] = []
 
     def lookup(codes: Array, labels: Array, *, seed: int, trees: str) -> Lookup:
@@ -44,20 +45,18 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Array, Array, int, str]]
 
 
 def test_golden_aggregates(shared: Path) -> None:
-    want = json.loads((shared / "golden" / "golden.json").read_text())["extra"]
-    with np.load(shared / "golden" / "extra.npz") as arrays:
-        counts, matrix = arrays["fairness_counts"], arrays["fairness_matrix"]
+    want, arrays = golden_extra(shared)
+    counts, matrix = arrays["fairness_counts"], arrays["fairness_matrix"]
     assert aggregates(matrix, "mean_fairness") == pytest.approx(want["fairness_scores_dict"], abs=1e-9)
     mean, largest = total_variation(counts)
-    # The reference divides in single precision; in double precision its formula differs in the eighth digit.
+    # The reference divides in single precision, which changes the eighth digit.
     assert {"mean": mean, "max": largest} == pytest.approx(want["fairness_inter_group"], abs=2e-8)
 
 
 def test_golden_distances_in_single_precision(shared: Path) -> None:
-    """The eighth digit is indeed the precision: the same sums with rounded distributions agree to 1e-9."""
-    want = json.loads((shared / "golden" / "golden.json").read_text())["extra"]["fairness_inter_group"]
-    with np.load(shared / "golden" / "extra.npz") as arrays:
-        counts = arrays["fairness_counts"]
+    """The difference in the eighth digit is caused by precision: in single precision the values agree to 1e-9."""
+    extra = golden_extra(shared)
+    want, counts = extra.want["fairness_inter_group"], extra.arrays["fairness_counts"]
     totals = counts.sum(axis=0)
     shares = counts.astype(np.float32) / totals.astype(np.float32)
     overall = counts.sum(axis=1).astype(np.float32) / np.float32(counts.sum())
@@ -93,13 +92,13 @@ def test_interventions_draw_among_rows_of_equal_factors() -> None:
 
 
 def test_incomplete_settings_are_never_drawn() -> None:
-    hole = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing: so is every setting through it
+    hole = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing, which makes three settings incomplete
     rows = intervention_rows(hole, 2, 500, np.random.default_rng(0))
     assert not np.any((hole[rows][:, :, :2] == 0).all(axis=2))
     assert len(np.unique(rows)) == 114  # 19 of 20 settings
 
 
-def test_labels_are_names() -> None:
+def test_label_values_do_not_matter() -> None:
     names = np.array([-(2**62), 7, 2**62, 2**40, 5, 6])
     order = np.argsort(np.argsort(names))
     for j in range(3):
@@ -114,20 +113,20 @@ def test_many_settings_do_not_overflow() -> None:
     assert np.all(rows[:, 1] - rows[:, 0] == 500)
 
 
-@pytest.mark.parametrize(("test", "wanted"), [(100, 50), (7, 4), (3, 2)])
-def test_refuses_a_table_without_counterparts(fits: list[object], test: int, wanted: int) -> None:
+@pytest.mark.parametrize(("test", "needed"), [(100, 50), (7, 4), (3, 2)])
+def test_rejects_a_table_without_complete_settings(fits: list[object], test: int, needed: int) -> None:
     factors = np.random.default_rng(0).integers(0, 50, size=(300, 3))
-    message = rf"factor column 0 .* at least {wanted} such settings.* Got 0 among \d+ settings instead. Pass the whole"
+    message = rf"factor column 0 .* at least {needed} settings.* Got 0 among \d+ settings instead. Pass the whole"
     with pytest.raises(ValueError, match=message):
         fairness(noise(300, 2), factors, train=100, test=test)
     assert not fits
 
 
-def test_a_small_full_grid_is_enough(fits: list[object]) -> None:
-    assert fairness(table(2, 2), table(2, 2), train=50, test=1000)[HEADLINE] == 0
+def test_a_small_full_grid_suffices(fits: list[object]) -> None:
+    assert fairness(factor_grid(2, 2), factor_grid(2, 2), train=50, test=1000)[HEADLINE] == 0
 
 
-def test_train_rows_are_those_of_the_seed(fits: list[tuple[Array, Array, int, str]]) -> None:
+def test_training_rows_depend_on_the_seed(fits: list[tuple[Array, Array, int, str]]) -> None:
     fairness(NOISY, GRID, train=77, test=5, seed=3, trees="sklearn")
     rows = np.random.default_rng(3).integers(120, size=77)
     assert len(fits) == 3
@@ -137,23 +136,23 @@ def test_train_rows_are_those_of_the_seed(fits: list[tuple[Array, Array, int, st
         assert (seed, trees) == (3, "sklearn")
 
 
-def test_known_predictors(fits: list[object]) -> None:
-    bits = table(2, 2)
-    shown = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # the first bit, where the second is 0
-    scores = fairness(shown, bits, train=1000, test=4000)
+def test_predictors_with_known_scores(fits: list[object]) -> None:
+    bits = factor_grid(2, 2)
+    codes = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # the first bit if the second is 0
+    scores = fairness(codes, bits, train=1000, test=4000)
     assert scores["mean_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
     assert scores["max_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
     assert scores["mean_fairness:pred1:sens0"] == 0
     assert scores[HEADLINE] == pytest.approx(0.125, abs=0.005)
     assert scores["mean_fairness:max_sens:mean_pred"] == scores["mean_fairness:pred0:sens1"]
-    second = fairness(bits[:, 1:], bits, train=1000, test=50)  # the first bit is guessed from the second alone
-    assert second["mean_fairness:pred0:sens1"] in (0.0, 0.5)
+    of_second_bit = fairness(bits[:, 1:], bits, train=1000, test=50)  # the first bit is predicted from the second alone
+    assert of_second_bit["mean_fairness:pred0:sens1"] in (0.0, 0.5)
     assert fairness(np.zeros((4, 1)), bits, train=100, test=50)[HEADLINE] == 0
 
 
-def test_a_prediction_that_is_the_sensitive_factor(fits: list[object]) -> None:
-    """Three sensitive values, each with a prediction of its own: every distance to the average is 2/3."""
-    grid = table(3, 3)
+def test_a_prediction_of_the_sensitive_factor(fits: list[object]) -> None:
+    """If each of three sensitive values has its own prediction, every distance from the average is 2/3."""
+    grid = factor_grid(3, 3)
     tilted = grid[(grid[:, 0] == grid[:, 1]) | (np.arange(9) == 1)]
     heavy = np.r_[np.repeat(tilted, 50, axis=0), grid]  # the target nearly always equals the sensitive factor
     scores = fairness(heavy[:, 1:], heavy, train=5000, test=30)
@@ -161,34 +160,34 @@ def test_a_prediction_that_is_the_sensitive_factor(fits: list[object]) -> None:
 
 
 class Rounded:
-    """Predicts the sum of the code, rounded, whatever it was fitted to."""
+    """A predictor that returns the rounded sum of the code and ignores what it was fitted to."""
 
     def predict(self, codes: Array) -> Array:
         return np.rint(codes.sum(axis=1)).astype(int)
 
 
-def test_equals_the_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many draws of rows, 30 of each setting, approach the average over all rows of the table."""
+def test_equals_its_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many draws, the score approaches the average over all rows of the table."""
     monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lambda *_, **__: Rounded(), raising=False)
-    factors = np.repeat(table(2, 3), 30, axis=0)
+    factors = np.repeat(factor_grid(2, 3), 30, axis=0)
     codes = factors * [0.4, 1.0] + 0.3 * noise(len(factors), 2)
     got = fairness(codes, factors, test=100_000)
-    guesses = Rounded().predict(codes).tolist()
+    predictions = Rounded().predict(codes).tolist()
     for pred, sens in ((0, 1), (1, 0)):
-        found = oracle.distances(oracle.groups(guesses, factors.tolist(), sens))
-        assert min(found) > 0.02
-        # Shares of 100,000 draws are off by .0016 each; a distance is half the sum of about six of them.
-        assert got[f"mean_fairness:pred{pred}:sens{sens}"] == pytest.approx(np.mean(found), abs=0.01)
-        assert got[f"max_fairness:pred{pred}:sens{sens}"] == pytest.approx(max(found), abs=0.01)
+        distances = oracle.distances(oracle.predictions_by_value(predictions, factors.tolist(), sens))
+        assert min(distances) > 0.02
+        # Shares of 100,000 draws have errors of .0016; a distance is half the sum of about six of them.
+        assert got[f"mean_fairness:pred{pred}:sens{sens}"] == pytest.approx(np.mean(distances), abs=0.01)
+        assert got[f"max_fairness:pred{pred}:sens{sens}"] == pytest.approx(max(distances), abs=0.01)
 
 
 @pytest.mark.parametrize(("option", "low"), [("train", 2), ("test", 1)])
-def test_refuses_a_parameter_too_small(option: str, low: int) -> None:
+def test_rejects_too_small_a_parameter(option: str, low: int) -> None:
     with pytest.raises(ValueError, match=f"The '{option}' parameter must be >= {low}. Got {low - 1} instead."):
         fairness(NOISY, GRID, **{option: low - 1})
 
 
-REFUSED: dict[str, tuple[Callable[[], tuple[Array, Array]], str]] = {
+REJECTED: dict[str, tuple[Callable[[], tuple[Array, Array]], str]] = {
     "one factor": (lambda: (NOISY, GRID[:, :1]), r"Factors must have at least 2 columns. Got 1"),
     "constant factor": (
         lambda: (NOISY, GRID * [1, 0, 1]),
@@ -200,29 +199,29 @@ REFUSED: dict[str, tuple[Callable[[], tuple[Array, Array]], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", REJECTED)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in multiply")
-def test_refuses(what: str) -> None:
-    arrays, message = REFUSED[what]
+def test_rejects_invalid_input(what: str) -> None:
+    arrays, message = REJECTED[what]
     with pytest.raises(ValueError, match=message):
         fairness(*arrays())
 
 
-def test_refuses_a_sample_of_one_value(fits: list[object]) -> None:
+def test_rejects_a_training_sample_with_one_value(fits: list[object]) -> None:
     rare = np.c_[np.arange(400) % 2, (np.arange(400) >= 398).astype(int)]
     with pytest.raises(ValueError, match=r"at least 2 values. Got only the value 0 in factor column 1"):
         fairness(noise(400, 2), rare, train=5, test=2)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
-def test_any_dtype_will_do(fits: list[object], dtype: type) -> None:
-    factors, codes = table(2, 2, 2), noise(8, 2).astype(np.float32)
+def test_accepts_any_numeric_dtype(fits: list[object], dtype: type) -> None:
+    factors, codes = factor_grid(2, 2, 2), noise(8, 2).astype(np.float32)
     got = fairness(codes, factors.astype(dtype), train=20, test=10)
     assert got == fairness(codes.astype(float).tolist(), factors.tolist(), train=20, test=10)
     json.dumps(got, allow_nan=False)
 
 
-def test_depends_on_its_seed_only(fits: list[object]) -> None:
+def test_depends_only_on_its_seed(fits: list[object]) -> None:
     np.random.seed(0)
     first = fairness(NOISY, GRID, train=60, test=20)
     np.random.seed(1)

@@ -1,4 +1,4 @@
-"""Linear estimators equal scikit-learn's."""
+"""Linear estimators against those of scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from oracles import linear as oracle
-from support.known_codes import Array, drawn, noise
+from support.known_codes import Array, noise, random_factors
 from unbraid.metrics.explicitness import areas_under_curve
 from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regression_cv, svm_accuracies
 from unbraid.metrics.linear.svm import one_vs_rest_lines
 
 
 def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
-    """Codes that tell a little of k values."""
+    """Return codes that are weakly informative about k values."""
     labels = np.random.default_rng(seed).integers(k, size=n)
     centres = noise(k, d, seed + 1)
     return scale * (centres[labels] + noise(n, d, seed + 2)), labels
@@ -40,7 +40,7 @@ PROBLEMS: dict[str, tuple[Array, Array]] = {
 
 
 def weights(model: Logistic) -> Array:
-    """As scikit-learn returns them: with two classes those of the second only."""
+    """Return the weights in the form of scikit-learn: with two classes only those of the second."""
     rows = np.c_[model.weights, model.intercepts]
     return rows[1:] if len(rows) == 2 else rows
 
@@ -57,15 +57,15 @@ def test_logistic_regression_equals_scikit_learn(name: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [100.0, 1e4])
-def test_large_codes_stop_where_scikit_learn_stops(scale: float) -> None:
+def test_large_codes_stop_at_the_same_iteration_as_scikit_learn(scale: float) -> None:
     codes, labels = problem(500, 5, 6, scale)
     ours, theirs = logistic_regression(codes, labels), oracle.logistic(codes, labels)
-    assert theirs.n_iter_[0] > 20  # so that an unlike line search would show
+    assert theirs.n_iter_[0] > 20  # enough to reveal a different line search
     assert weights(ours)[:, :-1] == pytest.approx(theirs.coef_, rel=0.05, abs=0.01 * np.abs(theirs.coef_).max())
     assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.98
 
 
-def test_iterates_are_those_of_scipy() -> None:
+def test_iterates_equal_those_of_scipy() -> None:
     from scipy.optimize import minimize
 
     from unbraid.metrics.linear.lbfgs import minimise
@@ -83,7 +83,7 @@ def test_iterates_are_those_of_scipy() -> None:
     expected = minimize(function, np.zeros(36), jac=True, method="L-BFGS-B", options=options)
     w = np.zeros(36)
     assert minimise(w, data, 100) == expected.nit > 30
-    assert expected.nfev > expected.nit + 3  # some line searches took more than one step
+    assert expected.nfev > expected.nit + 3  # some line searches need more than one step
     assert function(w)[0] == pytest.approx(expected.fun, rel=1e-4)
 
 
@@ -99,8 +99,8 @@ def test_loss_and_gradient_equal_their_formula(codes: Array, w: Array, zero: boo
 
     x, y = np.c_[codes, np.ones(7)], np.arange(7) % 4
     scores = np.c_[x @ w.T, np.zeros((7, int(zero)))]
-    picked = scores[np.arange(7), y]
-    loss = np.mean(logsumexp(scores, axis=1) - picked) + 0.25 * np.sum(w[:, :-1] ** 2)
+    own = scores[np.arange(7), y]
+    loss = np.mean(logsumexp(scores, axis=1) - own) + 0.25 * np.sum(w[:, :-1] ** 2)
     gradient = (softmax(scores, axis=1)[:, :4] - np.eye(4)[y]).T @ x / 7 + 0.5 * w * [1, 1, 1, 0]
     got = np.empty(16)
     assert loss_gradient(w.ravel(), got, as_blocks(codes), 7, np.eye(4)[y].T @ x, 0.5, zero) == pytest.approx(
@@ -119,8 +119,8 @@ def test_cross_validation_equals_scikit_learn(name: str) -> None:
     assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.99
 
 
-def test_cross_validation_of_many_classes_comes_near_scikit_learn() -> None:
-    """Many values do not converge in 100 iterations; rounding alone then moves the result."""
+def test_cross_validation_of_many_classes_is_close_to_scikit_learn() -> None:
+    """With many values the solver does not converge in 100 iterations, so that rounding changes the result."""
     codes, labels = problem(800, 6, 20)
     ours, theirs = logistic_regression_cv(codes[:400], labels[:400]), oracle.logistic_cv(codes[:400], labels[:400])
     for part in (slice(400), slice(400, 800)):
@@ -128,8 +128,8 @@ def test_cross_validation_of_many_classes_comes_near_scikit_learn() -> None:
         assert accuracy == pytest.approx(theirs.score(codes[part], labels[part]), abs=0.011)
 
 
-def test_classes_missing_from_folds_are_no_trouble() -> None:
-    codes, labels = noise(12, 2), np.repeat([0, 1, 2, 3], 3)  # in order: every fold lacks some value
+def test_classes_may_be_missing_from_folds() -> None:
+    codes, labels = noise(12, 2), np.repeat([0, 1, 2, 3], 3)  # sorted, so that every fold lacks some value
     ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
     assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
     assert np.array_equal(ours.predict(codes), theirs.predict(codes))
@@ -157,8 +157,8 @@ def test_lines_equal_scikit_learn(name: str) -> None:
     assert intercepts[first:] == pytest.approx(svm.intercept_, abs=1e-5)
 
 
-def test_svm_accuracies_come_near_scikit_learn() -> None:
-    factors = drawn((3, 2, 40), 3000, 1)
+def test_svm_accuracies_are_close_to_scikit_learn() -> None:
+    factors = random_factors((3, 2, 40), 3000, 1)
     codes = factors @ noise(3, 4) + noise(3000, 4, 5)
     train, test = slice(2000), slice(2000, 3000)
     got = svm_accuracies(codes[train], factors[train], codes[test], factors[test])
@@ -169,7 +169,7 @@ def test_svm_accuracies_come_near_scikit_learn() -> None:
             assert got[i, j] == pytest.approx(expected, abs=0.002)
 
 
-def test_svm_misses_values_it_never_saw() -> None:
+def test_svm_counts_new_test_values_as_errors() -> None:
     codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
     factors = (codes > 0).astype(int)
     assert svm_accuracies(codes, factors, codes, factors * 5).tolist() == [[0.5]]

@@ -1,16 +1,16 @@
-"""Metrics that read factors from codes: values of the reference, and what each must get right beyond the laws."""
+"""Metrics that predict factors from codes: golden values and special cases."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from oracles import linear as oracle
-from support.known_codes import GRID, NOISY, Array, drawn, noise, table
+from support.golden import GOLDEN_CASES, Golden, golden_case
+from support.known_codes import GRID, NOISY, factor_grid, noise, random_factors
 from unbraid.metrics.beta_vae import beta_vae, pair_differences
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
 from unbraid.metrics.explicitness import areas_by_factor, explicitness
@@ -18,25 +18,9 @@ from unbraid.metrics.factor_vae import factor_vae
 from unbraid.metrics.linear import logistic_regression
 
 
-class Golden(NamedTuple):
-    """One case of the reference implementation: the values wanted and the arrays they came from."""
-
-    want: dict[str, Any]
-    arrays: dict[str, Array]
-
-    @property
-    def points(self) -> tuple[Array, Array, Array, Array]:
-        """Codes, factors, test codes, test factors."""
-        a = self.arrays
-        return a["codes_train"], a["factors_train"].astype(int), a["codes_test"], a["factors_test"].astype(int)
-
-
-@pytest.fixture(params=["perfect", "permuted_scaled", "householder", "noisy"])
+@pytest.fixture(params=GOLDEN_CASES)
 def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
-    """Values computed by google-research/disentanglement_lib at 86a644d."""
-    want = json.loads((shared / "golden" / "golden.json").read_text())["cases"][request.param]
-    with np.load(shared / "golden" / want["file"]) as arrays:
-        return Golden(want, dict(arrays))
+    return golden_case(shared, request.param)
 
 
 def test_golden_explicitness(golden: Golden) -> None:
@@ -56,7 +40,7 @@ def test_golden_beta_vae(golden: Golden) -> None:
 
 
 def test_golden_beta_vae_end_to_end(golden: Golden) -> None:
-    grid = table(*golden.arrays["factor_sizes"].tolist())
+    grid = factor_grid(*golden.arrays["factor_sizes"].tolist())
     got = beta_vae(golden.arrays["code_table"], grid, train=1000, test=500)["eval_accuracy"]
     assert got == pytest.approx(np.mean(golden.want["beta_vae_end_to_end_eval_accuracy_3_seeds"]), abs=0.05)
 
@@ -79,27 +63,29 @@ def test_golden_downstream_gbt(golden: Golden) -> None:
     check_downstream(got, golden.want["downstream_gbt"], 0.01)
 
 
-def test_explicitness_leaves_out_what_it_cannot_score() -> None:
+def test_explicitness_leaves_out_values_without_area() -> None:
     codes, factors = NOISY, GRID
-    whole = areas_by_factor(codes, factors, codes, factors)
-    few = factors[:, 0] != 2  # a value missing from the test points
-    kept = areas_by_factor(codes, factors, codes[few], factors[few])
+    complete = areas_by_factor(codes, factors, codes, factors)
+    few = factors[:, 0] != 2  # one value is missing from the test points
+    partial = areas_by_factor(codes, factors, codes[few], factors[few])
     probabilities = logistic_regression((codes - codes.mean(0)) / codes.std(0), factors[:, 0]).probabilities(
         (codes[few] - codes.mean(0)) / codes.std(0)
     )
     expected = [oracle.area(probabilities[:, v].tolist(), (factors[few, 0] == v).tolist()) for v in (0, 1, 3, 4)]
-    assert kept[1, 0] == pytest.approx(np.mean(expected))
-    unseen = areas_by_factor(codes[few], factors[few], codes, factors)  # a value of the test points only
-    assert np.all((unseen >= 0) & (unseen <= 1))
-    assert np.all(kept[0] == whole[0])
+    assert partial[1, 0] == pytest.approx(np.mean(expected))
+    new = areas_by_factor(codes[few], factors[few], codes, factors)  # a value that occurs only in the test points
+    assert np.all((new >= 0) & (new <= 1))
+    assert np.all(partial[0] == complete[0])
 
 
 def test_explicitness_of_unusual_codes() -> None:
-    dead = np.c_[NOISY, np.full(120, 0.3)]
-    assert explicitness(dead, GRID, dead, GRID) == pytest.approx(explicitness(NOISY, GRID, NOISY, GRID), abs=1e-6)
+    with_constant = np.c_[NOISY, np.full(120, 0.3)]
+    assert explicitness(with_constant, GRID, with_constant, GRID) == pytest.approx(
+        explicitness(NOISY, GRID, NOISY, GRID), abs=1e-6
+    )
     one = explicitness(NOISY[:, :1], GRID[:, :1], NOISY[:, :1], GRID[:, :1])
     assert one["explicitness_score_test"] > 0.8
-    with pytest.raises(ValueError, match=r"Some value of every factor .* Got none in factor column 0"):
+    with pytest.raises(ValueError, match=r"At least one value of every factor .* Got none in factor column 0"):
         explicitness(NOISY, GRID, NOISY[:24], GRID[:24])
     with pytest.raises(ValueError, match="as many columns in train as in test"):
         explicitness(NOISY, GRID, NOISY[:, :2], GRID)
@@ -109,7 +95,7 @@ def test_pairs_share_the_fixed_factor() -> None:
     fixed, features = pair_differences(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
     assert np.all(features[np.arange(3000), fixed] == 0)
     assert np.all(np.bincount(fixed) > 900)
-    for j, size in enumerate((5, 4, 6)):  # two independent values of a factor differ by (s^2 - 1) / 3s on average
+    for j, size in enumerate((5, 4, 6)):  # independent values differ by (s^2 - 1) / 3s on average
         assert features[fixed != j, j].mean() == pytest.approx((size**2 - 1) / (3 * size), rel=0.02)
 
 
@@ -122,7 +108,7 @@ def test_beta_vae_depends_on_its_seed_only() -> None:
     assert beta_vae(np.asfortranarray(codes), GRID, train=300, test=200) == first
 
 
-def test_beta_vae_needs_two_factors_and_one_draw() -> None:
+def test_beta_vae_needs_two_factors_and_one_training_draw() -> None:
     with pytest.raises(ValueError, match="Factors must have at least 2 columns"):
         beta_vae(NOISY, GRID[:, :1])
     with pytest.raises(ValueError, match="The 'train' parameter must be >= 1"):
@@ -131,24 +117,24 @@ def test_beta_vae_needs_two_factors_and_one_draw() -> None:
 
 
 @pytest.mark.parametrize("metric", [beta_vae, factor_vae])
-def test_rows_alone_with_their_value_are_left_out(metric: Any) -> None:
-    alone = np.r_[GRID, [[5, 0, 0], [6, 1, 1]]]
+def test_rows_with_an_unshared_value_are_left_out(metric: Any) -> None:
+    factors = np.r_[GRID, [[5, 0, 0], [6, 1, 1]]]
     codes = np.r_[GRID, [[1e9, -1e9, 1e9]] * 2]
-    fixed, _ = pair_differences(codes, alone, 500, 8, np.random.default_rng(0))
+    fixed, _ = pair_differences(codes, factors, 500, 8, np.random.default_rng(0))
     assert len(np.unique(fixed)) == 3
-    assert metric(codes[:, :1] * 0 + codes, alone, train=300, test=200)["eval_accuracy"] > 0.5
+    assert metric(codes[:, :1] * 0 + codes, factors, train=300, test=200)["eval_accuracy"] > 0.5
 
 
-def test_values_drawn_are_those_of_two_rows_at_least() -> None:
-    factors = np.c_[np.r_[np.zeros(50, int), np.ones(50, int), [2]], np.r_[table(2, 50)[:, 1] % 2, [0]]]
+def test_values_of_a_single_row_are_never_drawn() -> None:
+    factors = np.c_[np.r_[np.zeros(50, int), np.ones(50, int), [2]], np.r_[factor_grid(2, 50)[:, 1] % 2, [0]]]
     codes = np.r_[np.zeros(100), [1e6]][:, None]
     fixed, features = pair_differences(codes, factors, 2000, 4, np.random.default_rng(0))
-    assert np.all(features[fixed == 0] == 0)  # the only large code is alone with its value
+    assert np.all(features[fixed == 0] == 0)  # the only large code has a value that no other row has
     assert features[fixed == 1].max() > 0
 
 
 @pytest.mark.parametrize("metric", [beta_vae, factor_vae])
-def test_interventions_say_what_could_be_drawn(metric: Any) -> None:
+def test_the_error_says_how_many_rows_could_be_drawn(metric: Any) -> None:
     factors = np.c_[np.arange(12) // 2, np.r_[0, 0, 0, np.arange(1, 10)]]
     with pytest.raises(ValueError, match=r"Got 3 of 12 rows, with 1 of 10 values, in factor column 1 instead"):
         metric(noise(12, 2), factors)
@@ -162,15 +148,15 @@ def test_downstream_takes_the_first_rows() -> None:
     assert {key.split(":")[0] for key in got if ":" in key} == {"10", "40", str(len(NOISY))}
     alone = downstream_lr(NOISY[:40], GRID[:40], NOISY, GRID, sizes=[40])
     assert {key: got[key] for key in alone if ":" in key} == {key: alone[key] for key in alone if ":" in key}
-    assert got["mean_test_accuracy"] == got[f"{len(NOISY)}:mean_test_accuracy"]  # all rows in place of 5,000
+    assert got["mean_test_accuracy"] == got[f"{len(NOISY)}:mean_test_accuracy"]  # all rows are used in place of 5,000
     single = [got[f"40:test_accuracy_factor_{j}"] for j in range(3)]
     assert got["40:mean_test_accuracy"] == pytest.approx(np.mean(single))
     assert got["40:min_test_accuracy"] == min(single)
-    assert got["10:train_accuracy_factor_0"] == 1  # one value among the first ten rows: predicted always
+    assert got["10:train_accuracy_factor_0"] == 1  # the first ten rows hold one value, which is always predicted
     assert got["10:test_accuracy_factor_0"] == pytest.approx(1 / 5)
 
 
-def test_downstream_refuses() -> None:
+def test_downstream_rejects_invalid_options() -> None:
     with pytest.raises(ValueError, match=r"At least one of the 'sizes' .* Got \[500, 900\] and 120 rows instead"):
         downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[500, 900])
     with pytest.raises(ValueError, match="The 'sizes' parameter must be >= 2"):
@@ -180,7 +166,7 @@ def test_downstream_refuses() -> None:
 
 
 def test_statistical_efficiency_is_a_ratio() -> None:
-    factors = drawn((2, 3), 10_000, 0)
+    factors = random_factors((2, 3), 10_000, 0)
     codes = factors + noise(10_000, 2, 3)
     got = downstream(codes, factors, codes, factors, model="lr")
     assert got["statistical_efficiency"] == got["100:mean_test_accuracy"] / got["10000:mean_test_accuracy"]
@@ -188,7 +174,7 @@ def test_statistical_efficiency_is_a_ratio() -> None:
 
 
 @pytest.mark.parametrize("model", ["lr", "gbt"])
-def test_downstream_of_all_rows_does_not_depend_on_the_order_of_factors(model: Any) -> None:
+def test_downstream_is_invariant_to_the_order_of_factors(model: Any) -> None:
     before = downstream(NOISY, GRID, NOISY, GRID, model=model, sizes=[120])
     after = downstream(NOISY, GRID[:, ::-1], NOISY, GRID[:, ::-1], model=model, sizes=[120])
     for j in range(3):
@@ -196,7 +182,7 @@ def test_downstream_of_all_rows_does_not_depend_on_the_order_of_factors(model: A
     assert after["mean_test_accuracy"] == pytest.approx(before["mean_test_accuracy"])
 
 
-def test_trees_do_not_see_the_order_of_all_rows() -> None:
+def test_trees_are_invariant_to_the_order_of_all_rows() -> None:
     order = np.random.default_rng(1).permutation(len(GRID))
     before = downstream_gbt(NOISY, GRID, NOISY, GRID, sizes=(120,))
     after = downstream_gbt(NOISY[order], GRID[order], NOISY, GRID, sizes=(120,))

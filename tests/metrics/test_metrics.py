@@ -1,4 +1,4 @@
-"""Laws that every metric obeys, and planted codes with known scores."""
+"""Laws that hold for every metric, and codes with known scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laws import LAWS
 from laws.base import Fact
 from oracles import metrics as oracle
-from support.known_codes import CASES, GRID, MAPS, NOISY, Array, noise, reflected, score, table
+from support.known_codes import CASES, GRID, MAPS, NOISY, Array, factor_grid, noise, reflected, score
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.metrics.known_codes import KNOWN_CODES
 from unbraid.metrics.protocol import Rows
@@ -25,7 +25,7 @@ from unbraid.metrics.sap import squared_correlation
 FACTS = [(name, fact) for name, law in LAWS.items() for fact in law.facts]
 
 
-def headline(name: str, codes: object, factors: object, **options: Any) -> float:
+def headline_score(name: str, codes: object, factors: object, **options: Any) -> float:
     return score(name, codes, factors, **options)[TRAITS[name].headline]
 
 
@@ -36,10 +36,12 @@ def test_tables_cover_the_registry() -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_is_documented(name: str) -> None:
+def test_docstring_has_all_sections(name: str) -> None:
     text = inspect.getdoc(METRICS[name]) or ""
     assert METRICS[name].__name__ == name
-    assert all(part in text for part in (".. math::", "arXiv:", "0:", ">>>", "Beware:"))
+    sections = ("Limitations:", "Reference:", "Args:", "Returns:", "Raises:", "Example:")
+    assert all(part in text for part in (".. math::", "arXiv:", "0 means", ">>>", *sections))
+    assert text.splitlines()[0].endswith(".")
 
 
 def check_range(name: str, scores: dict[str, float]) -> None:
@@ -60,12 +62,12 @@ def test_in_range(name: str, case: str) -> None:
 
 def check_invariant(name: str, law: str, codes: Array, factors: Array) -> None:
     before, after = score(name, codes, factors), score(name, *MAPS[law](codes, factors))
-    for key in (before.keys() & after.keys()) - excused(name, law, before):
+    for key in (before.keys() & after.keys()) - exempt_keys(name, law, before):
         assert after[key] == pytest.approx(before[key], abs=LAWS[name].tolerances[law]), key
 
 
-def excused(name: str, law: str, scores: dict[str, float]) -> set[str]:
-    """Keys that a map may change: by its law, or because they name a factor by a number that reordering permutes."""
+def exempt_keys(name: str, law: str, scores: dict[str, float]) -> set[str]:
+    """Return the keys that a map may change: by the law, or because they contain the number of a factor."""
     changes = set(LAWS[name].changes)
     if law == "affine":
         return set(scores) if changes >= set(LAWS[name].ranges) else changes
@@ -74,22 +76,22 @@ def excused(name: str, law: str, scores: dict[str, float]) -> set[str]:
 
 @pytest.mark.parametrize("law", MAPS)
 @pytest.mark.parametrize("name", METRICS)
-def test_invariant(name: str, law: str) -> None:
+def test_invariance(name: str, law: str) -> None:
     check_invariant(name, law, NOISY, GRID)
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[Array, Array]:
-    """A full grid of two to four factors, and codes that are a mixture of them with noise."""
+    """Draw a full grid of two to four factors, and codes that are noisy mixtures of them."""
     sizes = draw(st.lists(st.integers(2, 6), min_size=2, max_size=4).filter(lambda s: 30 <= math.prod(s) <= 300))
-    factors = table(*sizes)
+    factors = factor_grid(*sizes)
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     d = draw(st.integers(2, 5))
-    share = draw(st.sampled_from([0.3, 0.6, 1.0]))
-    mixing = np.where(rng.random((len(sizes), d)) < share, rng.normal(size=(len(sizes), d)), 0)
+    density = draw(st.sampled_from([0.3, 0.6, 1.0]))
+    mixing = np.where(rng.random((len(sizes), d)) < density, rng.normal(size=(len(sizes), d)), 0)
     standard = (factors - factors.mean(axis=0)) / factors.std(axis=0)
-    blur = draw(st.sampled_from([0.1, 0.5, 2.0]))
-    return np.asarray(standard @ mixing + blur * rng.normal(size=(len(factors), d))), factors
+    noise_scale = draw(st.sampled_from([0.1, 0.5, 2.0]))
+    return np.asarray(standard @ mixing + noise_scale * rng.normal(size=(len(factors), d))), factors
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -100,8 +102,8 @@ def test_laws_hold_for_any_codes(name: str, problem: tuple[Array, Array], law: s
     check_invariant(name, law, *problem)
 
 
-def test_exceptions_to_scaling_are_real() -> None:
-    """Every key that is excused from the affine law does change under some positive affine map."""
+def test_exemptions_from_the_affine_law_are_needed() -> None:
+    """Every key that is exempt from the affine law changes under some positive affine map."""
     codes = [NOISY, reflected(GRID), GRID + 3 * noise(120, 3)]
     for name, law in ((name, law) for name, law in LAWS.items() if law.changes):
         pairs = [(score(name, c, GRID), score(name, c * [0.01, 1, 100] + [3, 0, 0], GRID)) for c in codes]
@@ -113,10 +115,10 @@ def test_exceptions_to_scaling_are_real() -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_equals_its_oracle(name: str) -> None:
-    factors = table(3, 4, 3)
+    factors = factor_grid(3, 4, 3)
     codes = factors + 0.5 * noise(len(factors), 3, seed=3)
     law = LAWS[name]
-    got = headline(name, codes, factors, **law.oracle_options)
+    got = headline_score(name, codes, factors, **law.oracle_options)
     assert got == pytest.approx(law.oracle(codes, factors), abs=law.oracle_tolerance)
 
 
@@ -130,30 +132,30 @@ def test_continuous_sap_equals_its_oracle() -> None:
     assert got == {"SAP_score_continuous": pytest.approx(oracle.sap_continuous(NOISY.tolist(), factors.tolist()))}
 
 
-def test_a_constant_correlates_with_nothing() -> None:
+def test_the_squared_correlation_of_a_constant_is_zero() -> None:
     assert np.all(squared_correlation(np.c_[np.full(120, 0.3), np.zeros(120)], GRID) == 0)
 
 
 @pytest.mark.parametrize(("name", "fact"), FACTS, ids=[f"{name}: {fact.source}" for name, fact in FACTS])
-def test_fact(name: str, fact: Fact) -> None:
+def test_known_score(name: str, fact: Fact) -> None:
     got = score(name, fact.codes(), fact.factors())[fact.key or TRAITS[name].headline]
     assert got == pytest.approx(fact.expected, abs=fact.tolerance)
 
 
-MIXING_LOWERS = ("mig", "sap", "modularity", "dci", "irs", "mcc", "infomec", "dcimig", "jemmig", "mig_sup")
+LOWERED_BY_ROTATION = ("mig", "sap", "modularity", "dci", "irs", "mcc", "infomec", "dcimig", "jemmig", "mig_sup")
 
 
-@pytest.mark.parametrize("name", MIXING_LOWERS)
-def test_mixing_lowers(name: str) -> None:
-    assert headline(name, reflected(GRID), GRID) < headline(name, GRID, GRID) - 0.05
+@pytest.mark.parametrize("name", LOWERED_BY_ROTATION)
+def test_rotation_lowers_the_score(name: str) -> None:
+    assert headline_score(name, reflected(GRID), GRID) < headline_score(name, GRID, GRID) - 0.05
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_perfect_code_beats_noise(name: str) -> None:
+def test_a_perfect_code_scores_better_than_noise(name: str) -> None:
     factors = np.repeat(GRID, 3, axis=0)
     rows = Rows.sample_disjoint(factors, factors, 1000, 1000, 0)
-    better, worse = (
+    perfect, random = (
         rows.with_codes(KNOWN_CODES[code](factors, 0)).score([name], 0).values_or_raise()[name][TRAITS[name].headline]
         for code in ("perfect", "noise")
     )
-    assert better < worse if TRAITS[name].low_is_good else better > worse + 0.1
+    assert perfect < random if TRAITS[name].low_is_good else perfect > random + 0.1

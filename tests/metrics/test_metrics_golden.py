@@ -1,18 +1,16 @@
-"""Values of the reference implementation, to the tolerances it states."""
+"""Metrics against values of the reference implementation, within the tolerances that it states."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from support.golden import GOLDEN_CASES, Golden, golden_case
 from support.known_codes import (
-    Array,
+    factor_grid,
     score,
-    table,
 )
 from unbraid.metrics import METRICS
 from unbraid.metrics.factor_vae import vote_accuracy, vote_counts
@@ -21,25 +19,9 @@ from unbraid.metrics.linear import svm_accuracies
 from unbraid.metrics.sap import squared_correlation
 
 
-class Golden(NamedTuple):
-    """One case of the reference implementation: the values wanted and the arrays they came from."""
-
-    want: dict[str, Any]
-    arrays: dict[str, Array]
-
-    @property
-    def points(self) -> tuple[Array, Array, Array, Array]:
-        """Codes, factors, test codes, test factors."""
-        a = self.arrays
-        return a["codes_train"], a["factors_train"], a["codes_test"], a["factors_test"]
-
-
-@pytest.fixture(params=["perfect", "permuted_scaled", "householder", "noisy"])
+@pytest.fixture(params=GOLDEN_CASES)
 def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
-    """Values computed by google-research/disentanglement_lib at 86a644d, with the tolerances it states."""
-    want = json.loads((shared / "golden" / "golden.json").read_text())["cases"][request.param]
-    with np.load(shared / "golden" / want["file"]) as arrays:
-        return Golden(want, dict(arrays))
+    return golden_case(shared, request.param)
 
 
 def test_golden_information(golden: Golden) -> None:
@@ -54,10 +36,9 @@ def test_golden_information(golden: Golden) -> None:
 
 def test_golden_sap(golden: Golden) -> None:
     codes, factors, test_codes, test_factors = golden.points
-    integers = factors.astype(int), test_factors.astype(int)
-    matrix = svm_accuracies(codes, integers[0], test_codes, integers[1])
+    matrix = svm_accuracies(codes, factors, test_codes, test_factors)
     assert matrix == pytest.approx(np.array(golden.want["sap_matrix"]), abs=0.01)
-    correlations = squared_correlation(codes, integers[0])
+    correlations = squared_correlation(codes, factors)
     assert correlations == pytest.approx(np.array(golden.want["sap_continuous_matrix"]), abs=1e-9)
     got = METRICS["sap"](*golden.points) | METRICS["sap"](*golden.points, continuous=True)
     assert got["SAP_score"] == pytest.approx(golden.want["SAP_score"], abs=0.01)
@@ -66,27 +47,27 @@ def test_golden_sap(golden: Golden) -> None:
 
 def test_golden_factor_vae(golden: Golden) -> None:
     want, arrays = golden.want["factor_vae"], golden.arrays
-    spread = arrays["factorvae_global_variances"]
-    active = np.sqrt(spread) >= want["prune_threshold"]
+    variances = arrays["factorvae_global_variances"]
+    active = np.sqrt(variances) >= want["prune_threshold"]
     assert active.tolist() == want["active_dims"]
-    learnt, held = (
+    train_votes, eval_votes = (
         vote_counts(
             arrays[f"factorvae_{part}_local_variances"],
-            spread,
+            variances,
             arrays[f"factorvae_{part}_factor"].astype(int),
             active,
             4,
         )
         for part in ("train", "eval")
     )
-    assert learnt.tolist() == want["train_votes"]
-    assert held.tolist() == want["eval_votes"]
-    assert vote_accuracy(learnt, learnt) == pytest.approx(want["train_accuracy"], abs=1e-9)
-    assert vote_accuracy(learnt, held) == pytest.approx(want["eval_accuracy"], abs=1e-9)
+    assert train_votes.tolist() == want["train_votes"]
+    assert eval_votes.tolist() == want["eval_votes"]
+    assert vote_accuracy(train_votes, train_votes) == pytest.approx(want["train_accuracy"], abs=1e-9)
+    assert vote_accuracy(train_votes, eval_votes) == pytest.approx(want["eval_accuracy"], abs=1e-9)
 
 
 def test_golden_factor_vae_end_to_end(golden: Golden) -> None:
-    grid = table(*golden.arrays["factor_sizes"].tolist())
+    grid = factor_grid(*golden.arrays["factor_sizes"].tolist())
     got = score("factor_vae", golden.arrays["code_table"], grid)["eval_accuracy"]
     assert got == pytest.approx(np.mean(golden.want["factor_vae_end_to_end_eval_accuracy_3_seeds"]), abs=0.05)
 

@@ -1,4 +1,4 @@
-"""What metrics refuse, and what each must get right beyond the laws."""
+"""Invalid input of metrics, and properties of single metrics beyond the laws."""
 
 from __future__ import annotations
 
@@ -19,30 +19,35 @@ from support.known_codes import (
     GRID,
     NOISY,
     Array,
+    array_parameters,
+    factor_grid,
     noise,
     reflected,
     score,
-    table,
-    takes,
 )
 from unbraid.metrics import METRICS
 from unbraid.metrics.factor_vae import intervention_variances
 from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
-def spoilt(value: float) -> Array:
+def with_invalid_values(value: float) -> Array:
+    """Return codes with three entries replaced by `value`."""
     codes = NOISY.copy()
     codes[7, 2] = codes[9, 1] = codes[8, 0] = value
     return codes
 
 
-REFUSED: dict[str, tuple[object, object, str]] = {
+REJECTED: dict[str, tuple[object, object, str]] = {
     "vector of codes": (NOISY[:, 0], GRID, r"Codes must be a 2-d array. Got shape \(120,\) instead. .*reshape"),
     "stack of codes": (NOISY[None], GRID, r"Codes must be a 2-d array. Got shape \(1, 120, 3\) instead"),
     "one row": (NOISY[:1], GRID[:1], r"Codes must have at least 2 rows"),
     "no columns": (NOISY[:, :0], GRID, r"Codes must have at least 2 rows and 1 column"),
-    "nan": (spoilt(math.nan), GRID, r"finite. Got 3 NaN .*\(first at row 7, column 2\) instead. Drop those rows"),
-    "infinite": (spoilt(-math.inf), GRID, r"Codes must be finite. Got 3 NaN or infinite"),
+    "nan": (
+        with_invalid_values(math.nan),
+        GRID,
+        r"finite. Got 3 NaN .*\(first at row 7, column 2\) instead. Drop those rows",
+    ),
+    "infinite": (with_invalid_values(-math.inf), GRID, r"Codes must be finite. Got 3 NaN or infinite"),
     "complex": (NOISY + 1j, GRID, r"Codes must be real numbers. Got dtype complex128 instead"),
     "words": ([["a", "b"], ["c", "d"]], GRID[:2], r"Codes must be real numbers"),
     "vector of factors": (NOISY, GRID[:, 0], r"Factors must be a 2-d array"),
@@ -61,16 +66,21 @@ UNLABELLED = ("vector of codes", "stack of codes", "one row", "no columns", "nan
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [(name, what) for name in METRICS for what in REFUSED if "factors" in takes(name) or what in UNLABELLED],
+    [
+        (name, what)
+        for name in METRICS
+        for what in REJECTED
+        if "factors" in array_parameters(name) or what in UNLABELLED
+    ],
 )
-def test_refuses(name: str, what: str) -> None:
-    codes, factors, message = REFUSED[what]
+def test_rejects_invalid_arrays(name: str, what: str) -> None:
+    codes, factors, message = REJECTED[what]
     with pytest.raises(ValueError, match=message):
         score(name, codes, factors)
 
 
 @pytest.mark.parametrize("name", ["mig", "sap", "unsupervised"])
-def test_gaps_need_two_codes(name: str) -> None:
+def test_code_gaps_need_two_codes(name: str) -> None:
     with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1 instead"):
         score(name, NOISY[:, :1], GRID)
 
@@ -80,19 +90,19 @@ def test_modularity_needs_two_factors() -> None:
         score("modularity", NOISY, GRID[:, :1])
 
 
-def test_sap_refuses_test_points_of_another_kind() -> None:
+def test_sap_rejects_test_points_that_do_not_match() -> None:
     sap = METRICS["sap"]
     with pytest.raises(ValueError, match=r"Codes must have as many columns in train as in test. Got 3 and 2"):
         sap(NOISY, GRID, NOISY[:, :2], GRID)
     with pytest.raises(ValueError, match=r"Factors must have as many columns in train as in test. Got 3 and 2"):
         sap(NOISY, GRID, NOISY, GRID[:, :2])
     with pytest.raises(ValueError, match="Test codes must be finite"):
-        sap(NOISY, GRID, spoilt(math.nan), GRID)
+        sap(NOISY, GRID, with_invalid_values(math.nan), GRID)
     with pytest.raises(ValueError, match=r"same number of rows. Got 120 and 90"):
         sap(NOISY, GRID, NOISY, GRID[:90])
 
 
-def test_factor_vae_refuses_values_seen_once() -> None:
+def test_factor_vae_rejects_factors_without_repeated_values() -> None:
     factors = np.c_[GRID[:, :2], np.arange(len(GRID))]
     with pytest.raises(ValueError, match=r"Got 0 of 120 rows, with 0 of 120 values, in factor column 2 instead"):
         score("factor_vae", NOISY, factors)
@@ -105,27 +115,27 @@ def test_factor_vae_refuses_values_seen_once() -> None:
         *(("factor_vae", option, low) for option, low in {"batch": 2, "train": 1, "test": 1, "prune": 0}.items()),
     ],
 )
-def test_refuses_a_parameter_too_small(name: str, option: str, low: int) -> None:
+def test_rejects_too_small_a_parameter(name: str, option: str, low: int) -> None:
     with pytest.raises(ValueError, match=f"The '{option}' parameter must be >= {low}. Got {low - 1} instead."):
         score(name, NOISY, GRID, **{option: low - 1})
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float32, bool])
 @pytest.mark.parametrize("name", METRICS)
-def test_any_dtype_of_integers_will_do(name: str, dtype: type) -> None:
-    factors = table(2, 2, 2).repeat(4, axis=0)
+def test_accepts_integers_of_any_dtype(name: str, dtype: type) -> None:
+    factors = factor_grid(2, 2, 2).repeat(4, axis=0)
     codes = noise(32, 3).astype(np.float32)
     assert score(name, codes, factors.astype(dtype)) == score(name, codes.astype(float).tolist(), factors)
 
 
-def test_labels_are_names_not_sizes() -> None:
-    far = np.array([-(2**62), 7, 2**62, 2**40, 5, 6])[GRID]
+def test_label_values_do_not_matter() -> None:
+    labels = np.array([-(2**62), 7, 2**62, 2**40, 5, 6])[GRID]
     for name in ("mig", "modularity", "factor_vae"):
         ranked = np.argsort(np.argsort([-(2**62), 7, 2**62, 2**40, 5, 6]))[GRID]
-        assert score(name, NOISY, far) == score(name, NOISY, ranked)
+        assert score(name, NOISY, labels) == score(name, NOISY, ranked)
 
 
-def test_factor_vae_depends_on_its_seed_only() -> None:
+def test_factor_vae_depends_only_on_its_seed() -> None:
     codes = reflected(GRID)
     np.random.seed(0)
     first = score("factor_vae", codes, GRID, batch=4)
@@ -134,21 +144,21 @@ def test_factor_vae_depends_on_its_seed_only() -> None:
     assert score("factor_vae", codes, GRID, batch=4, seed=1) != first
 
 
-def test_factor_vae_never_keeps_a_constant() -> None:
+def test_a_constant_code_is_never_active_in_factor_vae() -> None:
     assert score("factor_vae", CASES["collapsed"], GRID, prune=0)["num_active_dims"] == 2
 
 
-def test_factor_vae_is_judged_by_votes_it_did_not_learn_from() -> None:
+def test_factor_vae_is_tested_on_separate_votes() -> None:
     scores = score("factor_vae", GRID, GRID, train=1, test=1000)
     assert scores["train_accuracy"] == 1
-    assert scores["eval_accuracy"] < 0.75  # one vote names one code; the codes without votes fall to factor 0
+    assert scores["eval_accuracy"] < 0.75  # one vote assigns one code; codes without votes are assigned factor 0
 
 
-def test_interventions_hold_the_factor_fixed() -> None:
+def test_interventions_fix_the_factor() -> None:
     fixed, local = intervention_variances(GRID.astype(float), GRID, 3000, 64, np.random.default_rng(0))
     assert np.all(local[np.arange(3000), fixed] == 0)
     assert np.all(np.bincount(fixed) > 900)
-    expected = GRID.var(axis=0)  # independent factors: the others keep their variance
+    expected = GRID.var(axis=0)  # factors are independent, so the others keep their variance
     for j in range(3):
         others = [i for i in range(3) if i != j]
         assert local[fixed == j][:, others].mean(axis=0) == pytest.approx(expected[others], rel=0.02)
@@ -170,9 +180,9 @@ def test_information_equals_scikit_learn(labels: Array, shift: Array) -> None:
 
 
 def test_information_of_many_labels_fits_in_memory() -> None:
-    names = np.arange(5000)[:, None]
+    labels = np.arange(5000)[:, None]
     tracemalloc.start()
-    assert mutual_information(names, names[::-1])[0, 0] == pytest.approx(math.log(5000))
+    assert mutual_information(labels, labels[::-1])[0, 0] == pytest.approx(math.log(5000))
     assert tracemalloc.get_traced_memory()[1] < 20e6  # a table of all pairs would take 200 MB
     tracemalloc.stop()
 
@@ -187,14 +197,14 @@ def test_discretise_equals_numpy(x: Array, bins: int) -> None:
     assert np.array_equal(discretise(x[:, None], bins)[:, 0], expected)
 
 
-def test_a_range_too_narrow_for_bins_is_one_bin() -> None:
+def test_a_range_too_narrow_for_bins_gives_one_bin() -> None:
     codes = 1 + np.array([[0.0], [2.0**-52], [2.0**-51]])
     with pytest.raises(ValueError, match="Too many bins"):
         np.histogram(codes, 20)
     assert len(np.unique(discretise(codes))) == 1
 
 
-def test_metrics_need_no_torch() -> None:
+def test_importing_metrics_does_not_import_torch() -> None:
     program = "import sys, unbraid.metrics; print(*{'torch', 'sklearn', 'scipy'} & set(sys.modules))"
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=path)

@@ -1,4 +1,4 @@
-"""Boosted trees: against scikit-learn, against a literal replay, and DCI against the reference's values."""
+"""Boosted trees against scikit-learn and against a slow recomputation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unbraid.metrics.trees.boosting import grow_trees
 
 
 def problem(n: int, d: int, k: int, seed: int = 0) -> tuple[Array, Array]:
-    """A noisy linear code and k classes of it, all of them present."""
+    """Return a noisy linear code and k classes, all of which occur."""
     rng = np.random.default_rng(seed)
     codes = rng.normal(size=(n, d))
     place = codes @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
@@ -43,8 +43,8 @@ def doubled(n: int, d: int, k: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize(
     ("make", "n", "d", "k", "seeds", "near"),
     [
-        # Equally good cuts are chosen between at random, by scikit-learn too: with few rows or with copied columns its
-        # importances differ by up to .026 from seed to seed, so some seeds are averaged.
+        # Ties between equally good cuts are broken at random, also by scikit-learn. With few rows or copied columns its
+        # importances differ by up to .026 between seeds, so several seeds are averaged.
         (problem, 300, 4, 2, 4, 0.015),
         (problem, 300, 4, 6, 4, 0.015),
         (doubled, 500, 3, 3, 4, 0.015),
@@ -68,7 +68,7 @@ def test_agrees_with_scikit_learn(
 
 
 @pytest.mark.parametrize(("n", "k"), [(500, 2), (700, 3)])
-def test_same_trees_without_ties(n: int, k: int) -> None:
+def test_trees_equal_scikit_learn_without_ties(n: int, k: int) -> None:
     codes, labels = problem(n, 1, k, seed=5)
     ours, theirs = boosted_trees(codes, labels), boosted_trees(codes, labels, trees="sklearn")
     assert ours.gains / n == pytest.approx(theirs.gains, rel=1e-6, abs=1e-12)
@@ -78,7 +78,7 @@ def test_same_trees_without_ties(n: int, k: int) -> None:
 
 @st.composite
 def small_problems(draw: st.DrawFn) -> tuple[Array, Array]:
-    """Few rows with everything that makes ties: repeated values, near ones, copies and constants among the columns."""
+    """Draw few rows with many ties: repeated values, close values, copied columns and constant columns."""
     n, d, k = draw(st.integers(2, 24)), draw(st.integers(1, 4)), draw(st.integers(2, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     codes = rng.normal(size=(n, d))
@@ -96,20 +96,20 @@ def small_problems(draw: st.DrawFn) -> tuple[Array, Array]:
 
 
 @given(small_problems(), st.sampled_from([2, 8, 64]))
-def test_every_cut_is_the_best_of_all(case: tuple[Array, Array], bins: int) -> None:
+def test_every_cut_is_the_best_cut(case: tuple[Array, Array], bins: int) -> None:
     codes, y = case
     trees, _, raw = grow_trees(codes, y, 0, 3, bins)
     done = replay(codes.tolist(), y.tolist(), trees.feature, trees.threshold, trees.value)
-    grow = slice(1, None) if len(raw) == 2 else slice(None)
-    for found, best in done.cuts:
-        assert found == pytest.approx(best, rel=1e-9, abs=1e-12)
-    assert trees.importance[:, grow].reshape(len(done.gains), -1) == pytest.approx(np.array(done.gains), abs=1e-9)
-    assert trees.value[:, grow].reshape(-1, 8) == pytest.approx(np.array(done.values), rel=1e-9, abs=1e-12)
+    fitted = slice(1, None) if len(raw) == 2 else slice(None)
+    for reduction, best in done.cuts:
+        assert reduction == pytest.approx(best, rel=1e-9, abs=1e-12)
+    assert trees.importance[:, fitted].reshape(len(done.gains), -1) == pytest.approx(np.array(done.gains), abs=1e-9)
+    assert trees.value[:, fitted].reshape(-1, 8) == pytest.approx(np.array(done.values), rel=1e-9, abs=1e-12)
     assert pytest.approx(np.array(done.scores), rel=1e-9, abs=1e-12) == raw.T
 
 
 @pytest.mark.parametrize("n", [30, 500, 1500])
-def test_bins_change_nothing(n: int) -> None:
+def test_the_number_of_bins_does_not_change_the_trees(n: int) -> None:
     codes, labels = doubled(n, 4, 5)
     fits = [grow_trees(codes.astype(np.float32), labels, 3, 20, bins) for bins in (2, 8, 32, 256, 2000)]
     for trees, _, raw in fits[1:]:
@@ -117,7 +117,7 @@ def test_bins_change_nothing(n: int) -> None:
         assert np.array_equal(raw, fits[0][2])
 
 
-def test_threads_change_nothing() -> None:
+def test_the_number_of_threads_does_not_change_the_trees() -> None:
     codes, labels = problem(600, 4, 7)
     most, fits = numba.config.NUMBA_NUM_THREADS, []
     try:
@@ -130,14 +130,14 @@ def test_threads_change_nothing() -> None:
     assert all(np.array_equal(a, b) for fit in fits for a, b in zip(fit[0], fits[0][0], strict=True))
 
 
-def test_more_than_65536_bins_in_all() -> None:
+def test_more_than_65536_bins_in_total() -> None:
     codes = np.random.default_rng(0).normal(size=(300, 260)).astype(np.float32)
     labels = (codes[:, 7] > 0.2).astype(np.int64)
     narrow, wide = (grow_trees(codes, labels, 0, 2, bins) for bins in (16, 300))
     assert all(np.array_equal(a, b) for a, b in zip(narrow[0], wide[0], strict=True))
 
 
-def test_seed_decides_between_copies() -> None:
+def test_the_seed_breaks_ties_between_copies() -> None:
     codes, labels = problem(200, 1, 3)
     copies = codes[:, [0, 0]]
     one, again, other = (boosted_trees(copies, labels, seed=seed).importances() for seed in (0, 0, 1))
@@ -156,16 +156,16 @@ def test_one_label(trees: str) -> None:
 
 
 @pytest.mark.parametrize("trees", ["fast", "sklearn"])
-def test_labels_are_names(trees: str) -> None:
+def test_label_values_do_not_matter(trees: str) -> None:
     plain = boosted_trees(NOISY, GRID[:, 1], stages=5, trees=trees)
-    names = np.array([-(2**62), -1, 7, 2**62])
-    named = boosted_trees(NOISY, names[GRID[:, 1]], stages=5, trees=trees)
-    assert np.array_equal(named.predict(NOISY), names[plain.predict(NOISY)])
-    assert np.array_equal(named.train_predictions, names[plain.train_predictions])
+    values = np.array([-(2**62), -1, 7, 2**62])
+    relabelled = boosted_trees(NOISY, values[GRID[:, 1]], stages=5, trees=trees)
+    assert np.array_equal(relabelled.predict(NOISY), values[plain.predict(NOISY)])
+    assert np.array_equal(relabelled.train_predictions, values[plain.train_predictions])
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 2, 2], [0, 1, 1, 1]])
-def test_constant_codes_answer_as_scikit_learn_does(labels: list[int]) -> None:
+def test_predictions_of_constant_codes_equal_scikit_learn(labels: list[int]) -> None:
     codes, y = np.full((4, 2), 0.3), np.array(labels)
     ours, theirs = boosted_trees(codes, y), boosted_trees(codes, y, trees="sklearn")
     assert np.array_equal(ours.train_predictions, theirs.train_predictions)
@@ -182,29 +182,29 @@ def test_two_rows_and_one_column(k: int) -> None:
     assert len(forest.gains) == (100 if k == 2 else 300)
 
 
-def test_float32_is_what_trees_see() -> None:
+def test_codes_are_compared_as_float32() -> None:
     labels = GRID[:, 0]
     assert np.array_equal(boosted_trees(NOISY, labels).gains, boosted_trees(NOISY.astype(np.float32), labels).gains)
-    with pytest.raises(ValueError, match=r"must fit into float32.* Got a largest size of 1e\+300 .*Scale"):
+    with pytest.raises(ValueError, match=r"must fit into float32.* Got a largest absolute value of 1e\+300 .*Scale"):
         boosted_trees(np.where(NOISY > 4, 1e300, NOISY), labels)
-    assert boosted_trees(NOISY * 1e-9, labels).importances().tolist() == [0, 0, 0]  # closer than 1e-7
+    assert boosted_trees(NOISY * 1e-9, labels).importances().tolist() == [0, 0, 0]  # values closer than 1e-7 are equal
 
 
-def test_predict_answers_one_point_and_training_points_alike() -> None:
+def test_predictions_do_not_depend_on_the_other_points() -> None:
     codes, labels = problem(400, 3, 6)
     forest = boosted_trees(codes, labels)
     assert np.array_equal(forest.predict(codes), forest.train_predictions)
     assert forest.predict(codes[:1]).tolist() == forest.train_predictions[:1].tolist()
 
 
-def test_neighbouring_float32_values_are_told_apart() -> None:
-    """Half way between them is no float32 and would round up to the right one."""
-    step = np.float32(2**-21)  # between float32 values from 4 to 8
+def test_neighbouring_float32_values_are_separated() -> None:
+    """The midpoint is no float32 number and would round up to the larger value."""
+    step = np.float32(2**-21)  # spacing of float32 values between 4 and 8
     codes = np.array([[4 + step], [4 + 2 * step]], np.float32)
     assert boosted_trees(codes, np.array([0, 1])).predict(codes).tolist() == [0, 1]
 
 
-def test_per_tree_is_the_old_convention() -> None:
+def test_per_tree_importances_equal_those_of_old_scikit_learn() -> None:
     codes, labels = problem(200, 3, 3)
     model = GradientBoostingClassifier(random_state=0).fit(codes.astype(np.float32), labels)
     total = sum(sum(tree.feature_importances_ for tree in stage) / len(stage) for stage in model.estimators_)
@@ -228,19 +228,19 @@ def test_unknown_options() -> None:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry a real fit."""
-    done: list[str] = []
+    """Record the name of each fit that is computed."""
+    computed: list[str] = []
     for name, fit in dict(boosting.FITS).items():
 
-        def counted(*args: Any, name: str = name, fit: Callable[..., Any] = fit) -> Any:
-            done.append(name)
+        def recorded(*args: Any, name: str = name, fit: Callable[..., Any] = fit) -> Any:
+            computed.append(name)
             return fit(*args)
 
-        monkeypatch.setitem(boosting.FITS, name, counted)
-    return done
+        monkeypatch.setitem(boosting.FITS, name, recorded)
+    return computed
 
 
-def test_remembered_fits_once(fits: list[str]) -> None:
+def test_equal_fits_are_computed_once(fits: list[str]) -> None:
     labels = GRID[:, 0]
     outside = boosted_trees(NOISY, labels, stages=5)
     with cached_fits():
@@ -270,7 +270,7 @@ def test_dci_shares_fits(fits: list[str]) -> None:
     assert mean["completeness"] == mean["completeness_mean"] == per_tree["completeness_mean"]
 
 
-def test_remembered_forgets_after_an_error(fits: list[str]) -> None:
+def test_the_fit_cache_is_cleared_after_an_error(fits: list[str]) -> None:
     with pytest.raises(KeyError), cached_fits():
         boosted_trees(NOISY, GRID[:, 0], stages=1)
         raise KeyError
@@ -278,7 +278,7 @@ def test_remembered_forgets_after_an_error(fits: list[str]) -> None:
     assert len(fits) == 2
 
 
-def test_importing_needs_no_numba() -> None:
+def test_importing_does_not_load_numba() -> None:
     heavy = "{'numba', 'sklearn', 'scipy', 'torch'}"
     program = f"import sys, unbraid.metrics.dci, unbraid.metrics.trees; print(*{heavy} & set(sys.modules))"
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -286,12 +286,12 @@ def test_importing_needs_no_numba() -> None:
     assert done.stdout.split() == []
 
 
-def test_torch_keeps_its_number_of_threads() -> None:
-    """In a process of its own: numba starts its threads, and says how many in OpenMP's name, only once."""
+def test_the_number_of_torch_threads_is_preserved() -> None:
+    """This needs a new process, because numba starts its threads and sets their number in OpenMP only once."""
     program = """
 import numpy as np, torch
 torch.set_num_threads(1)
-torch.get_num_threads()  # from here on torch asks OpenMP
+torch.get_num_threads()  # from here on torch reads the number from OpenMP
 from unbraid.metrics.trees import boosted_trees
 forest = boosted_trees(np.arange(6.0)[:, None], np.arange(6) // 2, stages=1)
 fitted = torch.get_num_threads()

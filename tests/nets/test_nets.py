@@ -62,11 +62,11 @@ def test_layers_equal_pytorch(channels: int, kernel: int) -> None:
     for layer, plain, value in ((down, nn.Conv2d.forward, x), (up, nn.ConvTranspose2d.forward, y)):
         ours, theirs = layer(value), plain(layer, value)
         torch.testing.assert_close(ours, theirs)
-        wanted = (value, layer.weight, layer.bias)
-        firsts = [torch.autograd.grad((out**3).sum(), wanted, create_graph=True) for out in (ours, theirs)]
+        inputs = (value, layer.weight, layer.bias)
+        firsts = [torch.autograd.grad((out**3).sum(), inputs, create_graph=True) for out in (ours, theirs)]
         for a, b in zip(*firsts, strict=True):
             torch.testing.assert_close(a, b)
-        seconds = [torch.autograd.grad(sum((g**2).sum() for g in f), wanted) for f in firsts]
+        seconds = [torch.autograd.grad(sum((g**2).sum() for g in f), inputs) for f in firsts]
         for a, b in zip(*seconds, strict=True):
             torch.testing.assert_close(a, b)
 

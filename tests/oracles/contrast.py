@@ -1,4 +1,4 @@
-"""Slow literal loops for contrastive methods, written from their sums."""
+"""Slow versions of contrastive methods, with loops written from their formulas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Regression(NamedTuple):
-    """The numbers of the Laplace log-odds: w1, w2 and b of every component, a and m."""
+    """The parameters of the Laplace log-odds: w1, w2 and b of each component, and a and m."""
 
     w1: list[float]
     w2: list[float]
@@ -19,24 +19,24 @@ class Regression(NamedTuple):
 
 
 def standardised(h: list[list[float]], epsilon: float) -> list[list[float]]:
-    """Every column minus its mean, over the root of its variance plus epsilon."""
+    """Return each column minus its mean, divided by the square root of its variance plus epsilon."""
     n, d = len(h), len(h[0])
     means = [sum(h[i][k] for i in range(n)) / n for k in range(d)]
     variances = [sum((h[i][k] - means[k]) ** 2 for i in range(n)) / n for k in range(d)]
     return [[(h[i][k] - means[k]) / math.sqrt(variances[k] + epsilon) for k in range(d)] for i in range(n)]
 
 
-def odds(now: list[float], before: list[float], given: Regression) -> float:
-    """r(x_t, x_{t-1}) of one pair."""
-    r = given.m
+def log_odds(now: list[float], before: list[float], parameters: Regression) -> float:
+    """Return the log-odds r(x_t, x_{t-1}) of one pair."""
+    r = parameters.m
     for k in range(len(now)):
-        r -= abs(given.w1[k] * now[k] + given.w2[k] * before[k] + given.b[k])
-        r += given.a * now[k] ** 2
+        r -= abs(parameters.w1[k] * now[k] + parameters.w2[k] * before[k] + parameters.b[k])
+        r += parameters.a * now[k] ** 2
     return r
 
 
-def component_odds(now: list[float], before: list[float], weights: list[Tensor], biases: list[Tensor]) -> float:
-    """The sum over components of a network of two numbers, unit by unit; m is not in it."""
+def component_log_odds(now: list[float], before: list[float], weights: list[Tensor], biases: list[Tensor]) -> float:
+    """Return the sum over components of a network with two inputs, computed unit by unit and without m."""
     total = 0.0
     for k in range(len(now)):
         values = [now[k], before[k]]
@@ -50,13 +50,13 @@ def component_odds(now: list[float], before: list[float], weights: list[Tensor],
 
 
 def logistic_loss(positive: list[float], negative: list[float]) -> float:
-    """Mean cross-entropy of pairs that belong together (1) and pairs that do not (0)."""
-    told = [-math.log(1 / (1 + math.exp(-r))) for r in positive]
-    told += [-math.log(1 - 1 / (1 + math.exp(-r))) for r in negative]
-    return sum(told) / len(told)
+    """Return the mean cross-entropy of matching pairs (class 1) and other pairs (class 0)."""
+    losses = [-math.log(1 / (1 + math.exp(-r))) for r in positive]
+    losses += [-math.log(1 - 1 / (1 + math.exp(-r))) for r in negative]
+    return sum(losses) / len(losses)
 
 
 def accuracy(positive: list[float], negative: list[float]) -> float:
-    """The share of pairs whose more likely class is theirs."""
-    right = sum(1 / (1 + math.exp(-r)) > 0.5 for r in positive) + sum(1 / (1 + math.exp(-r)) <= 0.5 for r in negative)
-    return right / (len(positive) + len(negative))
+    """Return the share of pairs that are classified correctly."""
+    correct = sum(1 / (1 + math.exp(-r)) > 0.5 for r in positive) + sum(1 / (1 + math.exp(-r)) <= 0.5 for r in negative)
+    return correct / (len(positive) + len(negative))

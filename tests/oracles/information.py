@@ -1,4 +1,4 @@
-"""Slow, literal versions of the metrics of information, correlation and robustness, with loops over points."""
+"""Slow versions of the metrics of information, correlation and robustness, with loops over points."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scipy.optimize import minimize
 from oracles.metrics import Rows, binned, column, entropy, information
 
 
-def told(codes: Rows, factors: Rows, bins: int = 20) -> list[list[float]]:
-    """The information of every code, in bins, about every factor."""
+def information_matrix(codes: Rows, factors: Rows, bins: int = 20) -> list[list[float]]:
+    """Return the information of each binned code about each factor."""
     pairs = [[(i, j) for j in range(len(factors[0]))] for i in range(len(codes[0]))]
     return [[information(binned(column(codes, i), bins), column(factors, j)) for i, j in row] for row in pairs]
 
 
 def quantile(values: list[float], q: float) -> float:
-    """The place q of the way through the sorted values, on the line between its two neighbours."""
+    """Return the quantile q, by linear interpolation between the two nearest sorted values."""
     ordered, place = sorted(values), q * (len(values) - 1)
     low = math.floor(place)
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
@@ -29,13 +29,13 @@ def mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def steadiness(code: list[float], factor: list[float], q: float) -> float:
-    """One minus the typical deviation under a fixed value of the factor, in units of the largest deviation."""
-    centre, moves = mean(code), []
+def stability(code: list[float], factor: list[float], q: float) -> float:
+    """Return one minus the mean quantile of deviations within a value, in units of the largest deviation."""
+    centre, deviations = mean(code), []
     for value in sorted(set(factor)):
         same = [z for z, v in zip(code, factor, strict=True) if v == value]
-        moves.append(quantile([abs(z - mean(same)) for z in same], q))
-    return 1 - mean(moves) / max(abs(z - centre) for z in code)
+        deviations.append(quantile([abs(z - mean(same)) for z in same], q))
+    return 1 - mean(deviations) / max(abs(z - centre) for z in code)
 
 
 def irs(codes: Rows, factors: Rows, bins: int = 20, q: float = 0.99) -> float:
@@ -43,7 +43,7 @@ def irs(codes: Rows, factors: Rows, bins: int = 20, q: float = 0.99) -> float:
     for i in range(len(codes[0])):
         code = column(codes, i)
         weight = max(abs(z - mean(code)) for z in code)
-        best = max(steadiness(code, binned(column(factors, j), bins), q) for j in range(len(factors[0])))
+        best = max(stability(code, binned(column(factors, j), bins), q) for j in range(len(factors[0])))
         total, weights = total + weight * best, weights + weight
     return total / weights
 
@@ -55,35 +55,35 @@ def correlation(a: list[float], b: list[float]) -> float:
 
 
 def ranks(values: list[float]) -> list[float]:
-    """One plus the number of smaller values and half the number of others that are equal."""
+    """Return the ranks: one plus the number of smaller values and half the number of other equal values."""
     return [1 + sum(y < x for y in values) + (sum(y == x for y in values) - 1) / 2 for x in values]
 
 
 def mcc(codes: Rows, factors: Rows, *, ranked: bool = False) -> float:
-    """The best of all assignments, for at least as many codes as factors."""
-    read = ranks if ranked else list
-    left = [read(column(codes, i)) for i in range(len(codes[0]))]
-    right = [read(column(factors, j)) for j in range(len(factors[0]))]
+    """Return the best of all assignments, for at least as many codes as factors."""
+    convert = ranks if ranked else list
+    left = [convert(column(codes, i)) for i in range(len(codes[0]))]
+    right = [convert(column(factors, j)) for j in range(len(factors[0]))]
     return max(
-        mean([correlation(left[i], factor) for i, factor in zip(chosen, right, strict=True)])
-        for chosen in itertools.permutations(range(len(left)), len(right))
+        mean([correlation(left[i], factor) for i, factor in zip(assignment, right, strict=True)])
+        for assignment in itertools.permutations(range(len(left)), len(right))
     )
 
 
-def concentrations(matrix: list[list[float]]) -> float:
+def concentration(matrix: list[list[float]]) -> float:
     chance = 1 / len(matrix[0])
     return (mean([max(row) / math.fsum(row) for row in matrix]) - chance) / (1 - chance)
 
 
 def infomec(codes: Rows, factors: Rows, bins: int = 20) -> tuple[float, float]:
-    """InfoM and InfoC where no code is pruned."""
-    uncertain = [entropy(column(factors, j)) for j in range(len(factors[0]))]
-    shares = [[x / h for x, h in zip(row, uncertain, strict=True)] for row in told(codes, factors, bins)]
-    return concentrations(shares), concentrations([list(row) for row in zip(*shares, strict=True)])
+    """Return InfoM and InfoC if no code is pruned."""
+    entropies = [entropy(column(factors, j)) for j in range(len(factors[0]))]
+    shares = [[x / h for x, h in zip(row, entropies, strict=True)] for row in information_matrix(codes, factors, bins)]
+    return concentration(shares), concentration([list(row) for row in zip(*shares, strict=True)])
 
 
 def explicitness(codes: Float[np.ndarray, "n d"], factors: Rows) -> float:
-    """InfoE: softmax of one line a value, fitted by a general minimiser with gradients by differences."""
+    """Return InfoE: a softmax with one line per value, fitted by a general minimiser with numerical gradients."""
     x = np.c_[(codes - codes.mean(axis=0)) / codes.std(axis=0), np.ones(len(codes))]
     removed = []
     for j in range(len(factors[0])):
@@ -102,7 +102,7 @@ def explicitness(codes: Float[np.ndarray, "n d"], factors: Rows) -> float:
 
 def dcimig(codes: Rows, factors: Rows, bins: int = 20) -> float:
     best = [0.0] * len(factors[0])
-    for row in told(codes, factors, bins):
+    for row in information_matrix(codes, factors, bins):
         first, second = sorted(row, reverse=True)[:2]
         j = row.index(first)
         best[j] = max(best[j], first - second)
@@ -110,8 +110,8 @@ def dcimig(codes: Rows, factors: Rows, bins: int = 20) -> float:
 
 
 def jemmig(codes: Rows, factors: Rows, bins: int = 20) -> tuple[float, float]:
-    """The normalised score and the nats, with the joint entropy counted over pairs of labels."""
-    matrix, scores, nats = told(codes, factors, bins), [], []
+    """Return the normalised score and the nats, with the joint entropy computed over pairs of labels."""
+    matrix, scores, nats = information_matrix(codes, factors, bins), [], []
     for j in range(len(factors[0])):
         ordered = sorted(range(len(matrix)), key=lambda i: matrix[i][j])
         pairs = list(zip(binned(column(codes, ordered[-1]), bins), column(factors, j), strict=True))
@@ -123,7 +123,7 @@ def jemmig(codes: Rows, factors: Rows, bins: int = 20) -> tuple[float, float]:
 
 def mig_sup(codes: Rows, factors: Rows, bins: int = 20) -> float:
     gaps = []
-    for row in told(codes, factors, bins):
+    for row in information_matrix(codes, factors, bins):
         shares = sorted(x / entropy(column(factors, j)) for j, x in enumerate(row))
         gaps.append(shares[-1] - shares[-2])
     return mean(gaps)

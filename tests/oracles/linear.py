@@ -1,4 +1,4 @@
-"""Slow, literal versions of the metrics that read factors from codes, with scikit-learn's estimators."""
+"""Slow versions of the metrics that predict factors from codes, with the estimators of scikit-learn."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def boosted(x: Array, y: Array) -> Any:
 
 
 def area(scores: list[float], own: list[bool]) -> float:
-    """The share of pairs (own, other) that the scores put in order, ties counted half."""
-    up = [s for s, o in zip(scores, own, strict=True) if o]
-    down = [s for s, o in zip(scores, own, strict=True) if not o]
-    wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a in up for b in down)
-    return wins / (len(up) * len(down))
+    """Return the share of pairs (own, other) that the scores order correctly; ties count half."""
+    own_scores = [s for s, o in zip(scores, own, strict=True) if o]
+    other_scores = [s for s, o in zip(scores, own, strict=True) if not o]
+    wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a in own_scores for b in other_scores)
+    return wins / (len(own_scores) * len(other_scores))
 
 
 def explicitness(codes: Array, factors: Array, test_codes: Array, test_factors: Array) -> float:
@@ -63,7 +63,7 @@ def explicitness(codes: Array, factors: Array, test_codes: Array, test_factors: 
 
 
 def beta_vae(codes: Array, factors: Array, batch: int, train: int, test: int, seed: int = 0) -> float:
-    """Accuracy of telling the factor that all pairs of a batch share, with random numbers of its own."""
+    """Return the accuracy of predicting the factor that all pairs of a batch share, with independent draws."""
     draw, (n, k) = random.Random(seed), factors.shape
     features, fixed = [], []
     for _ in range(train + test):
@@ -79,6 +79,6 @@ def beta_vae(codes: Array, factors: Array, batch: int, train: int, test: int, se
 
 
 def downstream(fit: Callable[[Array, Array], Any], codes: Array, factors: Array) -> float:
-    """Mean accuracy over factors, on the rows fitted to."""
+    """Return the mean accuracy over factors on the training rows."""
     scores = [fit(codes, factors[:, j]).score(codes, factors[:, j]) for j in range(factors.shape[1])]
     return float(sum(scores) / len(scores))

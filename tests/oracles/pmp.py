@@ -1,14 +1,14 @@
-"""Slow literal loops for the losses of product manifold projection, written from their sums; s[b][i][r] are numbers."""
+"""Slow loops for the losses of product manifold projection; s[b][i][r] is one coordinate of one subspace."""
 
 from __future__ import annotations
 
 import math
 
-Code = list[list[float]]  # a vector for every subspace
+Code = list[list[float]]  # one vector per subspace
 
 
 def sparsity(codes: list[Code]) -> float:
-    """Mean over examples and coordinates of sum_i |s_i[r] * sum_{j != i} s_j[r]|."""
+    """Return the mean over examples and coordinates of sum_i |s_i[r] * sum_{j != i} s_j[r]|."""
     total = 0.0
     for s in codes:
         for r in range(len(s[0])):
@@ -17,12 +17,12 @@ def sparsity(codes: list[Code]) -> float:
     return total / (len(codes) * len(codes[0][0]))
 
 
-def squared(a: list[float], b: list[float]) -> float:
+def squared_distance(a: list[float], b: list[float]) -> float:
     return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
 
 
-def moved(first: list[Code], second: list[Code]) -> list[list[float]]:
-    return [[squared(a[i], b[i]) for i in range(len(a))] for a, b in zip(first, second, strict=True)]
+def subspace_distances(first: list[Code], second: list[Code]) -> list[list[float]]:
+    return [[squared_distance(a[i], b[i]) for i in range(len(a))] for a, b in zip(first, second, strict=True)]
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -31,22 +31,24 @@ def softmax(values: list[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def spread(codes: list[Code]) -> list[float]:
-    """Mean Euclidean distance in each subspace over all ordered pairs of examples, an example with itself included."""
+def mean_distances(codes: list[Code]) -> list[float]:
+    """Return the mean Euclidean distance in each subspace over all ordered pairs, including each example with itself."""
     n = len(codes)
-    return [sum(math.sqrt(squared(a[i], b[i])) for a in codes for b in codes) / n**2 for i in range(len(codes[0]))]
-
-
-def oracle(first: list[Code], second: list[Code]) -> list[list[float]]:
-    scale = spread(first + second)
     return [
-        softmax([1e6 * x / (m + 1e-8) for x, m in zip(row, scale, strict=True)]) for row in moved(first, second)
+        sum(math.sqrt(squared_distance(a[i], b[i])) for a in codes for b in codes) / n**2 for i in range(len(codes[0]))
+    ]
+
+
+def changed_subspace(first: list[Code], second: list[Code]) -> list[list[float]]:
+    scale = mean_distances(first + second)
+    return [
+        softmax([1e6 * x / (m + 1e-8) for x, m in zip(row, scale, strict=True)]) for row in subspace_distances(first, second)
     ]  # fmt: skip
 
 
 def distance(first: list[Code], second: list[Code]) -> float:
     total, count = 0.0, 0
-    for row, chosen in zip(moved(first, second), oracle(first, second), strict=True):
+    for row, chosen in zip(subspace_distances(first, second), changed_subspace(first, second), strict=True):
         for delta, o in zip(row, chosen, strict=True):
             total += (1 - o) * delta + 10 * max(0.05 - o * delta, 0)
             count += 1
@@ -54,26 +56,26 @@ def distance(first: list[Code], second: list[Code]) -> float:
 
 
 def regularisation(first: list[Code], second: list[Code]) -> float:
-    rows = [softmax([1e3 * x for x in row]) for row in moved(first, second)]
+    rows = [softmax([1e3 * x for x in row]) for row in subspace_distances(first, second)]
     k = len(rows[0])
     used = [sum(row[i] for row in rows) / len(rows) for i in range(k)]
     return 100 * sum((1 / k - a) ** 2 for a in used) / k
 
 
 def mixture(first: Code, second: Code, subspace: int) -> Code:
-    """Subspace `subspace` of the first example, the others of the second."""
+    """Return the code of the second example with one subspace of the first."""
     return [first[i] if i == subspace else second[i] for i in range(len(first))]
 
 
-def projected(z: list[float], layers: list[tuple[list[list[float]], list[float]]]) -> list[float]:
-    """Linear, ReLU, Linear."""
+def projected_vector(z: list[float], layers: list[tuple[list[list[float]], list[float]]]) -> list[float]:
+    """Return the output of Linear, ReLU, Linear."""
     (w1, c1), (w2, c2) = layers
     hidden = [max(sum(w * x for w, x in zip(row, z, strict=True)) + c, 0.0) for row, c in zip(w1, c1, strict=True)]
     return [sum(w * x for w, x in zip(row, hidden, strict=True)) + c for row, c in zip(w2, c2, strict=True)]
 
 
 def weights(epoch: float, epochs: float, preset: str) -> tuple[float, float, float]:
-    """The schedules by epoch."""
+    """Return the weights b1, b2, b3 of an epoch."""
     b1 = min(math.exp(25 / epochs * (epoch - 0.4 * epochs)), 1)
     b2 = min(math.exp(25 / epochs * (epoch - 0.5 * epochs)), 1)
     if epoch <= {"paper": 0.2, "code": 0.25}[preset] * epochs:

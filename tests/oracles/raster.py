@@ -13,8 +13,8 @@ def outline(shape: int) -> list[tuple[float, float]]:
     if shape == 0:
         return [(-9.6, -9.6), (-9.6, 9.6), (9.6, 9.6), (9.6, -9.6)]
     if shape == 1:
-        turns = [2 * math.pi * k / 100 for k in range(100)]
-        return [(9.6 * 1.33 * math.cos(t), 9.6 / 1.33 * math.sin(t)) for t in turns]
+        parameters = [2 * math.pi * k / 100 for k in range(100)]
+        return [(9.6 * 1.33 * math.cos(t), 9.6 / 1.33 * math.sin(t)) for t in parameters]
     return [_heart(2 * math.pi * k / 150) for k in range(150)]
 
 
@@ -26,8 +26,8 @@ def _heart(t: float) -> tuple[float, float]:
 def vertices(shape: int, scale: float, theta: float, x: float, y: float) -> list[tuple[float, float]]:
     """Return the outline scaled, rotated by -theta in image coordinates and moved to (x, y), in units of 1/256 px."""
     cos, sin = math.cos(-theta), math.sin(-theta)
-    turned = [(scale * (a * cos - b * sin), scale * (a * sin + b * cos)) for a, b in outline(shape)]
-    return [(256 * (x + a), 256 * (y + b)) for a, b in turned]
+    rotated = [(scale * (a * cos - b * sin), scale * (a * sin + b * cos)) for a, b in outline(shape)]
+    return [(256 * (x + a), 256 * (y + b)) for a, b in rotated]
 
 
 def picture(points: list[tuple[float, float]], pixels: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The picture of a factor on a circle."""
+"""Pictures of a periodic factor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def hue(pixel: Any) -> float:
     return colorsys.rgb_to_hsv(*(channel / 255 for channel in pixel))[0]
 
 
-def test_colours_go_round_the_circle() -> None:
-    """The pixel at each point has the hue of its value: anticlockwise, as angles are counted, from the right."""
+def test_colours_follow_the_circle() -> None:
+    """The pixel at each point has the hue of its value, anticlockwise from the right."""
     picture = np.asarray(draw_circle(WHEEL, np.arange(24), size=300))
     for k, (x, y) in enumerate(WHEEL):
         row, column = round(150 - 0.42 * 300 * y), round(150 + 0.42 * 300 * x)
@@ -27,7 +27,7 @@ def test_colours_go_round_the_circle() -> None:
         assert min(apart, 1 - apart) < 0.02, k
 
 
-def test_points_outside_the_circle_are_in_the_picture() -> None:
+def test_points_outside_the_circle_are_visible() -> None:
     picture = np.asarray(draw_circle([[3.0, 0.0], [0.0, -3.0]], [0, 1], size=200))
     assert hue(picture[100, 184]) == pytest.approx(0, abs=0.02)
     assert hue(picture[184, 100]) == pytest.approx(0.5, abs=0.02)
@@ -35,18 +35,18 @@ def test_points_outside_the_circle_are_in_the_picture() -> None:
     assert picture.shape == (200, 200, 3)
 
 
-def test_hues_follow_order_not_size() -> None:
+def test_colours_depend_on_the_order_of_values() -> None:
     assert wheel_colours([0, 1, 2]) == wheel_colours([-5.0, 0.1, 100.0])
     assert len(set(wheel_colours(np.arange(24)))) == 24
     assert len(set(wheel_colours([7, 7, 7]))) == 1
 
 
 @pytest.mark.parametrize("code", [np.zeros((3, 3)), np.zeros(3), np.zeros((0, 2)), [[np.nan, 0.0]]])
-def test_codes_that_are_no_points_are_refused(code: Any) -> None:
+def test_invalid_codes_raise(code: Any) -> None:
     with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
         draw_circle(code, [0])
 
 
-def test_a_value_for_each_point() -> None:
+def test_wrong_number_of_values_raises() -> None:
     with pytest.raises(ValueError, match=r"shape \(24,\)"):
         draw_circle(WHEEL, np.arange(23))

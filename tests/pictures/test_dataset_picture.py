@@ -13,10 +13,9 @@ import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
 from unbraid.pictures.dataset import draw_dataset, factor_rows
-from unbraid.pictures.examples import points_image
 
 
-def test_one_row_a_factor_with_its_values(sprites: FactorData, tmp_path: Path) -> None:
+def test_one_row_per_factor(sprites: FactorData, tmp_path: Path) -> None:
     rows = factor_rows(sprites)
     assert [label.split("\n")[0] for label, _ in rows] == list(sprites.names)
     assert [len(tiles) for _, tiles in rows] == [3, 3, 8, 10, 8]
@@ -27,7 +26,7 @@ def test_one_row_a_factor_with_its_values(sprites: FactorData, tmp_path: Path) -
         assert len(np.unique(np.asarray(picture))) > 2
 
 
-def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["data", "show", "sprites"]) == 0
     assert (tmp_path / "sprites.png").stat().st_size > 1000
@@ -38,7 +37,7 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert "Did you mean 'sprites'?" in capsys.readouterr().err
 
 
-def test_labels_without_a_grid_show_examples(tmp_path: Path) -> None:
+def test_data_without_a_grid_show_examples_of_labels(tmp_path: Path) -> None:
     images = torch.arange(12 * 64, dtype=torch.uint8).view(12, 1, 8, 8)
     labels = torch.tensor([[i % 3, i // 6] for i in range(12)])
     data = Labelled("own", ("kind", "half"), (3, 2), images, labels)
@@ -46,17 +45,7 @@ def test_labels_without_a_grid_show_examples(tmp_path: Path) -> None:
         assert picture.size[1] == 3 * (64 + 2) + 2
 
 
-def test_meshes_are_drawn_upright() -> None:
-    body = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.1, 1.0, 0.2]])
-    picture = points_image(body, size=32)[0]
-    lit = picture.nonzero()
-    assert picture.shape == (32, 32)
-    assert int(lit[:, 0].min()) <= 6 < 26 <= int(lit[:, 0].max())
-    assert float(picture[lit[0, 0]].max()) > float(picture[lit[-1, 0]].max())  # the head is nearer
-
-
-def test_own_folder_trains_scores_and_traverses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From a folder of image files to pictures of latents, by command."""
+def test_folder_of_images_from_training_to_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     for i in range(40):
@@ -71,7 +60,7 @@ def test_own_folder_trains_scores_and_traverses(tmp_path: Path, capsys: pytest.C
     assert list((tmp_path / "runs").glob("*/traversal.png"))
 
 
-def test_data_without_labels_trains_ranks_and_traverses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_without_labels_from_training_to_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 255, (30, 32, 32), dtype=np.uint8))
     where, out = str(tmp_path / "x.npy"), str(tmp_path / "runs")
     command = ["train", "vae", "--data", where, "--steps", "2", "--seeds", "0-1", "--latents", "3", "--out", out]
@@ -82,6 +71,6 @@ def test_data_without_labels_trains_ranks_and_traverses(tmp_path: Path, capsys: 
     (row, _) = ub.score(ub.load_runs(out), ["unsupervised"], quiet=True)
     assert "unsupervised.mutual_info_score" in row
     assert main(["score", out, "--quiet"]) == 0
-    told = capsys.readouterr()
-    assert "total corr." in told.out
-    assert "mig" not in told.out  # there are no labels to score by
+    printed = capsys.readouterr().out
+    assert "total corr." in printed
+    assert "mig" not in printed  # there are no labels to score by

@@ -1,4 +1,4 @@
-"""Two latents moved together: which ones, where they go, and the picture of it."""
+"""Pictures of two latents that change together: which latents, which values, and the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import unbraid as ub
-from support.training import quick
+from support.training import quick_train
 from unbraid.cli.dispatch import main
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
@@ -23,12 +23,12 @@ from unbraid.pictures.images import LABEL, MARGIN
 from unbraid.pictures.pair import best_and_worst_runs, decode_pair, informative_controls, traverse_pair
 
 
-def trained(method: Method, data: FactorData, **settings: Any) -> ub.Run:
+def quick_run(method: Method, data: FactorData, **settings: Any) -> ub.Run:
     return ub.train(method, data, steps=1, quiet=True, **{"latents": 4, "net": "mlp", **settings})[0]
 
 
-def kept(out: Path, method: Method, scores: list[float]) -> None:
-    """Untrained runs on sprites, a seed a score, with a MIG as if it had been made."""
+def write_scored_runs(out: Path, method: Method, scores: list[float]) -> None:
+    """Write untrained runs on sprites, one seed per score, with that score stored as MIG."""
     ub.train(method, "sprites", seeds=range(len(scores)), steps=0, latents=3, net="mlp", out=out, add=True, quiet=True)
     runs = [run for run in ub.load_runs(out) if type(run.spec.method) is type(method)]
     for run in runs:
@@ -37,41 +37,41 @@ def kept(out: Path, method: Method, scores: list[float]) -> None:
         (run.path / "scores.jsonl").write_text(json.dumps(record) + "\n")
 
 
-class Planted(nn.Module):
-    """Latent 2 is the third factor and latent 0 the last, latent 1 the last but less of it; the rest are noise."""
+class KnownCodes(nn.Module):
+    """Latent 2 is the third factor, latent 0 the last, latent 1 half of the last, and latent 3 is noise."""
 
     def __init__(self, data: FactorData) -> None:
         super().__init__()
         self.data = data
-        seen = data.batch(torch.arange(len(data))).flatten(1)
-        self.places = {row.numpy().tobytes(): i for i, row in enumerate(seen)}
+        examples = data.batch(torch.arange(len(data))).flatten(1)
+        self.index = {row.numpy().tobytes(): i for i, row in enumerate(examples)}
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = torch.tensor([self.places[row.numpy().tobytes()] for row in x.flatten(1)])
+        rows = torch.tensor([self.index[row.numpy().tobytes()] for row in x.flatten(1)])
         values = self.data.factors(rows).float()
         noise = torch.sin(1e3 * torch.arange(len(rows)).float())
         codes = torch.stack([values[:, -1], values[:, -1] // 2, values[:, 2], noise], 1)
         return torch.cat([codes, 0 * codes], 1)
 
 
-def test_every_place_of_the_grid_by_hand(sprites: FactorData) -> None:
-    """Row i and column j decode the example's own latents with the second at position i and the first at j."""
-    run = trained(BetaVAE(), sprites)
-    found, names = decode_pair(run, sprites, 7, (2, 0), 1.5, 4)
-    own, way = run.posterior(sprites.batch(torch.tensor([7]))).mean[0], torch.linspace(-1.5, 1.5, 4)
-    assert names == ("latent 2", "latent 0")
-    assert found.labels[0] == "latent 0\n-1.50"
+def test_every_point_of_the_grid_by_hand(sprites: FactorData) -> None:
+    """In row i and column j, the first latent is at position j, the second at i, and the others are unchanged."""
+    run = quick_run(BetaVAE(), sprites)
+    found = decode_pair(run, sprites, 7, (2, 0), 1.5, 4)
+    own, positions = run.posterior(sprites.batch(torch.tensor([7]))).mean[0], torch.linspace(-1.5, 1.5, 4)
+    assert found.names == ("latent 2", "latent 0")
+    assert found.labels()[0] == "latent 0\n-1.50"
     for i in range(4):
         for j in range(4):
             z = own.clone()
-            z[2], z[0] = way[j], way[i]
-            torch.testing.assert_close(found.images[i, j], run.decode(z[None])[0].cpu())
+            z[2], z[0] = positions[j], positions[i]
+            torch.testing.assert_close(found.decoded[i, j], run.decode(z[None])[0].cpu())
     torch.testing.assert_close(found.reconstruction, run.decode(own[None])[0].cpu())
 
 
-def test_factors_name_the_latents_that_hold_them(sprites: FactorData) -> None:
-    run = trained(BetaVAE(), sprites)
-    run.net.encoder = Planted(sprites)
+def test_factors_select_the_most_informative_latents(sprites: FactorData) -> None:
+    run = quick_run(BetaVAE(), sprites)
+    run.net.encoder = KnownCodes(sprites)
     names = sprites.names
     assert informative_controls(run, sprites, 4, (names[2], names[-1])) == (2, 0)
     assert informative_controls(run, sprites, 4, (names[-1], names[2])) == (0, 2)
@@ -81,30 +81,29 @@ def test_factors_name_the_latents_that_hold_them(sprites: FactorData) -> None:
         informative_controls(run, sprites, 3, (names[2], names[-1]))
 
 
-def test_a_factor_that_no_latent_holds_alone_takes_two(sprites: FactorData) -> None:
-    """The same factor twice: the two latents are different."""
-    run = trained(BetaVAE(), sprites)
-    run.net.encoder = Planted(sprites)
+def test_the_same_factor_twice_selects_two_latents(sprites: FactorData) -> None:
+    run = quick_run(BetaVAE(), sprites)
+    run.net.encoder = KnownCodes(sprites)
     first, second = informative_controls(run, sprites, 4, (sprites.names[-1], sprites.names[-1]))
     assert {first, second} == {0, 1}
 
 
 @pytest.mark.parametrize("method", [AE(), PMP(subspaces=3), DiffusionVAE(), DiffusionVAE(space="flat_torus")], ids=str)
-def test_methods_with_knobs_of_their_own(method: Method, sprites: FactorData, tmp_path: Path) -> None:
-    """The picture has the example, its reconstruction and a square of tiles; knobs that end are not turned further."""
-    path = traverse_pair(trained(method, sprites), (0, 1), sprites, columns=3, span=9.0, out=tmp_path)
+def test_methods_with_other_controls(method: Method, sprites: FactorData, tmp_path: Path) -> None:
+    """The picture has the example, its reconstruction and a square of tiles; bounded controls stop at their bounds."""
+    path = traverse_pair(quick_run(method, sprites), (0, 1), sprites, columns=3, span=9.0, out=tmp_path)
     with Image.open(path) as picture:
         assert picture.size == (LABEL + 3 * (64 + MARGIN) + MARGIN, 4 * (64 + MARGIN) + MARGIN)
         assert np.ptp(np.asarray(picture)[:, LABEL:]) > 0
 
 
-def test_names_are_shown_where_factors_were_asked_for(sprites: FactorData) -> None:
-    run = trained(PMP(subspaces=3), sprites)
+def test_labels_name_the_chosen_factors(sprites: FactorData) -> None:
+    run = quick_run(PMP(subspaces=3), sprites)
     pair = (sprites.names[0], sprites.names[1])
-    found, names = decode_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
-    assert names[0].startswith("subspace ")
-    assert names[0].endswith(f"({pair[0]})")
-    assert found.images.shape[:2] == (3, 3)
+    found = decode_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
+    assert found.names[0].startswith("subspace ")
+    assert found.names[0].endswith(f"({pair[0]})")
+    assert found.decoded.shape[:2] == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -117,21 +116,23 @@ def test_names_are_shown_where_factors_were_asked_for(sprites: FactorData) -> No
         ((0, 1), {"example": 10**9}, "index"),
     ],
 )
-def test_refusals(pair: Any, options: dict[str, Any], message: str, sprites: FactorData, tmp_path: Path) -> None:
+def test_invalid_arguments_raise(
+    pair: Any, options: dict[str, Any], message: str, sprites: FactorData, tmp_path: Path
+) -> None:
     with pytest.raises((UserError, ValueError, IndexError), match=message):
-        traverse_pair(trained(BetaVAE(), sprites), pair, sprites, out=tmp_path, **options)
+        traverse_pair(quick_run(BetaVAE(), sprites), pair, sprites, out=tmp_path, **options)
 
 
-def test_runs_without_a_decoder_or_folder_are_refused(sprites: FactorData) -> None:
+def test_runs_without_a_decoder_or_folder_raise(sprites: FactorData) -> None:
     with pytest.raises(UserError, match="needs a decoder"):
-        traverse_pair(trained(PCL(), sprites), (0, 1), sprites)
+        traverse_pair(quick_run(PCL(), sprites), (0, 1), sprites)
     with pytest.raises(UserError, match="pass out="):
-        traverse_pair(trained(BetaVAE(), sprites), (0, 1), sprites)
+        traverse_pair(quick_run(BetaVAE(), sprites), (0, 1), sprites)
 
 
-def test_the_best_and_the_worst(tmp_path: Path) -> None:
-    kept(tmp_path, BetaVAE(), [0.2, 0.4, 0.1])
-    kept(tmp_path, AE(), [0.3])
+def test_best_and_worst_runs(tmp_path: Path) -> None:
+    write_scored_runs(tmp_path, BetaVAE(), [0.2, 0.4, 0.1])
+    write_scored_runs(tmp_path, AE(), [0.3])
     found = [(end, value, run.spec.seed) for end, value, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
     assert sorted(found) == [("best", 0.3, 0), ("best", 0.4, 1), ("worst", 0.1, 2)]
     with pytest.raises(UserError, match=r"No run has a score dci\.disentanglement.*--metrics dci"):
@@ -140,8 +141,8 @@ def test_the_best_and_the_worst(tmp_path: Path) -> None:
         best_and_worst_runs(ub.load_runs(tmp_path), "migg")
 
 
-def test_over_pruned_runs_are_no_extremes_where_others_are(tmp_path: Path) -> None:
-    def prune(seeds: set[int]) -> list[int]:
+def test_runs_with_too_few_active_latents_are_left_out(tmp_path: Path) -> None:
+    def best_and_worst_with_pruned(seeds: set[int]) -> list[int]:
         for run in ub.load_runs(tmp_path):
             assert run.path is not None
             values = {"units": 4 - (run.spec.seed in seeds), "factors": 4}
@@ -149,20 +150,20 @@ def test_over_pruned_runs_are_no_extremes_where_others_are(tmp_path: Path) -> No
                 file.write(json.dumps({"metric": "active", "codes": "mean", "values": values}) + "\n")
         return [run.spec.seed for _, _, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
 
-    kept(tmp_path, BetaVAE(), [0.2, 0.4, 0.1, 0.3])
-    assert prune({1}) == [3, 2]
-    assert prune({0, 1, 2, 3}) == [1, 2]
+    write_scored_runs(tmp_path, BetaVAE(), [0.2, 0.4, 0.1, 0.3])
+    assert best_and_worst_with_pruned({1}) == [3, 2]
+    assert best_and_worst_with_pruned({0, 1, 2, 3}) == [1, 2]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept(tmp_path / "runs", BetaVAE(), [0.2, 0.4, 0.1])
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_scored_runs(tmp_path / "runs", BetaVAE(), [0.2, 0.4, 0.1])
     command = ["traverse", str(tmp_path / "runs"), "--pair", "x,y", "--extremes", "mig", "--columns", "2"]
     assert main([*command, "--out", str(tmp_path / "pictures")]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[0] for line in told] == ["best mig 0.400", "worst mig 0.100"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["best mig 0.400", "worst mig 0.100"]
     assert len(list((tmp_path / "pictures").glob("*/pair.png"))) == 2
     assert main(["traverse", str(tmp_path / "runs"), "--pair", "0"]) == 2
     assert "two latents, such as 0,1" in capsys.readouterr().err
-    quick(tmp_path / "toy")
+    quick_train(tmp_path / "toy")
     assert main(["traverse", str(tmp_path / "toy"), "--pair", "0,1"]) == 2
     assert "images or meshes" in capsys.readouterr().err

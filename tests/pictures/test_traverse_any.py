@@ -1,4 +1,4 @@
-"""Traversals of anybody's encoder and decoder."""
+"""Traversals of any encoder and decoder on images."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from unbraid.pictures.traversal import traverse_images
 POSITIONS = torch.tensor([-1.0, 0.0, 2.0])
 
 
-class Bars:
-    """A code of (brightness / 10, level of the left half, unused); decode undoes it."""
+class Halves:
+    """The code is (level of the right half / 10, level of the left half, 0); decode inverts it."""
 
     def encode(self, x: Tensor) -> Tensor:
         right, left = x[..., x.shape[3] // 2 :].mean((1, 2, 3)), x[..., : x.shape[3] // 2].mean((1, 2, 3))
@@ -34,8 +34,8 @@ class Bars:
         return halves[:, None, None, :].repeat_interleave(4, 3).repeat_interleave(8, 2)
 
 
-class Module(nn.Module):
-    """A network with a layer that behaves otherwise in training."""
+class NormalisedNet(nn.Module):
+    """A network with a layer that behaves differently in training, which records its mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,47 +58,49 @@ def x() -> Tensor:
     return halves.repeat_interleave(4, 3).repeat_interleave(8, 2)
 
 
-def test_every_latent_moves_alone_by_its_own_spread(x: Tensor) -> None:
-    found = traverse_images(Bars(), x, 3, POSITIONS)
-    codes = Bars().encode(x)
+def test_every_latent_takes_multiples_of_its_standard_deviation(x: Tensor) -> None:
+    found = traverse_images(Halves(), x, 3, POSITIONS)
+    codes = Halves().encode(x)
     std, mean = codes.std(0, correction=0), codes.mean(0)
-    assert [label.split("\n")[0] for label in found.labels] == ["latent 1", "latent 0", "latent 2"]
-    assert found.labels[2] == "latent 2\nstd 0"
-    z = Bars().encode(found.images.flatten(0, 1)).unflatten(0, (3, 3))
+    assert [label.column for label in found.labels] == [1, 0, 2]
+    assert [label.std for label in found.labels[:2]] == [float(std[1]), float(std[0])]
+    assert found.labels[2].text() == "latent 2\nstd 0"
+    z = Halves().encode(found.decoded.flatten(0, 1)).unflatten(0, (3, 3))
     torch.testing.assert_close(z[0, :, 1], mean[1] + std[1] * POSITIONS)
     torch.testing.assert_close(z[0, :, 0], codes[3, 0].expand(3))
     torch.testing.assert_close(z[1, :, 0], mean[0] + std[0] * POSITIONS)
     torch.testing.assert_close(z[1, :, 1], codes[3, 1].expand(3))
-    torch.testing.assert_close(found.images[2], found.reconstruction.expand(3, -1, -1, -1))
+    torch.testing.assert_close(found.decoded[2], found.reconstruction.expand(3, -1, -1, -1))
     torch.testing.assert_close(found.reconstruction, x[3])
 
 
-def test_posteriors_that_name_their_variance_are_sorted_by_nats(x: Tensor) -> None:
-    """A wide code that is never sure carries less than a narrow one that is."""
+def test_posteriors_with_variances_are_sorted_by_nats(x: Tensor) -> None:
+    """A latent with a large standard deviation but a wide posterior carries less than a narrow, precise one."""
 
     def encode(images: Tensor) -> Normal:
-        mean = Bars().encode(images)
+        mean = Halves().encode(images)
         return Normal(mean, torch.tensor([0.01, 1.0, 1.0]).expand_as(mean))
 
-    found = traverse_images((encode, Bars().decode), x, 0, POSITIONS)
-    assert [label.split("\n")[0] for label in found.labels] == ["latent 0", "latent 1", "latent 2"]
-    assert found.labels[2] == "latent 2\n0.00 nats"
-    moved = Bars().encode(found.images[0])
+    found = traverse_images((encode, Halves().decode), x, 0, POSITIONS)
+    assert [label.column for label in found.labels] == [0, 1, 2]
+    assert found.labels[2].text() == "latent 2\n0.00 nats"
+    moved = Halves().encode(found.decoded[0])
     torch.testing.assert_close(moved[:, 0], POSITIONS)
 
 
-def test_one_image_has_no_spread_and_moves_about_itself(x: Tensor) -> None:
-    found = traverse_images(Bars(), x[:1], 0, POSITIONS)
-    assert found.labels == ["latent 0", "latent 1", "latent 2"]
-    torch.testing.assert_close(Bars().encode(found.images[1])[:, 1], Bars().encode(x[:1])[0, 1] + POSITIONS)
+def test_latents_of_a_single_image_change_relative_to_its_code(x: Tensor) -> None:
+    found = traverse_images(Halves(), x[:1], 0, POSITIONS)
+    assert [label.text() for label in found.labels] == ["latent 0", "latent 1", "latent 2"]
+    torch.testing.assert_close(Halves().encode(found.decoded[1])[:, 1], Halves().encode(x[:1])[0, 1] + POSITIONS)
 
 
-def test_modules_are_still_while_they_are_drawn_and_as_before_afterwards(x: Tensor) -> None:
-    model = Module().train()
+def test_modules_are_in_evaluation_mode_and_restored_afterwards(x: Tensor) -> None:
+    model = NormalisedNet().train()
     model.norm.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     picture = ub.traverse(model, x)
-    assert isinstance(picture, Image.Image)
+    assert isinstance(picture.image, Image.Image)
+    assert picture.paths == []
     assert model.modes == [False]
     assert model.training
     assert not model.norm.training
@@ -108,52 +110,54 @@ def test_modules_are_still_while_they_are_drawn_and_as_before_afterwards(x: Tens
     assert model.training
 
 
-def test_a_pair_of_modules_bytes_and_arrays_give_the_same_picture(x: Tensor) -> None:
+def test_bytes_arrays_and_tensors_give_the_same_picture(x: Tensor) -> None:
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     decoder = nn.Sequential(nn.Linear(3, 64), nn.Sigmoid(), nn.Unflatten(1, (1, 8, 8)))
     byte = (x * 255).round().byte()
-    pictures = [ub.traverse((encoder, decoder), images) for images in (byte, byte.numpy(), byte.float() / 255)]
+    pictures = [ub.traverse((encoder, decoder), images).image for images in (byte, byte.numpy(), byte.float() / 255)]
     assert pictures[0].size == (LABEL + 9 * (64 + MARGIN) + MARGIN, 4 * (64 + MARGIN) + MARGIN)
     assert all(np.array_equal(np.asarray(pictures[0]), np.asarray(other)) for other in pictures[1:])
-    fewer = ub.traverse((encoder, decoder), byte, rows=2, columns=5, example=7)
+    fewer = ub.traverse((encoder, decoder), byte, rows=2, columns=5, example=7).image
     assert fewer.size == (LABEL + 5 * (64 + MARGIN) + MARGIN, 3 * (64 + MARGIN) + MARGIN)
 
 
-def test_with_a_folder_it_writes_picture_and_animation(x: Tensor, tmp_path: Path) -> None:
-    picture = ub.traverse(Bars(), x, out=tmp_path / "new")
+def test_picture_and_animation_are_written_to_a_folder(x: Tensor, tmp_path: Path) -> None:
+    picture = ub.traverse(Halves(), x, out=tmp_path / "new")
+    assert picture.paths == [tmp_path / "new" / "traversal.png", tmp_path / "new" / "traversal.gif"]
+    assert picture._repr_png_() == picture.paths[0].read_bytes()
     with Image.open(tmp_path / "new" / "traversal.png") as written:
-        assert np.array_equal(np.asarray(written), np.asarray(picture))
+        assert np.array_equal(np.asarray(written), np.asarray(picture.image))
     with Image.open(tmp_path / "new" / "traversal.gif") as animation:
         assert animation.n_frames > 12
 
 
-def test_a_run_on_images_walks_as_its_method_does(sprites: FactorData) -> None:
+def test_runs_on_images_use_the_traversal_of_their_method(sprites: FactorData) -> None:
     (run,) = ub.train(ub.methods.PMP(subspaces=3), data=sprites, steps=1, latents=4, quiet=True)
     x = sprites.images(range(0, 9000, 300))
     found = traverse_images(run, as_images(x), 0, POSITIONS)
-    assert sorted(label.split("\n")[0] for label in found.labels) == ["subspace 0", "subspace 1", "subspace 2"]
-    assert ub.traverse(run, x).size[1] == 4 * (64 + MARGIN) + MARGIN
+    assert sorted(label.name for label in found.labels) == ["subspace 0", "subspace 1", "subspace 2"]
+    assert ub.traverse(run, x).image.size[1] == 4 * (64 + MARGIN) + MARGIN
     (encoder,) = ub.train(ub.methods.PCL(), data=sprites, steps=1, quiet=True)
     with pytest.raises(UserError, match="encoder only"):
         ub.traverse(encoder, x)
 
 
-def test_codes_and_pictures_come_in_many_forms(x: Tensor) -> None:
-    plain = np.asarray(ub.traverse(Bars(), x))
+def test_codes_and_images_in_many_forms_are_accepted(x: Tensor) -> None:
+    plain = np.asarray(ub.traverse(Halves(), x).image)
 
     class Posterior:
         def __init__(self, mean: Any) -> None:
             self.mean = mean
 
-    bars = Bars()
+    halves_model = Halves()
     forms: list[Any] = [
-        (lambda i: (bars.encode(i), "more"), bars.decode),
-        (lambda i: Posterior(bars.encode(i)), lambda z: bars.decode(z)[:, 0]),
-        (lambda i: bars.encode(i).numpy(), lambda z: bars.decode(z).flatten(1).numpy()),
-        [lambda i: bars.encode(i).double(), lambda z: (bars.decode(z), None)],
+        (lambda i: (halves_model.encode(i), "more"), halves_model.decode),
+        (lambda i: Posterior(halves_model.encode(i)), lambda z: halves_model.decode(z)[:, 0]),
+        (lambda i: halves_model.encode(i).numpy(), lambda z: halves_model.decode(z).flatten(1).numpy()),
+        [lambda i: halves_model.encode(i).double(), lambda z: (halves_model.decode(z), None)],
     ]
     for form in forms:
-        assert np.array_equal(np.asarray(ub.traverse(form, x)), plain)
+        assert np.array_equal(np.asarray(ub.traverse(form, x).image), plain)
 
 
 @pytest.mark.parametrize(
@@ -169,40 +173,40 @@ def test_codes_and_pictures_come_in_many_forms(x: Tensor) -> None:
         (None, r"needs images x"),
     ],
 )
-def test_wrong_images_are_refused_with_the_remedy(images: Any, message: str) -> None:
+def test_invalid_images_raise(images: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        ub.traverse(Bars(), images)
+        ub.traverse(Halves(), images)
 
 
-def test_wrong_models_are_refused_with_the_remedy(x: Tensor) -> None:
-    class Halves:
+def test_invalid_models_raise(x: Tensor) -> None:
+    class Parts:
         encoder = decoder = nn.Identity()
 
-    bars = Bars()
-    wrong: list[tuple[Any, str]] = [
-        (Halves(), r"Pass \(model.encoder, model.decoder\)"),
+    halves_model = Halves()
+    cases: list[tuple[Any, str]] = [
+        (Parts(), r"Pass \(model.encoder, model.decoder\)"),
         (3, "Got int instead"),
-        ((bars.encode,), "Got tuple instead"),
-        ((lambda i: i, bars.decode), r"must give codes \(n, d\).*Got shape \(50, 1, 8, 8\)"),
-        ((lambda i: bars.encode(i)[:3], bars.decode), r"Got shape \(3, 3\)"),
-        ((lambda i: bars.encode(i) / 0, bars.decode), "finite codes"),
-        ((bars.encode, lambda z: z), r"must give 27 images .* Got shape \(27, 3\)"),
-        ((bars.encode, lambda z: bars.decode(z)[:1]), r"Got shape \(1, 1, 8, 8\)"),
+        ((halves_model.encode,), "Got tuple instead"),
+        ((lambda i: i, halves_model.decode), r"must give codes \(n, d\).*Got shape \(50, 1, 8, 8\)"),
+        ((lambda i: halves_model.encode(i)[:3], halves_model.decode), r"Got shape \(3, 3\)"),
+        ((lambda i: halves_model.encode(i) / 0, halves_model.decode), "finite codes"),
+        ((halves_model.encode, lambda z: z), r"must give 27 images .* Got shape \(27, 3\)"),
+        ((halves_model.encode, lambda z: halves_model.decode(z)[:1]), r"Got shape \(1, 1, 8, 8\)"),
     ]
-    for model, message in wrong:
+    for model, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
             ub.traverse(model, x)
     for settings in ({"columns": 1}, {"span": 0.0}, {"rows": 0}, {"example": 50}, {"example": -1}):
         with pytest.raises(ValueError, match="Got"):
-            ub.traverse(bars, x, **settings)
+            ub.traverse(halves_model, x, **settings)
 
 
-def test_values_that_are_no_pixels_are_told_of(x: Tensor) -> None:
+def test_values_that_are_not_pixels_warn(x: Tensor) -> None:
     with pytest.warns(RuntimeWarning, match=r"If they are logits"):
-        ub.traverse((Bars().encode, lambda z: 20 * Bars().decode(z) - 10), x)
+        ub.traverse((Halves().encode, lambda z: 20 * Halves().decode(z) - 10), x)
 
 
-def test_the_device_of_a_model_is_found_behind_its_methods() -> None:
-    model = Module()
-    assert Adapter.of((model.encode, model.decode)).modules == (model,)
-    assert Adapter.of((model.encode, model.decode)).device == torch.device("cpu")
+def test_the_module_of_bound_methods_is_found() -> None:
+    model = NormalisedNet()
+    assert Adapter.from_model((model.encode, model.decode)).modules == (model,)
+    assert Adapter.from_model((model.encode, model.decode)).device == torch.device("cpu")

@@ -17,7 +17,7 @@ import torch
 import unbraid as ub
 from support.meshes import spheres, untrained_run
 from support.server import LATENTS, decode_path, decoded_example
-from support.training import quick
+from support.training import quick_train
 from unbraid.errors import UserError
 from unbraid.pictures.examples import decoded_images, mesh_images
 from unbraid.reporting.content import picture_shape
@@ -29,7 +29,7 @@ TOKEN = "a token"
 
 @pytest.fixture(scope="module")
 def runs() -> list[ub.Run]:
-    return quick(seeds=[0, 1])
+    return quick_train(seeds=[0, 1])
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,9 @@ def test_one_connection_serves_many_requests(server: Server, runs: list[ub.Run])
     for k in range(5):
         connection.request("POST", decode_path(runs[0].id), (k * LATENTS).tobytes())
         line = connection.sock
-        assert np.allclose(np.frombuffer(connection.getresponse().read(), "<f4"), decoded_example(runs[0], k * LATENTS), atol=1e-6)
+        assert np.allclose(
+            np.frombuffer(connection.getresponse().read(), "<f4"), decoded_example(runs[0], k * LATENTS), atol=1e-6
+        )
         assert connection.sock is line
     connection.close()
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 import unbraid as ub
-from support.training import Killed, assert_same, die_at, quick
+from support.training import Killed, assert_same_run, kill_at, quick_train
 from unbraid.errors import UserError
 from unbraid.runs.folder import find_runs
 
 
 def test_an_old_divergence_does_not_outlive_a_good_end(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     assert run.path is not None
     (run.path / "weights.safetensors").unlink()
     (run.path / "diverged.json").write_text('{"step": 1, "term": "kl"}')
-    quick(tmp_path)
+    quick_train(tmp_path)
     (found,) = find_runs(tmp_path)
     assert found.status == "done"
 
@@ -32,29 +32,29 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, monkeypatch:
     from unbraid.runs.folder import write_tensors
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path, checkpoint_seconds=0)
+        kill_at(patch, 7)
+        quick_train(tmp_path, checkpoint_seconds=0)
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     state = load_file(file)
     write_tensors(file, {**state, "row": state["row"][:-1].clone()}, {"step": 7, "log": []})
     with pytest.raises(UserError, match=r"does not fit the network.*delete that file"):
-        quick(tmp_path)
+        quick_train(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
 def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path, checkpoint_seconds=0)
+        kill_at(patch, 7)
+        quick_train(tmp_path, checkpoint_seconds=0)
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:keep])
     with pytest.raises(UserError, match=r"is damaged or incomplete.*Delete that file"):
-        quick(tmp_path)
+        quick_train(tmp_path)
     assert file.read_bytes() == content[:keep]
     file.unlink()
-    (run,) = quick(tmp_path)
-    assert_same(run, quick(None)[0])
+    (run,) = quick_train(tmp_path)
+    assert_same_run(run, quick_train(None)[0])
 
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "log.jsonl", "weights.safetensors", "run.json"])
@@ -70,27 +70,27 @@ def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(UserError, match=r"No space left on device.*same command again"):
-            quick(tmp_path, checkpoint_seconds=0)
+            quick_train(tmp_path, checkpoint_seconds=0)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not list(tmp_path.rglob(name))
-    assert_same(quick(tmp_path)[0], quick(None)[0])
+    assert_same_run(quick_train(tmp_path)[0], quick_train(None)[0])
 
 
 def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
     """What a killed writer leaves is invisible to readers and swept by the next writer."""
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     assert run.path is not None
     stray = tmp_path / "abc"
     stray.mkdir()
     (stray / ".run.json.1.tmp").write_text("{")
     (run.path / ".weights.safetensors.1.tmp").write_text("x")
     assert [found.path for found in find_runs(tmp_path)] == [run.path]
-    quick(tmp_path)
+    quick_train(tmp_path)
     assert not (run.path / ".weights.safetensors.1.tmp").exists()
 
 
 def test_damaged_run_files_are_named(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     assert run.path is not None
     content = json.loads((run.path / "run.json").read_text())
     for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
@@ -102,7 +102,7 @@ def test_damaged_run_files_are_named(tmp_path: Path) -> None:
 
 
 def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     assert run.path is not None
     facts = json.loads((run.path / "run.json").read_text())
     assert facts["id"] == run.id == run.path.name

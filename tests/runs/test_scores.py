@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import unbraid as ub
-from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.scores import add_scores, find_score, read_scores
 
 
 @pytest.fixture

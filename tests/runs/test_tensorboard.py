@@ -12,14 +12,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import unbraid as ub
-from support.training import Killed, assert_same, die_at, quick
-from unbraid.training import loop as execute
-from unbraid.runs import tensorboard as tensorboard_log
+from support.training import Killed, assert_same_run, kill_at, quick_train
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
+from unbraid.runs import tensorboard as tensorboard_log
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.tensorboard import FILE, FOLDER, write_tensorboard
+from unbraid.training import loop as execute
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -45,10 +45,10 @@ def of_log(log: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def test_events_are_the_log_and_the_settings(tmp_path: Path) -> None:
-    plain = quick(method=BetaVAE(beta=3.0), seeds=[0, 1])
-    runs = quick(tmp_path, BetaVAE(beta=3.0), seeds=[0, 1], log="tensorboard")
+    plain = quick_train(method=BetaVAE(beta=3.0), seeds=[0, 1])
+    runs = quick_train(tmp_path, BetaVAE(beta=3.0), seeds=[0, 1], log="tensorboard")
     for run, other in zip(runs, plain, strict=True):
-        assert_same(run, other)
+        assert_same_run(run, other)
         assert run.path is not None
         found = scalars(run.path / FOLDER)
         assert {"train/loss", "train/rec", "train/kl"} <= set(found)
@@ -60,8 +60,8 @@ def test_events_are_the_log_and_the_settings(tmp_path: Path) -> None:
 
 
 def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path / "a", log="tensorboard")
-    (other,) = quick(tmp_path / "b")
+    (run,) = quick_train(tmp_path / "a", log="tensorboard")
+    (other,) = quick_train(tmp_path / "b")
     assert run.path is not None
     assert other.path is not None
     live = (run.path / FOLDER / FILE).read_bytes()
@@ -73,32 +73,32 @@ def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_trained_runs_get_theirs_when_the_command_is_given_again(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     assert run.path is not None
     assert not (run.path / FOLDER).exists()
-    (again,) = quick(tmp_path, log="tensorboard")
+    (again,) = quick_train(tmp_path, log="tensorboard")
     assert again.id == run.id
     assert scalars(run.path / FOLDER) == of_log(run.log)
 
 
 def test_it_is_live_at_checkpoints_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = quick(tmp_path / "whole", log="tensorboard")[0]
+    whole = quick_train(tmp_path / "whole", log="tensorboard")[0]
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
+        kill_at(patch, 7)
         patch.setattr(execute, "CHECKPOINT_SHARE", 1e9)  # a checkpoint after every step, however slow the disk
-        quick(tmp_path / "cut", log="tensorboard", checkpoint_seconds=0)
+        quick_train(tmp_path / "cut", log="tensorboard", checkpoint_seconds=0)
     file = tmp_path / "cut" / whole.id / FOLDER / FILE
     half, place = file.read_bytes(), file.stat().st_ino
     assert scalars(file.parent) == of_log(whole.log[:7])
     assert write_tensorboard(file.parents[1]) == file.parent
     file.write_bytes(half[:-5])  # as a writer killed in the middle leaves it
-    quick(tmp_path / "cut", log="tensorboard")
+    quick_train(tmp_path / "cut", log="tensorboard")
     assert file.stat().st_ino == place, "TensorBoard holds the file open: it must grow, not be replaced"
     assert scalars(file.parent) == of_log(whole.log)
 
 
 def test_a_file_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
-    (run,) = quick(tmp_path, log="tensorboard")
+    (run,) = quick_train(tmp_path, log="tensorboard")
     assert run.path is not None
     right = (run.path / FOLDER / FILE).read_bytes()
     (run.path / FOLDER / FILE).write_bytes(b"something else" + right)
@@ -107,28 +107,28 @@ def test_a_file_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plain,) = quick(tmp_path / "a")
+    (plain,) = quick_train(tmp_path / "a")
 
     def full(*_: Any) -> bytes:
         raise OSError("no space left")
 
     monkeypatch.setattr(tensorboard_log, "event_records", full)
     with pytest.warns(RuntimeWarning, match="no log for TensorBoard of .*: no space left"):
-        (run,) = quick(tmp_path / "b", log="tensorboard")
-    assert_same(run, plain)
+        (run,) = quick_train(tmp_path / "b", log="tensorboard")
+    assert_same_run(run, plain)
 
 
 def test_what_is_missing_is_said_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match="Give a folder"):
-        quick(log="tensorboard")
+        quick_train(log="tensorboard")
     with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
-        quick(tmp_path / "r", log="tensorboards")
+        quick_train(tmp_path / "r", log="tensorboards")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setattr(execute, "train_convoy", None)
     with pytest.raises(UserError, match=r"unbraid\[tensorboard\]"):
-        quick(tmp_path / "r", log="tensorboard")
+        quick_train(tmp_path / "r", log="tensorboard")
     out = str(tmp_path / "r")
     assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard"]) == 2
     assert 'pip install "unbraid[tensorboard]"' in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the step under way ends, a checkpoint is written, nothing is lost; a second one does not wait."""
+"""Ctrl-C and SIGTERM end training after the current step and a checkpoint. A second signal acts at once."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import pytest
 from torch import Tensor
 
 from support.manipulations import SMALL, discs
-from support.training import assert_same, quick
+from support.training import assert_same_run, quick_train
 from unbraid.manipulation import modify
 from unbraid.manipulation.adversarial_training import AdversarialTraining
 from unbraid.runs.folder import find_runs, read_tensors
 from unbraid.runtime.signals import deferred_signals
-from unbraid.training import loop as execute
+from unbraid.training import loop
 from unbraid.training.stack import Stack
 
 
 @pytest.fixture(autouse=True)
-def _heard() -> Iterator[None]:
-    """Shells start jobs in the background with Ctrl-C ignored: here it is heard, as in the foreground."""
+def _default_ctrl_c() -> Iterator[None]:
+    """Handle Ctrl-C as in the foreground. Shells start background jobs with Ctrl-C ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Press Ctrl-C in the middle of a step."""
+    """Send SIGINT at the start of a step."""
     advance = Stack.advance
 
     def interrupted(self: Stack) -> None:
@@ -43,28 +43,30 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(Stack, "advance", interrupted)
 
 
-def test_a_checkpoint_is_written_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = quick(None, seeds=[0, 1])
+def test_a_checkpoint_is_written_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = quick_train(None, seeds=[0, 1])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, 6)
-        quick(tmp_path, seeds=[0, 1])
+        quick_train(tmp_path, seeds=[0, 1])
     assert [run.checkpoint_step() for run in find_runs(tmp_path)] == [8, 8]
-    for a, b in zip(whole, quick(tmp_path, seeds=[0, 1]), strict=True):
-        assert_same(a, b)
+    for a, b in zip(whole, quick_train(tmp_path, seeds=[0, 1]), strict=True):
+        assert_same_run(a, b)
 
 
-def test_between_checkpoints_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint after every step does not end the waiting: the one after the step under way is written as well."""
-    monkeypatch.setattr(execute, "CHECKPOINT_SHARE", 1e9)
+def test_a_checkpoint_follows_the_signal_even_if_one_was_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a checkpoint after every step, the one after the current step is written as well."""
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, 6)
-        quick(tmp_path, checkpoint_seconds=0)
+        quick_train(tmp_path, checkpoint_seconds=0)
     assert [run.checkpoint_step() for run in find_runs(tmp_path)] == [7]
 
 
-@pytest.mark.parametrize(("step", "kept"), [(4, 5), (6, None)])  # in the middle of a record; in the last step
-def test_a_manipulation_goes_on_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, kept: int | None
+@pytest.mark.parametrize(("step", "checkpoint_at"), [(4, 5), (6, None)])  # between log lines, and in the last step
+def test_an_interrupted_manipulation_resumes_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, checkpoint_at: int | None
 ) -> None:
     settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
     whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
@@ -79,54 +81,54 @@ def test_a_manipulation_goes_on_to_the_same_bytes(
         patch.setattr(AdversarialTraining, "step", pressed)
         modify(discs(), out=out, **settings)
     checkpoint = out.with_suffix(".checkpoint")
-    assert (out.exists(), checkpoint.exists()) == (kept is None, kept is not None)
-    if kept:
-        assert read_tensors(checkpoint)[1]["step"] == kept
+    assert (out.exists(), checkpoint.exists()) == (checkpoint_at is None, checkpoint_at is not None)
+    if checkpoint_at:
+        assert read_tensors(checkpoint)[1]["step"] == checkpoint_at
     modify(discs(), out=out, **settings)
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_in_the_last_step_the_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_in_the_last_step_lets_the_run_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(monkeypatch, 11)
     with pytest.raises(KeyboardInterrupt):
-        quick(tmp_path)
+        quick_train(tmp_path)
     assert [run.status for run in find_runs(tmp_path)] == ["done"]
 
 
-def test_what_handled_signals_before_handles_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_previous_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     interrupt_at(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
-        quick(None)
+        quick_train(None)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_second_one_is_not_put_off() -> None:
-    reached = []
+def test_a_second_signal_is_not_deferred() -> None:
+    seen_signals = []
     with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signal.raise_signal(signal.SIGINT)
-        reached.append(signals.received)
+        seen_signals.append(signals.received)
         signal.raise_signal(signal.SIGINT)
-        reached.append(None)
-    assert reached == [signal.SIGINT]
+        seen_signals.append(None)
+    assert seen_signals == [signal.SIGINT]
 
 
-def test_where_none_came_the_next_is_still_put_off() -> None:
-    reached = []
+def test_deliver_without_a_signal_keeps_deferring() -> None:
+    seen_signals = []
     with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signals.deliver()
         signal.raise_signal(signal.SIGINT)
-        reached.append(signals.received)
-    assert reached == [signal.SIGINT]
+        seen_signals.append(signals.received)
+    assert seen_signals == [signal.SIGINT]
 
 
-def test_one_that_came_beside_an_error_is_not_lost() -> None:
+def test_a_signal_before_an_error_is_not_lost() -> None:
     with pytest.raises(KeyboardInterrupt), deferred_signals():
         signal.raise_signal(signal.SIGINT)
         raise ValueError
 
 
-def test_ignored_ones_stay_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with deferred_signals() as signals:
@@ -136,20 +138,20 @@ def test_ignored_ones_stay_ignored() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_other_threads_train_as_well() -> None:
+def test_training_works_in_other_threads() -> None:
     with ThreadPoolExecutor(1) as pool:
-        (run,) = pool.submit(quick, None).result()
-    assert_same(run, quick(None)[0])
+        (run,) = pool.submit(quick_train, None).result()
+    assert_same_run(run, quick_train(None)[0])
 
 
-def test_terminated_then_the_same_command(tmp_path: Path) -> None:
-    """A real process that a scheduler ends long before a checkpoint is due."""
+def test_a_terminated_command_resumes(tmp_path: Path) -> None:
+    """A process receives SIGTERM long before a checkpoint is due."""
     command = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "toy", "--steps", "2000"]
     subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     cut = [*command, "--checkpoint-seconds", "1000", "--out", str(tmp_path / "cut")]
     process = subprocess.Popen(cut, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    while "ETA" not in process.stderr.readline():  # it is under way
+    while "ETA" not in process.stderr.readline():  # training has begun
         assert process.poll() is None
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)

@@ -12,7 +12,13 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import MOVE_BINS, MovedImages, bin_moves, move_images, warp_images
 from unbraid.methods import CVITAE, VAE
-from unbraid.scoring.appearance import appearance_accuracy, separation, appearance_columns, predictability, decode_appearance
+from unbraid.scoring.appearance import (
+    appearance_accuracy,
+    appearance_columns,
+    decode_appearance,
+    predictability,
+    separation,
+)
 
 RNG = np.random.default_rng(0)
 N = 1000

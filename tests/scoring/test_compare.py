@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from PIL import Image
 
 import unbraid as ub
-from support.training import quick
+from support.training import quick_train
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.methods import PCL, BetaVAE
@@ -22,7 +20,6 @@ from unbraid.runs.folder import RunFolder
 from unbraid.runs.scores import read_scores
 from unbraid.runtime.files import write_jsonl
 from unbraid.scoring.comparison import compare
-from unbraid.scoring.permutation import MOST_ASSIGNMENTS, assignment_weights, compare_many_scores
 
 METRICS = ["mig", "modularity", "unsupervised"]
 
@@ -31,8 +28,8 @@ METRICS = ["mig", "modularity", "unsupervised"]
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Four seeds of two strengths, the one scored, the other not."""
     root = tmp_path_factory.mktemp("compared")
-    first = quick(root / "gentle", BetaVAE(beta=1.0), seeds=range(4))
-    quick(root / "strong", BetaVAE(beta=50.0), seeds=range(4), latents=4)
+    first = quick_train(root / "gentle", BetaVAE(beta=1.0), seeds=range(4))
+    quick_train(root / "strong", BetaVAE(beta=50.0), seeds=range(4), latents=4)
     ub.score(first, METRICS, quiet=True)
     return root / "gentle", root / "strong"
 
@@ -55,58 +52,6 @@ def copied(folders: tuple[Path, Path], root: Path) -> tuple[Path, Path]:
     for old, new in zip(folders, made, strict=True):
         shutil.copytree(old, new)
     return made[0], made[1]
-
-
-def literal(first: Any, second: Any) -> tuple[list[float], list[float]]:
-    """Both p by going through every order of the runs."""
-    values, n = np.concatenate([first, second]), len(first)
-    every = [abs(values[list(o[n:])].mean(0) - values[list(o[:n])].mean(0)) for o in permutations(range(len(values)))]
-    scale = np.sqrt(np.mean(np.square(every), 0))
-    seen = abs(second.mean(0) - first.mean(0)) / scale
-    alone = [float(np.mean([d[j] / scale[j] >= seen[j] - 1e-9 for d in every])) for j in range(len(seen))]
-    among = [float(np.mean([max(d / scale) >= seen[j] - 1e-9 for d in every])) for j in range(len(seen))]
-    return alone, among
-
-
-@pytest.mark.parametrize("sizes", [(3, 3), (2, 4), (4, 3)])
-def test_the_permutation_test_goes_through_every_way(sizes: tuple[int, int]) -> None:
-    rng = np.random.default_rng(1)
-    first, second = rng.normal(size=(sizes[0], 3)), rng.normal([0, 1, 4], size=(sizes[1], 3))
-    difference, alone, among = compare_many_scores(first, second)
-    np.testing.assert_allclose(difference, second.mean(0) - first.mean(0))
-    np.testing.assert_allclose([alone, among], literal(first, second))
-    assert (alone <= among).all()
-
-
-def test_sides_that_do_not_overlap_have_the_least_p_there_is() -> None:
-    low, high = np.arange(5.0)[:, None], 10 + np.arange(5.0)[:, None]
-    _, alone, among = compare_many_scores(low, high)
-    assert alone[0] == among[0] == pytest.approx(2 / math.comb(10, 5))
-    _, same, _ = compare_many_scores(low, low)
-    assert same[0] == 1
-    constant = np.ones((4, 1))
-    assert compare_many_scores(constant, constant)[1][0] == 1
-
-
-def test_chance_alone_is_called_a_finding_no_more_often_than_it_says() -> None:
-    """Of one score, and of any of six that depend on each other, over 300 comparisons of equals."""
-    rng = np.random.default_rng(0)
-    any_of_six = one = 0
-    for _ in range(300):
-        drawn = rng.normal(size=(10, 6)) + rng.normal(size=(10, 1))
-        _, alone, among = compare_many_scores(drawn[:5], drawn[5:])
-        one += alone[0] < 0.05
-        any_of_six += (among < 0.05).any()
-    assert one / 300 < 0.09  # three deviations of a share of 5 %
-    assert any_of_six / 300 < 0.09
-
-
-def test_many_runs_are_dealt_at_random() -> None:
-    weights = assignment_weights(12, 12, np.random.default_rng(0))
-    assert len(weights) == MOST_ASSIGNMENTS
-    np.testing.assert_allclose(weights[0], [-1 / 12] * 12 + [1 / 12] * 12)
-    np.testing.assert_allclose(weights.sum(1), 0, atol=1e-12)
-    assert len(assignment_weights(4, 4, np.random.default_rng(0))) == len(list(combinations(range(8), 4)))
 
 
 def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,14 +110,14 @@ def test_what_differs_beyond_chance_is_said(
     ]
     assert float(rows[0]["p.strong"]) == pytest.approx(2 / 70)
     third = tmp_path / "third"
-    quick(third, BetaVAE(beta=9.0), seeds=range(3))
+    quick_train(third, BetaVAE(beta=9.0), seeds=range(3))
     plant(third, {"mig": [0.1, 0.2, 0.3], "sap": [0.1, 0.2, 0.3]})
     assert len(compare(a, b, third).tests) == 6
 
 
 def test_too_few_runs_to_show_anything_are_told_so(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    quick(tmp_path / "a", seeds=range(3))
-    quick(tmp_path / "b", BetaVAE(beta=9.0), seeds=range(3))
+    quick_train(tmp_path / "a", seeds=range(3))
+    quick_train(tmp_path / "b", BetaVAE(beta=9.0), seeds=range(3))
     plant(tmp_path / "a", {"mig": [0.1, 0.2, 0.3]})
     plant(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
     found = compare(tmp_path / "a", tmp_path / "b")
@@ -191,7 +136,7 @@ def test_scores_made_in_other_ways_are_not_tested(folders: tuple[Path, Path], tm
 
 def test_mixed_settings_data_and_unfinished_runs_are_told(folders: tuple[Path, Path], tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
-    quick(mixed, [BetaVAE(beta=1.0), BetaVAE(beta=2.0)])
+    quick_train(mixed, [BetaVAE(beta=1.0), BetaVAE(beta=2.0)])
     ub.train(BetaVAE(), data="sprites", steps=0, quiet=True, out=tmp_path / "sprites")
     RunFolder.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
     told = " ".join(compare(mixed, tmp_path / "sprites").sentences())

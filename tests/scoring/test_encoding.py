@@ -15,7 +15,7 @@ from unbraid.nets.vae import PairBuilder
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 from support.fused_stacks import (
-    CLOSE,
+    TOLERANCE,
 )
 from unbraid.training.fused.encoder import StackEncoder
 
@@ -33,7 +33,7 @@ def test_a_stack_of_encoders_equals_each(builder: PairBuilder, channels: int) ->
     found = StackEncoder(encoders, shape, "tf32")(x)
     wanted = torch.stack([net(x) for net in encoders]).detach()
     assert found.shape == (2, 3, 6)
-    assert float((found - wanted).norm()) <= CLOSE * float(wanted.norm())
+    assert float((found - wanted).norm()) <= TOLERANCE * float(wanted.norm())
 
 
 def test_a_stack_of_encoders_without_kernels_is_refused() -> None:

@@ -69,7 +69,9 @@ def test_bounds_are_bounds_and_samples_tighten() -> None:
 
 def test_chunks_and_seeds(sprites: FactorData) -> None:
     (run,) = ub.train(VAE(), sprites, steps=2, latents=3, quiet=True)
-    a, b, c = (ub.likelihood_bounds(run, sprites, index=range(40), samples=5, seed=seed, quiet=True) for seed in (0, 0, 1))
+    a, b, c = (
+        ub.likelihood_bounds(run, sprites, index=range(40), samples=5, seed=seed, quiet=True) for seed in (0, 0, 1)
+    )
     assert a == b != c
     assert a["elbo"] == pytest.approx(c["elbo"], rel=0.01)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import unbraid as ub
-from support.known_codes import GRID, NOISY, noise, table
+from support.known_codes import GRID, NOISY, factor_grid, noise
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, bounds
 from unbraid.metrics import known_codes as planted
@@ -146,7 +146,7 @@ def test_fits_are_shared_within_a_protocol(monkeypatch: pytest.MonkeyPatch) -> N
         return fit(codes, *rest)
 
     monkeypatch.setitem(boosting.FITS, "fast", counted)
-    factors = table(2, 3)
+    factors = factor_grid(2, 3)
     rows = Rows.sample_with_replacement(factors + 0.3 * noise(6, 2), factors, 10_000, 500, 0)
     together = rows.score(["dci", "downstream_gbt", "fairness"], 0).values_or_raise()
     assert sorted(grown) == [10] * 2 + [100] * 2 + [1000] * 2 + [10_000] * 2
@@ -224,7 +224,9 @@ def test_scores_of_many_runs_do_not_depend_on_processes(monkeypatch: pytest.Monk
     monkeypatch.setattr(scoring, "QUEUED_RUNS_PER_PROCESS", 1)
     calls = []
     elsewhere = scoring.run_tasks_in_processes
-    monkeypatch.setattr(scoring, "run_tasks_in_processes", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest))
+    monkeypatch.setattr(
+        scoring, "run_tasks_in_processes", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest)
+    )
     assert ub.score(runs, QUICK, protocol=SMALL, jobs=2, quiet=True) == alone
     assert calls == [7]  # four runs, two kinds of codes, one of them done here
 
@@ -287,7 +289,7 @@ def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
 
 
 def test_whole_tables_are_for_interventions() -> None:
-    rows = Rows(noise(60, 3), table(3, 4, 5), np.arange(5), np.arange(5, 9))
+    rows = Rows(noise(60, 3), factor_grid(3, 4, 5), np.arange(5), np.arange(5, 9))
     with pytest.raises(ValueError, match="at least 2 values"):
         rows.with_codes(rows.codes).score(["mig"], 0).values_or_raise()  # five rows hold one value of the first factor
     assert rows.score(["beta_vae"], 0).values_or_raise()["beta_vae"]["eval_accuracy"] > 0

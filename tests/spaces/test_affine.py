@@ -36,9 +36,9 @@ def square(g: Tensor) -> Tensor:
     return torch.cat([g, torch.zeros_like(g[..., :1, :])], -2)
 
 
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    size = wanted.abs().amax((-2, -1), keepdim=True)
-    return float(((found - wanted).abs() / size).max())
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    size = expected.abs().amax((-2, -1), keepdim=True)
+    return float(((found - expected).abs() / size).max())
 
 
 @pytest.mark.parametrize("norm", [1e-6, 0.1, 1.0, 3.0, 10.0])
@@ -64,8 +64,8 @@ def test_exponential_of_special_matrices() -> None:
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9])
 def test_small_maps_have_small_relative_errors(size: float) -> None:
     g = generators(50, size)
-    wanted = torch.linalg.matrix_exp(square(g))[:, :2] - torch.eye(2, 3, dtype=g.dtype)
-    assert relative_error(expm1(g), wanted) < 1e-15 / size + 1e-15
+    expected = torch.linalg.matrix_exp(square(g))[:, :2] - torch.eye(2, 3, dtype=g.dtype)
+    assert relative_error(expm1(g), expected) < 1e-15 / size + 1e-15
     assert relative_error(expm1(g.float()).double(), expm1(g)) < 1e-6
 
 
@@ -79,11 +79,11 @@ def test_accuracy_decreases_gradually_beyond_the_range() -> None:
 def test_exponential_of_the_negative_is_the_inverse() -> None:
     """To 1e-12. The determinant is the exponential of the trace."""
     g = generators(200, 2.0)
-    there, back = expm(g), expm(-g)
-    both = torch.cat([compose(there, back)[..., :2], (there[..., :2] @ back[..., 2:]) + there[..., 2:]], -1)
+    forward, inverse = expm(g), expm(-g)
+    both = torch.cat([compose(forward, inverse)[..., :2], forward[..., :2] @ inverse[..., 2:] + forward[..., 2:]], -1)
     assert float((both - torch.eye(2, 3, dtype=g.dtype)).abs().max()) < 1e-12
     trace = g[:, 0, 0] + g[:, 1, 1]
-    assert affine.determinant(there).tolist() == pytest.approx(trace.exp().tolist(), rel=1e-12)
+    assert affine.determinant(forward).tolist() == pytest.approx(trace.exp().tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize("squarings", [0, 5])
@@ -99,19 +99,19 @@ def test_exponential_kernel_equals_tensor_operations(device: str, monkeypatch: p
     pytest.importorskip("triton", reason="Triton is not installed here")
     if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").interpreted():
         pytest.skip("Triton's interpreter is used only without a GPU")
-    kind, gamma, pull = AffineDiffeomorphic(), 2 * torch.randn(3, 5, 6), torch.randn(3, 5, 2, 3)
+    kind, gamma, upstream = AffineDiffeomorphic(), 2 * torch.randn(3, 5, 6), torch.randn(3, 5, 2, 3)
     gamma[0, 0] = 0.0
 
     def loss(g: Tensor, weight: Tensor) -> Tensor:
         return (kind.matrix(g) * weight).sum()
 
-    wanted = vmap(kind.matrix)(gamma.double()), vmap(grad(loss))(gamma.double(), pull.double())
+    expected = vmap(kind.matrix)(gamma.double()), vmap(grad(loss))(gamma.double(), upstream.double())
     calls: list[torch.device] = []
     monkeypatch.setattr("unbraid.spaces.expm.supports_kernels", lambda where: calls.append(where) or True)
-    moved = gamma.to(device), pull.to(device)
+    moved = gamma.to(device), upstream.to(device)
     stacked = vmap(grad(loss))(*moved)
     single = torch.stack([grad(loss)(*pair) for pair in zip(*moved, strict=True)])
-    for found, exact in ((vmap(kind.matrix)(moved[0]), wanted[0]), (stacked, wanted[1]), (single, wanted[1])):
+    for found, exact in ((vmap(kind.matrix)(moved[0]), expected[0]), (stacked, expected[1]), (single, expected[1])):
         torch.testing.assert_close(found.cpu().double(), exact, rtol=1e-5, atol=2e-5)
     assert len(calls) == 5
 
@@ -156,17 +156,17 @@ def test_decomposition_recovers_the_parameters() -> None:
     gamma = torch.randn(200, 6, dtype=torch.float64)
     gamma[:, 0] = (2 * torch.rand(200, dtype=torch.float64) - 1) * 3.1
     found = affine.decompose(affine.affine_decomposed(gamma))
-    wanted = torch.cat([gamma[:, :2], gamma[:, 2:4].exp(), gamma[:, 4:]], 1)
-    assert torch.allclose(found, wanted)
+    expected = torch.cat([gamma[:, :2], gamma[:, 2:4].exp(), gamma[:, 4:]], 1)
+    assert torch.allclose(found, expected)
 
 
 def test_decomposition_composes_to_the_original_map() -> None:
     """By matrix products of the parts, for random maps including reflections."""
     matrix = torch.randn(200, 2, 3, dtype=torch.float64)
-    for (alpha, m, sx, sy, tx, ty), wanted in zip(affine.decompose(matrix).tolist(), matrix.numpy(), strict=True):
+    for (alpha, m, sx, sy, tx, ty), expected in zip(affine.decompose(matrix).tolist(), matrix.numpy(), strict=True):
         turn = np.array([[math.cos(alpha), -math.sin(alpha)], [math.sin(alpha), math.cos(alpha)]])
         built = turn @ np.array([[1, m], [0, 1]]) @ np.diag([sx, sy])
-        np.testing.assert_allclose(np.c_[built, [tx, ty]], wanted, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(np.c_[built, [tx, ty]], expected, rtol=1e-9, atol=1e-12)
 
 
 @every
@@ -190,8 +190,8 @@ def test_vmap_equals_a_loop(kind: Callable[[Tensor], Tensor]) -> None:
 
 def test_separate_points_for_each_map() -> None:
     matrix, points = torch.randn(3, 2, 3), torch.rand(3, 7, 2)
-    wanted = torch.einsum("bij,bnj->bni", matrix[..., :2], points) + matrix[:, None, :, 2]
-    assert torch.allclose(affine.transform_points(matrix, points), wanted, atol=1e-6)
+    expected = torch.einsum("bij,bnj->bni", matrix[..., :2], points) + matrix[:, None, :, 2]
+    assert torch.allclose(affine.transform_points(matrix, points), expected, atol=1e-6)
     assert torch.equal(
         affine.transform_points(matrix, points[0])[1], affine.transform_points(matrix[1:2], points[:1])[0]
     )

@@ -66,15 +66,15 @@ def test_basis_spans_the_null_space_of_the_constraints(
 ) -> None:
     """The oracle writes out the constraints vertex by vertex and takes their singular vectors."""
     rows = oracle.constraints(*cells, bounded, divergence_free)
-    wanted = oracle.null_space(rows)
-    if not wanted.shape[1]:
+    expected = oracle.null_space(rows)
+    if not expected.shape[1]:
         with pytest.raises(ValueError, match="No velocity field except zero"):
             cpab.basis(cells, bounded, divergence_free)
         return
     found = cpab.basis(cells, bounded, divergence_free).numpy()
     assert np.abs(rows @ found).max() < 1e-12
-    np.testing.assert_allclose(found.T @ found, np.eye(wanted.shape[1]), atol=1e-12)
-    np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=1e-10)
+    np.testing.assert_allclose(found.T @ found, np.eye(expected.shape[1]), atol=1e-12)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-10)
 
 
 def test_basis_has_the_symmetry_of_the_square() -> None:
@@ -102,8 +102,8 @@ def test_velocity_is_continuous(t: Tessellation) -> None:
     """It equals the oracle, and is equal on all sides of every vertex."""
     theta, p = random_case(t)
     parts = affine_fields(t, theta).numpy()
-    wanted = np.stack([oracle.velocity(t.nx, t.ny, a, p.numpy()) for a in parts])
-    assert max_error(velocity(t, theta, p), torch.tensor(wanted)) < 1e-12
+    expected = np.stack([oracle.velocity(t.nx, t.ny, a, p.numpy()) for a in parts])
+    assert max_error(velocity(t, theta, p), torch.tensor(expected)) < 1e-12
     corners = torch.tensor(oracle.triangles(t.nx, t.ny), dtype=torch.float64).flatten(0, 1)
     for a, b in itertools.product([-1e-9, 1e-9], repeat=2):
         near = (corners + torch.tensor([a, b])).clamp(0, 1)
@@ -125,40 +125,40 @@ def test_points_on_the_boundary_move_only_along_it() -> None:
 def test_error_depends_on_the_number_of_steps(t: Tessellation) -> None:
     """The largest error of 5 random fields at 100 points, of the flow and of the flow followed by its inverse."""
     theta, p = random_case(t, 5, 100)
-    wanted = runge_kutta(t, theta, p, 1000)
+    expected = runge_kutta(t, theta, p, 1000)
     for steps, error in ((10, 1.7e-3), (50, 8e-5), (200, 4e-6)):
-        there = integrate(t, theta, p, steps)
-        assert max_error(there, wanted) < 2 * error
-        assert max_error(integrate(t, -theta, there, steps), p) < 2 * 9e-5 * (50 / steps) ** 2
+        end = integrate(t, theta, p, steps)
+        assert max_error(end, expected) < 2 * error
+        assert max_error(integrate(t, -theta, end, steps), p) < 2 * 9e-5 * (50 / steps) ** 2
 
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(4, 4, volume_preserving=True)], ids=str)
 def test_exact_solution_equals_runge_kutta(t: Tessellation) -> None:
     """And it is inverted by negated parameters, up to rounding."""
     theta, p = random_case(t, 2, 30)
-    there = integrate_exactly(t, theta, p)
-    assert max_error(there, runge_kutta(t, theta, p)) < 1e-7
-    assert max_error(integrate_exactly(t, -theta, there), p) < 1e-9
+    end = integrate_exactly(t, theta, p)
+    assert max_error(end, runge_kutta(t, theta, p)) < 1e-7
+    assert max_error(integrate_exactly(t, -theta, end), p) < 1e-9
 
 
 def test_exact_solution_at_the_edges_of_triangles() -> None:
     """Corners of the square do not move; vertices, edges and centres move as their neighbours do."""
     t, (theta, _) = Tessellation(2, 2), random_case(Tessellation(2, 2))
     p = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 9, dtype=torch.float64)])
-    there = integrate_exactly(t, theta, p)
-    assert max_error(there, integrate(t, theta, p, 2000)) < 1e-6
-    assert max_error(there, integrate_exactly(t, theta, (p + 1e-10).clamp(0, 1))) < 1e-8
+    end = integrate_exactly(t, theta, p)
+    assert max_error(end, integrate(t, theta, p, 2000)) < 1e-6
+    assert max_error(end, integrate_exactly(t, theta, (p + 1e-10).clamp(0, 1))) < 1e-8
     corner = (p == p.round()).all(-1)
-    assert max_error(there[:, corner], p[corner]) < 1e-12
+    assert max_error(end[:, corner], p[corner]) < 1e-12
 
 
 def test_points_stay_in_the_square() -> None:
     """Also with parameters that are ten times as large, in float32."""
     for t, size in itertools.product([SEED_MODEL, CELEBA], [1.0, 10.0]):
         theta, p = random_case(t, 20, 200)
-        there = integrate(t, size * theta.float(), p.float())
-        assert float(there.min()) > -1e-5
-        assert float(there.max()) < 1 + 1e-5
+        end = integrate(t, size * theta.float(), p.float())
+        assert float(end.min()) > -1e-5
+        assert float(end.max()) < 1 + 1e-5
 
 
 def test_zero_and_huge_parameters() -> None:
@@ -257,10 +257,10 @@ def test_gradient_under_vmap() -> None:
 def test_scaling_and_squaring_approaches_integration_in_steps() -> None:
     """The error falls with finer grids, and zero parameters give no displacement."""
     t, (theta, p) = CELEBA, random_case(CELEBA, 2, 100)
-    wanted, errors = integrate(t, theta, p, 500), []
+    expected, errors = integrate(t, theta, p, 500), []
     for side in (17, 65, 129):
         u = cpab.scaling_and_squaring(t, theta, (side, side), 8)
-        errors.append(float((p + cpab.displacement(u, p.expand(2, -1, -1)) - wanted).norm(dim=-1).mean()))
+        errors.append(float((p + cpab.displacement(u, p.expand(2, -1, -1)) - expected).norm(dim=-1).mean()))
     assert errors[0] < 1e-2
     assert errors[1] < 1e-3
     assert errors[2] < errors[1] / 2

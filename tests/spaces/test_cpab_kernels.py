@@ -29,53 +29,53 @@ Case = tuple[Tessellation, Tensor, Tensor, Tensor]
 
 
 def random_case(
-    shape: tuple[int, int], steps: int, own: bool = False, b: int = 2, n: int = 40, odd: bool = False
+    shape: tuple[int, int], steps: int, separate: bool = False, b: int = 2, n: int = 40, edge_cases: bool = False
 ) -> Case:
     """Return a table of steps, points and gradients in float64.
 
-    With `odd`, points lie on edges, in corners and slightly outside. With `own`, each field has separate points.
+    With `edge_cases`, points lie on edges, in corners and slightly outside. With `separate`, each field has separate points.
     """
     t = Tessellation(*shape)
     table = cpab.step_table(t, torch.randn(b, t.dim, dtype=torch.float64), steps)
-    points = torch.rand(b if own else 1, n, 2, dtype=torch.float64)
-    if odd:
+    points = torch.rand(b if separate else 1, n, 2, dtype=torch.float64)
+    if edge_cases:
         places = [-1e-3, -1e-7, 0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0, 1 + 1e-7]
         points[:, : len(places) ** 2] = torch.tensor(list(itertools.product(places, places)))[:n]
     return t, table, points, torch.randn(b, n, 2, dtype=torch.float64)
 
 
-def relative_error(found: Tensor, wanted: Tensor) -> float:
+def relative_error(found: Tensor, expected: Tensor) -> float:
     """Return the norm of the difference divided by the norm of the expected value."""
-    return float((found.cpu().double() - wanted.double()).norm() / wanted.double().norm().clamp_min(1e-30))
+    return float((found.cpu().double() - expected.double()).norm() / expected.double().norm().clamp_min(1e-30))
 
 
 def check_equals_tensor_operations(
     module: ModuleType, case: Case, steps: int, dtype: torch.dtype, device: str = "cpu"
 ) -> None:
     """Check that positions are bitwise equal, and gradients equal up to rounding, in the same type."""
-    t, *given = case
-    table, points, pull = (x.to(dtype) for x in given)
+    t, *tensors = case
+    table, points, incoming = (x.to(dtype) for x in tensors)
     close = 1e-5 if dtype == torch.float32 else 1e-13
     x, y = points.expand(len(table), -1, -1).unbind(-1)
     reached = torch.stack(cpab_steps.advance_points(t, cpab_steps.flatten_table(table), x, y, steps), -1)
-    wanted = cpab_steps.backpropagate(t, table, points, steps, pull)
-    there = [x.to(device) for x in (table, points, pull)]
-    assert torch.equal(module.forward(t, *there[:2], steps).cpu(), reached)
-    found = module.backward(t, *there[:2], steps, there[2])
-    assert [a.shape for a in found] == [table.shape, pull.shape]
-    assert max(relative_error(a, b) for a, b in zip(found, wanted, strict=True)) < close
+    expected = cpab_steps.backpropagate(t, table, points, steps, incoming)
+    inputs = [x.to(device) for x in (table, points, incoming)]
+    assert torch.equal(module.forward(t, *inputs[:2], steps).cpu(), reached)
+    found = module.backward(t, *inputs[:2], steps, inputs[2])
+    assert [a.shape for a in found] == [table.shape, incoming.shape]
+    assert max(relative_error(a, b) for a, b in zip(found, expected, strict=True)) < close
 
 
 def check_near_float64(module: ModuleType, case: Case, steps: int, device: str = "cpu") -> None:
     """Check float32 results against float64 from the same numbers. No point here is within rounding of an edge."""
-    t, *given = case
-    table, points, pull = (x.float() for x in given)
+    t, *tensors = case
+    table, points, incoming = (x.float() for x in tensors)
     x, y = points.double().expand(len(table), -1, -1).unbind(-1)
     reached = torch.stack(cpab_steps.advance_points(t, cpab_steps.flatten_table(table.double()), x, y, steps), -1)
-    wanted = cpab_steps.backpropagate(t, table.double(), points.double(), steps, pull.double())
-    there = [x.to(device) for x in (table, points, pull)]
-    found = (module.forward(t, *there[:2], steps), *module.backward(t, *there[:2], steps, there[2]))
-    assert max(relative_error(a, b) for a, b in zip(found, (reached, *wanted), strict=True)) < 1e-5
+    expected = cpab_steps.backpropagate(t, table.double(), points.double(), steps, incoming.double())
+    inputs = [x.to(device) for x in (table, points, incoming)]
+    found = (module.forward(t, *inputs[:2], steps), *module.backward(t, *inputs[:2], steps, inputs[2]))
+    assert max(relative_error(a, b) for a, b in zip(found, (reached, *expected), strict=True)) < 1e-5
 
 
 def triton_module(device: str, name: str = "cpab_gpu") -> ModuleType:
@@ -91,11 +91,15 @@ def triton_module(device: str, name: str = "cpab_gpu") -> ModuleType:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("steps", [1, 7, 50])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_cpu_code_equals_tensor_operations(shape: tuple[int, int], steps: int, own: bool, dtype: torch.dtype) -> None:
-    check_equals_tensor_operations(cpab_cpu, random_case(shape, steps, own, b=3, n=300, odd=True), steps, dtype)
+def test_cpu_code_equals_tensor_operations(
+    shape: tuple[int, int], steps: int, separate: bool, dtype: torch.dtype
+) -> None:
+    check_equals_tensor_operations(
+        cpab_cpu, random_case(shape, steps, separate, b=3, n=300, edge_cases=True), steps, dtype
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -108,10 +112,10 @@ def test_cpu_result_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) 
     """Results are bitwise equal, also with fewer images than threads."""
     monkeypatch.setattr(cpab_cpu, "WORK_PER_THREAD", 1)
     for b in (1, 2, 5):
-        t, *given = random_case((2, 4), 7, b=b, n=300)
-        single = (cpab_cpu.forward(t, *given[:2], 7), *cpab_cpu.backward(t, *given[:2], 7, given[2]))
+        t, *tensors = random_case((2, 4), 7, b=b, n=300)
+        single = (cpab_cpu.forward(t, *tensors[:2], 7), *cpab_cpu.backward(t, *tensors[:2], 7, tensors[2]))
         torch.set_num_threads(3)
-        threaded = (cpab_cpu.forward(t, *given[:2], 7), *cpab_cpu.backward(t, *given[:2], 7, given[2]))
+        threaded = (cpab_cpu.forward(t, *tensors[:2], 7), *cpab_cpu.backward(t, *tensors[:2], 7, tensors[2]))
         torch.set_num_threads(1)
         assert all(torch.equal(x, y) for x, y in zip(single, threaded, strict=True))
 
@@ -121,8 +125,8 @@ def test_points_that_are_not_finite_do_not_affect_others() -> None:
     t, table, points, _ = random_case((2, 4), 3, n=6)
     points[0, :4, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e300])
     x, y = points.expand(2, -1, -1).unbind(-1)
-    wanted = torch.stack(cpab_steps.advance_points(t, cpab_steps.flatten_table(table), x, y, 3), -1)
-    torch.testing.assert_close(cpab_cpu.forward(t, table, points, 3), wanted, rtol=0, atol=0, equal_nan=True)
+    expected = torch.stack(cpab_steps.advance_points(t, cpab_steps.flatten_table(table), x, y, 3), -1)
+    torch.testing.assert_close(cpab_cpu.forward(t, table, points, 3), expected, rtol=0, atol=0, equal_nan=True)
     assert cpab_cpu.backward(t, table, points, 3, torch.ones(2, 6, 2, dtype=torch.float64))[0].shape == table.shape
 
 
@@ -139,33 +143,33 @@ def test_choice_of_compiled_code() -> None:
 
 def test_tensors_need_not_be_contiguous() -> None:
     """Under vmap, tensors may have any strides."""
-    t, table, points, pull = random_case((3, 5), 7, own=True)
-    odd = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in (table, points, pull)]
-    assert torch.equal(cpab_cpu.forward(t, *odd[:2], 7), cpab_cpu.forward(t, table, points, 7))
-    plain = cpab_cpu.backward(t, table, points, 7, pull)
-    assert all(torch.equal(a, b) for a, b in zip(cpab_cpu.backward(t, *odd[:2], 7, odd[2]), plain, strict=True))
+    t, table, points, incoming = random_case((3, 5), 7, separate=True)
+    strided = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in (table, points, incoming)]
+    assert torch.equal(cpab_cpu.forward(t, *strided[:2], 7), cpab_cpu.forward(t, table, points, 7))
+    plain = cpab_cpu.backward(t, table, points, 7, incoming)
+    assert all(torch.equal(a, b) for a, b in zip(cpab_cpu.backward(t, *strided[:2], 7, strided[2]), plain, strict=True))
 
 
 # Triton kernels
 
 
 @devices
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("steps", [1, 7])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_kernels_equal_tensor_operations(shape: tuple[int, int], steps: int, own: bool, device: str) -> None:
+def test_kernels_equal_tensor_operations(shape: tuple[int, int], steps: int, separate: bool, device: str) -> None:
     check_equals_tensor_operations(
-        triton_module(device), random_case(shape, steps, own, n=90, odd=True), steps, torch.float32, device
+        triton_module(device), random_case(shape, steps, separate, n=90, edge_cases=True), steps, torch.float32, device
     )
 
 
 @devices
 def test_kernels_after_many_steps(device: str) -> None:
     """With fields so strong that points often change triangles, and so weak that they never do."""
-    t, table, points, pull = random_case((2, 4), 50, b=1, n=70)
+    t, table, points, incoming = random_case((2, 4), 50, b=1, n=70)
     for size in (3.0, 0.01):
         check_equals_tensor_operations(
-            triton_module(device), (t, size * table, points, pull), 50, torch.float32, device
+            triton_module(device), (t, size * table, points, incoming), 50, torch.float32, device
         )
 
 
@@ -186,11 +190,13 @@ def test_programs_with_several_blocks_of_points(device: str, monkeypatch: pytest
 
 @devices
 def test_zero_field_moves_no_points(device: str) -> None:
-    t, table, points, pull = (x if isinstance(x, Tessellation) else x.float() for x in random_case((2, 4), 7, odd=True))
+    t, table, points, incoming = (
+        x if isinstance(x, Tessellation) else x.float() for x in random_case((2, 4), 7, edge_cases=True)
+    )
     for module, place in ((cpab_cpu, "cpu"), (triton_module(device), device)):
-        zero, start, incoming = (x.to(place) for x in (0 * table, points, pull))
+        zero, start, gradient = (x.to(place) for x in (0 * table, points, incoming))
         assert torch.equal(module.forward(t, zero, start, 7).cpu(), points.expand(2, -1, -1))
-        assert torch.equal(module.backward(t, zero, start, 7, incoming)[1].cpu(), pull)
+        assert torch.equal(module.backward(t, zero, start, 7, gradient)[1].cpu(), incoming)
 
 
 @devices
@@ -207,8 +213,8 @@ def test_kernels_under_vmap_equal_a_loop(device: str, monkeypatch: pytest.Monkey
     inside = vmap(grad(loss, (0, 1)), (0, None))(stack.detach(), start)
     single = [grad(loss, (0, 1))(part, start) for part in stack.detach()]
     (outside,) = torch.autograd.grad(vmap(loss, (0, None))(stack, start).sum(), stack)
-    for found, wanted in zip(inside, zip(*single, strict=True), strict=True):
-        torch.testing.assert_close(found, torch.stack(wanted))
+    for found, expected in zip(inside, zip(*single, strict=True), strict=True):
+        torch.testing.assert_close(found, torch.stack(expected))
     torch.testing.assert_close(outside, inside[0])
 
 
@@ -217,17 +223,17 @@ def test_kernels_under_vmap_equal_a_loop(device: str, monkeypatch: pytest.Monkey
 def test_exponential_kernel_is_near_float64(squarings: int, size: float, device: str) -> None:
     """Values and gradients, also under vmap."""
     kernel: Callable[..., Tensor] = triton_module(device, "expm_gpu").Expm1.apply
-    g, pull = size * torch.randn(3, 50, 2, 3), torch.randn(3, 50, 2, 3)
+    g, incoming = size * torch.randn(3, 50, 2, 3), torch.randn(3, 50, 2, 3)
     exact = g.double().requires_grad_()
-    wanted = expm1(exact, squarings)
-    (slope,) = torch.autograd.grad((wanted * pull).sum(), exact)
+    expected = expm1(exact, squarings)
+    (slope,) = torch.autograd.grad((expected * incoming).sum(), exact)
 
     def loss(part: Tensor, weight: Tensor) -> Tensor:
         return (kernel(part, squarings) * weight).sum()
 
-    assert relative_error(kernel(g.to(device), squarings), wanted.detach()) < 1e-5
-    assert relative_error(grad(loss)(g.to(device), pull.to(device)), slope) < 1e-5
-    assert relative_error(vmap(grad(loss))(g.to(device), pull.to(device)), slope) < 1e-5
+    assert relative_error(kernel(g.to(device), squarings), expected.detach()) < 1e-5
+    assert relative_error(grad(loss)(g.to(device), incoming.to(device)), slope) < 1e-5
+    assert relative_error(vmap(grad(loss))(g.to(device), incoming.to(device)), slope) < 1e-5
 
 
 def test_second_derivatives_are_rejected() -> None:
@@ -258,8 +264,8 @@ def test_cuda_warps_equal_those_on_the_cpu(t: Transformer) -> None:
     Rounding may move a point on an edge to the neighbouring triangle, whose gradient differs. Finer fields have more
     edges, so their tolerance is larger.
     """
-    for found, wanted in zip(warp_with_gradients(t, "cuda"), warp_with_gradients(t, "cpu"), strict=True):
-        assert relative_error(found.detach(), wanted.detach()) < (1e-2 if t.dim > 100 else 1e-3)
+    for found, expected in zip(warp_with_gradients(t, "cuda"), warp_with_gradients(t, "cpu"), strict=True):
+        assert relative_error(found.detach(), expected.detach()) < (1e-2 if t.dim > 100 else 1e-3)
     if isinstance(t, Cpab) and t.cells.cells <= cpab.MAX_GPU_CELLS:
         gamma, grid = torch.randn(64, t.dim, device="cuda"), pixel_centres(64, 64, "cuda")
         gamma.requires_grad_()
@@ -271,10 +277,10 @@ def test_cuda_warps_equal_those_on_the_cpu(t: Transformer) -> None:
 def test_cuda_flows_can_be_captured_in_a_graph() -> None:
     """Replayed with other parameters, the graph gives the same values and gradients as eager execution."""
     t, grid = Cpab(), pixel_centres(64, 64, "cuda")
-    gamma, pull = (0.3 * torch.randn(32, t.dim)).cuda().requires_grad_(), torch.randn(32, 4096, 2).cuda()
+    gamma, incoming = (0.3 * torch.randn(32, t.dim)).cuda().requires_grad_(), torch.randn(32, 4096, 2).cuda()
 
     def step() -> Tensor:
-        return torch.autograd.grad((t.points(gamma, grid) * pull).sum(), gamma)[0]
+        return torch.autograd.grad((t.points(gamma, grid) * incoming).sum(), gamma)[0]
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -57,8 +57,8 @@ def test_zero_is_the_identity(t: Transformer) -> None:
 def test_inverse_maps(t: Transformer) -> None:
     """To 1e-6. Flows are integrated in 1000 steps, with parameters of standard deviation 0.2."""
     gamma, grid = parameters(t), torch.rand(40, 2, dtype=torch.float64)
-    there = t.points(gamma, grid)
-    back = torch.cat([t.inverse(gamma[i : i + 1], there[i]) for i in range(3)])
+    moved = t.points(gamma, grid)
+    back = torch.cat([t.inverse(gamma[i : i + 1], moved[i]) for i in range(3)])
     assert float((back - grid).abs().max()) < 1e-6
 
 

@@ -48,9 +48,9 @@ def test_grids_created_in_inference_mode_can_be_used_with_gradients() -> None:
 @pytest.mark.parametrize("corners", [False, True])
 def test_sampling_equals_grid_sample(padding: str, corners: bool) -> None:
     image, points = torch.randn(3, 2, 9, 7), 1.4 * torch.rand(3, 5, 6, 2) - 0.2
-    wanted = F.grid_sample(image, 2 * points - 1, padding_mode=padding, align_corners=corners)
+    expected = F.grid_sample(image, 2 * points - 1, padding_mode=padding, align_corners=corners)
     found = sample_image(image, points.flatten(1, 2), padding, corners)
-    assert torch.allclose(found, wanted.flatten(2), atol=1e-6)
+    assert torch.allclose(found, expected.flatten(2), atol=1e-6)
     if not corners:
         assert torch.equal(warp_image(image, points, padding), found.unflatten(-1, (5, 6)))
 
@@ -58,8 +58,8 @@ def test_sampling_equals_grid_sample(padding: str, corners: bool) -> None:
 def test_sampling_equals_the_formula() -> None:
     image = torch.randn(1, 1, 5, 8, dtype=torch.float64)
     points = 1.4 * torch.rand(1, 40, 2, dtype=torch.float64) - 0.2
-    wanted = [interpolate(image[0, 0], p) for p in points[0]]
-    assert sample_image(image, points)[0, 0].tolist() == pytest.approx(wanted, abs=1e-12)
+    expected = [interpolate(image[0, 0], p) for p in points[0]]
+    assert sample_image(image, points)[0, 0].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("side", [16, 28, 64])

@@ -181,7 +181,7 @@ def test_study_takes_a_name_a_file_or_specs(tmp_path: Path) -> None:
     only = {"method": "beta_vae", "level": ["0", "5"]}
     path = study("locatello2019", tmp_path / "name", data="toy", only=only, seeds=[0], **options)
     table = load_results(path)
-    assert (len(table), set(table["steps"]), set(table["beta"])) == (2, {3}, {1.0, 16.0})
+    assert (len(table), set(table["steps"]), set(table["strength"])) == (2, {3}, {1.0, 16.0})
     assert table["mig.discrete_mig"].notna().all()
     assert '"draws": "reference"' in (tmp_path / "name" / "study.json").read_text()
     (tmp_path / "mine.toml").write_text('data = "toy"\nlatents = 3\n[[method]]\nname = "vae"\n')

@@ -46,7 +46,7 @@ def idx_bytes(array: Array) -> bytes:
 
 
 def norb_bytes(array: Array) -> bytes:
-    """Return a small NORB matrix: magic number, number of dimensions, at least three dimensions, data; little-endian."""
+    """Return a small NORB matrix: magic number, number of dimensions, at least three dimensions, little-endian data."""
     magic = {"uint8": 0x1E3D4C55, "int32": 0x1E3D4C54}[str(array.dtype)]
     dims = [*array.shape, 1, 1][: max(3, array.ndim)]
     head = struct.pack("<II", magic, array.ndim) + struct.pack(f"<{len(dims)}I", *dims)

@@ -1,4 +1,4 @@
-"""Planted codes with known scores, and one way to call every metric on them."""
+"""Codes with known scores, and one way to call every metric on them."""
 
 from __future__ import annotations
 
@@ -22,34 +22,37 @@ CODE_SIZES = {
 }
 
 
-def takes(name: str) -> set[str]:
+def array_parameters(name: str) -> set[str]:
+    """Return the names of the array parameters of a metric."""
     return set(inspect.signature(METRICS[name]).parameters) & set(ARRAYS)
 
 
 def score(name: str, codes: object, factors: object, **options: Any) -> dict[str, float]:
-    """A metric on one table, which stands for the test points too; sizes are those of its law unless said."""
+    """Compute a metric with one table as training and test points, and by default with the options of its law."""
     from laws import LAWS
 
     arrays = {"codes": codes, "factors": factors, "test_codes": codes, "test_factors": factors}
-    given_arrays = {key: arrays[key] for key in takes(name)}
-    return METRICS[name](**given_arrays, **{**LAWS[name].options, **options})
+    used = {key: arrays[key] for key in array_parameters(name)}
+    return METRICS[name](**used, **{**LAWS[name].options, **options})
 
 
-def table(*sizes: int) -> Array:
-    """Every combination of factor values, last factor fastest."""
+def factor_grid(*sizes: int) -> Array:
+    """Return every combination of factor values. The last factor varies fastest."""
     return np.indices(sizes).reshape(len(sizes), -1).T
 
 
-def drawn(sizes: tuple[int, ...], rows: int, seed: int) -> Array:
+def random_factors(sizes: tuple[int, ...], rows: int, seed: int) -> Array:
+    """Return rows of independent, uniform factor values."""
     return np.random.default_rng(seed).integers(sizes, size=(rows, len(sizes)))
 
 
 def noise(rows: int, d: int, seed: int = 0) -> Array:
+    """Return standard normal codes."""
     return np.random.default_rng(seed).normal(size=(rows, d))
 
 
 def reflected(codes: Array) -> Array:
-    """Unit-variance codes times a Householder matrix that mixes all of them."""
+    """Return standardised codes times a Householder matrix that mixes all of them."""
     z = (codes - codes.mean(axis=0)) / codes.std(axis=0)
     v = np.arange(1, z.shape[1] + 1) / np.linalg.norm(np.arange(1, z.shape[1] + 1))
     return np.asarray(z @ (np.eye(z.shape[1]) - 2 * np.outer(v, v)))
@@ -62,7 +65,7 @@ MAPS: dict[str, Callable[[Array, Array], tuple[Array, Array]]] = {
     "affine": lambda c, v: (c * np.resize([3.0, 0.7, 11.0], c.shape[1]) + np.resize([5.0, -2.0, 0.1], c.shape[1]), v),
 }
 
-GRID = table(5, 4, 6)
+GRID = factor_grid(5, 4, 6)
 NOISY = GRID + 0.4 * noise(len(GRID), 3)
 CASES: dict[str, Array] = {
     "perfect": GRID.astype(float),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unbraid.data.own.load import OwnData
+from unbraid.data.own.arrays import OwnData
 from unbraid.noise import mix
 
 

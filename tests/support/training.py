@@ -1,4 +1,4 @@
-"""Short trainings on toy data, whole or cut off."""
+"""Short training runs on toy data, complete or interrupted."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from unbraid.training.stack import Stack
 from unbraid.training.train import train
 
 
-def quick(out: Path | None = None, method: Any = None, **settings: Any) -> list[ub.Run]:
+def quick_train(out: Path | None = None, method: Any = None, **settings: Any) -> list[ub.Run]:
+    """Train for 12 steps on the dataset "toy", unless `settings` say otherwise."""
     options = {"data": "toy", "steps": 12, "learning_rate": 1e-3, "batch": 8, "latents": 3, "quiet": True, **settings}
     return train(method or BetaVAE(), out=out, **options)
 
 
 def weights(run: ub.Run) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a run by name."""
     return dict(run.net.state_dict())
 
 
-def assert_same(a: ub.Run, b: ub.Run) -> None:
+def assert_same_run(a: ub.Run, b: ub.Run) -> None:
+    """Assert that two runs have equal specs, logs and weights."""
     assert a.spec == b.spec
     assert a.log == b.log
     for name, value in weights(a).items():
@@ -32,20 +35,21 @@ def assert_same(a: ub.Run, b: ub.Run) -> None:
 
 
 class Killed(Exception):
-    """Stands in for a process that dies."""
+    """Raised in place of the end of a process that is killed."""
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Make stacks raise `Killed` when they reach a step."""
     advance = Stack.advance
 
-    def mortal(self: Stack) -> None:
+    def advance_or_raise(self: Stack) -> None:
         if self.step == step:
             raise Killed
         advance(self)
 
-    monkeypatch.setattr(Stack, "advance", mortal)
+    monkeypatch.setattr(Stack, "advance", advance_or_raise)
 
 
-def flat(grads: dict[str, Tensor]) -> Tensor:
-    """Gradients of all runs as rows."""
+def flatten_gradients(grads: dict[str, Tensor]) -> Tensor:
+    """The gradients of all runs as rows, (r, p)."""
     return torch.cat([grad.reshape(len(grad), -1) for grad in grads.values()], 1)

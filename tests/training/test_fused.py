@@ -1,7 +1,7 @@
-"""Stacks whose networks are fused into kernels train like plain ones: same gradients, same weights, same files.
+"""Fused stacks, whose networks are computed in kernels, train like plain stacks: same gradients, weights and files.
 
-Without a GPU kernels run in Triton's interpreter, in float32. Uninitialised memory holds NaN, so that an element no
-kernel writes shows, and tiles are as large as a layer, which spares the interpreter most of its time.
+Without a GPU the kernels run in the interpreter of Triton, in float32. Uninitialised memory is filled with NaN, which
+reveals elements that no kernel writes. Tiles are as large as a layer, which the interpreter computes faster.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from unbraid.training.stack import Stack
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 from support.fused_stacks import (
-    ALL,
-    CLOSE,
+    FUSED_ROWS,
     NETWORKS,
+    TOLERANCE,
     SmallFactorVAE,
-    both,
-    gradients,
-    images,
-    padding,
-    same_gradients,
-    same_steps,
-    single,
-    stack,
-    tiny,
+    assert_same_gradients,
+    assert_same_steps,
+    gradients_by_file_order,
+    make_stack,
+    one_layer_net,
+    padding_elements,
+    plain_and_fused,
+    random_images,
+    tiny_net,
 )
 from unbraid.training.fused.modules import FusedCritic, FusedDecoder, FusedEncoder
 from unbraid.training.fused.networks import plan_decoder, plan_dense, plan_encoder
@@ -56,9 +56,9 @@ pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
 @given(st.data())
 def test_packing_places_every_element_once(data: st.DataObject) -> None:
-    """Whatever is packed: no two elements share a place, each is where its kernel reads it, and slots are aligned."""
+    """No two elements share a place, each element is where its kernel reads it, and all slots are aligned."""
     size = st.integers(1, 9)
-    packing, kept = Packing(), []
+    packing, packed = Packing(), []
     for _ in range(data.draw(st.integers(1, 4))):
         a, b = data.draw(size), data.draw(size)
         shape, arrange = data.draw(
@@ -75,19 +75,19 @@ def test_packing_places_every_element_once(data: st.DataObject) -> None:
         values = torch.randn(shape)
         slot = packing.add(values.shape, arrange)
         assert slot.start % 8 == 0
-        kept.append((values, arrange, slot))
+        packed.append((values, arrange, slot))
     assert packing.size % 64 == 0
-    assert len(packing.where.unique()) == len(packing.where) == sum(values.numel() for values, *_ in kept)
+    assert len(packing.where.unique()) == len(packing.where) == sum(values.numel() for values, *_ in packed)
     assert 0 <= int(packing.where.min()) <= int(packing.where.max()) < packing.size
     row = torch.zeros(1, packing.size)
-    row[0, packing.where] = torch.cat([values.flatten() for values, *_ in kept])
-    for values, arrange, slot in kept:
+    row[0, packing.where] = torch.cat([values.flatten() for values, *_ in packed])
+    for values, arrange, slot in packed:
         placed = arrange(values)
         assert torch.equal(slot.of(row)[0], torch.where(placed == -1, 0.0, placed))
 
 
-def test_taps_are_where_kernels_read_them() -> None:
-    """Tap (2 dy + py, 2 dx + px) of a 4x4 weight, tap (py, px) of a 2x2 one, and images with channels last."""
+def test_weights_are_arranged_for_kernels() -> None:
+    """Tap (2 dy + py, 2 dx + px) of a 4x4 weight, tap (py, px) of a 2x2 weight, and images with channels last."""
     w = torch.randn(5, 3, 4, 4)
     packed = arrange_4x4(4)(w)
     for y in range(4):
@@ -102,8 +102,8 @@ def test_taps_are_where_kernels_read_them() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_storage_keeps_rows(name: str) -> None:
-    """Stored rows come back bit by bit, from whole stacks and from one row; padding is zero."""
+def test_storage_restores_rows(name: str) -> None:
+    """Stored rows are restored exactly, for whole stacks and for one row. Padding is zero."""
     builder, shape, method = NETWORKS[name]
     net = build_net(RunSpec(method, "noise", latents=3), shape, builder)
     files, rate = Layout.of(net), torch.tensor([1e-3, 2e-3])
@@ -116,7 +116,7 @@ def test_storage_keeps_rows(name: str) -> None:
         assert torch.equal(storage.restore(stored[1]), rows[1])
         assert int((stored != 0).sum()) == int((rows != 0).sum())
     assert storages[0].copied == ()
-    assert storages[1].copied == (*ALL, *(["critic.row"] if isinstance(method, FactorVAE) else []))
+    assert storages[1].copied == (*FUSED_ROWS, *(["critic.row"] if isinstance(method, FactorVAE) else []))
     where = storages[1].where
     assert where is not None
     assert len(where.unique()) == files.size
@@ -126,14 +126,14 @@ def test_storage_keeps_rows(name: str) -> None:
 
 
 def varied(name: str, n: int = 2) -> list[Method]:
-    """Runs that differ in every hyperparameter."""
+    """Methods that differ in every hyperparameter."""
     cls = METHODS[name]
     default = cls()
     return [cls(**{h: getattr(default, h) * (1 + 0.5 * i) for h in cls.hypers()}) for i in range(n)]
 
 
-# Every method, and every (network, channels, likelihood); a batch of 5 fills more than one tile.
-COVER = [
+# Every method, and every combination of network, channels and likelihood. A batch of 5 fills more than one tile.
+CASES = [
     ("ae", burgess, 1, 32, "bernoulli", 3),
     ("vae", locatello, 1, 32, "bernoulli", 5),
     ("beta_vae", locatello, 3, 32, "gaussian", 2),
@@ -148,52 +148,55 @@ COVER = [
     ("slow_vae", burgess, 1, 32, "bernoulli", 2),
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (test_pcl), PMP terms that start at 0 (the test below), VITAE networks without kernels.
-ELSEWHERE = {"pcl", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0 (see the test below). VITAE has no kernels.
+TESTED_ELSEWHERE = {"pcl", "pmp", "u_vitae", "c_vitae"}
 
 
-def test_the_cover_has_every_method() -> None:
-    assert {case[0] for case in COVER} | ELSEWHERE == set(METHODS)
+def test_the_cases_cover_every_method() -> None:
+    assert {case[0] for case in CASES} | TESTED_ELSEWHERE == set(METHODS)
 
 
-def test_fused_gradients_of_pmp_equal_plain_ones() -> None:
-    """With every term at work, through an image that is decoded and encoded again."""
+def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:
+    """All terms of the loss are active, and gradients pass through an image that is decoded and encoded again."""
     methods: list[Method] = [PMP(subspaces=3, horizon=1.0), PMP(subspaces=3, horizon=1.0, sparsity=0.3)]
-    plain, fused = both(locatello, methods, images(1), batch=4)
-    assert set(ALL) <= set(fused.storage.copied)
-    same_gradients(plain, fused)
+    plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=4)
+    assert set(FUSED_ROWS) <= set(fused.storage.copied)
+    assert_same_gradients(plain, fused)
 
 
-@pytest.mark.parametrize(("name", "builder", "channels", "side", "likelihood", "batch"), COVER)
-def test_fused_gradients_equal_plain_ones(
+@pytest.mark.parametrize(("name", "builder", "channels", "side", "likelihood", "batch"), CASES)
+def test_fused_and_plain_gradients_are_equal(
     name: str, builder: PairBuilder, channels: int, side: int, likelihood: str, batch: int
 ) -> None:
-    """Of every parameter of every run, for every method, network, likelihood and number of channels."""
-    plain, fused = both(builder, varied(name), images(channels, side), likelihood, batch)
-    assert set(ALL) <= set(fused.storage.copied)
-    same_gradients(plain, fused)
+    """This holds for all parameters of all runs, and for every method, network, likelihood and number of channels."""
+    plain, fused = plain_and_fused(builder, varied(name), random_images(channels, side), likelihood, batch)
+    assert set(FUSED_ROWS) <= set(fused.storage.copied)
+    assert_same_gradients(plain, fused)
 
 
-def test_fused_steps_equal_plain_ones() -> None:
-    """Two steps of Adam, the critic with constants of its own; padding stays zero."""
+def test_fused_and_plain_steps_are_equal() -> None:
+    """Two steps of Adam, with different constants for the critic. Padding stays zero."""
     methods: list[Method] = [SmallFactorVAE(gamma=5.0), SmallFactorVAE(gamma=20.0, critic_learning_rate=1e-3)]
-    plain, fused = both(locatello, methods, images(3), batch=3)
-    assert fused.storage.copied == (*ALL, "critic.row")
-    assert padding(fused, fused.rows).shape[1] > 0
-    same_steps(plain, fused)
+    plain, fused = plain_and_fused(locatello, methods, random_images(3), batch=3)
+    assert fused.storage.copied == (*FUSED_ROWS, "critic.row")
+    assert padding_elements(fused, fused.rows).shape[1] > 0
+    assert_same_steps(plain, fused)
 
 
 # Files
 
 
-def test_states_are_the_same_in_fused_and_plain_stacks() -> None:
-    """States of a fused stack load into a plain one and back, value for value, and training goes on from them."""
-    fused = both(tiny, [BetaVAE(beta=2.0), BetaVAE(beta=3.0)])[1]
+def test_states_of_fused_and_plain_stacks_are_equal() -> None:
+    """States of a fused stack load into a plain stack and back, exactly, and training resumes from them."""
+    fused = plain_and_fused(tiny_net, [BetaVAE(beta=2.0), BetaVAE(beta=3.0)])[1]
     fused.advance()
     states = fused.states()
     assert all(state[name].shape == (fused.layout.size,) for state in states for name in ("row", "moment1", "moment2"))
     assert all(float(state["moment2"].abs().sum()) > 0 for state in states)
-    plain, again = stack(tiny, False, [BetaVAE(beta=2.0)] * 2), stack(tiny, True, [BetaVAE(beta=2.0)] * 2)
+    plain, again = (
+        make_stack(tiny_net, False, [BetaVAE(beta=2.0)] * 2),
+        make_stack(tiny_net, True, [BetaVAE(beta=2.0)] * 2),
+    )
     for source, target in ((fused, plain), (plain, again)):
         for i, state in enumerate(source.states()):
             target.load_state(i, state)
@@ -210,10 +213,10 @@ def test_states_are_the_same_in_fused_and_plain_stacks() -> None:
 
 
 @pytest.mark.parametrize("name", ["locatello", "with a critic"])
-def test_weights_are_those_of_the_network(name: str) -> None:
-    """A fused stack at step 0 gives each run the weights its seed gives its network, by name, ready to load."""
+def test_initial_weights_are_those_of_the_network(name: str) -> None:
+    """At step 0, a fused stack returns the weights with which the seed of each run initialises its network."""
     builder, shape, method = NETWORKS[name]
-    s = stack(builder, True, [method] * 2, images(*shape[:2]))
+    s = make_stack(builder, True, [method] * 2, random_images(*shape[:2]))
     assert s.storage.copied
     for i, spec in enumerate(s.specs):
         wanted = build_net(spec, shape, builder).state_dict()
@@ -224,12 +227,12 @@ def test_weights_are_those_of_the_network(name: str) -> None:
         build_net(spec, shape, builder).load_state_dict(found)
 
 
-# Decoding, and gradients by inputs
+# Decoding, and gradients by the inputs
 
 
 @dataclass(frozen=True)
 class Cycle(Method):
-    """A loss that decodes to images, compares them and encodes them again."""
+    """A loss that decodes images, compares them with the data and encodes them again."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         z = net.encode(batch.x).sample(noise)
@@ -240,18 +243,18 @@ class Cycle(Method):
 
 @pytest.mark.parametrize(
     ("builder", "channels", "likelihood"),
-    [(locatello, 3, "bernoulli"), (burgess, 1, "gaussian"), (single, 3, "gaussian")],
+    [(locatello, 3, "bernoulli"), (burgess, 1, "gaussian"), (one_layer_net, 3, "gaussian")],
 )
-def test_decoding_and_encoding_again(builder: PairBuilder, channels: int, likelihood: str) -> None:
-    """Gradients through decoded images and by the encoder's input."""
-    plain, fused = both(builder, [Cycle()] * 2, images(channels), likelihood)
-    assert fused.storage.copied == ALL
-    same_gradients(plain, fused)
+def test_gradients_through_decoded_images(builder: PairBuilder, channels: int, likelihood: str) -> None:
+    """Gradients pass through decoded images and the input of the encoder."""
+    plain, fused = plain_and_fused(builder, [Cycle()] * 2, random_images(channels), likelihood)
+    assert fused.storage.copied == FUSED_ROWS
+    assert_same_gradients(plain, fused)
 
 
 @dataclass(frozen=True)
 class Sampled(Method):
-    """A loss with a map of its own, over several samples of every posterior."""
+    """A loss that uses `vmap` itself, over several samples of every posterior."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         q = net.encode(batch.x)
@@ -263,7 +266,7 @@ class Sampled(Method):
 
 @dataclass(frozen=True)
 class Frozen(Method):
-    """A loss in which a network is used twice, once without a gradient, beside inputs that have none."""
+    """A loss that uses a network twice, once without a gradient, and decodes inputs without gradients."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         z = noise.normal(len(batch.x), 3)
@@ -274,27 +277,27 @@ class Frozen(Method):
         return rec * 1e-3 + (q.logvar - still).square().sum(), {"rec": rec}
 
 
-def test_a_map_inside_an_objective() -> None:
-    """Samples mapped by the objective itself are a larger batch."""
-    plain, fused = both(locatello, [Sampled()] * 2, images(1))
-    assert fused.storage.copied == ALL
-    same_gradients(plain, fused)
+def test_vmap_inside_an_objective() -> None:
+    """Samples over which the objective maps are computed as a larger batch."""
+    plain, fused = plain_and_fused(locatello, [Sampled()] * 2, random_images(1))
+    assert fused.storage.copied == FUSED_ROWS
+    assert_same_gradients(plain, fused)
 
 
 def test_networks_used_twice_and_inputs_without_gradients() -> None:
-    """Gradients add up, and stop where an objective stops them."""
-    plain, fused = both(tiny, [Frozen()] * 2)
-    (values, wanted), (ours, found) = gradients(plain), gradients(fused)
-    torch.testing.assert_close(ours, values, rtol=CLOSE, atol=0)
-    assert float((found - wanted).norm()) <= CLOSE * float(wanted.norm())
+    """Gradients of several uses are added, and stop where the objective detaches them."""
+    plain, fused = plain_and_fused(tiny_net, [Frozen()] * 2)
+    (values, wanted), (ours, found) = gradients_by_file_order(plain), gradients_by_file_order(fused)
+    torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=0)
+    assert float((found - wanted).norm()) <= TOLERANCE * float(wanted.norm())
 
 
-# Members
+# Runs of a stack
 
 
-def test_a_fused_module_runs_in_a_stack_only() -> None:
-    """Called for one run it says so."""
-    encoder, decoder = tiny((1, 32, 32), 3)
+def test_a_fused_module_needs_vmap() -> None:
+    """A call for a single run is an error."""
+    encoder, decoder = tiny_net((1, 32, 32), 3)
     plans = plan_encoder(encoder, (1, 32, 32)), plan_decoder(decoder, (1, 32, 32)), plan_dense(critic(3, 8, 2))
     assert plans[0] is not None
     assert plans[1] is not None
@@ -309,41 +312,41 @@ def test_a_fused_module_runs_in_a_stack_only() -> None:
             call()
 
 
-def test_divergence_in_a_fused_stack_stays_home() -> None:
-    """A run that is no longer finite is set aside as it was; its neighbours go on bit by bit as without it."""
+def test_divergence_in_a_fused_stack_affects_one_run_only() -> None:
+    """A run that becomes non-finite is frozen, and the other runs continue exactly as without it."""
     methods: list[Method] = [SmallFactorVAE()] * 2
-    well = stack(tiny, True, methods)
-    well.advance()
-    states = well.states()
-    well.advance()
-    assert not well.divergences()
-    for ill, place in ((0, "encoder.row"), (1, "critic.row")):
-        sick = stack(tiny, True, methods)
+    finite = make_stack(tiny_net, True, methods)
+    finite.advance()
+    states = finite.states()
+    finite.advance()
+    assert not finite.divergences()
+    for bad, place in ((0, "encoder.row"), (1, "critic.row")):
+        with_nan = make_stack(tiny_net, True, methods)
         for i, state in enumerate(states):
-            sick.load_state(i, state)
-        sick.resume(1)
-        at = sick.storage.layout.spans()[place].start
-        assert sick.storage.where is not None
-        assert bool((sick.storage.where == at).any())
-        sick.rows[ill, at] = math.nan
-        kept = [rows[ill].clone() for rows in sick._rows().values()]
-        sick.advance()
-        for (name, ours), row in zip(sick._rows().items(), kept, strict=True):
-            assert torch.equal(ours[1 - ill], well._rows()[name][1 - ill])
-            torch.testing.assert_close(ours[ill], row, rtol=0, atol=0, equal_nan=True)
-        (found,) = sick.divergences()
-        assert (found.member, found.step) == (ill, 1)
-        assert found.term in sick.terms
+            with_nan.load_state(i, state)
+        with_nan.resume(1)
+        at = with_nan.storage.layout.spans()[place].start
+        assert with_nan.storage.where is not None
+        assert bool((with_nan.storage.where == at).any())
+        with_nan.rows[bad, at] = math.nan
+        before = [rows[bad].clone() for rows in with_nan._rows().values()]
+        with_nan.advance()
+        for (name, ours), row in zip(with_nan._rows().items(), before, strict=True):
+            assert torch.equal(ours[1 - bad], finite._rows()[name][1 - bad])
+            torch.testing.assert_close(ours[bad], row, rtol=0, atol=0, equal_nan=True)
+        (divergence,) = with_nan.divergences()
+        assert (divergence.member, divergence.step) == (bad, 1)
+        assert divergence.term in with_nan.terms
 
 
 def test_a_fused_stack_equals_its_runs_alone() -> None:
-    """A run does not know its neighbours."""
+    """A run does not depend on the other runs of its stack."""
     methods: list[Method] = [BetaVAE(beta=1.0), BetaVAE(beta=4.0), BetaVAE(beta=9.0)]
-    together = stack(tiny, True, methods)
+    together = make_stack(tiny_net, True, methods)
     together.advance()
     specs = together.specs
     for i in (0, 2):
-        alone = Stack(specs[i : i + 1], images(), tiny, vmapped=True, fused=True)
+        alone = Stack(specs[i : i + 1], random_images(), tiny_net, vmapped=True, fused=True)
         alone.advance()
         torch.testing.assert_close(together.rows[i], alone.rows[0], rtol=0, atol=1e-6)
     assert not torch.isclose(together.rows[0], together.rows[2]).all()

@@ -1,4 +1,4 @@
-"""Which networks and optimisers kernels take over, and that all others stay as they are and train."""
+"""Which networks and optimisers are computed in kernels. All others stay unchanged and train as well."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from unbraid.training.stack import Stack
 pytest.importorskip("triton", reason="Triton is not installed here")
 
 from support.fused_stacks import (
-    ALL,
+    FUSED_ROWS,
     SmallFactorVAE,
-    both,
-    deep,
-    hidden,
-    images,
-    narrow,
-    same_gradients,
-    same_steps,
-    shared,
-    single,
-    stack,
-    tiny,
+    assert_same_gradients,
+    assert_same_steps,
+    deep_net,
+    hidden_units,
+    make_stack,
+    narrow_net,
+    one_layer_net,
+    plain_and_fused,
+    random_images,
+    shared_activation_net,
+    tiny_net,
 )
 from unbraid.training.fused.dense import dense_layers
 from unbraid.training.fused.networks import plan_decoder, plan_dense, plan_encoder
 
 pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
-# Networks that stay as they are
+# Networks without kernels
 
 
-def sixteen(shape: tuple[int, ...], latents: int) -> Pair:
+def net_of_side_16(shape: tuple[int, ...], latents: int) -> Pair:
+    """Images of side 16, which is too small."""
     return locatello((1, 16, 16), latents)
 
 
-def ordinary(shape: tuple[int, ...], latents: int) -> Pair:
-    """A user's own layers of PyTorch."""
+def pytorch_net(shape: tuple[int, ...], latents: int) -> Pair:
+    """A network of ordinary layers of PyTorch."""
     encoder = [nn.Conv2d(1, 4, 4, 2, 1), nn.ReLU(), nn.Conv2d(4, 4, 4, 2, 1), nn.ReLU(), nn.Flatten()]
     decoder = [nn.Linear(latents, 256), nn.ReLU(), nn.Unflatten(1, (4, 8, 8)), nn.ConvTranspose2d(4, 4, 4, 2, 1)]
     return nn.Sequential(*encoder, nn.Linear(256, 2 * latents)), nn.Sequential(
@@ -55,62 +56,62 @@ def ordinary(shape: tuple[int, ...], latents: int) -> Pair:
     )
 
 
-def other_widths(shape: tuple[int, ...], latents: int) -> Pair:
-    """The layers that have kernels, 16 and 48 wide."""
+def net_of_other_widths(shape: tuple[int, ...], latents: int) -> Pair:
+    """Layers for which kernels exist, but with 16 and 48 channels."""
     encoder = [Conv(1, 16, 4), nn.ReLU(), Conv(16, 48, 4), nn.ReLU(), Flatten(), nn.Linear(48 * 64, 2 * latents)]
     decoder = [nn.Linear(latents, 48 * 64), nn.ReLU(), nn.Unflatten(1, (48, 8, 8)), ConvTranspose(48, 16, 4), nn.ReLU()]
     return nn.Sequential(*encoder), nn.Sequential(*decoder, ConvTranspose(16, 1, 4))
 
 
-def tanh(shape: tuple[int, ...], latents: int) -> Pair:
-    """Other activations."""
-    encoder, decoder = tiny(shape, latents)
+def tanh_net(shape: tuple[int, ...], latents: int) -> Pair:
+    """Activations other than ReLU."""
+    encoder, decoder = tiny_net(shape, latents)
     return nn.Sequential(*list(encoder)[:1], nn.Tanh(), *list(encoder)[2:]), nn.Sequential(*decoder, nn.Tanh())
 
 
-def upsampled(shape: tuple[int, ...], latents: int) -> Pair:
-    """A decoder with 2x2 layers, for which there is no kernel, behind an encoder that has them."""
-    decoder = [nn.Linear(latents, hidden(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 2)]
-    return tiny(shape, latents)[0], nn.Sequential(*decoder, nn.ReLU(), ConvTranspose(32, 1, 4))
+def net_with_2x2_decoder(shape: tuple[int, ...], latents: int) -> Pair:
+    """A decoder with 2x2 layers, for which no kernels exist, and an encoder for which they do."""
+    decoder = [nn.Linear(latents, hidden_units(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 2)]
+    return tiny_net(shape, latents)[0], nn.Sequential(*decoder, nn.ReLU(), ConvTranspose(32, 1, 4))
 
 
 @pytest.mark.parametrize(
     ("builder", "side", "copied"),
     [
-        (sixteen, 16, ()),
+        (net_of_side_16, 16, ()),
         (mlp, 32, ()),
-        (ordinary, 32, ()),
-        (other_widths, 32, ()),
-        (tanh, 32, ()),
-        (upsampled, 32, ("encoder.row",)),
+        (pytorch_net, 32, ()),
+        (net_of_other_widths, 32, ()),
+        (tanh_net, 32, ()),
+        (net_with_2x2_decoder, 32, ("encoder.row",)),
     ],
-    ids=["sixteen", "mlp", "ordinary", "other widths", "tanh", "upsampled"],
+    ids=["side 16", "mlp", "pytorch layers", "other widths", "tanh", "2x2 decoder"],
 )
-def test_other_networks_stay_as_they_are_and_train(builder: PairBuilder, side: int, copied: tuple[str, ...]) -> None:
-    """What has no kernels is left alone, wholly or in part, and trains as in a plain stack."""
-    plain, fused = both(builder, [VAE()] * 2, images(1, side))
+def test_networks_without_kernels_train_unchanged(builder: PairBuilder, side: int, copied: tuple[str, ...]) -> None:
+    """Parts for which no kernels exist are not replaced, and train as in a plain stack."""
+    plain, fused = plain_and_fused(builder, [VAE()] * 2, random_images(1, side))
     assert fused.storage.copied == copied
-    same_gradients(plain, fused)
-    same_steps(plain, fused)
+    assert_same_gradients(plain, fused)
+    assert_same_steps(plain, fused)
 
 
-def test_a_critic_is_fused_beside_plain_networks() -> None:
-    """Children are replaced one by one."""
-    plain, fused = both(mlp, [SmallFactorVAE()] * 2, images())
+def test_a_critic_is_fused_while_other_networks_are_not() -> None:
+    """The children of a network are replaced independently."""
+    plain, fused = plain_and_fused(mlp, [SmallFactorVAE()] * 2, random_images())
     assert fused.storage.copied == ("critic.row",)
-    same_gradients(plain, fused)
-    same_steps(plain, fused)
+    assert_same_gradients(plain, fused)
+    assert_same_steps(plain, fused)
 
 
 class Shifted(nn.ReLU):
-    """A user's own activation on PyTorch's."""
+    """An activation that is a subclass of ReLU."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) - 1
 
 
 class Scaled(nn.Linear):
-    """A user's own layer on PyTorch's: its forward pass is another."""
+    """A layer that is a subclass of Linear, with another forward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
@@ -144,12 +145,12 @@ TWICE = nn.Linear(8, 8)
     ids=lambda net: " ".join(type(layer).__name__ for layer in net._modules.values()) or "bare",
 )
 def test_dense_layers_that_are_not_recognised(net: nn.Module) -> None:
-    """Anything but linear layers with biases and at most a (leaky) ReLU after each stays as it is."""
+    """Only linear layers with biases and at most one (leaky) ReLU after each are recognised."""
     assert plan_dense(net) is None
 
 
-def test_dense_layers_that_are() -> None:
-    """Slopes are read off: 0 for a ReLU, 1 for nothing."""
+def test_dense_layers_that_are_recognised() -> None:
+    """The slope is 0 for a ReLU and 1 for no activation."""
     found = dense_layers(list(dense(nn.ReLU(), nn.Linear(8, 8), nn.LeakyReLU(0.3))))
     assert found is not None
     assert [(layer.in_features, layer.out_features, slope) for layer, slope in found] == [
@@ -161,22 +162,22 @@ def test_dense_layers_that_are() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (2, 32, 32), (1, 32, 64), (1, 48, 48), (16,)], ids=str)
 def test_images_that_are_not_recognised(shape: tuple[int, ...]) -> None:
-    """Kernels exist for one or three channels and sides 32 to 256."""
-    encoder, decoder = tiny((shape[0] if len(shape) == 3 else 1, 32, 32), 3)
+    """Kernels exist only for one or three channels and for sides from 32 to 256."""
+    encoder, decoder = tiny_net((shape[0] if len(shape) == 3 else 1, 32, 32), 3)
     assert plan_encoder(encoder, shape) is None
     assert plan_decoder(decoder, shape) is None
 
 
 class Residual(nn.Sequential):
-    """A user's own container: its forward pass is another."""
+    """A container that is a subclass of Sequential, with another forward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).flip(1)
 
 
-def test_networks_with_other_parts_are_not_recognised() -> None:
-    """Dropout, a sigmoid at the end, a missing bias, an own container: not these networks."""
-    encoder, decoder = (list(part) for part in tiny((1, 32, 32), 3))
+def test_networks_with_other_modules_are_not_recognised() -> None:
+    """Networks with dropout, a sigmoid at the end, missing layers or another container are not recognised."""
+    encoder, decoder = (list(part) for part in tiny_net((1, 32, 32), 3))
     shape = (1, 32, 32)
     assert plan_encoder(nn.Sequential(*encoder), shape) is not None
     assert plan_decoder(nn.Sequential(*decoder), shape) is not None
@@ -194,16 +195,16 @@ def test_networks_with_other_parts_are_not_recognised() -> None:
 
 
 @dataclass(frozen=True)
-class TwoPaces(VAE):
-    """Adam with other constants in the encoder's first layer, so that the encoder is no single stretch."""
+class OtherFirstLayer(VAE):
+    """Adam with other constants in the first layer of the encoder."""
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(learning_rate, 0.5, 0.9) if parameter.startswith("encoder.0.") else Adam(learning_rate)
 
 
 @dataclass(frozen=True)
-class OwnRates(VAE):
-    """A rate of the method's own making for every parameter: biases learn three times as fast."""
+class FasterBiases(VAE):
+    """Adam with a three times higher learning rate for biases."""
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(learning_rate * (3.0 if parameter.endswith("bias") else 1.0))
@@ -219,51 +220,51 @@ class NoEpsilon(VAE):
 
 @pytest.mark.parametrize(
     ("method", "copied"),
-    [(TwoPaces(), ("decoder.row",)), (OwnRates(), ())],
-    ids=["two paces", "own rates"],
+    [(OtherFirstLayer(), ("decoder.row",)), (FasterBiases(), ())],
+    ids=["other first layer", "faster biases"],
 )
-def test_modules_of_several_optimisers_stay_as_they_are(method: Method, copied: tuple[str, ...]) -> None:
-    """A module is fused only if one set of constants serves all of it; either way each parameter gets its own."""
-    plain, fused = both(tiny, [method] * 2, images())
+def test_modules_with_several_optimisers_are_not_fused(method: Method, copied: tuple[str, ...]) -> None:
+    """A module is fused only if its parameters share the constants of Adam. Each parameter uses its constants."""
+    plain, fused = plain_and_fused(tiny_net, [method] * 2, random_images())
     assert fused.storage.copied == copied
-    same_steps(plain, fused)
+    assert_same_steps(plain, fused)
 
 
-def test_a_module_without_epsilon_stays_as_it_is() -> None:
-    """Padding could not bear it: its moments are zero."""
-    assert stack(tiny, True, [NoEpsilon()]).storage.copied == ("encoder.row",)
+def test_a_module_without_epsilon_is_not_fused() -> None:
+    """Its padding, whose moments are zero, would be divided by zero."""
+    assert make_stack(tiny_net, True, [NoEpsilon()]).storage.copied == ("encoder.row",)
 
 
 def test_full_precision_is_never_fused() -> None:
-    """Kernels multiply in less: a float32 stack keeps its networks, and only its Adam is a kernel."""
+    """Kernels multiply in lower precision, so that the networks of a float32 stack are not fused. Only Adam is."""
     specs = [RunSpec(VAE(), "noise", seed, 9, 2, 1e-3, 3, "own:net") for seed in (0, 1)]
-    plain, kernels = (Stack(specs, images(), tiny, vmapped=True, fused=fused) for fused in (False, True))
+    plain, kernels = (Stack(specs, random_images(), tiny_net, vmapped=True, fused=fused) for fused in (False, True))
     assert kernels.storage.copied == ()
-    same_steps(plain, kernels)
+    assert_same_steps(plain, kernels)
 
 
-def test_rates_of_a_methods_own_making_are_kept_apart() -> None:
-    """Adam's first step is the rate long: parameters move by theirs, in plain and fused stacks."""
+def test_parameters_with_different_learning_rates() -> None:
+    """The first step of Adam has the length of the learning rate, in plain and fused stacks."""
     for fused in (False, True):
-        s = stack(tiny, fused, [OwnRates()], rate=1e-3)
+        s = make_stack(tiny_net, fused, [FasterBiases()], rate=1e-3)
         before = s.layout.unflatten(s.storage.restore(s.rows)[0])
         s.advance()
         for name, value in s.layout.unflatten(s.storage.restore(s.rows)[0]).items():
-            pace = float((value - before[name]).abs().max())
-            assert pace == pytest.approx(3e-3 if name.endswith("bias") else 1e-3, rel=1e-2), (fused, name)
+            change = float((value - before[name]).abs().max())
+            assert change == pytest.approx(3e-3 if name.endswith("bias") else 1e-3, rel=1e-2), (fused, name)
 
 
-# Networks of these layers
+# Other networks with kernels
 
 
-def test_networks_with_one_activation_module_for_all() -> None:
-    """Fused or not, they compute what they say."""
-    same_gradients(*both(shared, [VAE()] * 2))
+def test_networks_that_share_one_activation_module() -> None:
+    """The gradients are right, whether the network is fused or not."""
+    assert_same_gradients(*plain_and_fused(shared_activation_net, [VAE()] * 2))
 
 
-@pytest.mark.parametrize("builder", [single, narrow, deep], ids=["single", "narrow", "deep"])
-def test_own_networks_of_these_layers_are_fused(builder: PairBuilder) -> None:
-    """Any number of layers, 32 or 64 wide, not the presets alone."""
-    plain, fused = both(builder, [VAE()] * 2, images(3))
-    assert fused.storage.copied == ALL
-    same_gradients(plain, fused)
+@pytest.mark.parametrize("builder", [one_layer_net, narrow_net, deep_net], ids=["single", "narrow", "deep"])
+def test_custom_networks_of_the_same_layers_are_fused(builder: PairBuilder) -> None:
+    """Kernels exist for any number of layers with 32 or 64 channels."""
+    plain, fused = plain_and_fused(builder, [VAE()] * 2, random_images(3))
+    assert fused.storage.copied == FUSED_ROWS
+    assert_same_gradients(plain, fused)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import unbraid as ub
-from families import FAMILY
+from families import METHOD_FACTS
 from unbraid.accel.capture import EAGER_STEPS
 from unbraid.data import BUILT_IN, load
 from unbraid.data.dataset import FactorData
@@ -58,7 +58,7 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
         gpu.advance()
     assert gpu.captured is not None
     assert gpu.captured.graph is not None
-    assert bool(gpu.storage.copied) == (precision != "fp32" and not FAMILY[name].images)
+    assert bool(gpu.storage.copied) == (precision != "fp32" and not METHOD_FACTS[name].images)
     close = (2.01 / 16 if name == "pcl" else 0.05) + CLOSE[precision] * cpu.last.abs()
     assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.training import assert_same, quick
+from support.training import assert_same_run, quick_train
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import VAE, BetaVAE, Method
@@ -87,10 +87,10 @@ def test_trained_runs_count_for_the_grouping(toy: FactorData, monkeypatch: pytes
 def test_single_runs_train_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two cores, two stacks of one run train at the same time, and end where each ends alone on one core."""
     methods = [BetaVAE(beta=0.5), VAE()]
-    alone = [quick(None, m)[0] for m in methods]
+    alone = [quick_train(None, m)[0] for m in methods]
     sizes = record_group_sizes(monkeypatch)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    together = quick(None, methods)
+    together = quick_train(None, methods)
     assert sizes == [2]
     for a, b in zip(alone, together, strict=True):
         assert a.log[-1]["loss"] == pytest.approx(b.log[-1]["loss"], rel=1e-3)
@@ -126,7 +126,7 @@ def test_stacks_without_memory_for_all_train_one_after_another(
     assert sizes == [2, 1, 1]
     assert steps == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
     for run in wanted:
-        assert_same(run, ended[run.id])
+        assert_same_run(run, ended[run.id])
 
 
 def test_a_stack_without_enough_memory_is_halved() -> None:

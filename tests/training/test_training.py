@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unbraid as ub
-from support.training import Killed, assert_same, die_at, quick, weights
+from support.training import Killed, assert_same_run, kill_at, quick_train, weights
 from unbraid.accel.adam import adam_step
 from unbraid.data import loading
 from unbraid.data.dataset import FactorData
@@ -54,13 +54,15 @@ def test_resume_equals_uninterrupted(
 ) -> None:
     """A run is killed between two log lines and resumed from its checkpoint: the files are equal bit for bit."""
     monkeypatch.setattr(loop, "LOG_LINES", 4)
-    whole = quick(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=ground, net="mlp")
+    whole = quick_train(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=ground, net="mlp")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp", checkpoint_seconds=0)
+        kill_at(patch, 7)
+        quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp", checkpoint_seconds=0)
     assert {run.status for run in find_runs(tmp_path / "cut")} == {"partial"}
-    for a, b in zip(whole, quick(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp"), strict=True):
-        assert_same(a, b)
+    for a, b in zip(
+        whole, quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp"), strict=True
+    ):
+        assert_same_run(a, b)
         assert a.path is not None
         assert b.path is not None
         assert (a.path / "weights.safetensors").read_bytes() == (b.path / "weights.safetensors").read_bytes()
@@ -70,47 +72,47 @@ def test_resume_equals_uninterrupted(
 
 def test_runs_of_a_stack_resume_from_different_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill between two checkpoint files leaves runs at different steps; each resumes from its own."""
-    whole = quick(None, seeds=[0, 1])
+    whole = quick_train(None, seeds=[0, 1])
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        die_at(patch, 7)
-        quick(tmp_path, seeds=[0, 1], checkpoint_seconds=0)
+        kill_at(patch, 7)
+        quick_train(tmp_path, seeds=[0, 1], checkpoint_seconds=0)
     (tmp_path / whole[1].id / "checkpoint.safetensors").unlink()
-    for a, b in zip(whole, quick(tmp_path, seeds=[0, 1]), strict=True):
-        assert_same(a, b)
+    for a, b in zip(whole, quick_train(tmp_path, seeds=[0, 1]), strict=True):
+        assert_same_run(a, b)
 
 
 def test_trained_runs_are_loaded_and_never_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (first,) = quick(tmp_path)
+    (first,) = quick_train(tmp_path)
     assert first.path is not None
     before = {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in first.path.iterdir()}
-    die_at(monkeypatch, 0)
-    (again,) = quick(tmp_path)
-    assert_same(first, again)
+    kill_at(monkeypatch, 0)
+    (again,) = quick_train(tmp_path)
+    assert_same_run(first, again)
     assert before == {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in first.path.iterdir()}
 
 
 def test_more_seeds_can_be_added_later(tmp_path: Path) -> None:
-    quick(tmp_path, seeds=[0])
-    runs = quick(tmp_path, seeds=[0, 1])
+    quick_train(tmp_path, seeds=[0])
+    runs = quick_train(tmp_path, seeds=[0, 1])
     assert sorted(run.path.name for run in find_runs(tmp_path)) == sorted(run.id for run in runs)
 
 
 def test_other_runs_in_the_folder_are_an_error_without_add(tmp_path: Path) -> None:
-    quick(tmp_path, BetaVAE(beta=2.0))
+    quick_train(tmp_path, BetaVAE(beta=2.0))
     with pytest.raises(UserError, match=r"holds 1 other run.*--add"):
-        quick(tmp_path, BetaVAE(beta=3.0))
+        quick_train(tmp_path, BetaVAE(beta=3.0))
     assert len(find_runs(tmp_path)) == 1
-    quick(tmp_path, BetaVAE(beta=3.0), add=True)
+    quick_train(tmp_path, BetaVAE(beta=3.0), add=True)
     assert len(find_runs(tmp_path)) == 2
 
 
 def test_a_folder_is_locked_by_one_process(tmp_path: Path) -> None:
     with lock(tmp_path / ".lock"), pytest.raises(UserError, match="Another process is training"):
-        quick(tmp_path)
+        quick_train(tmp_path)
 
 
 def test_loaded_runs_equal_the_trained_runs(tmp_path: Path, toy: FactorData) -> None:
-    trained = quick(tmp_path, [BetaVAE(beta=b) for b in (16.0, 2.0)], seeds=[1, 0])
+    trained = quick_train(tmp_path, [BetaVAE(beta=b) for b in (16.0, 2.0)], seeds=[1, 0])
     loaded = ub.load_runs(tmp_path)
     assert [run.label for run in loaded] == [
         f"beta_vae beta={b} seed={s}" for b in (2, 16) for s in (0, 1)
@@ -124,12 +126,12 @@ def test_loaded_runs_equal_the_trained_runs(tmp_path: Path, toy: FactorData) -> 
 
 def test_seeds_and_rates_can_be_iterators() -> None:
     methods = (BetaVAE(beta=b) for b in (1.0, 2.0))
-    runs = quick(None, methods, seeds=iter([0, 1]), learning_rate=iter([1e-3, 1e-4]), steps=0)
+    runs = quick_train(None, methods, seeds=iter([0, 1]), learning_rate=iter([1e-3, 1e-4]), steps=0)
     assert len({run.id for run in runs}) == 8
 
 
 def test_data_is_loaded_once_for_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick(tmp_path, seeds=range(3), steps=0)
+    quick_train(tmp_path, seeds=range(3), steps=0)
     loads = []
     real = ub.data.load
     for module in (ub.data, loading):
@@ -142,7 +144,7 @@ def test_stored_scores_belong_to_their_data(tmp_path: Path, toy: FactorData) -> 
     """A run is scored again on other data of the same shape, and both scores are stored."""
     import copy
 
-    (run,) = quick(tmp_path)
+    (run,) = quick_train(tmp_path)
     other = copy.copy(toy)
     other.name, other.table = "reversed toy", toy.table.flip(0) ** 2
     own, foreign = (ub.score(run, ["mig"], data=d, codes=["mean"], quiet=True)[0] for d in (toy, other))
@@ -151,7 +153,7 @@ def test_stored_scores_belong_to_their_data(tmp_path: Path, toy: FactorData) -> 
 
 
 def test_zero_steps_gives_the_initial_weights(toy: FactorData) -> None:
-    (run,) = quick(steps=0)
+    (run,) = quick_train(steps=0)
     from unbraid.nets.registry import resolve_net
     from unbraid.runs.network import build_net
 
@@ -162,10 +164,10 @@ def test_zero_steps_gives_the_initial_weights(toy: FactorData) -> None:
 
 def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOG_LINES", 4)
-    (run,) = quick()
+    (run,) = quick_train()
     assert [line["step"] for line in run.log] == [3, 6, 9, 12]
     monkeypatch.setattr(loop, "LOG_LINES", 12)
-    (fine,) = quick()
+    (fine,) = quick_train()
     for i, line in enumerate(run.log):
         parts = fine.log[3 * i : 3 * i + 3]
         assert line["loss"] == pytest.approx(sum(p["loss"] for p in parts) / 3, rel=1e-5)
@@ -173,16 +175,16 @@ def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pyte
 
 def test_divergence_is_stored_and_reported(tmp_path: Path) -> None:
     """One of two runs diverges: its step and term are recorded, and the other run ends as if it were alone."""
-    runs = quick(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
+    runs = quick_train(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
     finite, diverged = runs
     assert finite.divergence is None
     assert diverged.divergence is not None
     assert diverged.divergence["term"] in {"loss", "rec", "kl", "gradient"}
     assert 1 <= diverged.divergence["step"] < 40
-    (alone,) = quick(None, steps=40)
-    assert_same(finite, alone)
+    (alone,) = quick_train(None, steps=40)
+    assert_same_run(finite, alone)
     assert all(value.isfinite().all() for value in weights(diverged).values())
-    again = quick(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
+    again = quick_train(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
     assert again[1].divergence == diverged.divergence
     with pytest.raises(UserError, match="diverged at step"):
         ub.score(diverged, quiet=True)
@@ -193,18 +195,18 @@ def test_training_ends_when_all_runs_have_diverged(monkeypatch: pytest.MonkeyPat
     taken = []
     advance = Stack.advance
     monkeypatch.setattr(Stack, "advance", lambda self: (taken.append(1), advance(self)))
-    (run,) = quick(learning_rate=1e18, steps=5000)
+    (run,) = quick_train(learning_rate=1e18, steps=5000)
     assert run.divergence is not None
     assert len(taken) < 100
 
 
 def test_a_custom_net_must_be_passed_again_to_load_its_run(tmp_path: Path, toy: FactorData) -> None:
     pair = (torch.nn.Linear(16, 6), torch.nn.Linear(3, 16))
-    (run,) = quick(tmp_path, net=pair)
+    (run,) = quick_train(tmp_path, net=pair)
     with pytest.raises(ValueError, match="Pass the pair again"):
         ub.load_runs(tmp_path)
     (again,) = ub.load_runs(tmp_path, net=pair)
-    assert_same(run, again)
+    assert_same_run(run, again)
 
 
 COMMAND = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "toy", "--steps", "800", "--seeds", "0-1"]

@@ -36,7 +36,8 @@ class Alignment:
         steps: Number of grid steps of each factor over which the change of images was measured.
         gram: J^T J at each place, (places, k, k), where J is the change of the images per standard deviation of each
             factor.
-        place_scores: The score at each place, (places,). Two versions of a dataset with the same seed have the same places.
+        place_scores: The score at each place, (places,). Two versions of a dataset with the same seed have the same
+            places.
     """
 
     data: str
@@ -105,10 +106,11 @@ class Alignment:
         worst = self.table.iloc[0]
         without_effect = [row.factor for row in self.strengths.itertuples() if row.strength == 0]
         text = (
-            f"The alignment of {self.data} is {self.score:.2f} ± {self.error:.2f} over {len(self.place_scores)} places. It is "
-            "1 if the local principal axes, which the latents of a VAE follow, are the factors, and 0 if they are "
-            f"rotated at random. {worst['first']} and {worst['second']} are mixed most ({worst['mixing']:.2f}): "
-            f"their changes have a cosine of {worst['cosine']:.2f} and a ratio of strengths of {worst['ratio']:.2f}."
+            f"The alignment of {self.data} is {self.score:.2f} ± {self.error:.2f} over {len(self.place_scores)} "
+            "places. It is 1 if the local principal axes, which the latents of a VAE follow, are the factors, and 0 if "
+            f"they are rotated at random. {worst['first']} and {worst['second']} are mixed most "
+            f"({worst['mixing']:.2f}): their changes have a cosine of {worst['cosine']:.2f} and a ratio of strengths "
+            f"of {worst['ratio']:.2f}."
         )
         return text + (f" These factors do not change the images: {', '.join(without_effect)}." * bool(without_effect))
 

@@ -235,13 +235,25 @@ def collapse(
     matrix: Array | None = None,
     seed: int = 0,
 ) -> Result:
-    """Scores of codes before and after they are entangled as theorem 1 says, for a standard normal prior.
+    """Scores of codes before and after they are entangled as in theorem 1, for a standard normal prior.
 
-    The matrix is `rotation(d, seed)` if none is given. A model with the turned codes is as likely as the one before
-    (`entangled`), so that nothing but labels can choose between the two.
+    A model with the rotated codes has the same likelihood (see `entangled_twin`), so only labels can distinguish the
+    two models.
 
-    Table: a row a metric: `metric`, `before`, `after`.
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
+
+    Args:
+        codes: Codes, (n, d).
+        factors: Values of the factors as integers, (n, k).
+        metrics: Names of metrics.
+        matrix: An orthogonal matrix without zeros, (d, d). `rotation(d, seed)` by default.
+        seed: Seed of the matrix and of the metrics.
+
+    Returns:
+        A result whose table has one row per metric: `metric`, `before`, `after`.
+
+    Raises:
+        UserError: If a metric is unknown or cannot be computed, or the matrix does not fit.
     """
     before = np.asarray(codes, float)
     rotated = entangle(before, matrix=rotation(before.shape[1], seed) if matrix is None else matrix)

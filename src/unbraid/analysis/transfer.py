@@ -68,9 +68,8 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     cube = ScoreCube.of(rows, columns)
     found = transfer_pairs(cube)
     rates = win_rates(found)["by_mean"]
-    said = [
-        f"{plots.format_percent(rates[case])} with the {case}" for case in CASES if np.isfinite(rates.get(case, np.nan))
-    ]
+    known = [case for case in CASES if np.isfinite(rates.get(case, np.nan))]
+    phrases = [f"{plots.format_percent(rates[case])} of comparisons with the {case}" for case in known]
     text = f"A setting chosen by its mean score beats a random setting in {'; '.join(phrases)}."
     return Result(found, draw_transfer(found, cube), text)
 

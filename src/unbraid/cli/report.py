@@ -25,7 +25,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 def run(options: Any) -> None:
     """Write the page and print its path and size."""
-    from unbraid.reporting.content import REPORTED
+    from unbraid.reporting.runs_table import REPORTED
     from unbraid.reporting.page import report
 
     metrics = options.metrics.split(",") if options.metrics else REPORTED

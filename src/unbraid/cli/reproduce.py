@@ -84,20 +84,20 @@ def text(result: Reproduction) -> str:
     """The deviations from the study, one table per column of the paper, the missing cells, and the verdict."""
     parts = [heading(result)]
     for signs in (False, True):
-        shown = [cell for cell in result.of("agree", "differ") if isinstance(cell.published, PublishedSign) == signs]
+        shown = [cell for cell in result.cells_with("agree", "differ") if isinstance(cell.published, PublishedSign) == signs]
         for column in dict.fromkeys(cell.published.column for cell in shown):
             parts.append(f"{'signs, ' if signs else ''}{column}\n{column_table(shown, column)}")
-    if result.of("missing"):
-        parts.append("\n".join(["missing cells, which are not counted:", *missing_lines(result.of("missing"))]))
-    return "\n\n".join([*parts, *(wrap(part) for part in (result.said(), result.rule))])
+    if result.cells_with("missing"):
+        parts.append("\n".join(["missing cells, which are not counted:", *missing_lines(result.cells_with("missing"))]))
+    return "\n\n".join([*parts, *(wrap(part) for part in (result.summary_text(), result.rule))])
 
 
 def heading(result: Reproduction) -> str:
     """The study, its paper, and every deviation from the published study."""
     head = f"{result.name}: our results and those of {result.reference}"
-    if not result.cuts:
+    if not result.deviations:
         return f"{head}\nThe runs are those of the published study."
-    said = [textwrap.fill(f"- {cut}", WIDTH, subsequent_indent="  ") for cut in result.cuts]
+    said = [textwrap.fill(f"- {deviation}", WIDTH, subsequent_indent="  ") for deviation in result.deviations]
     return "\n".join([head, "Not the published study:", *said])
 
 
@@ -111,7 +111,7 @@ def column_table(cells: Sequence[Cell], column: str) -> str:
 
 def cell_columns(cell: Cell, ours: OurResult) -> list[str]:
     """The printed columns of one cell."""
-    printed, chance = cell.published, cell.published.chance(ours)
+    printed, chance = cell.published, cell.published.p_value(ours)
     p = "-" if chance is None else "<.001" if chance < 0.001 else f"{chance:.3f}"
     return [
         printed.row,

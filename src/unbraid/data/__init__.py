@@ -12,7 +12,9 @@ from unbraid.data import readers
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.in_memory import ByteImages, Labelled
 from unbraid.data.options import apply_options, check_options, split_name, split_own_name
-from unbraid.data.own.load import from_arrays, from_dataset, from_file, from_folder, load_own
+from unbraid.data.own.arrays import from_arrays
+from unbraid.data.own.load import from_file, from_folder, load_own
+from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.data.rendered.bodies import bodies
 from unbraid.data.rendered.body_images import body_images
 from unbraid.data.rendered.dsprites import dsprites

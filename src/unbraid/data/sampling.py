@@ -21,7 +21,7 @@ from unbraid.noise import Noise
 
 
 class Pairs(NamedTuple):
-    """Pairs of examples, and which factors were drawn anew for the second one.
+    """Pairs of examples, and which factors were redrawn for the second one.
 
     A new value may equal the old one.
     """
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
 
 
 class DrawnExamples(NamedTuple):
-    """The examples of a training step, and for pairs which factors were drawn anew.
+    """The examples of a training step, and for pairs which factors were redrawn.
 
     For pairs, the first half of `examples` are the first examples and the second half are their partners. `changed`
     then has shape (b / 2, k).
@@ -76,7 +76,17 @@ def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pa
 
 
 def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs in which K factors change to another uniform value; K is uniform on 1 .. (number of factors) - 1.
+    """Draw pairs in which K factors change to another uniform value.
+
+    K is drawn for each pair, uniformly from 1 .. (number of factors) - 1.
+
+    Args:
+        data: A dataset with a full grid of factors.
+        noise: Source of randomness.
+        n: Number of pairs.
+
+    Returns:
+        The pairs.
 
     Reference: Klindt et al. (2021), arXiv:2007.10930, the "uniform" setting.
     """
@@ -127,7 +137,20 @@ def laplace_transitions(
 
 
 def pairs_sharing(data: FactorData, noise: Noise, n: int, *, shared: Sequence[str]) -> Pairs:
-    """Draw pairs that agree in the factors `shared` and are independent in the others."""
+    """Draw pairs that agree in some factors and are independent in the others.
+
+    Args:
+        data: A dataset with a full grid of factors.
+        noise: Source of randomness.
+        n: Number of pairs.
+        shared: Names of the factors in which the two examples of a pair agree.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        UserError: If a name is unknown.
+    """
     keep = torch.zeros_like(data.grid[0], dtype=torch.bool)
     for name in shared:
         keep = keep | (torch.arange(len(data.sizes), device=data.device) == _factor_position(data, name))
@@ -183,7 +206,7 @@ def consecutive(data: FactorData, noise: Noise, n: int) -> Pairs:
 
 
 def joint_distribution(sizes: tuple[int, int], spread: int | float, device: torch.device) -> Float[Tensor, "a b"]:
-    r"""Return the joint distribution of two correlated factors.
+    r"""Return the joint distribution of two correlated factors, float64 of shape `sizes`.
 
     .. math:: p(a, b) \propto \exp(-(a - b)^2 / 2 \, \text{spread}^2)
 

@@ -130,8 +130,8 @@ def as_codes_and_factors(
 def as_test_arrays(
     test_codes: Codes,
     test_factors: Factors,
-    codes: Float[np.ndarray, "n d"],
-    factors: Int[np.ndarray, "n k"],
+    codes: Float[np.ndarray, "train _"],
+    factors: Int[np.ndarray, "train _"],
 ) -> tuple[Float[np.ndarray, "m d"], Int[np.ndarray, "m k"]]:
     """Return checked test codes and factors with as many columns as the checked training arrays.
 

@@ -73,7 +73,7 @@ def pair_differences(
     """Draw `count` factors to fix, and return them with the mean absolute differences of codes over `batch` pairs.
 
     >>> values = np.array([[0], [0], [1], [1]])
-    >>> fixed, features = differences(values.astype(float), values, 3, 8, np.random.default_rng(0))
+    >>> fixed, features = pair_differences(values.astype(float), values, 3, 8, np.random.default_rng(0))
     >>> fixed.tolist(), features.tolist()
     ([0, 0, 0], [[0.0], [0.0], [0.0]])
     """

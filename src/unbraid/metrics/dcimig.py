@@ -9,7 +9,7 @@ from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
 def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""The share of the information in all factors that is held by one pure code per factor.
+    r"""The share of the information in all factors that one pure code per factor contains.
 
     .. math:: \frac{\sum_j \max_{i \in M_j} g_i}{\sum_j H(v_j)}, \quad g_i = I(c_i; v_{j_1}) - I(c_i; v_{j_2}), \quad
         M_j = \{ i : j_1(i) = j \}

@@ -88,7 +88,7 @@ def intervention_variances(
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
     """Draw `count` factors to fix, and return them with the variances of codes over `batch` rows that share a value.
 
-    >>> fixed, local = interventions(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
+    >>> fixed, local = intervention_variances(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
     >>> fixed.tolist(), local.shape
     ([0, 0, 0, 0, 0], (5, 4))
     """
@@ -112,7 +112,7 @@ def vote_counts(
 ) -> Int[np.ndarray, "k d"]:
     """Count how often each code varied least while each of k factors was fixed; inactive codes get no vote.
 
-    >>> votes(np.array([[0.1, 1.0], [2.0, 0.1]]), np.ones(2), np.array([0, 1]), np.array([True, True]), 2).tolist()
+    >>> vote_counts(np.array([[0.1, 1.0], [2.0, 0.1]]), np.ones(2), np.array([0, 1]), np.array([True, True]), 2).tolist()
     [[1, 0], [0, 1]]
     """
     counts = np.zeros((k, len(active)), dtype=np.int64)
@@ -126,7 +126,7 @@ def vote_counts(
 def vote_accuracy(train: Int[np.ndarray, "k d"], test: Int[np.ndarray, "k d"]) -> float:
     """Return the share of test votes for the factor that most training votes of the code have; 0 without votes.
 
-    >>> accuracy(np.array([[9, 1], [0, 5]]), np.array([[3, 0], [1, 4]]))
+    >>> vote_accuracy(np.array([[9, 1], [0, 5]]), np.array([[3, 0], [1, 4]]))
     0.875
     """
     correct = test[train.argmax(axis=0), np.arange(test.shape[1])]

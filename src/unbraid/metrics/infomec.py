@@ -114,7 +114,7 @@ def concentration(shares: Float[np.ndarray, "d k"]) -> float:
 def linear_explicitness(codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], iterations: int) -> float:
     """Return the mean over factors of the share of their entropy that a logistic regression on the codes removes.
 
-    >>> explicitness(np.zeros((4, 0)), np.array([[0], [1], [0], [1]]), 100)
+    >>> linear_explicitness(np.zeros((4, 0)), np.array([[0], [1], [0], [1]]), 100)
     0.0
     """
     if not codes.shape[1]:

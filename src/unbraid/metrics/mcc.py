@@ -83,7 +83,7 @@ def _unit(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 def best_assignment_mean(correlations: Float[np.ndarray, "d k"]) -> float:
     """Return the mean over columns of the best one-to-one assignment of rows; a column without a row counts 0.
 
-    >>> matched(np.array([[0.9, 0.8], [0.8, 0.1]]))
+    >>> best_assignment_mean(np.array([[0.9, 0.8], [0.8, 0.1]]))
     0.8
     """
     from scipy.optimize import linear_sum_assignment

@@ -1,1 +1,1 @@
-"""One page that shows what runs have learned: tables, pictures, and their decoders live in the browser."""
+"""The report page: its data, its assets, and a local server for decoders of any size."""

@@ -1,4 +1,4 @@
-"""What one run has learned: which code tells of which factor, what it makes of examples, what each latent does."""
+"""The details of one run on a page: what its codes encode, reconstructions, traversals and controls."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from unbraid.reporting.images import picture_row
 from unbraid.runs.run import Run
 from unbraid.scoring.encoding import encode_table
 
-ROWS = 10_000  # examples that heat maps are made from
-COLUMNS = 9  # pictures a latent
-SPAN = 2.0  # standard deviations of the prior, or radians
-RECONSTRUCTED = 8  # examples that are decoded
-MOST_FACTORS = 40  # at most, in heat maps
+ROWS = 10_000  # examples for the heat maps
+COLUMNS = 9  # pictures per latent
+SPAN = 2.0  # traversals run from -SPAN to SPAN, in standard deviations of the prior or in radians
+RECONSTRUCTED = 8  # examples that are reconstructed
+MOST_FACTORS = 40  # most factors in the heat maps
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples a page starts from."""
+    """The examples that a page starts from, and their indices in the dataset."""
 
     index: Tensor
     x: Tensor
 
     @classmethod
     def of(cls, data: FactorData, count: int) -> Examples:
-        """Some examples, the same for every run on the data."""
+        """A random choice of examples, the same for every run on the data."""
         chosen = np.random.default_rng(7).choice(len(data), min(count, len(data)), replace=False)
         index = torch.from_numpy(np.sort(chosen)).to(data.device)
         return cls(index, data.batch(index))
@@ -44,7 +44,7 @@ class Examples:
 
 @torch.no_grad()
 def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]:
-    """Everything the page shows of one run beside its scores, and its knobs where it has a decoder."""
+    """Everything that the page shows of one run except its scores; with controls if the run has a decoder."""
     index = torch.as_tensor(Protocol(table=ROWS).list_indices(len(data)), device=data.device)
     q = encode_table(run, data, index)
     codes, names = _codes(run, q)
@@ -53,7 +53,7 @@ def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]
     if nats is not None and len(nats) == len(names):
         found["nats"] = [round(float(value), 4) for value in nats]
     if data.names:
-        found |= _heat(codes, data.factors(index).cpu().numpy()[:, :MOST_FACTORS], list(data.names[:MOST_FACTORS]))
+        found |= _heat_maps(codes, data.factors(index).cpu().numpy()[:, :MOST_FACTORS], list(data.names[:MOST_FACTORS]))
     if run.net.decoder is None:
         return found
     controls = run.spec.method.controls(run.net, run.net.encode(examples.x), q)
@@ -64,21 +64,24 @@ def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]
 
 
 def _codes(run: Run, q: Any) -> tuple[Array, list[str]]:
-    """Codes whose columns a person would name: those the metrics see, or of subspaces one number each."""
+    """The codes of a run with one column per latent or subspace, and the names of the columns."""
     codes = run.codes(q, run.spec.method.column_code_kind).cpu().numpy()
     return codes, run.spec.method.column_names(codes.shape[1])
 
 
-def _heat(codes: Array, factors: Array, names: list[str]) -> dict[str, Any]:
-    """Information as a share of each factor's entropy, and the importances of DCI, both (codes, factors)."""
-    moving = [j for j in range(factors.shape[1]) if np.ptp(factors[:, j]) > 0]
-    factors, kept = factors[:, moving], [names[j] for j in moving]
+def _heat_maps(codes: Array, factors: Array, names: list[str]) -> dict[str, Any]:
+    """The information of each code about each factor as a share of the entropy, and the importances of DCI.
+
+    Both have shape (codes, factors). Factors that do not vary are left out.
+    """
+    varying = [j for j in range(factors.shape[1]) if np.ptp(factors[:, j]) > 0]
+    factors, kept = factors[:, varying], [names[j] for j in varying]
     if not kept:
         return {}
-    told = mutual_information(discretise(codes), factors) / entropy(factors)
+    shares = mutual_information(discretise(codes), factors) / entropy(factors)
     with cached_fits():
-        trees = [boosted_trees(codes, column).importances("mean") for column in factors.T]
-    return {"factors": kept, "information": _rounded(told), "importances": _rounded(np.stack(trees, 1))}
+        importances = [boosted_trees(codes, column).importances("mean") for column in factors.T]
+    return {"factors": kept, "information": _rounded(shares), "importances": _rounded(np.stack(importances, 1))}
 
 
 def _rounded(matrix: Array) -> list[list[float]]:
@@ -86,36 +89,36 @@ def _rounded(matrix: Array) -> list[list[float]]:
 
 
 def _reconstructions(run: Run, data: FactorData, examples: Examples, controls: Controls) -> list[dict[str, Any]]:
-    """A row of examples and a row of what the run makes of their codes."""
+    """Two rows of pictures: examples, and their reconstructions by the run."""
     index = examples.index[:RECONSTRUCTED]
     latents = torch.cat([controls.to_latents(controls.start[i : i + 1], i) for i in range(len(index))])
-    made = decoded_images(run.decode(latents), data)
+    reconstructed = decoded_images(run.decode(latents), data)
     first = picture_row(example_images(data, index), f"{len(index)} examples of {data.name}")
-    return [first, picture_row(made, f"the same {len(index)} examples as {run.label} reconstructs them")]
+    return [first, picture_row(reconstructed, f"reconstructions of the same {len(index)} examples by {run.label}")]
 
 
 def _traversals(run: Run, data: FactorData, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """A strip a direction with its name, the nats it carries and the factor its code tells most of."""
+    """One row of pictures per direction, with its name, its information in nats, and the factor it encodes best."""
     traversal = decode_traversal(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS))
     rows = []
     for label, decoded in zip(traversal.labels, traversal.decoded, strict=True):
         factor = main_factor(label.column, found)
         words = f"{label.name} moved from -{SPAN:g} to {SPAN:g}"
-        words += f"; it tells most of {factor['name']}" if factor else ""
+        words += f"; it encodes {factor['name']} best" if factor else ""
         tiles = picture_row(decoded_images(decoded, data), words)
         rows.append({"name": label.name, "note": label.note, "factor": factor, **tiles})
     return rows
 
 
 def controls_json(controls: Controls, found: dict[str, Any]) -> dict[str, Any]:
-    """The controls as JSON, each with the nats and the factor of its code."""
+    """The controls as JSON, each with the information of its code in nats and the factor that it encodes best."""
     columns = [controls.column(i) for i in range(len(controls.names))]
     nats = [None if column is None or not found["nats"] else found["nats"][column] for column in columns]
     return {**controls.to_dict(), "factors": [main_factor(column, found) for column in columns], "nats": nats}
 
 
 def main_factor(column: int | None, found: dict[str, Any]) -> dict[str, Any] | None:
-    """The factor that this column of the code tells most of, with the share of its entropy, or None."""
+    """The factor about which a column of the code has most information, with its share of the entropy, or None."""
     if column is None or column >= len(found["information"]):
         return None
     shares = found["information"][column]

@@ -1,4 +1,4 @@
-"""Pictures inside a page: tiles side by side as one PNG in a data URL, with the words that stand for it."""
+"""Pictures inside a page, as PNG files in data URLs with an alternative text."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ GAP = 2  # transparent pixels between tiles
 
 
 def data_url(content: bytes, kind: str = "image/png") -> str:
-    """Bytes as an address that needs no file."""
+    """Bytes as a data URL."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def png_bytes(picture: Image.Image) -> bytes:
-    """A picture as PNG."""
+    """A picture as the bytes of a PNG file."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
-    """Images (c, h, w) in [0, 1] in a row, as the page takes them: address, size and words."""
+    """Images (c, h, w) in [0, 1] side by side, as the page takes them: data URL, size and alternative text."""
     h, w = tiles[0].shape[1:]
     canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
     for i, tile in enumerate(tiles):
         canvas.paste(to_image(tile), (i * (w + GAP), 0))
-    return _described(_smaller(canvas), canvas.size, alt)
+    return _picture(_without_unused_colours(canvas), canvas.size, alt)
 
 
-def figure_picture(drawn: Any, alt: str) -> dict[str, Any]:
-    """A matplotlib figure, as the page takes it."""
+def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
+    """A matplotlib figure, as the page takes it: data URL, size and alternative text."""
     buffer = io.BytesIO()
-    drawn.savefig(buffer, format="png", dpi=96)
+    figure.savefig(buffer, format="png", dpi=96)
     picture = Image.open(buffer).convert("RGB")
-    return _described(picture.quantize(128), picture.size, alt)
+    return _picture(picture.quantize(128), picture.size, alt)
 
 
-def _described(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
+def _picture(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
     return {"src": data_url(png_bytes(picture)), "width": size[0], "height": size[1], "alt": alt}
 
 
-def _smaller(canvas: Image.Image) -> Image.Image:
-    """Grey tiles as grey with alpha, which takes half the bytes."""
+def _without_unused_colours(canvas: Image.Image) -> Image.Image:
+    """Convert a picture without colours to grey with alpha, which takes half the bytes."""
     red, green, blue, _ = (np.asarray(band) for band in canvas.split())
     grey = bool((red == green).all() and (green == blue).all())
     return canvas.convert("LA") if grey else canvas

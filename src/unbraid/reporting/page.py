@@ -1,4 +1,4 @@
-"""A report as one HTML file: data, weights, styles and scripts inside, nothing fetched."""
+"""The report page: one HTML file that contains its data, weights, styles and scripts and loads nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError
-from unbraid.reporting.content import REPORTED, Content, report_content
+from unbraid.reporting.content import Content, report_content
+from unbraid.reporting.runs_table import REPORTED
 from unbraid.runs.results import RESULTS_FILE
 from unbraid.runs.run import Run, load_runs
 from unbraid.runtime.files import make_folder, write_atomic
@@ -30,11 +31,26 @@ def report(
     scoring: bool = True,
     quiet: bool = False,
 ) -> Path:
-    """Write one self-contained page on a folder of runs (or on runs) and return its path, `report.html` beside them.
+    """Write one self-contained page on trained runs.
 
-    The `best` runs by the headline of `rank` (the first metric that is there) are shown in detail, with their decoders
-    live in the page.
-    Missing scores of `metrics` are computed and kept unless `scoring` is False. A study's folder brings its analyses.
+    The page has a table of all runs with their scores, training curves, and details of the best runs: heat maps,
+    reconstructions, traversals, and decoders that run in the browser. For the folder of a study it also has the
+    study's analyses.
+
+    Args:
+        runs: A folder of runs, one run, or a list of runs.
+        out: The file to write; by default `report.html` in the folder of the runs.
+        metrics: Metrics whose missing scores are computed and stored.
+        rank: The metric by which runs are ranked; by default the first that any run has a score of.
+        best: The number of runs that are shown in detail, at least 1.
+        scoring: Whether missing scores are computed. Otherwise the page shows the stored ones.
+        quiet: Whether to show no progress.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UserError: If there are no trained runs, or an argument is invalid.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -45,67 +61,63 @@ def report(
     ('report.html', True)
     """
     if best < 1:
-        raise UserError(f"A report needs at least 1 run to look at: 'best' must be >= 1. Got {best} instead.")
+        raise UserError(f"A report must show at least 1 run: 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
-    found = _given(runs)
-    if not found:
-        raise UserError(f"No trained runs in {folder or 'what was given'}. Train to the end first.")
-    path = Path(out) if out is not None else _beside(folder, found)
+    trained = _load(runs)
+    if not trained:
+        raise UserError(f"No trained runs in {folder or 'the list'}. Finish the training first.")
+    path = Path(out) if out is not None else _default_path(folder, trained)
     study = folder if folder is not None and (folder / RESULTS_FILE).exists() else None
-    title = found[0].label if folder is None else _named(folder.resolve())
-    made = report_content(found, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet)
+    title = trained[0].label if folder is None else _title(folder.resolve())
+    content = report_content(
+        trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet
+    )
     make_folder(path.parent)
-    write_atomic(path, page_html(made))
+    write_atomic(path, page_html(content))
     return path
 
 
-def _given(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
-    """The trained runs of a folder, or those given."""
+def _load(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
+    """The trained runs of a folder, or the given runs as a list."""
     if isinstance(runs, str | Path):
         return load_runs(runs)
     return [runs] if isinstance(runs, Run) else list(runs)
 
 
-def _named(folder: Path) -> str:
-    """A folder's name; of one that is simply called runs, its parent's."""
+def _title(folder: Path) -> str:
+    """The name of a folder, or the name of its parent if it is called "runs"."""
     return folder.parent.name if folder.name == "runs" else folder.name
 
 
-def _beside(folder: Path | None, runs: Sequence[Run]) -> Path:
-    where = folder or runs[0].path
-    if where is None:
-        raise UserError("Runs that were trained without a folder need a place for their report: pass out=.")
-    return where / "report.html"
+def _default_path(folder: Path | None, runs: Sequence[Run]) -> Path:
+    place = folder or runs[0].path
+    if place is None:
+        raise UserError("These runs have no folder. Give the file to write: out='report.html'.")
+    return place / "report.html"
 
 
 def live_page(runs: Sequence[Run], token: str, *, best: int = 4, scoring: bool = False) -> bytes:
-    """The page of a local server: the same, with images decoded by that server."""
-    made = report_content(list(runs), "explore", best=best, scoring=scoring, embed=False)
-    return page_html(made, token=token)
+    """The page of a local server, on which the server decodes. The token identifies the page to the server."""
+    return page_html(report_content(list(runs), "explore", best=best, scoring=scoring, embed=False), token=token)
 
 
-def page_html(made: Content, token: str | None = None) -> bytes:
-    """The HTML of a report; with a token, images come from the server that sent it."""
+def page_html(content: Content, token: str | None = None) -> bytes:
+    """The HTML of a page; with a token, the page sends latents to the server that sent it and receives images."""
     scripts = [read_asset(name) for name in SCRIPTS]
     if token is not None:
         scripts.insert(0, read_asset("live.js"))
-    connect = "'self'" if token is not None else "'none'"
     style = read_asset("page.css")
-    policy = "; ".join([
-        "default-src 'none'", f"connect-src {connect}", "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
-        f"style-src {csp_hash(style)}", f"script-src {' '.join(map(csp_hash, scripts))}",
-    ])  # fmt: skip
     weights = [
-        f'<script type="text/plain" data-weights="{html.escape(name)}">{base64.b64encode(content).decode()}</script>'
-        for name, content in made.weights.items()
+        f'<script type="text/plain" data-weights="{html.escape(name)}">{base64.b64encode(data).decode()}</script>'
+        for name, data in content.weights.items()
     ]
     if token is not None:
         weights.append(f'<script type="text/plain" data-token="{html.escape(token)}"></script>')
     parts = {
-        "POLICY": html.escape(policy, quote=True),
-        "TITLE": html.escape(f"{made.facts['title']} · unbraid report"),
+        "POLICY": html.escape(_content_policy(style, scripts, live=token is not None), quote=True),
+        "TITLE": html.escape(f"{content.facts['title']} · unbraid report"),
         "STYLE": style,
-        "REPORT": json_for_html({**made.facts, "live": token is not None}),
+        "REPORT": json_for_html({**content.facts, "live": token is not None}),
         "WEIGHTS": "\n".join(weights),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
@@ -113,17 +125,26 @@ def page_html(made: Content, token: str | None = None) -> bytes:
     return "".join(parts.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces)).encode()
 
 
+def _content_policy(style: str, scripts: Sequence[str], live: bool) -> str:
+    """The Content-Security-Policy of a page: only its own style and scripts, and only its own server if it is live."""
+    connect = "'self'" if live else "'none'"
+    return "; ".join([
+        "default-src 'none'", f"connect-src {connect}", "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
+        f"style-src {csp_hash(style)}", f"script-src {' '.join(map(csp_hash, scripts))}",
+    ])  # fmt: skip
+
+
 def read_asset(name: str) -> str:
-    """A file of the page's."""
+    """The text of a file in `assets`."""
     return resources.files("unbraid.reporting").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def csp_hash(text: str) -> str:
-    """The source expression that lets exactly this script or style run."""
+    """The source expression of a Content-Security-Policy that allows exactly this script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def json_for_html(facts: dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON without characters that could end the HTML element that contains it."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

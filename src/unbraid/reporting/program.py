@@ -1,10 +1,11 @@
-"""A trained decoder written down as plain data, for a page that runs it without PyTorch.
+"""A trained decoder as plain data, for a page that runs it without PyTorch.
 
-A program is a list of ops (`assets/decoder.js` runs them, `assets/warp.js` those of VITAE) and one string of bytes with
-all weights in half precision. Rounding the weights of large layers to 11 bits moves a pixel by a fraction of a grey
-level. Small layers, where it costs little, and maps that warp images, where a small error moves whole edges, have
-weights of two parts: the rounded weight and what rounding took from it. Products on a page are never rounded: a run
-of precision bf16 shows there what it decodes to in float32, some grey levels from its own decoding.
+A program is a list of ops, which `assets/decoder.js` and, for VITAE, `assets/warp.js` run, and one byte string with all
+weights in half precision. Rounding the weights of large layers to 11 bits changes a pixel by a fraction of a grey
+level. Two kinds of layers have weights in two parts, the rounded weight and the rounding error: small layers, where
+this costs little, and the maps that warp images, where a small error would move whole edges. Products on a page are
+never rounded: a run of precision bf16 is decoded in float32 there, which differs from its own decoding by some grey
+levels.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from unbraid.spaces.expm import SQUARINGS
 from unbraid.spaces.projective import EvenDecoder
 from unbraid.spaces.transformers import Affine, AffineDecomposed, AffineDiffeomorphic, Cpab, Transformer
 
-SCRIPTS = ("warp.js", "decoder.js", "controls.js")  # of `assets`, in the order a page loads them
-MOST_FLOAT16 = 65504.0  # of half precision
-SMALL_LAYER = 2**14  # numbers of a layer that may have two parts
+SCRIPTS = ("warp.js", "decoder.js", "controls.js")  # in `assets`, in the order in which a page loads them
+MOST_FLOAT16 = 65504.0  # largest number of half precision
+SMALL_LAYER = 2**14  # most weights of a layer that are stored in two parts
 EXPLORE_HINT = "`unbraid explore` runs any decoder."
 
 Op = dict[str, Any]
@@ -38,11 +39,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Program:
-    """A decoder as plain JSON (`spec`) and its weights: little-endian float16, one tensor after the other.
+    """A decoder as JSON and its weights.
 
-    `spec` has `latents`, the `shape` of an example, `ops`, and as `output` the name of the likelihood's mean. Where an
-    op points to weights it gives the number of elements before them; with `parts` 2 the same tensor follows twice, and
-    the sum of both is meant.
+    Attributes:
+        spec: The number of `latents`, the `shape` of an example, the list `ops`, and the function `output` that the
+            likelihood applies to obtain its mean. An op refers to weights by the number of elements before them. If its
+            `parts` is 2, two tensors follow each other, and the weight is their sum.
+        weights: All tensors one after the other, as little-endian float16.
     """
 
     spec: dict[str, Any]
@@ -51,33 +54,33 @@ class Program:
 
 @dataclass
 class WeightWriter:
-    """Collects weights; while `exact`, those of large layers have two parts as well."""
+    """Collects weights. While `exact` is set, the weights of large layers are stored in two parts, too."""
 
     tensors: list[np.ndarray[Any, Any]] = field(default_factory=list)
     size: int = 0
     exact: bool = False
 
     def add(self, tensor: Tensor | None, parts: int, name: str) -> int | None:
-        """Where a tensor begins, in elements; None where there is none."""
+        """Add a tensor; returns the number of elements before it, or None if the tensor is None."""
         if tensor is None:
             return None
         values, start = tensor.detach().cpu().double().flatten(), self.size
         largest = float(values.abs().amax()) if len(values) else 0.0
         if not largest <= MOST_FLOAT16:
             raise UserError(
-                f"Weights on a page are in half precision, finite and at most {MOST_FLOAT16:g}. Got {largest:g} in the "
-                f"{name} in this decoder. {EXPLORE_HINT}"
+                f"Weights on a page must be finite and at most {MOST_FLOAT16:g}, the limit of half precision. Got "
+                f"{largest:g} in the {name} of this decoder. {EXPLORE_HINT}"
             )
-        left = values.numpy()
+        rest = values.numpy()
         for _ in range(parts):
-            rounded = left.astype("<f2")
+            rounded = rest.astype("<f2")
             self.tensors.append(rounded)
             self.size += len(rounded)
-            left = left - rounded
+            rest = rest - rounded
         return start
 
     def layer(self, op: str, weight: Tensor, bias: Tensor | None, **settings: Any) -> Op:
-        """An op with a weight and a bias."""
+        """Add the weight and the bias of a layer; returns the op."""
         parts = 2 if self.exact or weight.numel() <= SMALL_LAYER else 1
         where = {
             "weight": self.add(weight, parts, f"weight of a {op}"),
@@ -87,80 +90,87 @@ class WeightWriter:
 
 
 def decoder_program(net: VAENet, shape: tuple[int, ...], latents: int) -> Program:
-    """The decoder of a network from `latents` numbers to the mean of an example of this shape.
+    """The program of a network's decoder.
 
-    Refused with a `UserError`: a method without a decoder, a module that has no op here, weights that half precision
-    cannot hold.
+    Args:
+        net: The network.
+        shape: The shape of an example.
+        latents: The number of latents.
+
+    Raises:
+        UserError: If there is no decoder, if a module has no op, or if a weight is too large for half precision.
     """
     if net.decoder is None:
-        raise UserError("This method trains an encoder only: there is no decoder to put on a page.")
+        raise UserError("This method trains an encoder only, so there is no decoder for a page.")
     writer = WeightWriter()
     warped = type(net.decoder) is VitaeDecoder
-    ops, made = (_generation if warped else _written)(net.decoder, (latents,), writer)
-    if made != tuple(shape):
-        raise UserError(f"The decoder must give examples of shape {tuple(shape)}. Got {made} instead. {EXPLORE_HINT}")
-    output = "identity" if warped else _mean(net.likelihood.mean)
+    ops, output_shape = (_vitae_ops if warped else _module_ops)(net.decoder, (latents,), writer)
+    if output_shape != tuple(shape):
+        raise UserError(
+            f"The decoder must return examples of shape {tuple(shape)}. Got {output_shape} instead. {EXPLORE_HINT}"
+        )
+    output = "identity" if warped else _mean_name(net.likelihood.mean)
     spec = {"latents": latents, "shape": list(shape), "ops": ops, "output": output}
     return Program(spec, b"".join(tensor.tobytes() for tensor in writer.tensors))
 
 
-def _mean(mean: Callable[[Tensor], Tensor]) -> str:
-    """The name of a likelihood's mean."""
+def _mean_name(mean: Callable[[Tensor], Tensor]) -> str:
+    """The name of the function that gives a likelihood's mean."""
     if mean is torch.sigmoid:
         return "sigmoid"
     if mean is identity:
         return "identity"
-    raise UserError(f"A page knows the means of Bernoulli and normal pixels. Got {mean!r} instead. {EXPLORE_HINT}")
+    raise UserError(f"A page supports the means of Bernoulli and normal pixels. Got {mean!r} instead. {EXPLORE_HINT}")
 
 
-def _written(module: nn.Module, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
-    """The ops of a module that is given one example of this shape, and the shape it gives."""
+def _module_ops(module: nn.Module, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
+    """The ops of a module for an input of this shape, and the shape of its output."""
     if module._forward_hooks or module._forward_pre_hooks:
-        raise UserError(f"A page cannot run hooks. Got some on {module} instead. {EXPLORE_HINT}")
+        raise UserError(f"A page cannot run hooks of modules. Got hooks of {module}. {EXPLORE_HINT}")
     if type(module) is nn.Sequential:
         ops: list[Op] = []
         for child in module:
-            more, shape = _written(child, shape, writer)
+            more, shape = _module_ops(child, shape, writer)
             ops += more
         return ops, shape
     if type(module) is EvenDecoder:
-        ops, made = _written(module.inner, shape, writer)
+        ops, made = _module_ops(module.inner, shape, writer)
         return [{"op": "even", "ops": ops}], made
     if type(module) not in MODULE_OPS:
         raise UserError(f"A page cannot run the module {type(module).__name__} of this decoder. {EXPLORE_HINT}")
-    op, made = MODULE_OPS[type(module)](module, writer), _shape(module, shape)
+    op, made = MODULE_OPS[type(module)](module, writer), _output_shape(module, shape)
     if op is None:
         return [], made
     return [{**op, "shape": list(made)} if op["op"] == "reshape" else op], made
 
 
-def _shape(module: nn.Module, shape: Shape) -> Shape:
-    """What a module makes of the shape of an example, found by trying."""
+def _output_shape(module: nn.Module, shape: Shape) -> Shape:
+    """The shape of a module's output for an input of this shape, found by running it."""
     if type(module) is nn.Linear and len(shape) != 1:
         raise UserError(f"A page runs {module} on vectors only. Got shape {shape} instead. {EXPLORE_HINT}")
     weight = next(module.parameters(), torch.zeros(0))
     with torch.no_grad():
         made = module(torch.zeros(2, *shape, dtype=weight.dtype, device=weight.device)).shape
     if made[0] != 2:
-        raise UserError(f"A page runs {module} on one example at a time, but it mixes several. {EXPLORE_HINT}")
+        raise UserError(f"A page runs {module} on one example at a time, but it combines examples. {EXPLORE_HINT}")
     return tuple(made[1:])
 
 
-def _generation(module: Any, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
-    """VITAE: an image of the first latents warped by a map of the others; what it gives is a mean."""
-    image, made = _written(module.appearance, (module.split,), writer)
+def _vitae_ops(module: Any, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
+    """The ops of VITAE: the first latents give an image, the others a map that warps it; the output is a mean."""
+    image, made = _module_ops(module.appearance, (module.split,), writer)
     writer.exact = True
-    turn, size = _written(module.perspective, (shape[0] - module.split,), writer)
-    transform, more = _transform(module.transformer, writer)
+    turn, size = _module_ops(module.perspective, (shape[0] - module.split,), writer)
+    transform, more = _transform_ops(module.transformer, writer)
     if size != (module.transformer.dim,):
         raise UserError(f"A map has {module.transformer.dim} parameters. Got shape {size} instead. {EXPLORE_HINT}")
-    upright = [*image, {"op": _mean(module.likelihood.mean)}]
+    upright = [*image, {"op": _mean_name(module.likelihood.mean)}]
     warp = {"op": "warp", "split": module.split, "image": upright, "map": [*turn, *more], "transform": transform}
     return [warp], made
 
 
-def _transform(transformer: Transformer, writer: WeightWriter) -> tuple[Op, list[Op]]:
-    """A family of maps with its settings, and the ops that make its numbers of the parameters."""
+def _transform_ops(transformer: Transformer, writer: WeightWriter) -> tuple[Op, list[Op]]:
+    """A family of maps with its settings, and the ops that turn parameters into the numbers it needs."""
     name = type(transformer).name
     if type(transformer) in (Affine, AffineDecomposed):
         return {"name": name}, []
@@ -171,14 +181,15 @@ def _transform(transformer: Transformer, writer: WeightWriter) -> tuple[Op, list
         cells, steps = transformer.cells, transformer.steps
         squarings = max(0, SQUARINGS + 1 - steps.bit_length())  # as in `cpab.steps_of`
         settings = {"nx": cells.nx, "ny": cells.ny, "steps": steps, "squarings": squarings}
-        return {"name": name, **settings}, [_vertices(cells, writer)]
+        return {"name": name, **settings}, [_field_op(cells, writer)]
     raise UserError(f"A page cannot warp images with {transformer}. {EXPLORE_HINT}")
 
 
-def _vertices(t: Tessellation, writer: WeightWriter) -> Op:
-    """From the parameters of a field to its velocity at the corners of rectangles, row by row, and their centres.
+def _field_op(t: Tessellation, writer: WeightWriter) -> Op:
+    """The op from the parameters of a velocity field to its velocity at the corners and centres of all rectangles.
 
-    A field is affine on each triangle, so these are all there is to know of it, in far fewer numbers than its basis.
+    Corners come first, row by row. The field is affine on each triangle, so these velocities determine it, with far
+    fewer numbers than its basis.
     """
     corners = [(i / t.nx, j / t.ny) for j in range(t.ny + 1) for i in range(t.nx + 1)]
     centres = [((i + 0.5) / t.nx, (j + 0.5) / t.ny) for j in range(t.ny) for i in range(t.nx)]
@@ -187,19 +198,19 @@ def _vertices(t: Tessellation, writer: WeightWriter) -> Op:
     return writer.layer("linear", at, None, **{"in": t.dim, "out": len(at)})
 
 
-def _linear(module: Any, writer: WeightWriter) -> Op:
+def _linear_op(module: Any, writer: WeightWriter) -> Op:
     return writer.layer("linear", module.weight, module.bias, **{"in": module.in_features, "out": module.out_features})
 
 
-def _convolution(op: str) -> Callable[[Any, WeightWriter], Op]:
-    """Two-dimensional convolutions with zeros around the image."""
+def _convolution_op(op: str) -> Callable[[Any, WeightWriter], Op]:
+    """The function that makes the op of a two-dimensional convolution with zero padding."""
 
     def write(module: Any, writer: WeightWriter) -> Op:
         plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
         if not plain or isinstance(module.padding, str):
             raise UserError(
-                "A page runs convolutions of one group, without dilation, with zeros of a given width around the "
-                f"image. Got {module} instead. {EXPLORE_HINT}"
+                "A page runs convolutions of one group without dilation, with zero padding of a given width. "
+                f"Got {module} instead. {EXPLORE_HINT}"
             )
         names = ["kernel_size", "stride", "padding", *(["output_padding"] if op == "conv_transpose" else [])]
         settings = {name.removesuffix("_size"): list(getattr(module, name)) for name in names}
@@ -209,27 +220,27 @@ def _convolution(op: str) -> Callable[[Any, WeightWriter], Op]:
     return write
 
 
-def _plain(op: str, **settings: str) -> Callable[[Any, WeightWriter], Op]:
-    """An op without weights; settings are its own name of each and the module's."""
+def _op_without_weights(op: str, **settings: str) -> Callable[[Any, WeightWriter], Op]:
+    """The function that makes an op without weights. `settings` maps names of the op to attributes of the module."""
     return lambda module, writer: {"op": op, **{own: getattr(module, name) for own, name in settings.items()}}
 
 
 MODULE_OPS: dict[type[nn.Module], Callable[[Any, WeightWriter], Op | None]] = {
-    nn.Linear: _linear,
-    nn.Conv2d: _convolution("conv"),
-    Conv: _convolution("conv"),
-    nn.ConvTranspose2d: _convolution("conv_transpose"),
-    ConvTranspose: _convolution("conv_transpose"),
-    nn.Flatten: _plain("reshape"),
-    Flatten: _plain("reshape"),
-    nn.Unflatten: _plain("reshape"),
-    nn.ReLU: _plain("relu"),
-    nn.LeakyReLU: _plain("leaky_relu", slope="negative_slope"),
-    nn.ELU: _plain("elu", alpha="alpha"),
-    nn.Softplus: _plain("softplus", beta="beta", threshold="threshold"),
-    nn.SiLU: _plain("silu"),
-    nn.Tanh: _plain("tanh"),
-    nn.Sigmoid: _plain("sigmoid"),
+    nn.Linear: _linear_op,
+    nn.Conv2d: _convolution_op("conv"),
+    Conv: _convolution_op("conv"),
+    nn.ConvTranspose2d: _convolution_op("conv_transpose"),
+    ConvTranspose: _convolution_op("conv_transpose"),
+    nn.Flatten: _op_without_weights("reshape"),
+    Flatten: _op_without_weights("reshape"),
+    nn.Unflatten: _op_without_weights("reshape"),
+    nn.ReLU: _op_without_weights("relu"),
+    nn.LeakyReLU: _op_without_weights("leaky_relu", slope="negative_slope"),
+    nn.ELU: _op_without_weights("elu", alpha="alpha"),
+    nn.Softplus: _op_without_weights("softplus", beta="beta", threshold="threshold"),
+    nn.SiLU: _op_without_weights("silu"),
+    nn.Tanh: _op_without_weights("tanh"),
+    nn.Sigmoid: _op_without_weights("sigmoid"),
     nn.Identity: lambda module, writer: None,
 }
-"""The modules that have an op; a subclass may do something else, so only these very types."""
+"""The modules that have an op. Subclasses are not included, because they may compute something else."""

@@ -1,4 +1,4 @@
-"""What a page needs to draw the true image of any factor values, for data that is made and not read."""
+"""What a page needs to render the true image of any factor values, for datasets that are rendered, not read."""
 
 from __future__ import annotations
 
@@ -17,50 +17,69 @@ from unbraid.data.rendered.dsprites import NAMES, SHA256, SIZES
 from unbraid.data.rendered.dsprites import scene as large_scene
 from unbraid.data.rendered.painted import ColouredSprites, SpritesOnNoise
 from unbraid.data.rendered.raster import Scene
-from unbraid.data.rendered.raycast import FLOOR, LAYERS, PIXELS, SKY, SOLID, WALL, camera_rays, render_layers, trace_room
-from unbraid.data.rendered.shapes3d_rendered import FIFTHS, UNITS_PER_LEVEL, OVERSAMPLE, SCENE, Shapes3D, camera_angles, hue_colours, solid_scales
+from unbraid.data.rendered.raycast import (
+    FLOOR,
+    LAYERS,
+    PIXELS,
+    SKY,
+    SOLID,
+    WALL,
+    camera_rays,
+    render_layers,
+    trace_room,
+)
+from unbraid.data.rendered.shapes3d_rendered import (
+    FIFTHS,
+    OVERSAMPLE,
+    SCENE,
+    UNITS_PER_LEVEL,
+    Shapes3D,
+    camera_angles,
+    hue_colours,
+    solid_scales,
+)
 from unbraid.data.rendered.shapes3d_rendered import NAMES as ROOM_NAMES
 from unbraid.data.rendered.shapes3d_rendered import SIZES as ROOM_SIZES
 from unbraid.data.rendered.sprites import scene as small_scene
 from unbraid.data.rendered.sprites import sprites
 
 Spec: TypeAlias = dict[str, Any]
-SCRIPTS = ("room.js", "truth.js")  # in assets/, to be loaded in this order
+SCRIPTS = ("room.js", "truth.js")  # in `assets`, in the order in which a page loads them
 
 
 def renderer_spec(data: FactorData) -> Spec | None:
-    """JSON for `unbraid.truth` of assets/truth.js, or None for data that it cannot draw.
+    """The argument of `unbraid.truth` in assets/truth.js as JSON, or None for data that the page cannot render.
 
-    Options after the name change which examples are drawn, not what they look like, and are ignored. Data that merely
-    shares the name and class of a built-in set is told apart by its grid and its content.
+    Options after the name are ignored: they change which examples are drawn, not what they look like. Data with the
+    name and class of a built-in dataset, but with another grid or content, give None.
     """
-    known = RENDERERS.get((split_name(data.name)[0], type(data)))
-    made = known(data) if known else None
-    return None if made is None else {**made, "sizes": list(data.sizes), "shape": list(data.shape)}
+    make = RENDERERS.get((split_name(data.name)[0], type(data)))
+    spec = make(data) if make else None
+    return None if spec is None else {**spec, "sizes": list(data.sizes), "shape": list(data.shape)}
 
 
-def _small(data: FactorData) -> Spec | None:
+def _sprites(data: FactorData) -> Spec | None:
     own = sprites()
-    same = _like(data, own.names, own.sizes, own.shape) and torch.equal(data.table.cpu(), own.table)
+    same = _has_grid(data, own.names, own.sizes, own.shape) and torch.equal(data.table.cpu(), own.table)
     return _silhouettes(small_scene(), "white") if same else None
 
 
-def _large(data: FactorData, paint: str = "white", channels: int = 1) -> Spec | None:
-    if not _like(data, NAMES, SIZES, (channels, 64, 64)):
+def _dsprites(data: FactorData, paint: str = "white", channels: int = 1) -> Spec | None:
+    if not _has_grid(data, NAMES, SIZES, (channels, 64, 64)):
         return None
     bits = data.table.cpu().contiguous().numpy()
     return _silhouettes(large_scene(), paint) if hashlib.sha256(bits.data).hexdigest() == SHA256 else None
 
 
 def _silhouettes(scene: Scene, paint: str) -> Spec:
-    """Sprites as `raster` fills them; `paint` is white, or how `painted` draws a colour or noise from the index."""
+    """Sprites as `raster` draws them. `paint` is white, colour or noise; the last two follow from the index."""
     places = {name: getattr(scene, name).tolist() for name in ("scales", "angles", "x", "y")}
     return {"kind": "sprites", "paint": paint, "pixels": scene.pixels, **places}
 
 
 def _room(data: FactorData) -> Spec | None:
-    """The scene of `raycast`, what is the same for all rays of a camera, and the colours of the hues."""
-    if not _like(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _is_room(data):
+    """The scene of `raycast`, the cameras, and the colours of the hues."""
+    if not _has_grid(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _is_room(data):
         return None
     angle = camera_angles()
     origin, _, axis = (part[..., 0, 0] for part in camera_rays(SCENE, angle, 1))
@@ -81,9 +100,9 @@ def _room(data: FactorData) -> Spec | None:
 
 
 def _is_room(data: FactorData) -> bool:
-    """Whether the views at the first scale and orientation are those of the built-in scene, up to a unit of the table.
+    """Whether the views at the first scale and orientation are those of the built-in scene, up to one unit.
 
-    All numbers of the scene have a part in them, and they cost a hundredth of the whole table.
+    These views depend on all numbers of the scene, and they take a hundredth of the time of the whole table.
     """
     _, shapes, turns = ROOM_SIZES[3:]
     if data.table.shape != (math.prod(ROOM_SIZES[3:]), LAYERS, PIXELS, PIXELS):
@@ -91,20 +110,20 @@ def _is_room(data: FactorData) -> bool:
     unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS
     view = trace_room(SCENE, camera_angles()[:1], OVERSAMPLE)
-    made = torch.stack([render_layers(SCENE, view, shape, solid_scales()[:1])[0] * unit for shape in range(shapes)])
+    rendered = torch.stack([render_layers(SCENE, view, shape, solid_scales()[:1])[0] * unit for shape in range(shapes)])
     stored = data.table[: shapes * turns : turns].cpu()
-    return bool((made - stored).abs().max() <= 1)
+    return bool((rendered - stored).abs().max() <= 1)
 
 
-def _like(data: FactorData, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def _has_grid(data: FactorData, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return (data.names, data.sizes, data.shape) == (names, sizes, shape)
 
 
-# By bare name and exact class: a subclass may draw anything.
+# By name without options and exact class. A subclass may render anything.
 RENDERERS: dict[tuple[str, type[FactorData]], Callable[[FactorData], Spec | None]] = {
-    ("sprites", BinaryImages): _small,
-    ("dsprites", BinaryImages): _large,
-    ("color_dsprites", ColouredSprites): functools.partial(_large, paint="colour", channels=3),
-    ("noisy_dsprites", SpritesOnNoise): functools.partial(_large, paint="noise", channels=3),
+    ("sprites", BinaryImages): _sprites,
+    ("dsprites", BinaryImages): _dsprites,
+    ("color_dsprites", ColouredSprites): functools.partial(_dsprites, paint="colour", channels=3),
+    ("noisy_dsprites", SpritesOnNoise): functools.partial(_dsprites, paint="noise", channels=3),
     ("shapes3d_rendered", Shapes3D): _room,
 }

@@ -1,4 +1,4 @@
-"""Published tables beside ours: what agrees, what differs, what is missing."""
+"""Compare the numbers of published studies with those of our runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pandas import DataFrame
 
 from unbraid.errors import UserError, unknown_name
 from unbraid.reproduction import demystifying, locatello, vitae
-from unbraid.reproduction.agreement import RULE, Cell, PublishedSign, OurResult, Published, Reproduction, Target, compare_with_published
+from unbraid.reproduction.agreement import (
+    RULE,
+    Cell,
+    OurResult,
+    Published,
+    PublishedSign,
+    Reproduction,
+    Target,
+    compare_with_published,
+)
 from unbraid.reproduction.deviations import list_deviations
 from unbraid.reproduction.example_table import example_results
 from unbraid.reproduction.figure import draw_reproduction
@@ -21,40 +30,40 @@ TARGETS: dict[str, Target] = {
     "vitae_mnist": vitae.DIGITS,
     "vitae_bodies": vitae.BODIES,
 }
-STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # studies, and why there is nothing to compare them with
-    "locatello2020_weak": "its paper's scores are not among the numbers kept here",
-    "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not among the numbers kept here",
+STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # and why there is nothing to compare them with
+    "locatello2020_weak": "the scores of its paper are not included in unbraid",
+    "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not included in unbraid",
     "diffusion2019": "the scores of its submission to the challenge were not published",
-    "vitae_celeba": "its paper prints no scores of faces",
-    "small": "it is a rehearsal of ours, and no paper's",
+    "vitae_celeba": "its paper gives no scores for faces",
+    "small": "it is a test study of unbraid and not from a paper",
 }
 
 __all__ = [
     "RULE",
-    "TARGETS",
     "STUDIES_WITHOUT_NUMBERS",
+    "TARGETS",
     "Cell",
-    "PublishedSign",
     "OurResult",
     "Published",
+    "PublishedSign",
     "Reproduction",
     "Target",
     "compare_with_published",
-    "list_deviations",
     "draw_reproduction",
     "example_results",
+    "find_target",
+    "list_deviations",
     "reproduce",
     "save_reproduction",
-    "find_target",
 ]
 
 
 def find_target(name: str) -> Target:
-    """The published numbers of a study; one that has none is refused with the reason."""
+    """The published numbers of a study. Raises a UserError with the reason if there are none."""
     if name in STUDIES_WITHOUT_NUMBERS:
         raise UserError(
-            f"There are no published numbers to compare {name} with: {STUDIES_WITHOUT_NUMBERS[name]}. Studies with some: "
-            f"{', '.join(TARGETS)}."
+            f"There are no published numbers to compare {name} with: {STUDIES_WITHOUT_NUMBERS[name]}. Studies with "
+            f"published numbers: {', '.join(TARGETS)}."
         )
     if name not in TARGETS:
         raise UserError(unknown_name("study with published numbers", name, TARGETS))
@@ -62,19 +71,29 @@ def find_target(name: str) -> Target:
 
 
 def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
-    """A study's published numbers beside those of our runs: a folder of them, its results file, or its table.
+    """Compare the published numbers of a study with those of our runs. Nothing is trained.
 
-    Nothing is trained. `draw_reproduction` draws what is found, `save_reproduction` writes it.
+    Args:
+        name: Name of a study in `TARGETS`.
+        runs: A folder of runs with `results.sqlite`, such a file, a copy of it as .csv, or a results table.
 
-    >>> found = reproduce("demystifying2021", planted("demystifying2021"))
-    >>> len(found.of("agree")) > 100, len(found.of("differ")), found.status
+    Returns:
+        The comparison. `draw_reproduction` draws it and `save_reproduction` writes it to files.
+
+    Raises:
+        UserError: If the study is unknown or has no published numbers, or none of them can be compared with the runs.
+
+    >>> found = reproduce("demystifying2021", example_results("demystifying2021"))
+    >>> len(found.cells_with("agree")) > 100, len(found.cells_with("differ")), found.status
     (True, 0, 0)
     """
     from unbraid.runs.results import load_results
 
     target = find_target(name)
     table = runs if isinstance(runs, DataFrame) else load_results(runs)
-    path = None if isinstance(runs, DataFrame) or Path(runs).suffix == ".csv" else Path(runs)  # beside one no runs lie
+    path = (
+        None if isinstance(runs, DataFrame) or Path(runs).suffix == ".csv" else Path(runs)
+    )  # there are no runs beside a .csv file
     folder = path.parent if path is not None and path.is_file() else path
-    found = compare_with_published(name, target, table)
-    return replace(found, cuts=list_deviations(name, target, table, folder))
+    reproduction = compare_with_published(name, target, table)
+    return replace(reproduction, deviations=list_deviations(name, target, table, folder))

@@ -1,4 +1,4 @@
-"""The tables of "Demystifying inductive biases for (beta-)VAE based architectures", and ours from a results table."""
+"""The tables of "Demystifying inductive biases for (beta-)VAE based architectures", and our results for them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ from collections.abc import Iterator, Mapping
 
 from pandas import DataFrame
 
-from unbraid.analysis.demystifying import VARIANTS, discard_over_pruned, dataset_variant
-from unbraid.reproduction.agreement import PublishedSign, OurResults, OurResult, Place, Published, Target, difference_of_means
-from unbraid.reproduction.rows import HOME, runs_on_published_data, longest_runs, published_name
+from unbraid.analysis.demystifying import VARIANTS, dataset_variant, discard_over_pruned
+from unbraid.reproduction.agreement import (
+    OurResult,
+    OurResults,
+    Place,
+    Published,
+    PublishedSign,
+    Target,
+    difference_of_means,
+)
+from unbraid.reproduction.rows import HOME, longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Zietlow, Rolinek, Martius (2021), arXiv:2102.06822"
 SEEDS = 10
 DATA = ("dsprites", "shapes3d")
 VARIATIONAL = ("beta_vae", "factor_vae", "beta_tcvae", "slow_vae")
-COLUMNS = {  # the scores of ours that are compared; which importances of DCI, docs/reproduce.md says
+COLUMNS = {  # our scores that are compared; for the importances of DCI see the guide on reproduction
     "MIG": "mig.discrete_mig",
     "DCI": "dci.disentanglement_mean",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
 }
-SECOND_SCORES = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # told in the note
+SECOND_SCORES = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # shown in the note
 SOURCES = {
     "MIG": "main paper, table 1, from a transcription",
     "DCI": "supplement, table 2",
@@ -34,8 +42,8 @@ PRIMARY = {  # supplement, table 1: the hyperparameter of each method and its va
     "factor_vae": ("gamma", (35.0, 7.0)),
     "slow_vae": ("beta", (1.0, 1.0)),
 }
-# Mean and standard deviation over 10 seeds: dSprites original, modified, noise, then Shapes3D likewise. The main
-# paper's row of a weakly supervised GAN is left out, for there is no such method here.
+# Mean and standard deviation over 10 seeds: dSprites original, modified, noise, then the same for Shapes3D. The row of
+# a weakly supervised GAN in the main paper is left out, because unbraid does not have this method.
 TABLES = {
     "MIG": """
         ae          .09 .06  .05 .02  .06 .03   .06 .03  .05 .03  .07 .03
@@ -70,7 +78,7 @@ TABLES = {
 
 
 def row_label(method: str, home: str) -> str:
-    """A row's name.
+    """The name of a row: method and dataset.
 
     >>> label("pcl", "dsprites noise")
     'pcl, dsprites noise'
@@ -79,7 +87,7 @@ def row_label(method: str, home: str) -> str:
 
 
 def published_data(data: str) -> str | None:
-    """The paper's name of a dataset of ours and the form of it, or None.
+    """The dataset and variant in the paper that a dataset name corresponds to, or None.
 
     >>> home("dsprites?modified=default"), home("shapes3d_rendered"), home("sprites")
     ('dsprites modified', 'shapes3d original', None)
@@ -89,7 +97,7 @@ def published_data(data: str) -> str | None:
 
 
 def numbers() -> Iterator[Published]:
-    """Every cell of the four tables."""
+    """All cells of the four tables."""
     homes = [f"{data} {form}" for data in DATA for form in VARIANTS]
     for column, text in TABLES.items():
         for line in text.strip().splitlines():
@@ -99,13 +107,17 @@ def numbers() -> Iterator[Published]:
                 yield Published(row_label(method, place), column, value, spread, SEEDS, source=SOURCES[column])
 
 
-LOSS, THAN_NOISE, THAN_PCL = "loss by the change", "loss by the change less that by noise", "loss less that of pcl"
+LOSS, THAN_NOISE, THAN_PCL = (
+    "loss by modification",
+    "loss by modification minus loss by noise",
+    "loss minus that of pcl",
+)
 
 
 def differences(cells: Mapping[Place, OurResult]) -> Iterator[tuple[Place, OurResult]]:
-    """The differences that signs are about, each with its standard error, from means of cells of any origin.
+    """Yield the differences whose signs are compared, with their standard errors, from the cells of one source.
 
-    Of each method: original less modified, noise less modified, and for VAEs the first of these less that of PCL.
+    For each method: original minus modified, noise minus modified, and for VAEs the first of these minus that of PCL.
     """
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
@@ -122,53 +134,55 @@ def differences(cells: Mapping[Place, OurResult]) -> Iterator[tuple[Place, OurRe
 
 
 def signs() -> Iterator[PublishedSign]:
-    """What the published means say of the losses, as signs; those within two standard errors are open."""
+    """The signs of the published differences. Those within two standard errors are open."""
     cells = {(cell.row, cell.column): OurResult(cell.value, cell.spread, SEEDS) for cell in numbers()}
     for (row, column), margin in differences(cells):
-        value, terms = round(margin.mean, 9), 4 if row.endswith(THAN_PCL) else 2
+        value, terms = round(margin.mean, 9), 4 if row.endswith(THAN_PCL) else 2  # means that are added or subtracted
         source = f"means of {SOURCES[column]}"
         yield PublishedSign(row, column, 1 if value >= 0 else -1, value, margin.spread, 0.005 * terms, source)
 
 
 def select(table: DataFrame) -> DataFrame:
-    """The runs on the paper's data at its primary strengths."""
+    """The runs on the data of the paper at its primary strengths."""
     return longest_runs(runs_at_primary_strength(runs_on_published_data(table, published_data)), [])
 
 
 def ours(runs: DataFrame) -> OurResults:
-    """Mean and standard deviation of every cell's runs, over-pruned ones left out."""
-    left = discard_over_pruned(runs)[0] if len(runs) else runs
-    every, rest = dict(list(runs.groupby([HOME, "method"]))), dict(list(left.groupby([HOME, "method"])))
-    found: dict[Place, OurResult | str] = {}
+    """Our results for each cell, without over-pruned runs, and the differences between them."""
+    remaining = discard_over_pruned(runs)[0] if len(runs) else runs
+    trained = dict(list(runs.groupby([HOME, "method"])))
+    kept = dict(list(remaining.groupby([HOME, "method"])))
+    results: dict[Place, OurResult | str] = {}
     for cell in numbers():
-        method, place = cell.row.split(", ")
-        trained, members = every.get((place, method)), rest.get((place, method))
-        found[cell.row, cell.column] = summarise_cell(trained, members, cell.column)
-    held = {place: one for place, one in found.items() if isinstance(one, OurResult)}
-    unsaid = dict.fromkeys(((sign.row, sign.column) for sign in signs()), "cells that they need are missing")
-    return {**found, **unsaid, **dict(differences(held))}
+        method, data = cell.row.split(", ")
+        results[cell.row, cell.column] = summarise_cell(
+            trained.get((data, method)), kept.get((data, method)), cell.column
+        )
+    known = {place: one for place, one in results.items() if isinstance(one, OurResult)}
+    missing = dict.fromkeys(((sign.row, sign.column) for sign in signs()), "cells that they need are missing")
+    return {**results, **missing, **dict(differences(known))}
 
 
-def summarise_cell(runs: DataFrame | None, left: DataFrame | None, name: str) -> OurResult | str:
-    """The summary of a score of the runs that are left of a cell's, or why there is none."""
+def summarise_cell(runs: DataFrame | None, kept: DataFrame | None, name: str) -> OurResult | str:
+    """Our result for a cell from the runs that are not over-pruned (`kept`), or the reason why there is none."""
     column = COLUMNS[name]
     if runs is None:
         return "no such runs"
     done = len(runs) if "status" not in runs else int((runs["status"] == "done").sum())
-    pruned = done - (0 if left is None else len(left))
-    if left is None:
-        return f"all {pruned} runs over-pruned" if pruned else "no run was trained to its end"
+    pruned = done - (0 if kept is None else len(kept))
+    if kept is None:
+        return f"all {pruned} runs are over-pruned" if pruned else "no run is finished"
     notes = [f"{pruned} over-pruned"] if pruned else []
     label, other = SECOND_SCORES.get(name, ("", ""))
-    second = OurResult.of(left[other]) if other in left else None
+    second = OurResult.of(kept[other]) if other in kept else None
     if second is not None:
         notes.append(f"{label} {second.mean:.3f}")
-    scores = OurResult.of(left[column], ", ".join(notes)) if column in left else None
+    scores = OurResult.of(kept[column], ", ".join(notes)) if column in kept else None
     return scores or f"no score {column}"
 
 
 def runs_at_primary_strength(runs: DataFrame) -> DataFrame:
-    """The runs at the strengths of the tables; the line search has others."""
+    """The runs at the strengths of the tables. The line search also has other strengths."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
         strength = runs.get(f"setting.{name}")

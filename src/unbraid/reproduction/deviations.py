@@ -1,4 +1,4 @@
-"""What of a published study a results table has: a study that was cut down is no reproduction, and says so."""
+"""How the runs in a results table deviate from a published study: missing runs, other settings, other data."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ from unbraid.reproduction.rows import HOME
 
 SETTINGS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 REGENERATED = {
-    "dsprites": "dsprites is regenerated, not the published file",
-    "color_dsprites": "color_dsprites is made from regenerated sprites",
-    "noisy_dsprites": "noisy_dsprites is made from regenerated sprites",
-    "scream_dsprites": "scream_dsprites is made from regenerated sprites and a picture that is not the paper's",
-    "shapes3d_rendered": "shapes3d_rendered is ray-cast anew, not the published file",
-    "body_images": "body_images has open bodies in place of the paper's",
+    "dsprites": "dsprites is regenerated and not the published file",
+    "color_dsprites": "color_dsprites is created from regenerated sprites",
+    "noisy_dsprites": "noisy_dsprites is created from regenerated sprites",
+    "scream_dsprites": "scream_dsprites is created from regenerated sprites and another picture than in the paper",
+    "shapes3d_rendered": "shapes3d_rendered is rendered by unbraid and not the published file",
+    "body_images": "body_images has freely available bodies instead of those of the paper",
 }
-MODIFIED = "modified images are of our own manipulation, not the published ones"
-POINTS = 10_000  # from which the papers' metrics learn
+MODIFIED = "modified images are from our own manipulation and not the published ones"
+POINTS = 10_000  # number of points from which metrics learn in the papers
 
 
 def list_deviations(name: str, target: Target, table: DataFrame, folder: Path | None = None) -> tuple[str, ...]:
-    """In words, what differs from the part of the study that cells need: runs, data, seeds, settings, scores."""
+    """Phrases on how our runs deviate from the part of a study that the comparison needs.
+
+    They cover missing runs and seeds, other settings, other data, and metrics with other sample sizes. The last need
+    the `folder` of the runs.
+    """
     plan, runs = planned_runs(name, target), target.select(table)
-    said = [*missing_runs(plan, runs), *differing_settings(plan, runs), *replaced_data(plan, runs), *regenerated_data(runs["data"].unique())]
-    return (*said, *(differing_sample_sizes(folder) if folder is not None else ()))
+    data = [*replaced_data(plan, runs), *regenerated_data(runs["data"].unique())]
+    sample_sizes = differing_sample_sizes(folder) if folder is not None else ()
+    return (*missing_runs(plan, runs), *differing_settings(plan, runs), *data, *sample_sizes)
 
 
 def planned_runs(name: str, target: Target) -> DataFrame:
-    """What is compared of the runs that cells need, a row a run."""
+    """The runs of the study that the comparison needs, one row per run, with their seed, data and settings."""
     from unbraid.studies import STUDIES
     from unbraid.studies.cut import Cut
 
@@ -44,7 +49,7 @@ def planned_runs(name: str, target: Target) -> DataFrame:
 
 
 def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
-    """Runs, datasets and seeds that are not there, and runs that failed."""
+    """Phrases on missing runs, datasets and seeds, and on runs that are not finished."""
     done = runs[runs["status"] == "done"] if "status" in runs else runs
     if len(done) < len(plan):
         yield f"{len(done):,} of {len(plan):,} runs"
@@ -55,32 +60,35 @@ def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
     if seeds < wanted:
         yield f"{seeds} of {wanted} seeds"
     if len(done) < len(runs):
-        yield f"{len(runs) - len(done)} runs diverged or were not trained to their end"
+        yield f"{len(runs) - len(done)} runs diverged or are not finished"
 
 
 def differing_settings(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
-    """Settings with values that the study does not have on that data."""
+    """Phrases on settings with values that the study does not use on the same data."""
     for key in SETTINGS:
         if key not in runs:
             continue
-        for (came, must), homes in unplanned_values(plan, runs, key).items():
+        for (got, planned), homes in unplanned_values(plan, runs, key).items():
             where = "" if len(homes) == runs[HOME].nunique() else f" on {', '.join(homes)}"
-            yield f"{key.replace('_', ' ')} {came} instead of {must}{where}"
+            yield f"{key.replace('_', ' ')} {got} instead of {planned}{where}"
 
 
 def unplanned_values(plan: DataFrame, runs: DataFrame, key: str) -> dict[tuple[str, str], list[str]]:
-    """Values of a setting that the study does not have, with those it has: the datasets of each such pair."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """The datasets on which a setting has values that the study does not use.
+
+    The keys are pairs of our values and the planned values, as text.
+    """
+    datasets: dict[tuple[str, str], list[str]] = {}
     for home, part in runs.groupby(HOME, sort=False):
         known = set(plan[plan[HOME] == home][key])
         other = set(part[key].dropna()) - known
         if other:
-            found.setdefault((format_values(other), format_values(known)), []).append(str(home))
-    return found
+            datasets.setdefault((format_values(other), format_values(known)), []).append(str(home))
+    return datasets
 
 
 def format_values(values: Iterable[Any]) -> str:
-    """Values parted by commas.
+    """Sorted values, separated by commas.
 
     >>> listed({300_000, 200}), listed({1e-4})
     ('200, 300,000', '0.0001')
@@ -89,36 +97,42 @@ def format_values(values: Iterable[Any]) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A number with its thousands parted, anything else as it is."""
+    """A number with a separator for thousands, or a string as it is."""
     if isinstance(value, str):
         return value
     return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def replaced_data(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
-    """Data with other options than the study's: noise of another strength, say; modified images are told apart."""
+    """Phrases on data with other options than in the study, such as noise of another strength.
+
+    Modified images are covered by `regenerated_data`.
+    """
     known = dict(zip(plan[HOME], plan["data"], strict=True))
     for data, home in dict(zip(runs["data"], runs[HOME], strict=True)).items():
         if "modified=" not in data and data.partition("?")[2] != known[home].partition("?")[2]:
-            yield f"{data} in place of {known[home]}"
+            yield f"{data} instead of {known[home]}"
 
 
 def regenerated_data(names: Iterable[str]) -> Iterator[str]:
-    """Which data are not the published files."""
-    seen = list(names)
-    bare = dict.fromkeys(name.partition("?")[0] for name in seen)
-    yield from (REGENERATED[name] for name in bare if name in REGENERATED)
-    if any("modified=" in name for name in seen):
+    """Phrases on data that are not the published files."""
+    used = list(names)
+    plain = dict.fromkeys(name.partition("?")[0] for name in used)
+    yield from (REGENERATED[name] for name in plain if name in REGENERATED)
+    if any("modified=" in name for name in used):
         yield MODIFIED
 
 
 def differing_sample_sizes(folder: Path) -> Iterator[str]:
-    """Whether metrics saw another number of points than the papers' do, as one run a method and dataset says."""
+    """A phrase on metrics that used another number of points than in the papers.
+
+    Only one run per method and dataset is checked.
+    """
     from unbraid.runs.folder import find_runs
     from unbraid.runs.scores import read_scores
 
-    seen = {(run.spec.data, type(run.spec.method)): run for run in find_runs(folder)}
-    latest = [{one["metric"]: one for one in read_scores(run.path)} for run in seen.values()]
+    checked = {(run.spec.data, type(run.spec.method)): run for run in find_runs(folder)}
+    latest = [{one["metric"]: one for one in read_scores(run.path)} for run in checked.values()]
     rows = [record.get("rows") or {} for records in latest for record in records.values()]
     counts = {one["train"] for one in rows if "train" in one} - {POINTS}
     if counts:

@@ -1,4 +1,4 @@
-"""Results tables made up from published numbers, for examples and tests: no run of them was ever trained."""
+"""Artificial results tables with published numbers, for examples and tests. Their runs were never trained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from unbraid.reproduction import demystifying as paper
 
 
 def example_results(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0) -> DataFrame:
-    """A made-up results table whose means and standard deviations are the published ones, means moved by `shift`.
+    """An artificial results table whose means and standard deviations over seeds are the published ones.
+
+    Args:
+        name: Name of the study; only "demystifying2021" is available.
+        seeds: Number of seeds per cell, at least 2.
+        shift: A number that is added to all scores.
+
+    Returns:
+        A results table with one row per run.
+
+    Raises:
+        UserError: If the study is not available or there are fewer than 2 seeds.
 
     >>> table = planted(seeds=4)
     >>> part = table[(table["method"] == "pcl") & (table["data"] == "dsprites")]
@@ -20,9 +31,9 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
     [0.21, 0.03]
     """
     if name != "demystifying2021":
-        raise UserError(unknown_name("study whose table can be planted", name, ["demystifying2021"]))
+        raise UserError(unknown_name("study with an example table", name, ["demystifying2021"]))
     if seeds < 2:
-        raise UserError(f"A spread needs at least 2 seeds. Got {seeds} instead.")
+        raise UserError(f"A standard deviation needs at least 2 seeds. Got {seeds} instead.")
     steps = np.linspace(-1.0, 1.0, seeds)
     places = dict.fromkeys(cell.row for cell in paper.numbers())
     rows = {row: [example_run(row, seed) for seed in range(seeds)] for row in places}
@@ -35,12 +46,12 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
 
 
 def example_run(row: str, seed: int) -> dict[str, Any]:
-    """The settings of a run of a row of the paper, without its scores."""
+    """The settings of one run of a row of the paper, without scores."""
     method, home = row.split(", ")
     data, form = home.split()
     eps, factors = (0.1, 5) if data == "dsprites" else (0.175, 6)
     name = {"original": data, "modified": f"{data}?modified=default", "noise": f"{data}?noise={eps}"}[form]
-    run: dict[str, Any] = {"run": f"planted-{method}-{name}-{seed}", "status": "done", "method": method, "data": name}
+    run: dict[str, Any] = {"run": f"example-{method}-{name}-{seed}", "status": "done", "method": method, "data": name}
     run |= {"seed": seed, "level": 0, "strength": 0.0, "active.units": factors, "active.factors": factors}
     if method in paper.PRIMARY:
         setting, values = paper.PRIMARY[method]

@@ -1,4 +1,4 @@
-"""Ours beside the paper's as dots with their spreads."""
+"""A figure that compares our numbers with published ones."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ STYLES: dict[str, plots.Style] = {
 PANELS_PER_ROW = 4
 
 
-def draw_reproduction(found: Reproduction) -> Figure:
-    """A panel a column of the paper, a line a cell that was compared: grey squares for the paper, dots for ours.
+def draw_reproduction(reproduction: Reproduction) -> Figure:
+    """Draw the cells that were compared: one panel per column of the paper, one line per cell.
 
-    Bars are standard deviations over seeds. Where a paper has no numbers its signs are drawn, as differences about 0
-    with standard errors.
+    Squares are published means and dots are ours. Bars are standard deviations over seeds. If a paper has no numbers,
+    its signs are drawn, as differences with their standard errors.
     """
-    shown = found.of("agree", "differ")
+    shown = reproduction.cells_with("agree", "differ")
     cells = [cell for cell in shown if not isinstance(cell.published, PublishedSign)] or shown
     rows = list(dict.fromkeys(cell.published.row for cell in cells))
     columns = list(dict.fromkeys(cell.published.column for cell in cells))
     across = min(PANELS_PER_ROW, len(columns))
-    width = (0.065 * max(map(len, rows))) / across + 2.4  # the names of rows stand beside the first panel only
+    width = (0.065 * max(map(len, rows))) / across + 2.4  # the names of rows are only beside the first panel
     figure, grid = plots.panel_figure(len(columns), across=across, size=(width, 0.2 * len(rows) + 0.9))
     for axes, column in zip(grid, columns, strict=True):
         draw_panel(axes, [cell for cell in cells if cell.published.column == column], rows)
         plots.set_labels(axes, column)
-    plots.draw_legend(figure, {name: {**look, "linestyle": "none"} for name, look in STYLES.items()}, columns=3)
-    figure.suptitle(f"{found.name}: ours beside {found.reference}", size=plots.TITLE, weight="bold")
+    plots.draw_legend(figure, {name: {**style, "linestyle": "none"} for name, style in STYLES.items()}, columns=3)
+    figure.suptitle(f"{reproduction.name}: our results and {reproduction.reference}", size=plots.TITLE, weight="bold")
     return figure
 
 
 def draw_panel(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
-    """One panel, the first row on top."""
+    """Draw one panel, with the first row at the top."""
     for cell in cells:
         assert cell.ours is not None
-        place = rows.index(cell.published.row)
+        y = rows.index(cell.published.row)
         if cell.published.value is not None:
-            draw_dot(axes, "paper", cell.published.value, cell.published.spread, place - 0.17)
-        draw_dot(axes, f"ours, {cell.verdict}s", cell.ours.mean, cell.ours.spread, place + 0.17)
+            draw_dot(axes, "paper", cell.published.value, cell.published.spread, y - 0.17)
+        draw_dot(axes, f"ours, {cell.verdict}s", cell.ours.mean, cell.ours.spread, y + 0.17)
     if isinstance(cells[0].published, PublishedSign):
         axes.axvline(0, color="black", linewidth=0.8)
     first = axes.get_subplotspec().is_first_col()
@@ -55,7 +55,7 @@ def draw_panel(axes: Any, cells: Sequence[Cell], rows: Sequence[str]) -> None:
     axes.grid(linewidth=0.4, alpha=0.5)
 
 
-def draw_dot(axes: Any, who: str, mean: float, spread: float | None, place: float) -> None:
-    """A mean and its spread."""
-    look = STYLES[who]
-    axes.errorbar(mean, place, xerr=spread, fmt=look["marker"], color=look["color"], markersize=3.5, linewidth=1.0)
+def draw_dot(axes: Any, style_name: str, mean: float, spread: float | None, y: float) -> None:
+    """Draw a mean with its standard deviation."""
+    style = STYLES[style_name]
+    axes.errorbar(mean, y, xerr=spread, fmt=style["marker"], color=style["color"], markersize=3.5, linewidth=1.0)

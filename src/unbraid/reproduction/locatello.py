@@ -1,4 +1,4 @@
-"""What "Challenging common assumptions" prints of its 12,600 models, and ours from a results table."""
+"""The numbers of "Challenging common assumptions" on its 12,600 models, and our results for them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from unbraid.reproduction.rows import HOME, longest_runs, published_name, runs_o
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
 METHODS, SETTINGS, SEEDS = 6, 36, 50
-RUNS = SETTINGS * SEEDS  # a dataset
-TOLERANCE = 0.05  # docs/reproduce.md says why
+RUNS = SETTINGS * SEEDS  # per dataset
+TOLERANCE = 0.05  # the guide on reproduction says why
 SHARES = {"objective": ["method"], "setting": SETTING}
 TITLES = {
     "beta_vae": "BetaVAE",
@@ -29,8 +29,8 @@ TITLES = {
     "modularity": "Modularity",
     "sap": "SAP",
 }
-# Per cent of the variance of scores explained by the objective alone, and by objective and strength together; columns
-# as METRICS.
+# Percentage of the variance of scores explained by the objective alone, and by objective and strength together. The
+# columns are in the order of METRICS.
 EXPLAINED = {
     "objective": """
         cars3d           1 36 26 34 37 13
@@ -57,12 +57,12 @@ PER_TREE = "dci.disentanglement_per_tree"
 
 
 def datasets() -> list[str]:
-    """The paper's seven."""
+    """The seven datasets of the paper."""
     return [line.split()[0] for line in EXPLAINED["setting"].strip().splitlines()]
 
 
 def published_data(data: str) -> str | None:
-    """The paper's name of a dataset of ours, or None."""
+    """The dataset in the paper that a dataset name corresponds to, or None."""
     return published_name(data) if "?" not in data and published_name(data) in datasets() else None
 
 
@@ -81,7 +81,7 @@ def numbers() -> Iterator[Published]:
 
 
 def variance_row(data: str, share: str) -> str:
-    """The row of a share.
+    """The name of the row of an explained share.
 
     >>> variance_row("cars3d", "setting")
     'cars3d, objective and strength'
@@ -90,19 +90,19 @@ def variance_row(data: str, share: str) -> str:
 
 
 def signs() -> Iterator[PublishedSign]:
-    """Figure 1: as the strength grows, the total correlation of samples falls and that of means rises."""
+    """The signs in figure 1: with the strength, the total correlation of samples falls and that of means rises."""
     for codes, sign in (("sampled", -1), ("mean", 1)):
         for method in CORRELATED:
             yield PublishedSign(f"{method}, color_dsprites", f"TC of {codes} codes", sign, source="figure 1")
 
 
 def select(table: DataFrame) -> DataFrame:
-    """The runs on the paper's data."""
+    """The runs on the data of the paper."""
     return longest_runs(runs_on_published_data(table, published_data), ["level"])
 
 
 def ours(runs: DataFrame) -> OurResults:
-    """Shares, win rates and signs from the runs that were trained to their end; DCI is that of per-tree importances."""
+    """Explained shares, win rates and signs of the finished runs. DCI is computed from per-tree importances."""
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
     if PER_TREE in runs:
         runs = runs.assign(**{headline("dci"): runs[PER_TREE]})
@@ -114,39 +114,41 @@ def ours(runs: DataFrame) -> OurResults:
 
 
 def explained_shares(runs: DataFrame) -> OurResults:
-    """The explained variance of every dataset and metric, as it is expected with the paper's number of seeds."""
-    found: dict[Place, OurResult | str] = {}
+    """The explained variance for each dataset and metric, as expected for the number of seeds in the paper."""
+    results: dict[Place, OurResult | str] = {}
     for data, part in runs.groupby(HOME):
         for metric in METRICS:
             column = headline(metric)
-            held = part.dropna(subset=[column]) if column in part else part[:0]
-            for share, one in shares_of_score(held, column).items():
-                found[variance_row(str(data), share), TITLES[metric]] = one
-    return found
+            scored = part.dropna(subset=[column]) if column in part else part[:0]
+            for share, one in shares_of_score(scored, column).items():
+                results[variance_row(str(data), share), TITLES[metric]] = one
+    return results
 
 
-def shares_of_score(held: DataFrame, column: str) -> dict[str, OurResult | str]:
-    """Both explained shares of one score on one dataset, where all 36 settings have runs."""
-    settings = held.groupby(SETTING).ngroups if len(held) else 0
+def shares_of_score(scored: DataFrame, column: str) -> dict[str, OurResult | str]:
+    """Both explained shares of one score on one dataset, or the reason why there are none."""
+    settings = scored.groupby(SETTING).ngroups if len(scored) else 0
     if not settings:
         return dict.fromkeys(SHARES, f"no score {column}")
     if settings < SETTINGS:
         return dict.fromkeys(SHARES, f"needs all {SETTINGS} settings")
-    if len(held) <= settings or held[column].nunique() < 2:
+    if len(scored) <= settings or scored[column].nunique() < 2:
         return dict.fromkeys(SHARES, "needs 2 seeds, and scores that differ")
-    counted = {share: explained_share(held, column, by)[0] for share, by in SHARES.items()}
-    expected = with_seeds(counted["objective"], counted["setting"], len(held) / SETTINGS, SEEDS)
-    notes = {share: f"{100 * counted[share]:.0f} % as counted" for share in SHARES if len(held) < RUNS}
+    observed = {share: explained_share(scored, column, by)[0] for share, by in SHARES.items()}
+    expected = with_seeds(observed["objective"], observed["setting"], len(scored) / SETTINGS, SEEDS)
+    notes = {share: f"{100 * observed[share]:.0f} % without correction" for share in SHARES if len(scored) < RUNS}
     return {
-        share: OurResult(value, None, len(held), notes.get(share, "")) for share, value in zip(SHARES, expected, strict=True)
+        share: OurResult(value, None, len(scored), notes.get(share, ""))
+        for share, value in zip(SHARES, expected, strict=True)
     }
 
 
 def with_seeds(objective: float, setting: float, seeds: float, wanted: int) -> tuple[float, float]:
-    r"""Explained shares of so many seeds a setting, as they are expected with another number of them.
+    r"""Convert explained shares with `seeds` seeds per setting to those expected with `wanted` seeds.
 
-    Means of few seeds differ by chance: a sum of squares between G groups holds :math:`(G - 1) \sigma^2` of it, with
-    :math:`\sigma^2` the variance over seeds. That is taken out, the rest grows with the seeds, and it is put back.
+    Means over few seeds differ by chance. This contributes :math:`(G - 1) \sigma^2` to the sum of squares between G
+    groups, where :math:`\sigma^2` is the variance over seeds. The contribution is subtracted, the rest is scaled to the
+    other number of seeds, and the contribution is added again.
 
     >>> objective, setting = with_seeds(5 / 179, 35 / 179, 5, 50)  # scores that depend on nothing
     >>> round(objective * 1799, 6), round(setting * 1799, 6)
@@ -161,7 +163,7 @@ def with_seeds(objective: float, setting: float, seeds: float, wanted: int) -> t
 
 
 def win_rate_results(runs: DataFrame) -> OurResults:
-    """How often a setting chosen by one run beats a random one, where all 36 settings have runs."""
+    """How often a setting chosen by one run beats a random setting, if all 36 settings have runs."""
     counts = runs.groupby([HOME, *SETTING]).ngroups
     if counts < SETTINGS * runs[HOME].nunique():
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")
@@ -169,26 +171,26 @@ def win_rate_results(runs: DataFrame) -> OurResults:
         rates = win_rates(transfer(runs.assign(data=runs[HOME])).table)
     except UserError as reason:
         return dict.fromkeys(((case, "win rate") for case in WINS), " ".join(str(reason).split()))
-    several = runs[HOME].nunique()
-    found: dict[Place, OurResult | str] = {}
+    datasets = runs[HOME].nunique()
+    results: dict[Place, OurResult | str] = {}
     for case in WINS:
-        note = f"{several} datasets; {100 * rates['by_mean'][case]:.1f} % where a mean chooses"
-        found[case, "win rate"] = OurResult(float(rates["by_seed"][case]), None, len(runs), note)
-    return found
+        note = f"{datasets} datasets; {100 * rates['by_mean'][case]:.1f} % if the mean chooses"
+        results[case, "win rate"] = OurResult(float(rates["by_seed"][case]), None, len(runs), note)
+    return results
 
 
 def correlation_signs(runs: DataFrame) -> OurResults:
-    """Rank correlations of the strength with the total correlation on coloured sprites."""
-    found: dict[Place, OurResult | str] = {}
-    for claim in signs():
-        method, data = claim.row.split(", ")
-        column = headline("unsupervised") + (".sampled" if "sampled" in claim.column else "")
+    """The rank correlation of the strength with the total correlation on color_dsprites, for each method."""
+    results: dict[Place, OurResult | str] = {}
+    for sign in signs():
+        method, data = sign.row.split(", ")
+        column = headline("unsupervised") + (".sampled" if "sampled" in sign.column else "")
         part = runs[(runs["method"] == method) & (runs[HOME] == data)]
-        held = part.dropna(subset=[column]) if column in part else part[:0]
-        rho = spearman(held["level"], held[column], fewest=3) if len(held) else math.nan
-        unsaid = "needs 2 strengths or more, and their total correlation"
-        found[claim.row, claim.column] = unsaid if math.isnan(rho) else OurResult(rho, None, len(held))
-    return found
+        scored = part.dropna(subset=[column]) if column in part else part[:0]
+        rho = spearman(scored["level"], scored[column], fewest=3) if len(scored) else math.nan
+        reason = "needs 2 strengths or more, and their total correlation"
+        results[sign.row, sign.column] = reason if math.isnan(rho) else OurResult(rho, None, len(scored))
+    return results
 
 
 TARGET = Target(REFERENCE, (*numbers(), *signs()), select, ours, published_data, (*METRICS, "unsupervised"))

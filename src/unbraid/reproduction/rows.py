@@ -1,4 +1,4 @@
-"""Which rows of a results table stand for a paper's runs."""
+"""Select the rows of a results table that correspond to the runs of a paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME = "home"
 
 
 def published_name(data: str) -> str:
-    """The published dataset that a name stands for, without options.
+    """The published dataset that a dataset name corresponds to, without options.
 
     >>> plain("shapes3d_rendered"), plain("mnist?turn=20&part=train")
     ('shapes3d', 'mnist')
@@ -23,22 +23,28 @@ def published_name(data: str) -> str:
 
 
 def runs_on_published_data(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
-    """The runs on data that the paper has, with `home`, its name there; two datasets of ours for one are refused."""
+    """The runs on datasets that the paper uses, with the column `home`: the name of the dataset in the paper.
+
+    Raises a UserError if two of our datasets correspond to the same dataset of the paper.
+    """
     check_columns(table, ["data", "method", "seed"])
     names = {data: place for data in table["data"].unique() if (place := home(data))}
     for place in names.values():
         alike = [data for data in names if names[data] == place]
         if len(alike) > 1:
             raise UserError(
-                f"One dataset must stand for the paper's {place}. Got {' and '.join(alike)} instead. Put the runs of "
-                "one of them into a folder of their own."
+                f"Only one dataset may correspond to {place} of the paper. Got {' and '.join(alike)} instead. Move the "
+                "runs of one of them to another folder."
             )
     chosen = table[table["data"].isin(list(names))]
     return chosen.assign(**{HOME: chosen["data"].map(names)})
 
 
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
-    """Of runs alike in dataset, method, setting and seed the one with most steps; two of one length are refused."""
+    """Of the runs with the same dataset, method, setting and seed, the one with the most steps.
+
+    Raises a UserError if two of them have the same number of steps.
+    """
     key = [HOME, "method", *setting, "seed"]
     check_columns(table, key)
     if "steps" in table and len(table):
@@ -47,17 +53,17 @@ def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
     if len(twice):
         row = twice.iloc[0]
         raise UserError(
-            f"There must be one run a dataset, setting and seed. Got two of {row['method']}, seed {row['seed']} on "
-            f"{row['data']}, which differ in precision, network or latents. Keep one of them in the folder."
+            f"There must be one run per dataset, setting and seed. Got two of {row['method']}, seed {row['seed']} on "
+            f"{row['data']}, which differ in precision, network or latents. Keep only one of them in the folder."
         )
     return table
 
 
 def check_columns(table: DataFrame, names: Sequence[str]) -> None:
-    """Refuse a table without these columns."""
+    """Raise a UserError if a table does not have these columns."""
     missing = [name for name in names if name not in table]
     if missing:
         raise UserError(
-            f"A results table must have the columns {', '.join(names)}. Got none called {', '.join(missing)}. Make it: "
+            f"A results table must have the columns {', '.join(names)}. It has no {', '.join(missing)}. Create it: "
             "unbraid index FOLDER"
         )

@@ -1,4 +1,4 @@
-"""A reproduction in files."""
+"""Write a reproduction to files."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.provenance import commit, versions
 
 
-def save_reproduction(found: Reproduction, folder: str | Path) -> list[Path]:
-    """Write NAME.csv, NAME.json and NAME.png into a folder, each whole or not at all."""
+def save_reproduction(reproduction: Reproduction, folder: str | Path) -> list[Path]:
+    """Write NAME.csv, NAME.json and NAME.png into a folder, each atomically, and return their paths."""
     make_folder(Path(folder))
-    drawn = io.BytesIO()
-    draw_reproduction(found).savefig(drawn, format="png", dpi=110)
+    picture = io.BytesIO()
+    draw_reproduction(reproduction).savefig(picture, format="png", dpi=110)
     contents = {
-        ".csv": found.table().to_csv(index=False).encode(),
-        ".json": (json.dumps(summary(found), indent=1, allow_nan=False) + "\n").encode(),
-        ".png": drawn.getvalue(),
+        ".csv": reproduction.table().to_csv(index=False).encode(),
+        ".json": (json.dumps(summary(reproduction), indent=1, allow_nan=False) + "\n").encode(),
+        ".png": picture.getvalue(),
     }
-    paths = [Path(folder) / f"{found.name}{ending}" for ending in contents]
+    paths = [Path(folder) / f"{reproduction.name}{ending}" for ending in contents]
     for path, content in zip(paths, contents.values(), strict=True):
         write_atomic(path, content)
     return paths
 
 
-def summary(found: Reproduction) -> dict[str, Any]:
-    """Everything as plain data, with the versions that made it."""
+def summary(reproduction: Reproduction) -> dict[str, Any]:
+    """The reproduction as values for JSON, with the versions of the libraries."""
     kinds = get_args(Verdict)
-    lines = [{key: json_value(value) for key, value in cell.line().items()} for cell in found.cells]
+    lines = [{key: json_value(value) for key, value in cell.flat_row().items()} for cell in reproduction.cells]
     return {
-        "study": found.name,
-        "reference": found.reference,
-        "rule": found.rule,
-        "cut": list(found.cuts),
-        "counts": {kind: len(found.of(kind)) for kind in kinds},
+        "study": reproduction.name,
+        "reference": reproduction.reference,
+        "rule": reproduction.rule,
+        "cut": list(reproduction.deviations),
+        "counts": {kind: len(reproduction.cells_with(kind)) for kind in kinds},
         "cells": lines,
         "versions": versions(),
         "commit": commit(),
@@ -47,5 +47,5 @@ def summary(found: Reproduction) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it: what is not a number is nothing."""
+    """A value for JSON: numbers that are not finite become None."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
-"""What the supplement of "Explicit disentanglement of appearance and perspective" says in words, and our signs of it.
+"""The statements of "Explicit disentanglement of appearance and perspective", and our signs for them.
 
-It prints no scores: its tables are architectures and timings.
+The supplement has no scores; its tables are architectures and timings. So its statements are compared as signs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from unbraid.reproduction.agreement import PublishedSign, OurResults, OurResult, Place, Target, difference_of_means
-from unbraid.reproduction.rows import runs_on_published_data, longest_runs, published_name
+from unbraid.reproduction.agreement import OurResult, OurResults, Place, PublishedSign, Target, difference_of_means
+from unbraid.reproduction.rows import longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Detlefsen & Hauberg (2019), arXiv:1906.11881"
 VAES = ("vae", "beta_vae", "beta_tcvae", "dip_vae_ii")
@@ -20,7 +20,7 @@ COLUMNS = {"reconstruction": "train.rec", "separation": "separation.score"}
 
 
 def row_label(first: str, second: str) -> str:
-    """The row of a sign: the score of the first less that of the second is positive.
+    """The name of the row of a sign: the score of the first method is higher than that of the second.
 
     >>> above("c_vitae", "vae")
     'c_vitae above vae'
@@ -29,9 +29,11 @@ def row_label(first: str, second: str) -> str:
 
 
 def digit_signs() -> tuple[PublishedSign, ...]:
-    """Worse reconstructions with more weight on the KL, and the order of the models on MNIST."""
+    """Methods with more weight on the KL have worse reconstructions on MNIST, and the order of separation scores."""
     worse = [
-        PublishedSign(row_label(method, "vae"), "reconstruction", 1, source="supplement, figure 2: worse, so a larger error")
+        PublishedSign(
+            row_label(method, "vae"), "reconstruction", 1, source="supplement, figure 2: worse, so a larger error"
+        )
         for method in WEIGHTED
     ]
     source = "main paper, table of MNIST: its order only"
@@ -40,23 +42,25 @@ def digit_signs() -> tuple[PublishedSign, ...]:
 
 
 def body_signs() -> tuple[PublishedSign, ...]:
-    """C-VITAE alone separates shape and pose of bodies."""
+    """Only C-VITAE separates the shape and the pose of bodies."""
     source = "supplement, figure 7: the only model that disentangles"
-    return tuple(PublishedSign(row_label("c_vitae", other), "separation", 1, source=source) for other in (*VAES, "u_vitae"))
+    return tuple(
+        PublishedSign(row_label("c_vitae", other), "separation", 1, source=source) for other in (*VAES, "u_vitae")
+    )
 
 
-def ours(runs: DataFrame, claims: Iterable[PublishedSign]) -> OurResults:
-    """Differences of mean scores over the runs that were trained to their end."""
+def ours(runs: DataFrame, signs: Iterable[PublishedSign]) -> OurResults:
+    """The differences of mean scores over the finished runs."""
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
-    found: dict[Place, OurResult | str] = {}
-    for claim in claims:
-        pair, column = claim.row.split(" above "), COLUMNS[claim.column]
+    results: dict[Place, OurResult | str] = {}
+    for sign in signs:
+        pair, column = sign.row.split(" above "), COLUMNS[sign.column]
         scores = [runs[runs["method"] == method].get(column) for method in pair]
         first, second = (None if values is None else OurResult.of(values) for values in scores)
-        found[claim.row, claim.column] = (
+        results[sign.row, sign.column] = (
             difference_of_means([first], [second]) if first and second else missing_reason(runs, pair, column)
         )
-    return found
+    return results
 
 
 def missing_reason(runs: DataFrame, pair: list[str], column: str) -> str:
@@ -64,27 +68,27 @@ def missing_reason(runs: DataFrame, pair: list[str], column: str) -> str:
     absent = [method for method in pair if not (runs["method"] == method).any()]
     if absent:
         return f"no runs of {' and '.join(absent)}"
-    return f"no score {column}" + ("" if column.startswith("train.") else ": unbraid appearance makes it")
+    return f"no score {column}" + ("" if column.startswith("train.") else ": run unbraid appearance")
 
 
 def add_appearance_scores(folder: Path, device: str, quiet: bool) -> None:
-    """Add the scores of `unbraid appearance` to the runs of a folder."""
+    """Add the scores that `unbraid appearance` computes to the runs of a folder."""
     from unbraid.studies.appearance import appearance_table
 
     appearance_table(folder, device=device, quiet=quiet)
 
 
-def target(data: str, claims: tuple[PublishedSign, ...]) -> Target:
-    """The signs of one dataset; metrics of whole codes are not needed."""
+def target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
+    """The target with the signs of one dataset. It needs no metrics of codes."""
 
     def home(name: str) -> str | None:
         return data if published_name(name) == data else None
 
     return Target(
         REFERENCE,
-        claims,
+        signs,
         lambda table: longest_runs(runs_on_published_data(table, home), []),
-        lambda runs: ours(runs, claims),
+        lambda runs: ours(runs, signs),
         home,
         metrics=("none",),
         finish=add_appearance_scores,

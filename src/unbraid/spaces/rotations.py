@@ -87,8 +87,8 @@ def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> F
     Its value is zero, because R'm is symmetric at the nearest rotation. Its gradient is that of the projection.
     """
     a = matrix_product(r.mT, m)
-    odd = a - a.mT
-    vex = torch.stack([odd[..., 2, 1], odd[..., 0, 2], odd[..., 1, 0]], -1)
+    skew_part = a - a.mT
+    vex = torch.stack([skew_part[..., 2, 1], skew_part[..., 0, 2], skew_part[..., 1, 0]], -1)
     s = 0.5 * (a + a.mT).detach()
     size = s.square().sum((-2, -1), keepdim=True).sqrt()
     trace = s.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]

@@ -97,10 +97,11 @@ def study(
         raise UserError("cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or its address.")
     if cluster is None or device == "cpu":  # on a cluster, only the nodes need a GPU
         check_device(device)
-    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
     names = None if metrics is None else list(metrics)
     run_metrics, group_metrics = split_metrics(names)
-    draws = draws or ("reference" if source in STUDIES else "disjoint")
+    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
+    published = isinstance(source, str) and source in STUDIES
+    draws = draws or ("reference" if published else "disjoint")
     protocol = Protocol(train=samples, test=max(1, samples // 2), draws=draws)
     settings = StudySettings(
         Path(out), device, precision, run_metrics, protocol, jobs, scored=names != [], group_metrics=group_metrics

@@ -1,1 +1,1 @@
-"""Files of published datasets: where they are, how they are fetched, checked and converted."""
+"""Find, download, check and convert the files of published datasets."""

@@ -72,11 +72,11 @@ def _convert(target: Path, shape: tuple[int, ...], blocks: Blocks, progress: Pro
         )
     temporary = target.with_name(f".{target.name}.tmp")
     try:
-        with _write_errors(target.parent):
+        with _convert_write_errors(target.parent):
             file = temporary.open("wb")
         with file:
             _write_table(file, shape, blocks(), progress)
-        with _write_errors(target.parent):
+        with _convert_write_errors(target.parent):
             temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -89,25 +89,25 @@ def _write_table(file: Any, shape: tuple[int, ...], blocks: Iterator[ByteArray],
     The file is not memory-mapped, because a full disk would then kill the process instead of raising an error.
     """
     rows = 0
-    with _write_errors(Path(file.name).parent):
+    with _convert_write_errors(Path(file.name).parent):
         npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
     for block in blocks:
         if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
             raise ValueError(f"A block must be uint8 (rows, *{shape[1:]}). Got {block.dtype} {block.shape} instead.")
-        with _write_errors(Path(file.name).parent):
+        with _convert_write_errors(Path(file.name).parent):
             file.write(np.ascontiguousarray(block).data)
         rows += len(block)
         if progress:
             progress(min(rows / shape[0], 1.0))
     if rows != shape[0]:
         raise ValueError(f"The blocks must have {shape[0]} rows in total. Got {rows} instead.")
-    with _write_errors(Path(file.name).parent):
+    with _convert_write_errors(Path(file.name).parent):
         file.flush()
         os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
+def _convert_write_errors(folder: Path) -> Iterator[None]:
     """Turn an OSError into a UserError about the cache folder, to distinguish it from errors of the sources."""
     try:
         yield

@@ -240,7 +240,7 @@ def _receive(response: Any, part: Path, offset: int, total: int | None, report: 
                 raise InterruptedDownload(f"{_reason(error)} after {offset:,} bytes") from error
             if not piece:
                 break
-            with _write_errors(part):
+            with _convert_write_errors(part):
                 offset += _write_all(file, piece)
             report(offset / 1e6)
     if total is not None and offset < total:
@@ -259,7 +259,7 @@ def _write_all(file: Any, piece: bytes) -> int:
 
 
 @contextlib.contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
+def _convert_write_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into a UserError about `path`."""
     try:
         yield

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import Blocks, ByteArray, cached_table
+from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder
 
@@ -107,18 +108,18 @@ def image_table(
     cache_name = None if small else f"own-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if channels is None:
         probing = _part_of_progress(progress, 0.0, PROBING)
-        colours = _cached_or_computed(
+        colours = _load_or_compute_table(
             cache_name, "colour", stamp, (len(paths),), partial(_blocks, paths, _is_colour), probing
         )
         channels, begun = 3 if colours.any() else 1, PROBING
     shape = (len(paths), channels, size, size)
     blocks = partial(_blocks, paths, partial(_decode_image, size=size, channels=channels))
-    return _cached_or_computed(
+    return _load_or_compute_table(
         cache_name, f"{size}-{channels}", stamp, shape, blocks, _part_of_progress(progress, begun, 1.0)
     )
 
 
-def _cached_or_computed(
+def _load_or_compute_table(
     cache_name: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
 ) -> UInt8[Tensor, "n ..."]:
     """Return the table that `blocks` yields, from the cache if it is there; delete tables of earlier states.
@@ -207,17 +208,3 @@ def _from_16_bit(pixels: np.ndarray) -> ByteArray:
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() > high:
         raise ValueError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8-bit or 16-bit")
     return np.rint(pixels * (255 / high)).astype(np.uint8)
-
-
-def crop_and_resize(image: Image.Image, size: int) -> ByteArray:
-    """Return the central square of an image, scaled by Lanczos, as uint8 of shape (c, size, size).
-
-    An image that already has this size is not changed.
-    """
-    from PIL import Image
-
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    box = (left, top, left + side, top + side)
-    pixels = np.asarray(image.resize((size, size), Image.Resampling.LANCZOS, box))
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

@@ -16,7 +16,7 @@ from unbraid.errors import UserError, unknown_name
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # of a csv; the first one that occurs in the header is used
-WHOLE = re.compile(r"[+-]?\d+")
+INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
@@ -188,7 +188,7 @@ def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _parse_values(words: Sequence[str]) -> Sequence[Label]:
     """Convert all words to integers if possible, else to floats, else leave them as words."""
-    if all(map(WHOLE.fullmatch, words)):
+    if all(map(INTEGER.fullmatch, words)):
         return list(map(int, words))
     if not all(map(NUMBER.fullmatch, words)):
         return words

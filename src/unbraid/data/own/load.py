@@ -19,7 +19,6 @@ from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import Array, OwnData, assemble_data, from_arrays
 from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
 from unbraid.data.own.labels import read_labels
-from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.errors import UserError, unknown_name
 
 IMAGES = ("images", "x", "imgs")
@@ -62,19 +61,19 @@ def from_folder(
     folder = _resolve_path(path)
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of images. Got a file instead. Use from_file for arrays.")
-    chosen = None if labels is None else str(labels)
-    if chosen and chosen.lower().endswith(".csv"):
-        chosen = str(Path(chosen).expanduser().resolve())
+    label_source = None if labels is None else str(labels)
+    if label_source and label_source.lower().endswith(".csv"):
+        label_source = str(Path(label_source).expanduser().resolve())
     files = image_files(folder)
-    found = read_labels(folder, files, chosen)
-    order = found.grid_order()
+    given = read_labels(folder, files, label_source)
+    order = given.grid_order()
     if order is not None:
-        files, found = [files[i] for i in order], found.take(order)
+        files, given = [files[i] for i in order], given.take(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
-    source = _digest(state, size, table.shape[1], found.values, found.numbers.tobytes())
-    options = {"size": None if size == 64 else size, "channels": channels, "labels": chosen}
-    return assemble_data(_name_with_options(folder, options), table, found, device, source)
+    source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes())
+    options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source}
+    return assemble_data(_name_with_options(folder, options), table, given, device, source)
 
 
 def from_file(
@@ -113,29 +112,33 @@ def from_file(
         raise UserError(f"{file} must be a file of arrays. Got a folder instead. Use from_folder for images.")
     if file.suffix == ".npy" and factors is not None:
         factors = Path(factors).expanduser().resolve()
-    examples, found, words, files = (_from_npz if file.suffix == ".npz" else _from_npy)(file, images, factors)
-    asked = None if names is None else tuple(names)
-    options = {"images": images, "factors": factors and str(factors), "names": asked, "layout": layout}
+    arrays = (_from_npz if file.suffix == ".npz" else _from_npy)(file, images, factors)
+    options = {
+        "images": images,
+        "factors": factors and str(factors),
+        "names": None if names is None else tuple(names),
+        "layout": layout,
+    }
+    if names is None:
+        names = arrays.names
+    name = _name_with_options(file, options)
     try:
-        given = names if names is not None else words
-        data = from_arrays(
-            examples, found, names=given, name=_name_with_options(file, options), layout=layout, device=device
-        )
+        data = from_arrays(arrays.examples, arrays.factors, names=names, name=name, layout=layout, device=device)
     except (ValueError, TypeError) as error:
         raise UserError(f"The arrays in {file} cannot be used. {error}") from error
-    data.source = _digest([files_state(path.parent, [path.name]) for path in files], options)
+    data.source = _digest([files_state(path.parent, [path.name]) for path in arrays.files], options)
     if progress:
         progress(1.0)
     return data
 
 
-def load_own(where: str, device: str | torch.device = "cpu", progress: Progress | None = None) -> OwnData:
+def load_own(path_and_options: str, device: str | torch.device = "cpu", progress: Progress | None = None) -> OwnData:
     """Load a folder of images or a .npy or .npz file from a path with options, such as photos?size=32&channels=1.
 
     Options are the arguments of `from_folder` and `from_file`. The name of the dataset is the absolute path with the
     options, so that it can be loaded again from any working directory.
     """
-    path, given = _split_options(where)
+    path, given = _split_options(path_and_options)
     folder = _resolve_path(path).is_dir()
     known = ("size", "channels", "labels") if folder else ("images", "factors", "names", "layout")
     options: dict[str, Any] = {}
@@ -150,16 +153,16 @@ def load_own(where: str, device: str | torch.device = "cpu", progress: Progress 
     return (from_folder if folder else from_file)(path, **options, device=device, progress=progress)
 
 
-def _split_options(where: str) -> tuple[str, dict[str, list[str]]]:
+def _split_options(text: str) -> tuple[str, dict[str, list[str]]]:
     """Split off the options after the last question mark, unless a file or folder with the full name exists."""
-    path, mark, options = where.rpartition("?")
-    if not mark or os.path.lexists(where):
-        return where, {}
+    path, mark, options = text.rpartition("?")
+    if not mark or os.path.lexists(text):
+        return text, {}
     try:
         return path, parse_qs(options, strict_parsing=True)
     except ValueError:
         raise UserError(
-            f"The text after the ? in {where} must be options such as size=32&channels=1. Got {options!r} instead."
+            f"The text after the ? in {text} must be options such as size=32&channels=1. Got {options!r} instead."
         ) from None
 
 
@@ -195,7 +198,7 @@ class LoadedArrays(NamedTuple):
 
 def _from_npz(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
     # zipfile opens the archive first, because numpy does not close a broken one.
-    with _read_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream):
+    with _convert_read_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream):
         archive = np.load(stream, allow_pickle=False)
         examples, found = _read_array(file, archive, images, IMAGES), _read_array(file, archive, factors, FACTORS)
         if examples is None:
@@ -215,12 +218,12 @@ def _from_npy(file: Path, images: str | None, factors: str | Path | None) -> Loa
 
 def _map_array(file: Path) -> Array:
     """Memory-map a .npy with private pages: torch may write to them, and the file does not change."""
-    with _read_errors(file):
+    with _convert_read_errors(file):
         return np.lib.format.open_memmap(file, mode="c")
 
 
 @contextlib.contextmanager
-def _read_errors(file: Path) -> Iterator[None]:
+def _convert_read_errors(file: Path) -> Iterator[None]:
     """Turn errors that numpy raises on a damaged file into a UserError."""
     try:
         yield
@@ -253,6 +256,3 @@ def _read_names(archive: Any, factors: Array | None) -> list[str] | None:
                 if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
                     return list(map(str, found))
     return None
-
-
-__all__ = ["OwnData", "from_arrays", "from_dataset", "from_file", "from_folder", "load_own"]

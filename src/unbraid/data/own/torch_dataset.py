@@ -44,6 +44,9 @@ def from_dataset(
 
     Raises:
         UserError: If there are no examples, or if an example or label differs in form from the first one.
+
+    >>> from_dataset([(torch.zeros(1, 8, 8), label) for label in range(3)])
+    dataset: 3 examples of shape (1, 8, 8), factors label 3
     """
     first: Array | None = None
     content = bytearray()  # grows in place; a list of arrays would have to be copied at the end

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unbraid.data.files.convert import ByteArray
-from unbraid.data.readers.verify import Stream, expect, expect_end, read_errors, read_exactly, read_rows
+from unbraid.data.readers.verify import Stream, convert_read_errors, expect, expect_end, read_exactly, read_rows
 
 IDX_BYTES = 0x08
 NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54
@@ -22,7 +22,7 @@ NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54
 @contextlib.contextmanager
 def open_unzipped(path: Path, kind: str) -> Iterator[Stream]:
     """Open a file, decompressing it if its first two bytes are those of gzip."""
-    with read_errors(path, kind), path.open("rb") as file:
+    with convert_read_errors(path, kind), path.open("rb") as file:
         gzipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         if not gzipped:

@@ -16,8 +16,8 @@ from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import mat, npz
-from unbraid.data.readers.pictures import resize_images
-from unbraid.data.readers.verify import expect, read_errors
+from unbraid.data.readers.verify import convert_read_errors, expect
+from unbraid.data.resizing import resize_images
 
 NAMES = ("elevation", "azimuth", "object")
 ELEVATIONS, AZIMUTHS, OBJECTS = 4, 24, 183
@@ -89,7 +89,7 @@ def _blocks_from_matrices(path: Path, objects: int, progress: Progress | None) -
 
 def _folder_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
     for file in path.glob("*.mat"):
-        with read_errors(file, "MATLAB"):
+        with convert_read_errors(file, "MATLAB"):
             yield file.name, file.read_bytes()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from unbraid.data.files.archives import safe_members
 from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import Labelled
-from unbraid.data.readers.pictures import read_square
-from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, read_errors
+from unbraid.data.readers.verify import REMEDY, Array, Stream, convert_read_errors, expect
+from unbraid.data.resizing import crop_and_resize
 from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
@@ -74,7 +74,7 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
     file and 40 times 1 or -1.
     """
     files, marks = list[str](), bytearray()
-    with read_errors(path, "text"), path.open(encoding="utf-8", errors="replace") as lines:
+    with convert_read_errors(path, "text"), path.open(encoding="utf-8", errors="replace") as lines:
         expect(path, "first line", str(rows), lines.readline().strip()[:40])
         names = lines.readline().split()
         expect(path, "number of attributes", ATTRIBUTES, len(names))
@@ -92,8 +92,13 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
 
 
 def _read_picture(images: Path, open_picture: Opener, name: str, size: int) -> ByteArray:
-    with open_picture(name) as file:
-        return read_square(images / name, file, SOURCE_SIZE, size)
+    """Return the central square of a picture, uint8 of shape (3, size, size)."""
+    from PIL import Image
+
+    path = images / name
+    with open_picture(name) as file, convert_read_errors(path, "picture"), Image.open(cast(IO[bytes], file)) as picture:
+        expect(path, "width and height", SOURCE_SIZE, picture.size)
+        return crop_and_resize(picture.convert("RGB"), size)
 
 
 @contextlib.contextmanager
@@ -102,7 +107,7 @@ def _picture_opener(images: Path) -> Iterator[Opener]:
     if images.is_dir():
         yield lambda name: _open_in_folder(images, name)
         return
-    with read_errors(images, "zip"), zipfile.ZipFile(images) as archive:
+    with convert_read_errors(images, "zip"), zipfile.ZipFile(images) as archive:
         members = (info for info in safe_members(archive, images) if isinstance(info, zipfile.ZipInfo))
         inside = {PurePosixPath(info.filename).name: info for info in members}
         yield lambda name: _open_in_zip(images, archive, inside, name)

@@ -14,7 +14,7 @@ from unbraid.data.dataset import FactorData, Progress
 from unbraid.data.files.archives import safe_zip
 from unbraid.data.files.locate import locate
 from unbraid.data.readers.ply import read_mesh
-from unbraid.data.readers.verify import REMEDY, Stream, expect, read_errors
+from unbraid.data.readers.verify import REMEDY, Stream, convert_read_errors, expect
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
@@ -95,7 +95,7 @@ def _open_registrations(files: Mapping[str, Path]) -> Iterator[tuple[Path, Strea
 
 def _open_file(path: Path) -> Iterable[tuple[Path, Stream]]:
     if path.name in FILES:
-        with read_errors(path, "PLY"):
+        with convert_read_errors(path, "PLY"):
             file = path.open("rb")
         yield path, file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.data.files.convert import ByteArray
-from unbraid.data.readers.verify import PIECE, Array, Stream, expect, expect_numbers, read_errors
+from unbraid.data.readers.verify import PIECE, Array, Stream, convert_read_errors, expect, expect_numbers
 from unbraid.errors import UserError
 
 MOST = 1 << 28  # largest number of bytes read at once
@@ -23,7 +23,7 @@ def open_hdf5(path: Path, content: Stream | None = None) -> Iterator[Any]:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
         raise UserError(f"Reading {path} needs h5py. Install it: pip install unbraid[files].") from error
-    with read_errors(path, "HDF5"), h5py.File(content or path, "r") as file:
+    with convert_read_errors(path, "HDF5"), h5py.File(content or path, "r") as file:
         yield file
 
 

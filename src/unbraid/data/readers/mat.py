@@ -16,7 +16,7 @@ import numpy as np
 
 from unbraid.data.files.convert import ByteArray
 from unbraid.data.readers import hdf5
-from unbraid.data.readers.verify import expect, read_errors
+from unbraid.data.readers.verify import convert_read_errors, expect
 from unbraid.errors import UserError
 
 HEADER = 128
@@ -38,7 +38,7 @@ def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) ->
             expect(path, f"type of {name!r}", "uint8", str(found.dtype))
             turned: ByteArray = found[()]
             return turned.T
-    with read_errors(path, "MATLAB"):
+    with convert_read_errors(path, "MATLAB"):
         try:
             return _read_version_5(path, content, name, shape)
         except struct.error as error:

@@ -17,10 +17,10 @@ from unbraid.data.files.convert import ByteArray
 from unbraid.data.readers.verify import (
     Array,
     Stream,
+    convert_read_errors,
     expect,
     expect_end,
     expect_numbers,
-    read_errors,
     read_exactly,
     read_rows,
 )
@@ -41,7 +41,7 @@ class Member:
 @contextlib.contextmanager
 def open_array(path: Path, key: str) -> Iterator[Member]:
     """Open the array called `key`, after checking that its length matches its header."""
-    with read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
+    with convert_read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
         if key not in keys:
             raise UserError(f"{path} must have an array {key!r}. Got {', '.join(keys) or 'none'} instead.")
@@ -66,7 +66,7 @@ def _read_header(path: Path, key: str, stream: Stream) -> Member:
 
 def array_names(path: Path) -> list[str]:
     """Return the names of the arrays in the archive."""
-    with read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
+    with convert_read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 

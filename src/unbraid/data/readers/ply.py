@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unbraid.data.readers.verify import REMEDY, Array, Stream, expect, expect_below, read_errors, read_exactly
+from unbraid.data.readers.verify import REMEDY, Array, Stream, convert_read_errors, expect, expect_below, read_exactly
 from unbraid.errors import UserError
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
@@ -40,7 +40,7 @@ def read_mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
 
     Reference: Turk (1994), The PLY polygon file format.
     """
-    with read_errors(path, "PLY"):
+    with convert_read_errors(path, "PLY"):
         order, elements = _read_header(path, file)
         tables = _read_tables(file, order, elements)
     for name, columns in COLUMNS.items():

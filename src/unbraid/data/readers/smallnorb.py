@@ -15,8 +15,8 @@ from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate
 from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.binary import read_norb_blocks, read_norb_integers
-from unbraid.data.readers.pictures import resize_images
 from unbraid.data.readers.verify import Array, expect, expect_below
+from unbraid.data.resizing import resize_images
 
 NAMES = ("category", "elevation", "azimuth", "lighting")
 SIZES = (5, 9, 18, 6)

@@ -30,7 +30,7 @@ FAILURES = (
 
 
 @contextlib.contextmanager
-def read_errors(path: Path, kind: str) -> Iterator[None]:
+def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
     """Turn the exceptions that a decoder raises on a damaged file into a UserError."""
     try:
         yield

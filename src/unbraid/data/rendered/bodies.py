@@ -118,7 +118,7 @@ def _file_names(vertices: int) -> tuple[str, str]:
 
 
 def _read_cached(vertices: int) -> tuple[Tensor, Tensor] | None:
-    """Return the coordinates and triangles from the cache, where they are stored as bytes, or None if one is missing."""
+    """Return the coordinates and triangles from the cache, where they are stored as bytes, or None."""
     coordinate_file, face_file = _file_names(vertices)
     faces = disk.read(face_file, (TOPOLOGIES[vertices].faces, 3 * 4))
     table = None if faces is None else disk.read(coordinate_file, (ROWS, vertices * 3 * 4))

@@ -70,7 +70,7 @@ def _file_name(size: tuple[int, int]) -> str:
 
 
 def camera(size: tuple[int, int]) -> View:
-    """Return the camera for images of `size`, with at least 256 rows of subpixels and two subpixels per pixel and axis."""
+    """Return the camera for images of `size`, with at least 256 rows of subpixels and 2 x 2 subpixels per pixel."""
     rows, columns = size
     if rows < 1 or columns < rows / 2:
         raise UserError(

@@ -45,11 +45,11 @@ class Topology(NamedTuple):
 FULL_VERTICES = 13_718
 TOPOLOGIES = {FULL_VERTICES: Topology("anny", 27_420), 1_229: Topology("notoes_collapse10pc", 2_454)}  # by vertices
 
-Turn: TypeAlias = tuple[float, float, float]
-Pose: TypeAlias = Mapping[str, Turn]
+RotationVector: TypeAlias = tuple[float, float, float]
+Pose: TypeAlias = Mapping[str, RotationVector]
 
 
-def mirror_pose(pose: Pose) -> dict[str, Turn]:
+def mirror_pose(pose: Pose) -> dict[str, RotationVector]:
     """Add, for every rotation of a left joint, the mirrored rotation of the right joint.
 
     >>> mirror_pose({"arm.L": (0, 0, -75)})
@@ -87,13 +87,16 @@ class BodyModel:
         return rotation_between(elbow - shoulder, out), rotation_between(wrist - elbow, out)
 
     def rest_bodies(self, phenotypes: Float[Tensor, "b 6"]) -> dict[str, Tensor]:
-        """Return bodies before they are posed. Columns are gender, age, muscle, weight, height, proportions, in [0, 1]."""
+        """Return bodies before they are posed. Columns of the input are `PHENOTYPES`, each from 0 to 1."""
         with torch.no_grad():
             bodies: dict[str, Tensor] = self.model(phenotype_kwargs=phenotypes.double())
         return bodies
 
     def pose_vertices(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
-        """Return the vertices of the bodies in one pose, with the root of the skeleton (between the hips) at the origin."""
+        """Return the vertices of the bodies in one pose.
+
+        The root of the skeleton (between the hips) is at the origin.
+        """
         return (self.pose_vertices_unrounded(rest, pose) / COORDINATE_STEP + 0.5).floor() * COORDINATE_STEP
 
     def pose_vertices_unrounded(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
@@ -105,26 +108,26 @@ class BodyModel:
 
     def bone_rotations(self, pose: Pose) -> Float[Tensor, "j 4 4"]:
         """Return anny's pose parameters: one rotation (4, 4) per bone, about anny's axes."""
-        turns = torch.eye(4, dtype=torch.float64).repeat(len(self.bones), 1, 1)
+        rotations = torch.eye(4, dtype=torch.float64).repeat(len(self.bones), 1, 1)
         for joint, bones in _bones_by_joint().items():
-            turn = rotation_matrix(pose.get(joint, (0, 0, 0)), len(bones))
+            rotation = rotation_matrix(pose.get(joint, (0, 0, 0)), len(bones))
             side = joint[-1]
             if joint.startswith("arm"):
-                turn = turn @ self.alignment[side][0]
+                rotation = rotation @ self.alignment[side][0]
             if joint.startswith("elbow"):
-                turn = self.alignment[side][0].T @ turn @ self.alignment[side][1]
+                rotation = self.alignment[side][0].T @ rotation @ self.alignment[side][1]
             for bone in bones:
-                turns[self.bones[bone], :3, :3] = self.axes.T @ turn @ self.axes
+                rotations[self.bones[bone], :3, :3] = self.axes.T @ rotation @ self.axes
         if unknown := pose.keys() - _bones_by_joint().keys():
             raise UserError(
                 f"The joints of a pose must be among {', '.join(_bones_by_joint())}. Got {', '.join(sorted(unknown))}."
             )
-        return turns
+        return rotations
 
 
-def rotation_matrix(turn: Turn, parts: int = 1) -> Float[Tensor, "3 3"]:
-    """Return the rotation about the vector `turn` by its length in degrees, or one of `parts` equal parts of it."""
-    x, y, z = (math.radians(angle) / parts for angle in turn)
+def rotation_matrix(vector: RotationVector, parts: int = 1) -> Float[Tensor, "3 3"]:
+    """Return the rotation about `vector` by its length in degrees, or one of `parts` equal parts of it."""
+    x, y, z = (math.radians(angle) / parts for angle in vector)
     rotation: Tensor = torch.linalg.matrix_exp(_cross_product_matrix(x, y, z))
     return rotation
 
@@ -170,7 +173,7 @@ def _import_anny(quiet: bool) -> Any:
 
 
 def _build_model(anny: Any, topology: str) -> Any:
-    """Return the model. At first use anny reads its assets, which takes a minute, and caches them (780 MB) in its folder."""
+    """Return the model. At first use anny reads its assets, which takes a minute, and caches them (780 MB)."""
     from safetensors import SafetensorError
 
     try:

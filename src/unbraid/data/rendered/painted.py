@@ -1,4 +1,7 @@
-"""The study's variants of dSprites: in colour, on noise, on a picture; their chance belongs to the run that draws."""
+"""The variants of dSprites of Locatello et al. (2019): in colour, on noise, and on a picture.
+
+In training, colours and backgrounds are drawn from the noise of the run. Otherwise they are fixed for each example.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from unbraid.errors import UserError
 from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
-IMAGES_AT_ONCE = 32  # images whose noise a CPU draws at once
-COLOURED, NOISY, NEGATIVE = range(3)  # the first two as in engine/kernels/paint
-PICTURE_SIZE = (350, 274)  # rows and columns a picture is shrunk to fit, its proportions kept
+IMAGES_AT_ONCE = 32  # images whose noise is drawn together on a CPU
+COLOURED, NOISY, NEGATIVE = range(3)  # the first two have the same values in accel/kernels/paint.py
+PICTURE_SIZE = (350, 274)  # rows and columns to which a picture is reduced, with its proportions
 
 
 class ExampleNoise:
-    """Random numbers that belong to examples: the same index always gets the same ones, as files on disk would."""
+    """Random numbers that depend only on the index of an example, as if the examples were files on disk."""
 
     def __init__(self, index: Int[Tensor, " b"]) -> None:
         self.keys, self.draws = mix((index + 1) * GAMMA), 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Uint8 uniform on 0 .. 255 for every example; `shape` begins with their number, as a run's noise has it."""
+        """Return uniform bytes of the given shape, whose first axis is that of the examples, as in `Noise.bytes`."""
         self.draws += 1
         count = math.prod(shape[1:])
         counter = torch.arange(-(-count // 8), device=self.keys.device)
@@ -41,12 +44,15 @@ class ExampleNoise:
 
 @dataclass
 class PartialNoise(Noise):
-    """The share of a run's noise that falls to the images from number `first` on, out of a step's many."""
+    """The part of the noise of a step that belongs to the images from number `first` on."""
 
     first: int = 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Those that ``Noise.bytes`` of all images has for these; each image must take a multiple of 8."""
+        """Return the bytes that `Noise.bytes` for all images has for these.
+
+        Each image must take a multiple of 8 bytes.
+        """
         self.draws += 1
         each = math.prod(shape[1:]) // 8
         counter = torch.arange(self.first * each, (self.first + shape[0]) * each, device=self.key.device)
@@ -55,94 +61,94 @@ class PartialNoise(Noise):
 
 
 class PaintedSprites(BinaryImages):
-    """Sprites painted with random bytes: a run's own where it draws, else bytes fixed for each example."""
+    """Sprites painted with random bytes, which are drawn from the noise of a run or fixed for each example."""
 
     binary = False
-    kind = COLOURED  # sprite times `behind`; NOISY: white on it; NEGATIVE: inverting it
+    kind = COLOURED  # COLOURED: sprite times backdrop; NOISY: white on the backdrop; NEGATIVE: inverts the backdrop
 
     def __init__(self, sprites: BinaryImages, name: str) -> None:
         super().__init__(name, sprites.names, sprites.sizes, SHAPE, sprites.table)
         self.categorical = sprites.categorical
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
-        """The images at `index` with pixels k/255; with `noise` the colours and backgrounds of one step of one run."""
-        chance = noise or ExampleNoise(index)
+        """Return the images at `index`, with pixels k/255. Colours and backgrounds are drawn from `noise`, if given."""
+        source = noise or ExampleNoise(index)
         if supports_kernels(self.device):
             from unbraid.accel.kernels.paint import Paint
 
-            behind = self.behind(len(index), chance)
-            return cast(Tensor, Paint.apply(self.table, index, behind, self.kind))  # type: ignore[no-untyped-call]
-        return self.paint(self._sprites(index), chance).float().div_(255)  # one large buffer
+            backdrop = self.backdrop(len(index), source)
+            return cast(Tensor, Paint.apply(self.table, index, backdrop, self.kind))  # type: ignore[no-untyped-call]
+        return self.paint(self._sprites(index), source).float().div_(255)  # one large buffer
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.paint(self._sprites(index), ExampleNoise(index))
 
     def _sprites(self, index: Tensor) -> UInt8[Tensor, "b 1 64 64"]:
-        """The sprites at `index`, every pixel 0 or 1."""
+        """Return the sprites at `index`, with pixels 0 or 1."""
         bit = torch.arange(8, dtype=torch.uint8, device=self.device)
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, 1, *SHAPE[1:])
 
-    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
-        """The bytes that `count` sprites are painted with: a colour each, or an image behind it."""
-        raise UserError(f"{type(self).__name__} must define behind(count, noise).")
+    def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
+        """Return the bytes with which `count` sprites are painted: a colour or a background image for each."""
+        raise NotImplementedError(f"{type(self).__name__} must define backdrop(count, noise).")
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """The painted images."""
-        behind = self.behind(len(sprite), noise)
+        """Return the painted images."""
+        backdrop = self.backdrop(len(sprite), noise)
         if self.kind == COLOURED:
-            return sprite * behind
-        return behind | sprite * 255 if self.kind == NOISY else behind ^ (sprite * 255)
+            return sprite * backdrop
+        return backdrop | sprite * 255 if self.kind == NOISY else backdrop ^ (sprite * 255)
 
 
 class ColouredSprites(PaintedSprites):
-    """Each sprite in one colour; the background stays black."""
+    """Each sprite in one colour, on black."""
 
-    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 1 1"]:
-        """RGB colours with channels uniform on 128 .. 255."""
+    def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 1 1"]:
+        """Return RGB colours with channels uniform on 128 .. 255."""
         return _draw_colours(noise, count).bitwise_or(128)
 
 
 class SpritesOnNoise(PaintedSprites):
-    """Each sprite white on noise."""
+    """Each sprite in white, on noise."""
 
     kind = NOISY
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
-        """As all painted images; a CPU draws for few at a time, straight into place.
+        """Return the images at `index`, as in the base class.
 
-        The words of a large batch would outgrow what the allocator keeps, and pages returned to the system and fetched
-        anew with every step cost more than all the drawing.
+        On a CPU, noise is drawn for a few images at a time. The random words of a large batch would exceed what the
+        allocator keeps, and returning and requesting memory pages in every step takes longer than drawing the noise.
         """
         if self.device.type != "cpu":
             return super().batch(index, noise)
-        mapped = index if noise is None else index + noise.key  # under vmap wherever one of the two is
+        mapped = index if noise is None else index + noise.key  # mapped by vmap if one of the two is
         image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
         for first in range(0, len(index), IMAGES_AT_ONCE):
             part = index[first : first + IMAGES_AT_ONCE]
-            chance = PartialNoise(noise.key, noise.draws, first) if noise else ExampleNoise(part)
-            image[first : first + IMAGES_AT_ONCE] = self.paint(self._sprites(part), chance)
+            source = PartialNoise(noise.key, noise.draws, first) if noise else ExampleNoise(part)
+            image[first : first + IMAGES_AT_ONCE] = self.paint(self._sprites(part), source)
         if noise:
             noise.draws += 1
         return image.div_(255)
 
-    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """Uniform noise for every pixel and channel."""
+    def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
+        """Return uniform noise for every pixel and channel."""
         return noise.bytes(count, *SHAPE)
 
 
 def _to_integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
-    """Every four bytes as a signed 32-bit integer, the lowest first."""
+    """Convert every four bytes to a signed 32-bit integer, lowest byte first."""
     words = (four.long().unflatten(1, (2, 4)) << torch.arange(0, 32, 8, device=four.device)).sum(2)
     return torch.where(words < 1 << 31, words, words - (1 << 32))
 
 
 def _draw_colours(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3 1 1"]:
-    """A uniform colour an image."""
+    """Draw a uniform RGB colour for each image."""
     return noise.bytes(count, 8)[:, :3, None, None]
 
 
 class SpritesOnPicture(PaintedSprites):
-    """Each sprite as the negative of a random piece of a picture behind it."""
+    """Each sprite as the negative of a random crop of a picture."""
 
     kind = NEGATIVE
 
@@ -152,30 +158,32 @@ class SpritesOnPicture(PaintedSprites):
         self.words = shifted_words(self.picture >> 1)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
-        """As all painted images; kernels read crops from the picture itself."""
+        """Return the images at `index`, as in the base class. Kernels read crops directly from the picture."""
         if not supports_kernels(self.device):
             return super().batch(index, noise)
         from unbraid.accel.kernels.paint import Negative
 
-        chance = noise or ExampleNoise(index)
-        place, colour = self.corners(len(index), chance), _draw_colours(chance, len(index))[..., 0, 0]
-        given = (self.table, index, self.picture, place, colour)
-        return cast(Tensor, Negative.apply(*given))  # type: ignore[no-untyped-call]
+        source = noise or ExampleNoise(index)
+        place, colour = self.corners(len(index), source), _draw_colours(source, len(index))[..., 0, 0]
+        arguments = (self.table, index, self.picture, place, colour)
+        return cast(Tensor, Negative.apply(*arguments))  # type: ignore[no-untyped-call]
 
     def corners(self, count: int, noise: Noise | ExampleNoise) -> Int[Tensor, "b 2"]:
-        """Where in the picture crops begin: row and column, uniform."""
+        """Draw the row and column of the top left corner of each crop, uniformly."""
         place = _to_integers(noise.bytes(count, 8)).abs()
         return torch.stack([place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2)], 1)
 
-    def behind(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """(crop + colour) / 2 with a random 64x64 crop and a uniform RGB colour."""
+    def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
+        """Return (crop + colour) / 2, with random 64x64 crops and uniform RGB colours."""
         row, column = self.corners(count, noise).unbind(1)
-        crops = self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)  # a view: one for each corner
+        crops = (
+            self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)
+        )  # a view with one crop for each corner
         background = crops[column % 8, row, column // 8].view(torch.uint8)
         return background.add_(_draw_colours(noise, count) >> 1)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """The same data on another device, the picture with it."""
+        """Return the same data, including the picture, on another device."""
         moved = super().to(device)
         assert isinstance(moved, SpritesOnPicture)
         moved.picture, moved.words = self.picture.to(device), self.words.to(device)
@@ -183,11 +191,12 @@ class SpritesOnPicture(PaintedSprites):
 
 
 def shifted_words(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
-    """Eight pixels to a word, the picture shifted left by 0 to 7 pixels: crops are copied by words, not by bytes.
+    """Return the picture shifted left by 0 to 7 pixels, with eight pixels per word.
 
-    A crop from column c is 8 words from word c // 8 of shift c % 8.
+    So crops can be copied word by word instead of byte by byte: a crop from column c consists of the 8 words from word
+    c // 8 of shift c % 8.
     """
-    width = (picture.shape[2] - 64) // 8 * 8 + 64  # where the last word that any crop reaches ends
+    width = (picture.shape[2] - 64) // 8 * 8 + 64  # the end of the last word of any crop
     wide = pad(picture, (0, 7))
     return torch.stack([wide[..., i : i + width] for i in range(8)]).view(torch.int64)
 
@@ -195,8 +204,15 @@ def shifted_words(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
 def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> ColouredSprites:
     """Sprites of dSprites in random colours: 64x64x3, channels of the colour uniform on (.5, 1).
 
-    Pixels are bytes. A run draws its own colours, a function of its seed and step; where no run draws (scores,
-    pictures) an example always has the same colour. Reference: Locatello et al. (2019), arXiv:1811.12359.
+    In training a run draws new colours in each step, which depend on its seed and the step. Elsewhere, in scores and
+    pictures, an example always has the same colour. Reference: Locatello et al. (2019), arXiv:1811.12359.
+
+    Args:
+        device: Device of the data.
+        progress: Called with the completed share, from 0 to 1.
+
+    Returns:
+        737,280 images of shape (3, 64, 64) with the factors of dSprites.
     """
     return ColouredSprites(dsprites(device, progress=progress), "color_dsprites")
 
@@ -204,8 +220,15 @@ def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None
 def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> SpritesOnNoise:
     """Sprites of dSprites on noise: 64x64x3, white sprites on uniform noise in every pixel and channel.
 
-    Pixels are bytes. A run draws its own noise, a function of its seed and step; where no run draws (scores, pictures)
-    an example always has the same noise. Reference: Locatello et al. (2019), arXiv:1811.12359.
+    In training a run draws new noise in each step, which depends on its seed and the step. Elsewhere, in scores and
+    pictures, an example always has the same noise. Reference: Locatello et al. (2019), arXiv:1811.12359.
+
+    Args:
+        device: Device of the data.
+        progress: Called with the completed share, from 0 to 1.
+
+    Returns:
+        737,280 images of shape (3, 64, 64) with the factors of dSprites.
     """
     return SpritesOnNoise(dsprites(device, progress=progress), "noisy_dsprites")
 
@@ -215,17 +238,28 @@ def scream_dsprites(
 ) -> SpritesOnPicture:
     """Sprites of dSprites on a painting: 64x64x3, each the negative of a randomly tinted piece of a picture.
 
-    The study used a photograph of Munch's Scream. Built in is a picture of our own in its manner (`swirl_picture`), computed
-    from waves; `picture` is any image file instead, shrunk to fit 350 rows and 274 columns. Pixels are bytes. A run
-    draws its own pieces, a function of its seed and step; where no run draws, an example always has the same piece.
+    Locatello et al. used a photograph of Munch's The Scream. The default here is a picture in its style that is
+    computed from waves (`swirl_picture`). In training a run draws new pieces in each step, which depend on its seed and
+    the step. Elsewhere, in scores and pictures, an example always has the same piece.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
+
+    Args:
+        device: Device of the data.
+        progress: Called with the completed share, from 0 to 1.
+        picture: An image file to use instead, which is reduced to fit 350 rows and 274 columns.
+
+    Returns:
+        737,280 images of shape (3, 64, 64) with the factors of dSprites.
+
+    Raises:
+        UserError: If the picture cannot be read or is too small.
     """
-    back = swirl_picture() if picture is None else read_picture(Path(picture))
-    return SpritesOnPicture(dsprites(device, progress=progress), "scream_dsprites", back)
+    background = swirl_picture() if picture is None else read_picture(Path(picture))
+    return SpritesOnPicture(dsprites(device, progress=progress), "scream_dsprites", background)
 
 
 def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
-    """A painted sky over dark water: bands of orange, yellow and blue bent by slow waves, brush strokes along them."""
+    """Return a picture of a sky over dark water: wavy bands of orange, yellow and blue with brush strokes."""
     y, x = torch.meshgrid(*(torch.linspace(0, s / 100, s, dtype=torch.float64) for s in PICTURE_SIZE), indexing="ij")
     bend = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
     band = 6.5 * (y + bend)
@@ -239,7 +273,7 @@ def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
 
 
 def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
-    """An image file in RGB, shrunk to fit `PICTURE_SIZE`, its proportions kept."""
+    """Read an image file in RGB, reduced to fit `PICTURE_SIZE` with its proportions."""
     import numpy as np
     from PIL import Image
 
@@ -251,7 +285,7 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
     small.thumbnail((PICTURE_SIZE[1], PICTURE_SIZE[0]), Image.Resampling.LANCZOS)
     if min(small.size) < 64:
         raise UserError(
-            f"The picture must be at least 64 pixels wide and high after shrinking to fit {PICTURE_SIZE[1]}x{PICTURE_SIZE[0]}. "
-            f"Got {small.size[0]}x{small.size[1]} from {path}. Choose a larger or less narrow one."
+            f"A picture, reduced to fit {PICTURE_SIZE[1]}x{PICTURE_SIZE[0]}, must be at least 64 pixels wide and high. "
+            f"Got {small.size[0]}x{small.size[1]} from {path}. Choose a larger or less narrow picture."
         )
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)

@@ -1,6 +1,6 @@
-"""Filled polygons sampled at pixel centres in exact arithmetic, for every position of a grid at once.
+"""Filled polygons, sampled at pixel centres in exact arithmetic, for all positions of a grid at once.
 
-All coordinates are pixels, y down; pixel (r, c) has its centre at (c + .5, r + .5). Vertices are rounded to 1/256 px.
+Coordinates are in pixels, y down. Pixel (r, c) has its centre at (c + .5, r + .5). Vertices are rounded to 1/256 px.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 
-# The word with columns t..63 set, for t = 0..64, as signed 64-bit integers; a shift by 64 would be undefined.
+# The words in which bits t..63 are set, for t = 0..64, as signed 64-bit integers. A shift by 64 would be undefined.
 FROM_COLUMN = [-1 << t for t in range(64)] + [0]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a set of sprites varies: scales and angles (radians) of the three shapes, and the centres' x and y."""
+    """The values of the factors of a set of sprites: scales, angles in radians, and x and y of the centres."""
 
     pixels: int
     scales: Tensor
@@ -30,34 +30,37 @@ class Scene:
     y: Tensor
 
     def polygons(self, device: torch.device) -> Iterator[Tensor]:
-        """The outlines about the origin, float64 (angles, vertices, 2), one tensor for every shape and scale."""
+        """Yield the outlines around the origin, float64 (angles, vertices, 2), for every shape and scale."""
         cos, sin = self.angles.cos(), self.angles.sin()
-        turn = torch.stack([cos, -sin, sin, cos], -1).view(-1, 2, 2)
+        rotation = torch.stack([cos, -sin, sin, cos], -1).view(-1, 2, 2)
         for shape in (square(), ellipse(), heart()):
             for scale in self.scales:
-                yield (scale * shape @ turn).to(device)
+                yield (scale * shape @ rotation).to(device)
 
 
 def square() -> Tensor:
-    """A square of half side 9.6 px, float64 (4, 2)."""
+    """Return a square with a side of 19.2 px, float64 (4, 2)."""
     return 9.6 * torch.tensor([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=torch.float64)
 
 
 def ellipse() -> Tensor:
-    """A 100-gon with vertices at equal steps of the parameter, semi-axes 9.6 * 1.33 and 9.6 / 1.33 px."""
+    """Return an ellipse as a 100-gon with vertices at equal parameter steps, semi-axes 9.6 * 1.33 and 9.6 / 1.33 px."""
     t = 2 * math.pi / 100 * torch.arange(100, dtype=torch.float64)
     return torch.stack([9.6 * 1.33 * t.cos(), 9.6 / 1.33 * t.sin()], -1)
 
 
 def heart() -> Tensor:
-    """A 150-gon on the curve x = 9.6 sin^3 t, y = -(19.2 / 29)(13 cos t - 5 cos 2t - 2 cos 3t - cos 4t) - 1.44."""
+    """Return a heart as a 150-gon.
+
+    Its curve is x = 9.6 sin^3 t, y = -(19.2 / 29)(13 cos t - 5 cos 2t - 2 cos 3t - cos 4t) - 1.44.
+    """
     t = 2 * math.pi / 150 * torch.arange(150, dtype=torch.float64)
     y = 13 * t.cos() - 5 * (2 * t).cos() - 2 * (3 * t).cos() - (4 * t).cos()
     return torch.stack([9.6 * t.sin() ** 3, -19.2 / 29 * y - 1.44], -1)
 
 
 def render(scene: Scene, device: torch.device, progress: Progress | None = None) -> Tensor:
-    """Every sprite of the scene as bits, uint8 (shapes * scales * angles * x * y, pixels^2 / 8), in C order."""
+    """Return all sprites of the scene as bits, uint8 (shapes * scales * angles * x * y, pixels^2 / 8), in C order."""
     parts = 3 * len(scene.scales)
     images = len(scene.angles) * len(scene.x) * len(scene.y)
     table = torch.empty(parts, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
@@ -72,7 +75,10 @@ def render(scene: Scene, device: torch.device, progress: Progress | None = None)
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """Keep short operations on one core: on a busy machine the wait for a second at each is ten times the work."""
+    """Run short operations on one core.
+
+    On a busy machine, waiting for a second core takes ten times as long as the work.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -82,11 +88,14 @@ def _single_thread() -> Iterator[None]:
 
 
 def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor:
-    """Each of m polygons at every centre (x, y), as bits: uint8 (m, len(x), len(y), pixels, pixels / 8), pixels <= 64.
+    """Fill each of m polygons at every centre (x, y), by the even-odd rule.
 
-    The even-odd rule: a pixel is lit when an odd number of edges cross its row at or before its centre, so a centre on
-    a left edge is in and on a right edge out. A row of pixels is one 64-bit word, and each crossing flips all bits from
-    its column on. A vertex's row depends on y alone, so crossings are found once for all x.
+    A pixel is set if an odd number of edges cross its row at or before its centre. So a centre on a left edge is
+    inside, and a centre on a right edge is outside. A row of at most 64 pixels is one 64-bit word, and each crossing
+    flips all bits from its column on. The row of a vertex depends only on y, so crossings are computed once for all x.
+
+    Returns:
+        The images as bits, uint8 (m, len(x), len(y), pixels, pixels / 8).
     """
     rows = _to_fixed_point(polygons[:, None, :, 1] + y[:, None])
     columns = _to_fixed_point(polygons[:, :, 0, None] + x).double()
@@ -100,12 +109,15 @@ def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor
 
 
 def _to_fixed_point(v: Tensor) -> Tensor:
-    """Coordinates in units of 1/256 px, rounded half up."""
+    """Return coordinates in units of 1/256 px, rounded half up."""
     return (256 * v + 0.5).floor().long()
 
 
 def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
-    """The (edge, row) pairs with (y0 < centre) != (y1 < centre), edges numbered as the flattened y (m, len(y), v)."""
+    """Return all (edge, row) with (y0 < centre) != (y1 < centre).
+
+    Edges are numbered as in flattened y (m, len(y), v).
+    """
     first = (((y - 128) >> 8) + 1).clamp(0, pixels)  # the first row whose centre, 256 r + 128, is greater than y
     following = first.roll(-1, -1)
     start, count = torch.minimum(first, following).flatten(), (first - following).abs().flatten()
@@ -115,7 +127,7 @@ def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
 
 
 def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
-    """The crossings in groups that name each cell at most once, so that a group can be applied at one stroke."""
+    """Yield groups of crossings in which every cell occurs at most once, so that a group can be applied at once."""
     ordered, order = cell.sort(stable=True)
     rank = torch.arange(len(cell), device=cell.device) - torch.searchsorted(ordered, ordered)
     for k in range(int(rank.max()) + 1):
@@ -123,11 +135,12 @@ def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
 
 
 def _flip_words(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
-    """The words, int64 (crossings, len(x)), with all columns set whose centres are at or beyond the crossing.
+    """Return words, int64 (crossings, len(x)), with the bits of all columns set whose centres are beyond the crossing.
 
-    The crossing meets the row at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column at or beyond it is the
-    ceiling of a quotient of integers below 2^31, for which float64 is exact: products and sums are below 2^53, and the
-    quotient is either an integer, which division returns, or at least 2^-31 away from one, far more than it rounds.
+    The edge crosses the row at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column at or beyond it is the
+    ceiling of a quotient of integers below 2^31. Float64 is exact for it: products and sums are below 2^53, and the
+    quotient is either an integer, which division returns exactly, or at least 2^-31 away from an integer, which is far
+    more than the rounding error.
     """
     places, vertices = y.shape[1], y.shape[2]
     y0, y1 = y.flatten()[edge], y.roll(-1, -1).flatten()[edge]

@@ -1,8 +1,8 @@
-"""One solid on the floor of a square room, ray-cast into per-pixel layers that three colours blend into an image.
+"""Ray casting of a solid on the floor of a square room, into layers that are blended with three colours to an image.
 
-The origin is the point of the floor below the solid; x goes right, y away from the camera at angle 0, z up. The room's
-half side is 10 and sets the unit of length. Vectors are in the first axis, which is several times faster than in the
-last; a ray is origin + t * direction, t > 0.
+The origin is the point of the floor below the solid; x is to the right, y away from the camera at angle 0, z up. The
+unit of length is such that half the side of the room is 10. The first axis of a tensor of vectors is that of the
+coordinates, which is several times faster than the last. A ray is origin + t * direction, t > 0.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from torch import Tensor
 ROOM = 10.0
 PIXELS = 64
 SKY = (153, 226, 249)
-# The places in `render_layers`: light on each surface and the share of the pixel it covers, the solid's gloss, the sky.
+# Indices of the layers: light on each surface and the share of the pixel that it covers, the gloss of the solid, the
+# sky.
 FLOOR, FLOOR_SHARE, WALL, WALL_SHARE, SOLID, SOLID_SHARE, GLOSS, SKY_RED = range(8)
 LAYERS = SKY_RED + 3
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is the same in every image; the fields in the order camera, walls, solids at scale 1, light, texture.
+    """The parameters that are the same in every image, in the order camera, walls, solids at scale 1, light, texture.
 
-    The camera stands `distance` from the z axis at `height`, looks at the point `aim` above the origin, and an object
-    of size s at depth d is `zoom` * s / d half images wide. The sizes of a solid are its half side or radius, and its
-    height. `shade` says what the numbers from `ambient` to `gloss_edge` mean, `texture` the rest.
+    The camera is at `distance` from the z axis and at `height`, and looks at the point `aim` above the origin. An
+    object of size s at depth d has a width of `zoom` * s / d half images. The sizes of a solid are half its side or its
+    radius, and its height. `shade` explains the parameters from `ambient` to `gloss_edge`, and `texture` the rest.
     """
 
     distance: float
@@ -67,14 +68,14 @@ class Scene:
 
 
 class Hit(NamedTuple):
-    """How far along each ray a solid is met (infinite if never) and the surface's unit normal there."""
+    """The position t along each ray at which it hits a solid (infinite if it does not), and the unit normal there."""
 
     t: Float[Tensor, "b h w"]
     normal: Float[Tensor, "3 b h w"]
 
 
 class Room(NamedTuple):
-    """What the rays of a camera meet in the empty room; `lamp` and `rest` are the light there, texture included."""
+    """What the rays of a camera hit in the empty room. `lamp` and `rest` are the light there, including the texture."""
 
     origin: Tensor
     direction: Tensor
@@ -90,20 +91,21 @@ class Room(NamedTuple):
 def render_layers(
     scene: Scene, room: Room, shape: int, scale: Float[Tensor, " b"], pixels: int = PIXELS
 ) -> Float[Tensor, "b l h w"]:
-    """Light and shares of every surface with one solid in the room, filtered down to `pixels`; white is 1.
+    """Return the light and the share of every surface, with one solid in the room, downsampled to `pixels`; white is 1.
 
-    The filter subtracts beside an edge. Light keeps its sign there; a share, being a limit, is cut at 0.
+    The downsampling filter has negative values beside an edge. Light keeps its sign there; a share, which is an upper
+    limit, is clipped at 0.
     """
     hit = intersect_solid(scene, shape, scale, room.origin, room.direction)
-    seen = hit.t < room.t
+    visible = hit.t < room.t
     point = room.origin + hit.t.clamp_max(4 * ROOM) * room.direction
     lamp, rest, gloss = shade(scene, point, hit.normal, room.forward)
     start = room.origin + room.t * room.direction
     lit = (intersect_solid(scene, shape, scale, start, room.to_lamp).t > 1) | ~room.floor
-    behind = room.rest + room.lamp * lit
-    floor, sky = room.floor & ~seen, room.sky & ~seen
-    wall = ~(floor | sky | seen)
-    parts = (behind * floor, floor, behind * wall, wall, (lamp + rest) * seen, seen, gloss * seen, sky)
+    background = room.rest + room.lamp * lit
+    floor, sky = room.floor & ~visible, room.sky & ~visible
+    wall = ~(floor | sky | visible)
+    parts = (background * floor, floor, background * wall, wall, (lamp + rest) * visible, visible, gloss * visible, sky)
     down = lanczos(pixels, room.t.shape[-1] // pixels).to(room.t)
     small = down @ torch.stack([part.to(room.t) for part in parts], 1) @ down.T
     small[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]] = small[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]].clamp_min(0)
@@ -114,9 +116,9 @@ def render_layers(
 def blend_layers(
     layers: Real[Tensor, "*b l h w"], floor: Real[Tensor, "*b c"], wall: Tensor, solid: Tensor
 ) -> Real[Tensor, "*b c h w"]:
-    """The images of three colours: each surface shows colour * light, up to the share of the pixel it covers.
+    """Return the images for three colours: each surface adds colour * light, up to the share of the pixel it covers.
 
-    The sum is not cut to the range of a pixel.
+    The sum is not clipped to the range of a pixel.
     """
     maps = layers.unsqueeze(-3).unbind(-4)
     floor, wall, solid = (colour[..., None, None] for colour in (floor, wall, solid))
@@ -127,7 +129,7 @@ def blend_layers(
 
 
 def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
-    """The empty room seen from each angle (radians), `oversample`^2 rays a pixel."""
+    """Trace the rays of the empty room, seen from each angle (radians), with `oversample`^2 rays per pixel."""
     origin, direction, forward = camera_rays(scene, angle, PIXELS * oversample)
     x, y, z = direction
     side, back = (ROOM * direction[:2].sign() - origin[:2]) / direction[:2]
@@ -147,7 +149,7 @@ def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Roo
 
 
 def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Origin (3, b, 1, 1), direction (3, b, h, w) and the axis (3, b, 1, 1) of the rays through the pixels' centres."""
+    """Return the origin (3, b, 1, 1), directions (3, b, h, w) and axis (3, b, 1, 1) of rays through pixel centres."""
     zero, sin, cos = torch.zeros_like(angle), angle.sin(), angle.cos()
     origin = torch.stack([scene.distance * sin, -scene.distance * cos, zero + scene.height])
     axis = torch.stack([zero, zero, zero + scene.aim]) - origin
@@ -160,14 +162,14 @@ def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[
 
 
 def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Light by the lamp, all other light, and gloss, each a number a point.
+    """Return the light of the lamp, all other light, and the gloss, each one number per point.
 
-    The lamp is a spot: (n.l) (s.l)^power, l the direction to it and s its axis. A head light shines along the camera's
-    axis. Gloss is as wide as can be, the same wherever the lamp shines, and smoothed where it begins.
+    The lamp is a spot light: (n.l) (s.l)^power, where n is the normal, l the direction to the lamp and s its axis. A
+    head light shines along the axis of the camera. Gloss is constant where the lamp shines, with a smoothed edge.
     """
-    at = _lamp_position(scene, point)
-    axis = at - at.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
-    ray = at - point
+    position = _lamp_position(scene, point)
+    axis = position - position.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
+    ray = position - point
     ray = ray / dot(ray, ray).sqrt()
     facing = dot(normal, ray)
     spot = dot(ray, axis / axis.norm()).clamp_min(0) ** scene.spot_power
@@ -177,10 +179,10 @@ def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple
 
 
 def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
-    """What multiplies the light on floor and walls: faint hexagons, and one dark stroke in every square tile.
+    """Return the factor on the light of floor and walls: faint hexagons, and one dark stroke in every square tile.
 
-    A tile (u, v) is as wide as the walls are high; walls carry it upright and the floor turned by a quarter. On the
-    floor the hexagons fade with distance t. Lengths of the stroke are in tiles.
+    A tile (u, v) is as wide as the walls are high. It is upright on the walls and rotated by a quarter turn on the
+    floor. On the floor the hexagons fade with distance t. The lengths of the stroke are in units of tiles.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift
@@ -199,7 +201,7 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
 
 
 def intersect_solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin: Tensor, direction: Tensor) -> Hit:
-    """Where the rays meet the solid: 0 a cube, 1 a cylinder, 2 a sphere, 3 a capsule, all standing on the floor."""
+    """Intersect rays with the solid on the floor: 0 is a cube, 1 a cylinder, 2 a sphere, 3 a capsule."""
     s = scale[:, None, None]
     if shape == 0:
         return cube(s * scene.cube, s * scene.cube_height, origin, direction)
@@ -211,7 +213,7 @@ def intersect_solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin
 
 
 def cube(half: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
-    """A box about the z axis."""
+    """Intersect rays with a box around the z axis."""
     low, high = torch.stack([-half, -half, 0 * half]), torch.stack([half, half, height])
     a, b = (low - origin) / direction, (high - origin) / direction
     near = torch.minimum(a, b)
@@ -221,7 +223,7 @@ def cube(half: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit
 
 
 def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
-    """An upright cylinder with flat ends."""
+    """Intersect rays with an upright cylinder with flat ends."""
     enter, leave, real = _intersect_cylinder(radius, origin, direction)
     a, b = ((level - origin[2]) / direction[2] for level in (0 * height, height))
     flat = torch.minimum(a, b)
@@ -234,14 +236,14 @@ def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) 
 
 
 def sphere(radius: Tensor, centre: Tensor, origin: Tensor, direction: Tensor) -> Hit:
-    """A ball whose centre is at height `centre`."""
+    """Intersect rays with a ball whose centre is at height `centre`."""
     start = origin - torch.stack([0 * centre, 0 * centre, centre])
     enter, _, real = _roots(dot(direction, direction), dot(start, direction), dot(start, start) - radius**2)
     return Hit(_distance_if(real & (enter > 0), enter), (start + enter * direction) / radius)
 
 
 def capsule(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
-    """An upright cylinder with half balls for ends."""
+    """Intersect rays with an upright cylinder with hemispherical ends."""
     enter, _, real = _intersect_cylinder(radius, origin, direction)
     x, y, z = origin + enter * direction
     best = _distance_if(real & (enter > 0) & (z > radius) & (z < height - radius), enter)
@@ -254,12 +256,12 @@ def capsule(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    """The inner product over the first axis."""
+    """Return the inner product over the first axis."""
     return (a * b).sum(0)
 
 
 def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"]:
-    """The matrix that shrinks a line of `pixels` * `oversample` samples by the filter sinc(x) sinc(x / lobes)."""
+    """Return the matrix that downsamples `pixels` * `oversample` samples by the filter sinc(x) sinc(x / lobes)."""
     centre = torch.arange(pixels, dtype=torch.float64) + 0.5
     place = (torch.arange(pixels * oversample, dtype=torch.float64) + 0.5) / oversample
     x = place - centre[:, None]
@@ -268,13 +270,13 @@ def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"
 
 
 def _intersect_cylinder(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where rays enter and leave an endless cylinder about the z axis, and whether they do."""
+    """Return where rays enter and leave an infinite cylinder around the z axis, and whether they hit it."""
     o, d = origin[:2], direction[:2]
     return _roots(dot(d, d), dot(o, d), dot(o, o) - radius**2)
 
 
 def _roots(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two solutions of a t^2 + 2 b t + c = 0, and whether they are real."""
+    """Return the two solutions of a t^2 + 2 b t + c = 0, and whether they are real."""
     inner = b * b - a * c
     root = inner.clamp_min(0).sqrt()
     return (-b - root) / a, (-b + root) / a, inner > 0
@@ -284,5 +286,5 @@ def _lamp_position(scene: Scene, like: Tensor) -> Tensor:
     return like.new_tensor([scene.lamp_x, scene.lamp_y, scene.lamp_z]).view(3, 1, 1, 1)
 
 
-def _distance_if(met: Tensor, t: Tensor) -> Tensor:
-    return torch.where(met, t, math.inf)
+def _distance_if(hit: Tensor, t: Tensor) -> Tensor:
+    return torch.where(hit, t, math.inf)

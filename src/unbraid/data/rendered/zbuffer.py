@@ -114,7 +114,7 @@ def _covered_subpixels(triangles: Tensor, rows: int, columns: int) -> tuple[Tens
 
 
 def _inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which subpixels lie inside their triangle, including edges, and the weights (3, n) of its corners there."""
+    """Return which subpixels lie in their triangle, including edges, and the weights (3, n) of its corners there."""
     x, y = column * UNIT + UNIT // 2, row * UNIT + UNIT // 2
     xa, xb, xc = triangles[:, 0].index_select(1, owner) - x
     ya, yb, yc = triangles[:, 1].index_select(1, owner) - y

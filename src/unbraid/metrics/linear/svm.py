@@ -49,7 +49,7 @@ def one_vs_rest_lines(
     :math:`a_i = 1` for the rest, as in liblinear. With two classes one line is fitted, with class weights on both
     sides, and the first class has the line 0.
 
-    >>> slopes, intercepts = lines(np.array([-9.0, -8.0, 8.0, 9.0]), np.array([0, 0, 1, 1]), 2)
+    >>> slopes, intercepts = one_vs_rest_lines(np.array([-9.0, -8.0, 8.0, 9.0]), np.array([0, 0, 1, 1]), 2)
     >>> float(slopes[0]), bool(slopes[1] > 0), abs(round(float(intercepts[1]), 12))
     (0.0, True, 0.0)
     """

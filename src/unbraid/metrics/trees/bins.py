@@ -19,9 +19,7 @@ class Columns(NamedTuple):
     values: Float32[np.ndarray, "d n"]  # the sorted values of each column
     code: UInt32[np.ndarray, "n d"]  # the bin of each value; bins are numbered through all columns
     offset: Int32[np.ndarray, " d+1"]  # the first bin of each column
-    start: Int32[
-        np.ndarray, " bins+d"
-    ]  # start[b + f] is where bin b of column f begins in `order`; one more entry per column is its end
+    start: Int32[np.ndarray, " bins+d"]  # bin b of column f is order[f, start[b + f] : start[b + f + 1]]
     wide: Bool[np.ndarray, " bins"]  # whether a bin holds more than one value, so that a cut inside it is possible
 
 
@@ -37,7 +35,7 @@ class Trees(NamedTuple):
 def number_of_bins(n: int) -> int:
     """Return the number of bins per column: near sqrt(n), where scanning all bins costs as much as scanning one bin.
 
-    >>> [bins_for(n) for n in (2, 100, 1_000, 10_000, 1_000_000)]
+    >>> [number_of_bins(n) for n in (2, 100, 1_000, 10_000, 1_000_000)]
     [8, 13, 41, 130, 256]
     """
     return int(np.clip(np.round(1.3 * np.sqrt(n)), 8, 256))

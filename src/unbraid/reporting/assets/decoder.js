@@ -1,8 +1,8 @@
-// A trained decoder in plain JavaScript: what reporting/program.py wrote down, as a function from codes to images.
+// A trained decoder in plain JavaScript: turns a program of reporting/program.py into a function from codes to images.
 //
-// Every op is compiled once to a function that reads one fixed buffer and fills another, so that a call allocates
-// nothing. Convolutions work with channels last, dense layers with torch's own order. Sums are in double precision.
-// Images that are warped need warp.js.
+// Every op is compiled once to a function that reads one fixed buffer and fills another, so that a call allocates no
+// memory. Convolutions use channels last, dense layers the order of torch. Sums are in double precision. Programs that
+// warp images need warp.js.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
@@ -21,7 +21,7 @@
     return values;
   };
 
-  /** A tensor of the weights: the sum of so many parts of one size, one after the other; zeros where there is none. */
+  /** Read a tensor from the weights: the sum of `parts` tensors of the same size that follow each other, or zeros. */
   const reader = (values) => (offset, size, parts = 1) => {
     const tensor = new Float32Array(size);
     for (let part = 0; offset !== null && part < parts; part++) {
@@ -30,10 +30,10 @@
     return tensor;
   };
 
-  // A value is what an op gives: data, its shape, and whether its channels lie last (images only).
+  // A value is the output of an op: data, its shape, and whether its channels are last (images only).
   const flat = (shape) => ({ data: new Float32Array(product(shape)), shape, last: false });
 
-  /** The value in torch's order, and what must run to bring it there. */
+  /** The value in the order of torch, and the function that brings it there. */
   const ordered = (value) => {
     const { data, shape } = value;
     if (!value.last || shape[0] === 1) return { value: { ...value, last: false }, run: null };
@@ -97,9 +97,9 @@
     return { value: { data: value.data, shape: op.shape, last: false }, run };
   };
 
-  // Convolutions. Along one axis the outputs of a class read neighbouring inputs through the same taps of the kernel:
-  // output first + n * step reads inputs from + n * by, and the next ones, one for each tap. A convolution is one class,
-  // a transposed one of stride s has s of them.
+  // Convolutions. Along one axis, the outputs of a class use the same taps of the kernel: output first + n * step reads
+  // the inputs from + n * by and following, one for each tap. A convolution has one class, a transposed convolution of
+  // stride s has s classes.
   const classes = (op, axis, size) => {
     const [kernel, stride, padding] = [op.kernel[axis], op.stride[axis], op.padding[axis]];
     if (op.op === "conv") {
@@ -119,13 +119,13 @@
     return { total, list };
   };
 
-  /** How far beyond an axis of so many inputs its classes read, on either side. */
+  /** How many inputs beyond each end of an axis of `size` inputs the classes read. */
   const margin = (list, size) => {
     const ends = list.map((one) => one.from + (one.count - 1) * one.by + one.taps.length - size);
     return [Math.max(0, ...list.map((one) => -one.from)), Math.max(0, ...ends)];
   };
 
-  /** The weights of two classes in the order they are read: four outputs side by side, those left over singly. */
+  /** The weights of two classes in the order in which they are read: outputs in groups of four, then the rest singly. */
   const packed = (op, weight, rows, columns) => {
     const [kh, kw] = op.kernel;
     const at = (out, row, column, channel) => {
@@ -148,7 +148,7 @@
     return list;
   };
 
-  /** Output channels four at a time, of two pixels at once; of an odd row the last pixel is computed twice. */
+  /** Compute four output channels of two pixels at a time. In a row of odd length the last pixel is computed twice. */
   const quads = (x, y, w, bias, g) => {
     const { span, rows, stride, out } = g;
     for (let c = 0; c + 4 <= out; c += 4) {
@@ -177,7 +177,7 @@
     }
   };
 
-  /** The output channels that are left over, one at a time, of four pixels at once. */
+  /** Compute the remaining output channels one at a time, for four pixels at a time. */
   const singles = (x, y, w, bias, g) => {
     const { span, rows, stride, out } = g;
     for (let c = out - (out % 4); c < out; c++) {
@@ -203,7 +203,7 @@
     }
   };
 
-  /** What brings an image into the middle of one with zeros around it, channels last. */
+  /** A function that copies an image into the middle of a larger one of zeros, with channels last. */
   const framed = (value, top, left, frame, stride) => {
     const { data, shape, last } = value;
     const [channels, height, width] = shape;
@@ -250,7 +250,7 @@
     return { value: out, run };
   };
 
-  /** The mean of what the inner ops give for z and for -z. */
+  /** The mean of the outputs of the inner ops for z and for -z. */
   const even = (op, value, read) => {
     const inner = program(op.ops, flat(value.shape), read);
     const out = flat(inner.out.shape);
@@ -265,7 +265,7 @@
     return { value: out, run };
   };
 
-  /** An image of the first latents, looked up where a map with parameters of the other latents takes its pixels. */
+  /** The image of the first latents, sampled where a map takes its pixels; the other latents give the map. */
   const warp = (op, value, read) => {
     const image = program(op.image, flat([op.split]), read);
     const map = program(op.map, flat([value.data.length - op.split]), read);
@@ -297,7 +297,7 @@
     softplus: pointwise((x, op) => (x * op.beta > op.threshold ? x : Math.log1p(Math.exp(x * op.beta)) / op.beta)),
   };
 
-  /** A list of ops from one buffer to another. */
+  /** Compile a list of ops that read one buffer and fill another. */
   const program = (ops, input, read) => {
     let value = input;
     const steps = [];
@@ -316,7 +316,7 @@
     return { input: input.data, out: value, run };
   };
 
-  /** decode(z) gives the means of an image, c * h * w of them, in an array that the next call fills again. */
+  /** decode(z) returns the mean of an image, c * h * w numbers, in an array that the next call overwrites. */
   unbraid.decoder = (spec, bytes) => {
     const whole = program([...spec.ops, { op: spec.output }], flat([spec.latents]), reader(half(bytes)));
     return (z) => {
@@ -327,7 +327,7 @@
     };
   };
 
-  /** Calls of a decoder a second, measured over so many seconds with other codes each time. */
+  /** Calls of a decoder per second, measured for a number of seconds with a different code each time. */
   unbraid.pace = (decode, latents, seconds) => {
     const z = new Float32Array(latents);
     const start = performance.now();

@@ -1,10 +1,10 @@
 "use strict";
-/* Sliders that drive decoders: one or two runs, examples to start from, a pad for two latents, the true images. */
+/* Sliders that change what decoders show: one or two runs, examples to start from, a pad for two latents, true images. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
-  const GRID = 9; // pictures a side of the pad
+  const GRID = 9; // pictures per side of the pad
 
-  /* Where decoded images come from: decoders in this page, made when first needed. A server's page replaces this. */
+  /* The source of decoded images: decoders in this page, made when first needed. live.js replaces it. */
   const decoders = {};
   function embedded(id) {
     const text = document.querySelector(`script[data-weights="${CSS.escape(id)}"]`).textContent;
@@ -13,7 +13,7 @@
   }
   unbraid.source ??= { decode: (id, z) => (decoders[id] ??= embedded(id))(z) };
 
-  /* A picture on a canvas: pixels of images, bars for other vectors. */
+  /* Draw an example on a canvas: images as pixels, other vectors as bars. */
   function paint(canvas, shape, values) {
     const context = canvas.getContext("2d");
     if (shape.length !== 3) return bars(canvas, context, values);
@@ -51,7 +51,7 @@
 
   const closeTo = (a, b) => Math.abs(a - b) < 1e-9;
 
-  /* One run with its knobs. */
+  /* One run with its sliders. */
   class Panel {
     constructor(id) {
       this.run = unbraid.run(id);
@@ -59,7 +59,7 @@
       this.map = unbraid.controls(this.spec);
       this.shape = this.run.decoder.shape;
       this.example = 0;
-      this.knobs = Float64Array.from(this.spec.start[0]);
+      this.controls = Float64Array.from(this.spec.start[0]);
       this.z = new Float32Array(this.run.latents);
       this.busy = this.dirty = false;
       this.build();
@@ -68,17 +68,17 @@
 
     build() {
       const make = unbraid.make;
-      this.canvas = make("canvas", { class: "image", role: "img", "aria-label": `What ${this.run.label} decodes from the sliders` });
+      this.canvas = make("canvas", { class: "image", role: "img", "aria-label": `Image decoded by ${this.run.label} from the sliders` });
       this.text = make("p", { class: "code soft" });
-      this.told = make("span", { role: "status" });
+      this.status = make("span", { role: "status" });
       const buttons = make("div", { class: "row" },
         make("button", { click: () => this.start(this.example) }, "Reset"),
-        make("button", { click: () => this.copy() }, "Copy code"), this.told);
-      this.sliders = this.order().map((i) => this.knob(i));
+        make("button", { click: () => this.copy() }, "Copy code"), this.status);
+      this.sliders = this.order().map((i) => this.slider(i));
       this.pad = new Pad(this);
       this.element = make("div", { class: "card", "data-panel": this.run.id },
         make("h3", {}, this.run.label),
-        make("div", { class: "stage" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded")), make("div", {}, buttons, this.text)),
+        make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded")), make("div", {}, buttons, this.text)),
         ...this.sliders.map((slider) => slider.element), this.pad.element);
     }
 
@@ -87,35 +87,35 @@
       return all.every((i) => nats[i] !== null) ? all.sort((a, b) => nats[b] - nats[a]) : all;
     }
 
-    knob(i) {
-      const make = unbraid.make, name = `knob-${this.run.id}-${i}-${Math.random().toString(36).slice(2, 8)}`;
+    slider(i) {
+      const make = unbraid.make, name = `slider-${this.run.id}-${i}-${Math.random().toString(36).slice(2, 8)}`;
       const nats = this.spec.nats[i], factor = this.spec.factors[i];
       const notes = [nats === null ? "" : `${nats.toFixed(2)} nats`, factor ? `${factor.name} ${unbraid.percent(factor.share)}` : ""].filter(Boolean).join(" · ");
       const input = make("input", { type: "range", id: name, min: this.spec.low[i], max: this.spec.high[i], step: 0.01, input: () => this.move(i, +input.value) });
       const output = make("output", { for: name });
-      const swing = make("button", { "aria-pressed": "false", "aria-label": `Swing ${this.spec.names[i]}`, title: "swing", click: () => this.swing(i, swing) }, "∿");
+      const swing = make("button", { "aria-pressed": "false", "aria-label": `Animate ${this.spec.names[i]}`, title: "animate", click: () => this.swing(i, swing) }, "∿");
       const label = make("label", { for: name }, this.spec.names[i], make("small", {}, notes ? ` · ${notes}` : ""));
-      return { i, input, output, element: make("div", { class: nats !== null && nats < 0.05 ? "knob faint" : "knob" }, label, input, output, swing) };
+      return { i, input, output, element: make("div", { class: nats !== null && nats < 0.05 ? "slider uninformative" : "slider" }, label, input, output, swing) };
     }
 
     move(i, value) {
-      this.knobs[i] = value;
-      this.map.moved(this.knobs, i);
+      this.controls[i] = value;
+      this.map.adjust(this.controls, i);
       this.refresh(i);
     }
 
     start(example) {
       this.example = example;
-      this.knobs.set(this.spec.start[example]);
+      this.controls.set(this.spec.start[example]);
       this.refresh();
     }
 
-    /* Knob i swings over its range until pressed again. */
+    /* Animate slider i over its range until the button is clicked again. */
     swing(i, button) {
       const on = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", on);
       const low = this.spec.low[i], high = this.spec.high[i], begun = performance.now();
-      const at = Math.asin(Math.min(1, Math.max(-1, (2 * (this.knobs[i] - low)) / (high - low) - 1)));
+      const at = Math.asin(Math.min(1, Math.max(-1, (2 * (this.controls[i] - low)) / (high - low) - 1)));
       const step = (now) => {
         if (button.getAttribute("aria-pressed") !== "true" || !button.isConnected) return;
         this.move(i, low + ((high - low) * (1 + Math.sin(at + (now - begun) / 700))) / 2);
@@ -124,13 +124,13 @@
       if (on) requestAnimationFrame(step);
     }
 
-    /* Show the knobs and decode; `moved` is the knob that moved, if one did. */
+    /* Update the sliders and decode; `moved` is the index of the slider that was moved, or null. */
     refresh(moved = null) {
       for (const slider of this.sliders) {
-        if (!closeTo(+slider.input.value, this.knobs[slider.i])) slider.input.value = this.knobs[slider.i];
-        slider.output.textContent = this.knobs[slider.i].toFixed(2);
+        if (!closeTo(+slider.input.value, this.controls[slider.i])) slider.input.value = this.controls[slider.i];
+        slider.output.textContent = this.controls[slider.i].toFixed(2);
       }
-      this.z = this.map.place(this.knobs, this.example, this.z) ?? this.z;
+      this.z = this.map.toLatents(this.controls, this.example, this.z) ?? this.z;
       this.text.textContent = `code: ${Array.from(this.z, (value) => value.toFixed(2)).join(", ")}`;
       this.pad.refresh(moved);
       this.dirty = true;
@@ -157,12 +157,12 @@
         document.execCommand("copy");
         area.remove();
       }
-      this.told.textContent = "copied";
-      setTimeout(() => { this.told.textContent = ""; }, 1500);
+      this.status.textContent = "copied";
+      setTimeout(() => { this.status.textContent = ""; }, 1500);
     }
   }
 
-  /* Two knobs at once: a grid of what they decode to, and a mark to drag. */
+  /* Two sliders at once: a grid of decoded images, and a mark to drag. */
   class Pad {
     constructor(panel) {
       const make = unbraid.make;
@@ -179,7 +179,7 @@
       this.box = make("div", { class: "pad", tabindex: "0", role: "img", "aria-label": this.words(), pointerdown: (event) => this.drag(event),
         pointermove: (event) => event.buttons && this.drag(event), keydown: (event) => this.key(event) }, this.canvas, this.mark);
       const choose = (key) => (value) => { this[key] = +value; this.box.setAttribute("aria-label", this.words()); this.stale = true; this.refresh(null); };
-      this.element = make("details", { toggle: () => this.refresh(null) }, make("summary", {}, "Two at once"),
+      this.element = make("details", { toggle: () => this.refresh(null) }, make("summary", {}, "Two sliders at once"),
         make("div", { class: "row" }, choice("across", options, String(this.across), choose("across")).whole, choice("down", options, String(this.down), choose("down")).whole), this.box);
       this.stale = true;
     }
@@ -204,27 +204,27 @@
       const step = { ArrowLeft: [-0.05, 0], ArrowRight: [0.05, 0], ArrowUp: [0, -0.05], ArrowDown: [0, 0.05] }[event.key];
       if (!step) return;
       event.preventDefault();
-      const [x, y] = this.place();
+      const [x, y] = this.position();
       this.to(Math.min(1, Math.max(0, x + step[0])), Math.min(1, Math.max(0, y + step[1])));
     }
 
     to(x, y) {
       const { panel } = this;
-      panel.knobs[this.across] = this.at(this.across, x);
-      panel.map.moved(panel.knobs, this.across);
-      panel.knobs[this.down] = this.at(this.down, y);
-      panel.map.moved(panel.knobs, this.down);
+      panel.controls[this.across] = this.at(this.across, x);
+      panel.map.adjust(panel.controls, this.across);
+      panel.controls[this.down] = this.at(this.down, y);
+      panel.map.adjust(panel.controls, this.down);
       panel.refresh(this.across);
     }
 
-    place() {
-      const { low, high } = this.panel.spec, part = (i) => (this.panel.knobs[i] - low[i]) / (high[i] - low[i]);
+    position() {
+      const { low, high } = this.panel.spec, part = (i) => (this.panel.controls[i] - low[i]) / (high[i] - low[i]);
       return [part(this.across), part(this.down)];
     }
 
     refresh(moved) {
       if (!this.box) return;
-      const [x, y] = this.place();
+      const [x, y] = this.position();
       this.mark.style.left = `${100 * x}%`;
       this.mark.style.top = `${100 * y}%`;
       if (moved !== this.across && moved !== this.down) this.stale = true;
@@ -235,20 +235,20 @@
       }
     }
 
-    /* Decode the grid a few pictures a frame; a newer call ends an older one. */
+    /* Decode the grid, a few pictures per frame. A new call ends an earlier one. */
     async draw() {
       const { panel } = this, [channels, h, w] = panel.shape, round = ++this.round, context = this.canvas.getContext("2d");
       [this.canvas.width, this.canvas.height] = [GRID * w, GRID * h];
-      const knobs = Float64Array.from(panel.knobs), z = new Float32Array(panel.run.latents), own = Float64Array.from(panel.knobs);
+      const controls = Float64Array.from(panel.controls), z = new Float32Array(panel.run.latents), own = Float64Array.from(panel.controls);
       let since = performance.now();
       this.drawn = false;
       for (let k = 0; k < GRID * GRID; k++) {
-        knobs.set(own);
-        knobs[this.across] = this.at(this.across, (k % GRID) / (GRID - 1));
-        panel.map.moved(knobs, this.across);
-        knobs[this.down] = this.at(this.down, Math.floor(k / GRID) / (GRID - 1));
-        panel.map.moved(knobs, this.down);
-        const values = await unbraid.source.decode(panel.run.id, panel.map.place(knobs, panel.example, z) ?? z);
+        controls.set(own);
+        controls[this.across] = this.at(this.across, (k % GRID) / (GRID - 1));
+        panel.map.adjust(controls, this.across);
+        controls[this.down] = this.at(this.down, Math.floor(k / GRID) / (GRID - 1));
+        panel.map.adjust(controls, this.down);
+        const values = await unbraid.source.decode(panel.run.id, panel.map.toLatents(controls, panel.example, z) ?? z);
         context.putImageData(pixels(values, channels, h, w), (k % GRID) * w, Math.floor(k / GRID) * h);
         if (performance.now() - since > 12) {
           await new Promise((done) => requestAnimationFrame(done));
@@ -260,35 +260,35 @@
     }
   }
 
-  /* The true image of factor values, drawn in the page. */
+  /* The true image of given factor values, rendered on the page. */
   function truthCard(data) {
     const make = unbraid.make, render = unbraid.truth(data.truth), values = data.sizes.map(() => 0);
     const canvas = make("canvas", { class: "image", role: "img", "aria-label": "The true image of these factors" });
     const rows = data.names.map((name, j) => {
       const id = `factor-${j}`, output = make("output", { for: id });
       const input = make("input", { type: "range", id, min: 0, max: data.sizes[j] - 1, step: 1, input: () => { values[j] = +input.value; show(); } });
-      return { input, output, element: make("div", { class: "knob" }, make("label", { for: id }, name, make("small", {}, ` · ${data.sizes[j]} values`)), input, output) };
+      return { input, output, element: make("div", { class: "slider" }, make("label", { for: id }, name, make("small", {}, ` · ${data.sizes[j]} values`)), input, output) };
     });
     const show = () => {
       rows.forEach((row, j) => { row.input.value = values[j]; row.output.textContent = values[j]; });
       paint(canvas, data.shape, render(values));
     };
-    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, "The data itself"),
-      make("div", { class: "stage" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factors"))), ...rows.map((row) => row.element));
+    const element = make("div", { class: "card", id: "truth" }, make("h3", {}, "True image"),
+      make("div", { class: "decoded" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factors"))), ...rows.map((row) => row.element));
     return { element, set: (factors) => { factors.forEach((value, j) => { values[j] = value; }); show(); } };
   }
 
   unbraid.explore = () => {
-    const make = unbraid.make, section = document.getElementById("explorer"), able = unbraid.seen.filter((one) => one.decoder);
+    const make = unbraid.make, section = document.getElementById("explorer"), able = unbraid.detailed.filter((one) => one.decoder);
     if (!able.length) {
-      const why = unbraid.seen.find((one) => one.why)?.why;
+      const why = unbraid.detailed.find((one) => one.why)?.why;
       return why ? void section.append(make("p", { class: "soft" }, why)) : section.remove();
     }
     const state = { first: null, second: null, truth: null, example: 0 };
-    const bench = make("div", { class: "bench" }), starts = make("div", { class: "starts", role: "group", "aria-label": "Examples to start from" });
+    const bench = make("div", { class: "panels" }), starts = make("div", { class: "starts", role: "group", "aria-label": "Examples to start from" });
     const options = able.map((one) => [one.id, one.label]);
     const first = choice("run", options, able[0].id, (id) => unbraid.select(id));
-    const second = choice("beside it", [["", "nothing"], ...options], "", (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); });
+    const second = choice("compare with", [["", "no other run"], ...options], "", (id) => { state.second = id ? new Panel(id) : null; follow(); lay(); });
     const follow = () => { if (state.second) state.second.start(Math.min(state.example, state.second.spec.start.length - 1)); };
     const lay = () => bench.replaceChildren(...[state.first, state.second, state.truth].filter(Boolean).map((one) => one.element));
     const pick = (i) => {
@@ -313,7 +313,7 @@
       lay();
     });
     unbraid.panels = state;
-    section.append(make("p", { class: "soft" }, `Every slider drives the run's own decoder, ${unbraid.report.live ? "on this machine" : "here in the browser"}. Start from an example, then move a latent.`),
+    section.append(make("p", { class: "soft" }, `The sliders change the code, and the run's decoder shows the result; it runs ${unbraid.report.live ? "on this machine" : "in this browser"}. Choose an example to start from, then move a slider.`),
       make("div", { class: "row" }, first.whole, second.whole), starts, make("p"), bench);
   };
 

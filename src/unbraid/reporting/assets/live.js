@@ -1,5 +1,5 @@
 "use strict";
-/* The explorer's source of images in a page from `unbraid explore`: the server that sent it. */
+/* On a page of `unbraid explore`, decoded images come from the server that sent the page. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
   const token = document.querySelector("script[data-token]").dataset.token;

@@ -1,11 +1,11 @@
 "use strict";
-/* The page but for its explorer: small helpers, the score table, what a run has learned, curves, analyses. */
+/* The page without its explorer: helpers, the score table, details of a run, training curves and analyses. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
   const report = JSON.parse(document.getElementById("report").textContent);
   unbraid.report = report;
 
-  /* An element with attributes (functions are listeners) and children; text is only ever text. */
+  /* Make an element with attributes (functions become event listeners) and children. Strings are inserted as text. */
   function make(tag, attributes = {}, ...children) {
     const element = tag.startsWith("svg:")
       ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4))
@@ -26,12 +26,12 @@
   unbraid.run = run;
   unbraid.percent = percent;
 
-  /* Who wants to know which run is looked at. */
+  /* Functions that are called when a run is selected. */
   const listeners = [];
   unbraid.onSelect = (listener) => listeners.push(listener);
   unbraid.select = (id) => listeners.forEach((listener) => listener(id));
-  const seen = report.runs.filter((one) => one.detail);
-  unbraid.seen = seen;
+  const detailed = report.runs.filter((one) => one.detail);
+  unbraid.detailed = detailed;
 
   function picture(image) {
     const scale = Math.max(1, Math.round(48 / image.height)) || 1;
@@ -117,12 +117,12 @@
 
   function scores() {
     const section = document.getElementById("scores");
-    const note = "Headlines of each metric; hover over a column for what it measures, press it to sort. Bars run from what pure "
-      + "noise scores to what a perfect code scores on the same data (the last rows). Runs that are links have details below.";
+    const note = "The main score of each metric. Hover over a column to see what it measures, click it to sort. Bars range from the score "
+      + "of pure noise to the score of a perfect code on the same data (the last rows). Runs shown as links have details below.";
     section.append(make("p", { class: "soft" }, report.metrics.length ? note : "No run has been scored yet."));
     if (report.runs.length > 8) section.append(make("p", {}, words));
     section.append(board);
-    if (report.left_out) section.append(make("p", {}, `${report.left_out} more runs are in the results table, not on this page.`));
+    if (report.left_out) section.append(make("p", {}, `${report.left_out} more runs are in the results table but not on this page.`));
     for (const text of report.notes) section.append(make("p", { class: "soft" }, text));
     for (const one of report.diverged) {
       section.append(make("p", { class: "soft" }, `${one.label} diverged at step ${one.step} (${one.term}) and has no scores.`));
@@ -130,7 +130,7 @@
     drawScores();
   }
 
-  /* What one run has learned ---------------------------------------------------------------------------------- */
+  /* Details of one run ---------------------------------------------------------------------------------- */
 
   function heat(title, note, detail, matrix, text) {
     const head = make("tr", {}, make("th", { scope: "col" }, ""), ...detail.factors.map((name) => make("th", { scope: "col" }, name)));
@@ -152,15 +152,15 @@
     const parts = [make("p", {}, one.label, make("span", { class: "soft" }, ` · ${one.data} · run ${one.id}`))];
     if (detail.factors.length) {
       parts.push(make("div", { class: "pair" },
-        heat("Information", "share of a factor's entropy that a code tells", detail, detail.information, percent),
-        heat("Importance", "of a code to boosted trees that predict a factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
+        heat("Information", "information of a code about a factor, as a share of the factor's entropy", detail, detail.information, percent),
+        heat("Importance", "importance of a code to boosted trees that predict a factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
     }
     if (detail.reconstructions) {
-      parts.push(make("h3", {}, "Reconstructions"), strip(detail.reconstructions[0], "examples"), strip(detail.reconstructions[1], "decoded from their codes"));
-      parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "One latent moves, the others keep the values of the example in the middle of the data."));
+      parts.push(make("h3", {}, "Reconstructions"), strip(detail.reconstructions[0], "examples"), strip(detail.reconstructions[1], "reconstructions"));
+      parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "In each row one latent changes; the others keep the values of the example in the middle of the data."));
       for (const line of detail.traversals) {
-        const tells = line.factor ? `tells ${percent(line.factor.share)} of ${line.factor.name}` : "";
-        parts.push(strip(line, line.name, [line.note, tells].filter(Boolean).join(" · ")));
+        const factor = line.factor ? `${percent(line.factor.share)} of ${line.factor.name}` : "";
+        parts.push(strip(line, line.name, [line.note, factor].filter(Boolean).join(" · ")));
       }
     }
     if (one.why) parts.push(make("p", { class: "soft" }, one.why));
@@ -236,13 +236,13 @@
 
   unbraid.start = () => {
     scores();
-    if (seen.length) unbraid.onSelect(learned);
+    if (detailed.length) unbraid.onSelect(learned);
     else document.getElementById("learned").remove();
     training();
     study();
     unbraid.explore();
     frame();
-    const first = seen.find((one) => one.decoder && report.data[one.data].drawable) ?? seen.find((one) => one.decoder) ?? seen[0];
+    const first = detailed.find((one) => one.decoder && report.data[one.data].drawable) ?? detailed.find((one) => one.decoder) ?? detailed[0];
     if (first) unbraid.select(first.id);
   };
 })();

@@ -1,7 +1,7 @@
-// A solid on the floor of a room, ray-cast and blended as src/unbraid/data/raycast.py and blending.py do.
+// A solid on the floor of a room, ray-cast and blended as in src/unbraid/data/rendered/raycast.py and blending.py.
 // unbraid.room(spec) -> render; render([floor hue, wall hue, solid hue, scale, shape, orientation]) -> Float32Array.
-// What a ray meets is decided in float32, rounded at each step as torch does: in float64 rays along an edge would fall
-// on its other side. Light is smooth and needs no such care.
+// Intersections of rays are computed in float32, rounded at each step as in torch; in float64, rays along an edge would
+// fall on its other side. Light is smooth and does not need this.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
@@ -10,8 +10,8 @@
   const f = Math.fround;
   const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 
-  const hit = new Float32Array(4); // how far along the ray a solid is met, infinite if never, and its normal there
-  const roots = new Float32Array(2); // where a ray enters and leaves something round
+  const hit = new Float32Array(4); // distance along the ray to a solid, infinite if it is missed, and the normal there
+  const roots = new Float32Array(2); // where a ray enters and leaves a round body
 
   const dot2 = (ax, ay, bx, by) => f(f(ax * bx) + f(ay * by));
   const dot3 = (ax, ay, az, bx, by, bz) => f(dot2(ax, ay, bx, by) + f(az * bz));
@@ -24,7 +24,7 @@
     hit[3] = z;
   }
 
-  // The solutions of a t^2 + 2 b t + c = 0; false where they are not real.
+  // The solutions of a t^2 + 2 b t + c = 0; returns false if they are not real.
   function solve(a, b, c) {
     const inner = f(f(b * b) - f(a * c));
     const root = f(Math.sqrt(Math.max(inner, 0)));
@@ -33,7 +33,7 @@
     return inner > 0;
   }
 
-  // An endless upright cylinder.
+  // An infinite upright cylinder.
   const around = (radius, ox, oy, dx, dy) =>
     solve(dot2(dx, dy, dx, dy), dot2(ox, oy, dx, dy), f(dot2(ox, oy, ox, oy) - f(radius * radius)));
 
@@ -94,7 +94,7 @@
     [capsule, "capsule", "capsule_height"],
   ];
 
-  // The light of a point with a normal, as a function that leaves lamp, other light and gloss in an array.
+  // A function that computes the light at a point with a normal: lamp, other light and gloss in an array.
   function lighting(scene) {
     const spot = [scene.lamp_x - scene.spot_x, scene.lamp_y - scene.spot_y, scene.lamp_z];
     const [sx, sy, sz] = spot.map((v) => v / Math.hypot(...spot));
@@ -114,7 +114,7 @@
     };
   }
 
-  // What multiplies the light on floor and walls: faint hexagons, and one dark stroke in every square tile.
+  // The factor of the light on floor and walls: faint hexagons, and one dark stroke in every square tile.
   function texture(scene, x, y, z, nx, floor, t) {
     const back = f(y + f(scene.shift));
     const u = f((floor ? -back : nx === 0 ? x : back * nx) / f(scene.wall));
@@ -139,7 +139,7 @@
   const WALL = 1;
   const SKY = 2;
 
-  // The rays of a camera and what they meet in the empty room: one array a quantity.
+  // The rays of a camera and their intersections with the empty room: one array per quantity.
   function room(spec, orientation) {
     const side = PIXELS * spec.oversample;
     const view = { side, camera: spec.cameras[orientation], kind: new Uint8Array(side * side) };
@@ -185,7 +185,7 @@
     view.rest[i] = at[1] * pattern;
   }
 
-  // Maps of light and shares with one solid in the room: floor, wall and solid, light and share each, gloss, sky.
+  // Maps with one solid in the room: light and share of the pixel for floor, wall and solid, then gloss and sky.
   function maps(spec, view, shape, scale) {
     const { scene } = spec;
     const [solid, width, height] = SOLIDS[shape];
@@ -217,7 +217,7 @@
     return parts;
   }
 
-  // Whether the solid stands between a point of the room and the lamp.
+  // Whether the solid is between a point of the room and the lamp.
   function shaded(scene, solid, size, view, i) {
     const x = view.x[i];
     const y = view.y[i];
@@ -226,7 +226,7 @@
     return hit[0] <= 1;
   }
 
-  // For each pixel of a line, where its samples begin and their weights by sinc(x) sinc(x / 3).
+  // For each pixel of a line, its first sample and the weights sinc(x) sinc(x / 3) of its samples.
   function filter(oversample) {
     const sinc = (x) => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
     return Array.from({ length: PIXELS }, (_, pixel) => {
@@ -238,7 +238,7 @@
     });
   }
 
-  // Each line of a map shrunk, and the map turned over: done twice, it is shrunk both ways.
+  // Reduce each line of a map and transpose the map; done twice, this reduces both directions.
   function shrink(map, rows, taps) {
     const columns = map.length / rows;
     const small = new Float32Array(PIXELS * rows);
@@ -260,7 +260,7 @@
     return true;
   }
 
-  // The maps at the size of the image, in whole numbers; shares are limits and cut at 0, light is in fifths.
+  // The maps at the size of the image as integers. Shares are cut at 0, light is in fifths.
   function layers(spec, view, shape, scale, taps) {
     return maps(spec, view, shape, scale).map((map, i) => {
       const small = shrink(shrink(map, view.side, taps), PIXELS, taps);
@@ -273,7 +273,7 @@
     });
   }
 
-  // The image of three colours: each surface shows colour times light, up to the share of the pixel it covers.
+  // The image for three colours: each surface shows colour times light, up to the share of the pixel that it covers.
   function blend(spec, maps, floor, wall, solid) {
     const area = PIXELS * PIXELS;
     const image = new Float32Array(3 * area);
@@ -283,7 +283,7 @@
         const below = Math.min(floor[c] * maps[0][p], maps[1][p]) + Math.min(wall[c] * maps[2][p], maps[3][p]);
         const object = Math.min(solid[c] * maps[4][p] + maps[6][p], maps[5][p]);
         const total = below + object + Math.round(maps[7][p] * sky);
-        const even = total + ((total >> 5) & 1) + 15; // halves to even
+        const even = total + ((total >> 5) & 1) + 15; // rounds halves to even
         image[c * area + p] = clamp(even >> 5, 0, 255) / 255;
       }
     }
@@ -293,14 +293,14 @@
   unbraid.room = (spec) => {
     const taps = filter(spec.oversample);
     let turned = -1;
-    let seen = "";
+    let cached = "";
     let view;
     let maps;
     return ([floor, wall, solid, scale, shape, orientation]) => {
       if (turned !== orientation) view = room(spec, (turned = orientation));
       const name = `${scale} ${shape} ${orientation}`;
-      if (seen !== name) maps = layers(spec, view, shape, spec.scales[scale], taps);
-      seen = name;
+      if (cached !== name) maps = layers(spec, view, shape, spec.scales[scale], taps);
+      cached = name;
       return blend(spec, maps, spec.colours[floor], spec.colours[wall], spec.colours[solid]);
     };
   };

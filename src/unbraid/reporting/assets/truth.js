@@ -1,10 +1,10 @@
-// The true image of any factor values, drawn as src/unbraid/data draws it.
+// The true image of any factor values, rendered as in src/unbraid/data/rendered.
 // unbraid.truth(spec) -> render; render(factors) -> Float32Array of c * h * w pixels in [0, 1].
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
 
-  // Sprites: data/raster.py. Vertices are whole multiples of 1/256 px, so every machine fills the same pixels.
+  // Sprites: data/rendered/raster.py. Vertices are integer multiples of 1/256 px, so every machine fills the same pixels.
 
   const polygon = (count, point) => Float64Array.from({ length: 2 * count }, (_, i) => point(i >> 1)[i & 1]);
 
@@ -27,8 +27,8 @@
 
   const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 
-  // The vertices of a sprite in units of 1/256 px, x and y in turn.
-  function placed(spec, [shape, scale, angle, x, y]) {
+  // The vertices of a sprite in units of 1/256 px, as x, y, x, y, ...
+  function spriteVertices(spec, [shape, scale, angle, x, y]) {
     const outline = OUTLINES[shape];
     const cos = Math.cos(spec.angles[angle]);
     const sin = Math.sin(spec.angles[angle]);
@@ -43,7 +43,7 @@
     return vertices;
   }
 
-  // Marks, in each row of pixels whose centres an edge passes, the first column at or beyond the edge.
+  // Mark, in each row of pixels that an edge crosses, the first pixel whose centre is at or beyond the edge.
   function cross(marks, pixels, x0, y0, x1, y1) {
     const first = clamp(Math.floor((y0 - 128) / 256) + 1, 0, pixels);
     const following = clamp(Math.floor((y1 - 128) / 256) + 1, 0, pixels);
@@ -55,10 +55,10 @@
     }
   }
 
-  // By the even-odd rule: Uint8Array of 0 and 1.
+  // The pixels inside a sprite by the even-odd rule, as a Uint8Array of 0 and 1.
   function silhouette(spec, factors) {
     const { pixels } = spec;
-    const vertices = placed(spec, factors);
+    const vertices = spriteVertices(spec, factors);
     const marks = new Uint8Array(pixels * (pixels + 1));
     for (let i = 0; i < vertices.length; i += 2) {
       const next = (i + 2) % vertices.length;
@@ -74,7 +74,7 @@
     return image;
   }
 
-  // Chance that belongs to an example: splitmix64 as in noise.py, keyed as in data/painted.py.
+  // Random numbers of an example: splitmix64 as in noise.py, with the keys of data/rendered/painted.py.
 
   const GAMMA = 0x9e3779b97f4a7c15n;
   const word = (n) => BigInt.asUintN(64, n);
@@ -85,8 +85,8 @@
     return n ^ (n >> 31n);
   }
 
-  // The first draw of an example, `count` bytes; a multiple of 8.
-  function chance(index, count) {
+  // The first random bytes of an example; `count` must be a multiple of 8.
+  function randomBytes(index, count) {
     const key = mix(mix(word(BigInt(index + 1) * GAMMA)) ^ 1n);
     const bytes = new DataView(new ArrayBuffer(count));
     for (let i = 0, step = key; i < count; i += 8, step = word(step + GAMMA)) bytes.setBigUint64(i, mix(step), true);
@@ -96,27 +96,27 @@
   const PAINTS = {
     white: (sprite) => Float32Array.from(sprite),
     colour(sprite, index) {
-      const colour = chance(index, 8);
+      const colour = randomBytes(index, 8);
       const area = sprite.length;
       const image = new Float32Array(3 * area);
       for (let i = 0; i < image.length; i++) image[i] = (sprite[i % area] * (colour[(i / area) | 0] | 128)) / 255;
       return image;
     },
     noise(sprite, index) {
-      const behind = chance(index, 3 * sprite.length);
+      const behind = randomBytes(index, 3 * sprite.length);
       return Float32Array.from(behind, (level, i) => (sprite[i % sprite.length] ? 1 : level / 255));
     },
   };
 
   function sprites(spec) {
     const paint = PAINTS[spec.paint];
-    return (factors) => paint(silhouette(spec, factors), place(factors, spec.sizes));
+    return (factors) => paint(silhouette(spec, factors), gridIndex(factors, spec.sizes));
   }
 
-  // The number of an example on the grid, the last factor fastest.
-  const place = (factors, sizes) => sizes.reduce((index, size, i) => index * size + factors[i], 0);
+  // The index of an example in the grid; the last factor changes fastest.
+  const gridIndex = (factors, sizes) => sizes.reduce((index, size, i) => index * size + factors[i], 0);
 
-  // A solid in a room: unbraid.room of room.js.
+  // A solid in a room: unbraid.room in room.js.
 
   const KINDS = { sprites, room: (spec) => unbraid.room(spec) };
 

@@ -1,8 +1,8 @@
-// Maps of the unit square and images looked up under them: spaces/transformers.py and spaces/warp.py for one image.
+// Maps of the unit square, and images warped by them: spaces/transformers.py and spaces/warp.py for one image.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
-  const DEGREE = 12; // of the Taylor polynomial, as in spaces/expm.py
+  const DEGREE = 12; // degree of the Taylor polynomial, as in spaces/expm.py
 
   // Affine maps and their generators are [a, b, c, d, e, f]: x' = a x + b y + c, y' = d x + e y + f.
   const IDENTITY = [1, 0, 0, 0, 1, 0];
@@ -13,7 +13,7 @@
     p[3] * q[0] + p[4] * q[3], p[3] * q[1] + p[4] * q[4], p[3] * q[2] + p[4] * q[5],
   ];
 
-  /** The exponential of a generator, less the identity: a Taylor polynomial of a small part, squared so many times. */
+  /** The exponential of a generator minus the identity: a Taylor polynomial of a fraction of it, squared repeatedly. */
   const expm1 = (generator, squarings) => {
     const small = generator.map((x) => x / 2 ** squarings);
     let total = small.map((x) => x / DEGREE);
@@ -35,7 +35,7 @@
     return [sx * cosine, sy * (shear * cosine - sine), right, sx * sine, sy * (shear * sine + cosine), below];
   };
 
-  /** The flow of a linear field whose stretches and shifts pass c tanh(x / c), and its turn with another c. */
+  /** The flow of a linear field. Its stretches and shifts pass c tanh(x / c), its rotation the same with another c. */
   const diffeomorphic = ([across, upper, right, lower, down, below], { stretch, turn, squarings }) => {
     const bounded = (x) => stretch * Math.tanh(x / stretch);
     const [shear, skew] = [bounded(0.5 * (upper + lower)), turn * Math.tanh((0.5 * (lower - upper)) / turn)];
@@ -45,7 +45,7 @@
 
   const AFFINE = { affine: added, affine_decomposed: decomposed, affine_diffeomorphic: diffeomorphic };
 
-  /** The centres of the pixels of an image, x and y in turns, row by row. */
+  /** The centres of the pixels of an image, row by row, as x, y, x, y, ... */
   const centres = (height, width) => {
     const points = new Float64Array(2 * height * width);
     for (let i = 0, n = 0; i < height; i++) {
@@ -57,7 +57,7 @@
     return points;
   };
 
-  /** Centres under affine maps of the square from -1 to 1. */
+  /** The images of the pixel centres under an affine map of the square from -1 to 1. */
   const affine = (transform, gamma, start) => {
     const points = new Float64Array(start.length);
     return () => {
@@ -71,7 +71,7 @@
     };
   };
 
-  /** The affine part of each of a rectangle's triangles (top, right, bottom, left) along one axis of the velocity. */
+  /** The affine map of one component of the velocity in each triangle of a rectangle (top, right, bottom, left). */
   const slopes = (corners, middle, nx, ny) => {
     const [tl, tr, br, bl] = corners;
     return [
@@ -82,7 +82,7 @@
     ];
   };
 
-  /** What each triangle adds to a point in one of equal steps, six numbers a triangle, from velocities at vertices. */
+  /** What one integration step adds to a point in each triangle, six numbers per triangle, from velocities at vertices. */
   const table = ({ nx, ny, steps, squarings }, velocity, out) => {
     const first = (nx + 1) * (ny + 1);
     for (let row = 0, n = 0; row < ny; row++) {
@@ -102,7 +102,7 @@
     }
   };
 
-  /** Centres under the flow of a piecewise-affine field, step by step: cpab.integrate. */
+  /** The images of the pixel centres under the flow of a piecewise-affine field, step by step: cpab.integrate. */
   const cpab = (transform, velocity, start) => {
     const { nx, ny, steps } = transform;
     const points = new Float64Array(start.length);
@@ -132,11 +132,11 @@
     };
   };
 
-  /** A function that reads a map's parameters from `gamma` and gives where it takes the pixels of an image. */
+  /** A function that reads the parameters of a map from `gamma` and returns where it takes the pixels of an image. */
   unbraid.mover = (transform, gamma, height, width) =>
     (transform.name === "cpab" ? cpab : affine)(transform, gamma, centres(height, width));
 
-  /** Fill an image with another's values at points, linear between pixels, zero beyond the outermost ones. */
+  /** Sample an image at points, with linear interpolation between pixels and zero beyond the outermost pixels. */
   unbraid.resample = (image, points, out, [channels, height, width]) => {
     const size = height * width;
     out.fill(0);

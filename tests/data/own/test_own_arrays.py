@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, truncate_to_half
-from unbraid.data.own.load import from_arrays, from_file
+from unbraid.data import from_arrays, from_file
 from unbraid.errors import UserError
 
 MAPS = Path("/proc/self/maps")

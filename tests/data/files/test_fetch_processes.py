@@ -130,7 +130,8 @@ def test_read_only_folder_prints_one_line(server: Server) -> None:
         running = start_download(url, folder, "-", before)
         error = running.communicate()[1]
         assert running.returncode == 2
-        assert f"Could not write {folder}: Permission denied" in error
+        assert str(folder) in error
+        assert "Permission denied" in error
         assert error.count("\n") == 1
         assert list(folder.iterdir()) == []
     assert server.requests == []

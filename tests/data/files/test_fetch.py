@@ -166,7 +166,7 @@ def test_slow_servers_succeed_and_silent_servers_time_out(server: Server, tmp_pa
 
 
 def test_bytes_of_two_versions_are_never_combined(server: Server, tmp_path: Path) -> None:
-    """The new version has the same length: If-Range asks for the whole file, and the sha256 detects servers that ignore it."""
+    """Both versions have the same length. If a server ignores If-Range, the sha256 detects the difference."""
     old = bytes(len(CONTENT))
     cut = Fault(cut_body=100, body=old, etag='"old"')
     url = server.add("/data.bin", CONTENT, cut)

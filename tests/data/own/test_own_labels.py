@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.own import label_rows, random_pixels, save_images, write_csv
-from unbraid.data.own.load import from_folder
+from unbraid.data import from_folder
 from unbraid.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Published numbers of the large study and of VITAE beside ours."""
+"""Comparison with the published numbers of the large study and of VITAE."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pandas import DataFrame
 from unbraid import analysis
 from unbraid.analysis.variance import explained_share
 from unbraid.cli.dispatch import main
+from unbraid.errors import UserError
 from unbraid.metrics import headline
 from unbraid.reproduction import (
     TARGETS,
@@ -31,7 +32,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def test_the_tables_of_explained_variance(shared: Path) -> None:
+def test_numbers_equal_the_tables_of_explained_variance(shared: Path) -> None:
     (seed,) = (shared / "seeds").glob("003_*.txt")
     text = seed.read_text()
     _, *rest = re.split(r"\([ab]\) Percentage of variance explained", text)
@@ -50,7 +51,7 @@ def test_the_tables_of_explained_variance(shared: Path) -> None:
         assert f"{rate}%" in text
 
 
-def test_what_vitaes_supplement_says(shared: Path) -> None:
+def test_the_supplement_of_vitae_makes_the_statements(shared: Path) -> None:
     (seed,) = (shared / "seeds").glob("002_*.txt")
     text = " ".join(seed.read_text().split())
     assert "additional weight on the KL term" in text
@@ -59,13 +60,13 @@ def test_what_vitaes_supplement_says(shared: Path) -> None:
     assert "the only model where we quantitatively observe disentanglement" in text
 
 
-def beside(name: str, table: DataFrame) -> Reproduction:
-    """Without what was cut, which takes a while to tell of 12,600 runs."""
+def compare(name: str, table: DataFrame) -> Reproduction:
+    """Compare without listing deviations, which is slow for a study of 12,600 runs."""
     return compare_with_published(name, TARGETS[name], table)
 
 
-def patterned(data: str, seeds: int, settings: int = 6) -> DataFrame:
-    """Runs whose scores have exactly the published shares: orthogonal patterns of method, strength and seed."""
+def runs_with_published_shares(data: str, seeds: int, settings: int = 6) -> DataFrame:
+    """Runs whose scores have exactly the published shares: sums of orthogonal effects of method, strength and seed."""
     methods = list(analysis.example_results(seeds=1, data=[data])["method"].unique())
     rows = [
         {"data": data, "method": m, "level": level, "strength": float(level), "seed": seed}
@@ -85,59 +86,61 @@ def patterned(data: str, seeds: int, settings: int = 6) -> DataFrame:
 
 
 def unit(values: DataFrame) -> DataFrame:
+    """Values with mean 0 and variance 1."""
     centred = values - values.mean()
     return centred / centred.std(ddof=0)
 
 
 def test_published_shares_agree_and_others_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = patterned("dsprites", 50)
+    table = runs_with_published_shares("dsprites", 50)
     write_table(tmp_path / RESULTS_FILE, table.to_dict("records"))
     assert main(["reproduce", "locatello2019", "--runs", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "12 of 12 numbers agree" in told
-    assert "85 cells are missing" in told
-    assert "no such runs" in told
-    found = beside("locatello2019", table)
-    for cell in found.of("agree"):
+    printed = capsys.readouterr().out
+    assert "12 of 12 numbers agree" in printed
+    assert "85 cells are missing" in printed
+    assert "no such runs" in printed
+    found = compare("locatello2019", table)
+    for cell in found.cells_with("agree"):
         assert cell.ours is not None
         assert cell.ours.mean == pytest.approx(cell.published.value, abs=1e-9)
     rng = np.random.default_rng(0)
     table["mig.discrete_mig"] = rng.permutation(table["mig.discrete_mig"])
-    wrong = beside("locatello2019", table).of("differ")
+    wrong = compare("locatello2019", table).cells_with("differ")
     assert {cell.published.column for cell in wrong} == {"MIG"}
     assert {cell.published.row for cell in wrong} == {"dsprites, objective", "dsprites, objective and strength"}
 
 
 def test_shares_need_every_setting_and_two_seeds() -> None:
-    table = patterned("dsprites", 3)
-    assert len(beside("locatello2019", table).of("agree", "differ")) == 12
-    few = DataFrame([*table[table["level"] < 5].to_dict("records"), *patterned("cars3d", 3).to_dict("records")])
-    found = {cell.published.row: cell for cell in beside("locatello2019", few).cells}
+    table = runs_with_published_shares("dsprites", 3)
+    assert len(compare("locatello2019", table).cells_with("agree", "differ")) == 12
+    cars = runs_with_published_shares("cars3d", 3)
+    few = DataFrame([*table[table["level"] < 5].to_dict("records"), *cars.to_dict("records")])
+    found = {cell.published.row: cell for cell in compare("locatello2019", few).cells}
     assert found["dsprites, objective"].why == "needs all 36 settings"
     assert found["same metric, same data"].why == "needs all 36 settings of every dataset"
     assert found["cars3d, objective"].ours is not None
-    with pytest.raises(analysis.tables.UserError, match="needs 2 seeds"):
-        beside("locatello2019", table[table["seed"] == 0])
+    with pytest.raises(UserError, match="needs 2 seeds"):
+        compare("locatello2019", table[table["seed"] == 0])
 
 
-def test_shares_of_few_seeds_are_those_expected_of_many() -> None:
-    """As counted, five seeds give several points too much; as compared, none."""
+def test_shares_of_few_seeds_are_corrected() -> None:
+    """Without correction, shares of five seeds are several percentage points too high."""
     table = analysis.example_results(seeds=50, data=["dsprites"])
     column = "mig.discrete_mig"
     rng = np.random.default_rng(0)
     parts = [table[table["seed"].isin(rng.choice(50, 5, replace=False))] for _ in range(60)]
     whole = explained_share(table, column, ["method", "level"])[0]
     raw = np.mean([explained_share(part, column, ["method", "level"])[0] for part in parts])
-    mended = [paper.shares_of_score(part, column)["setting"] for part in parts]
+    corrected = [paper.shares_of_score(part, column)["setting"] for part in parts]
     assert raw - whole > 0.04
-    assert np.mean([one.mean for one in mended if isinstance(one, OurResult)]) == pytest.approx(whole, abs=0.015)
+    assert np.mean([one.mean for one in corrected if isinstance(one, OurResult)]) == pytest.approx(whole, abs=0.015)
 
 
-def test_win_rates_are_those_of_one_seed() -> None:
+def test_win_rates_are_those_chosen_by_one_seed() -> None:
     table = analysis.example_results(seeds=3, data=["dsprites", "cars3d"])
     table[paper.PER_TREE] = table["dci.disentanglement"]
     rates = analysis.win_rates(analysis.transfer(table).table)
-    found = {c.published.row: c.ours for c in beside("locatello2019", table).cells if c.published.column == "win rate"}
+    found = {c.published.row: c.ours for c in compare("locatello2019", table).cells if c.published.column == "win rate"}
     assert {case: ours.mean for case, ours in found.items() if ours} == {
         case: rates["by_seed"][case] for case in paper.WINS
     }
@@ -145,14 +148,15 @@ def test_win_rates_are_those_of_one_seed() -> None:
 
 def test_signs_of_the_total_correlation() -> None:
     table = analysis.example_results(seeds=3, data=["color_dsprites"])
-    signs = [cell for cell in beside("locatello2019", table).cells if isinstance(cell.published, PublishedSign)]
+    signs = [cell for cell in compare("locatello2019", table).cells if isinstance(cell.published, PublishedSign)]
     assert [cell.verdict for cell in signs] == ["agree"] * 10
-    turned = table.assign(level=5 - table["level"], strength=-table["strength"])
-    signs = [cell for cell in beside("locatello2019", turned).cells if isinstance(cell.published, PublishedSign)]
+    opposite = table.assign(level=5 - table["level"], strength=-table["strength"])
+    signs = [cell for cell in compare("locatello2019", opposite).cells if isinstance(cell.published, PublishedSign)]
     assert [cell.verdict for cell in signs] == ["differ"] * 10
 
 
 def vitae(data: str, separation: dict[str, float]) -> DataFrame:
+    """A results table with given separation scores of each method."""
     error = {
         "vae": 100.0,
         "beta_vae": 120.0,
@@ -174,15 +178,15 @@ ORDER = {"vae": 0.2, "beta_vae": 0.17, "beta_tcvae": 0.21, "dip_vae_ii": 0.18, "
 def test_signs_of_vitae() -> None:
     digits = vitae("mnist?turn=20&shift=10&pad=0&part=train", ORDER)
     found = reproduce("vitae_mnist", digits)
-    assert (len(found.of("agree")), found.status) == (8, 0)
+    assert (len(found.cells_with("agree")), found.status) == (8, 0)
     assert found.cells[0].ours == OurResult(pytest.approx(20.0), pytest.approx(np.sqrt(2 / 3)), 3)  # type: ignore[arg-type]
-    (wrong,) = reproduce("vitae_mnist", vitae("mnist", {**ORDER, "u_vitae": 0.205})).of("differ")
+    (wrong,) = reproduce("vitae_mnist", vitae("mnist", {**ORDER, "u_vitae": 0.205})).cells_with("differ")
     assert wrong.published.row == "u_vitae above beta_tcvae"
-    lost = reproduce("vitae_mnist", digits.drop(columns="separation.score")).of("missing")
-    assert {cell.why for cell in lost} == {"no score separation.score: unbraid appearance makes it"}
+    missing = reproduce("vitae_mnist", digits.drop(columns="separation.score")).cells_with("missing")
+    assert {cell.why for cell in missing} == {"no score separation.score: run unbraid appearance"}
     bodies = reproduce("vitae_bodies", vitae("body_images", {**ORDER, "c_vitae": -0.3}))
-    assert (len(bodies.of("differ")), bodies.status) == (5, 1)
-    assert "body_images has open bodies in place of the paper's" in bodies.cuts
+    assert (len(bodies.cells_with("differ")), bodies.status) == (5, 1)
+    assert "body_images has freely available bodies instead of those of the paper" in bodies.deviations
     part = reproduce("vitae_bodies", vitae("body_images", {m: ORDER[m] for m in ("vae", "c_vitae")}))
-    assert len(part.of("missing")) == 4
+    assert len(part.cells_with("missing")) == 4
     assert not any(isinstance(cell.published, Published) for cell in part.cells)

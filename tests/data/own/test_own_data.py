@@ -16,7 +16,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from support.own import GRID_FACTORS, TWO_IMAGES, label_rows, random_pixels, random_vectors, save_images, write_csv
 from unbraid import methods
-from unbraid.data.own.load import OwnData, from_arrays, from_dataset, from_file, from_folder, load_own
+from unbraid.data import from_arrays, from_dataset, from_file, from_folder
+from unbraid.data.own.arrays import OwnData
+from unbraid.data.own.load import load_own
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.pictures.traversal import decode_traversal
@@ -171,7 +173,7 @@ def test_question_mark_may_be_part_of_a_path(folder: Path) -> None:
 
 
 BAD_PATHS = {
-    "nowhere": "nowhere must be a folder of images, or a file of arrays (.npy or .npz). Got a path that does not exist instead.",
+    "nowhere": "nowhere must be a folder of images, or a file of arrays (.npy or .npz). Got a path that does not",
     "": "Got a path that does not exist instead.",
     "photos/notes.txt": "Got the file notes.txt instead.",
     "photos?sizes=3": "Unknown option of own data 'sizes'. Did you mean 'size'? Choose from: channels, labels, size.",
@@ -246,6 +248,6 @@ def test_folder_without_labels_is_trained_ranked_and_traversed(folder: Path, tmp
 
 
 def test_unsupported_image_size_names_the_possible_nets() -> None:
-    with pytest.raises(ValueError, match=r"16, 32, 64, 128, 256 pixels square.*choose net 'mlp'"):
+    with pytest.raises(ValueError, match=r"16, 32, 64, 128, 256 pixels.*choose net 'mlp'"):
         train_runs(from_arrays(random_pixels(6, 28, 28)))
     train_runs(from_arrays(random_pixels(6, 28, 28)), net="mlp")

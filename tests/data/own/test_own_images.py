@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from support.own import random_pixels, save_image, save_images, truncate_to_half, write_csv
-from unbraid.data.own.load import from_folder
+from unbraid.data import from_folder
 from unbraid.errors import UserError
 
 

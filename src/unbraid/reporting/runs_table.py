@@ -1,0 +1,165 @@
+"""The table of runs on a report page: scores, ranking, labels, and ceilings and floors of scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError, unknown_name
+from unbraid.metrics import METRICS, TRAITS, headline
+from unbraid.metrics.bounds import bounds
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.results import latest_scores
+from unbraid.runs.run import Run
+from unbraid.scoring.score import score, study_protocol
+
+REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
+Scores = dict[str, dict[str, float]]
+"""Scores by run and name, such as ``scores[run.id]["mig.discrete_mig"]``."""
+
+
+def read_and_compute_scores(
+    runs: Sequence[Run], datasets: dict[str, FactorData], metrics: list[str], scoring: bool, quiet: bool
+) -> tuple[Scores, list[str]]:
+    """All stored scores of runs and, with `scoring`, the missing scores of `metrics`.
+
+    Returns:
+        The scores, and a sentence for each metric that cannot be computed for a dataset.
+    """
+    for name in metrics:
+        if name not in METRICS:
+            raise UserError(unknown_name("metric", name, METRICS))
+    scores: Scores = {}
+    notes = []
+    for name, data in datasets.items():
+        group = [run for run in runs if run.spec.data == name]
+        wanted = metrics if data.names else [metric for metric in metrics if metric == "unsupervised"]
+        if scoring and group and wanted:
+            rows, errors = _compute_scores(group, wanted, quiet)
+            notes += [f"{metric} has no score on {name}: {reason}" for metric, reason in errors.items()]
+            scores |= {row["run"]: {key: value for key, value in row.items() if "." in key} for row in rows}
+        for run in group:
+            stored = latest_scores(RunFolder(run.path, run.spec)) if run.path is not None else {}
+            scores[run.id] = {**stored, **scores.get(run.id, {})}
+    return scores, notes
+
+
+def _compute_scores(
+    runs: Sequence[Run], metrics: list[str], quiet: bool
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """One row per run with all metrics that can be computed, and the error messages of the others."""
+    try:
+        return _score_rows(runs, metrics, quiet), {}
+    except UserError:
+        errors = {}
+    for metric in metrics:
+        try:
+            _score_rows(runs, [metric], quiet)
+        except UserError as error:
+            errors[metric] = str(error)
+    possible = [metric for metric in metrics if metric not in errors]
+    return (_score_rows(runs, possible, quiet) if possible else []), errors
+
+
+def _score_rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[dict[str, Any]]:
+    """One row per run with the scores of the first kind of codes of its method."""
+    kinds = dict.fromkeys(run.spec.method.code_kinds[0] for run in runs)
+    groups = {kind: [run for run in runs if run.spec.method.code_kinds[0] == kind] for kind in kinds}
+    return [row for kind, group in groups.items() for row in score(group, metrics, codes=[kind], quiet=quiet)]
+
+
+def metrics_with_scores(scores: Scores) -> list[str]:
+    """The metrics of which any run has a score: those of `REPORTED` first, then the others in registry order."""
+    order = [*REPORTED, *(name for name in METRICS if name not in REPORTED)]
+    return [name for name in order if any(headline(name) in own for own in scores.values())]
+
+
+def rank_runs(runs: Sequence[Run], scores: Scores, metric: str | None) -> list[Run]:
+    """Runs ordered by a metric, the best first. Runs without a score come last in their given order."""
+    if metric is None:
+        return list(runs)
+    if metric not in METRICS:
+        raise UserError(unknown_name("metric", metric, METRICS))
+    sign = 1.0 if TRAITS[metric].low_is_good else -1.0
+
+    def sort_key(run: Run) -> tuple[bool, float]:
+        value = scores.get(run.id, {}).get(headline(metric), math.nan)
+        return not math.isfinite(value), sign * value if math.isfinite(value) else 0.0
+
+    return sorted(runs, key=sort_key)
+
+
+def best_of_each_dataset(ranked: Sequence[Run]) -> list[Run]:
+    """The best run of every dataset, then the second best of each, and so on."""
+    counts: dict[str, int] = {}
+    positions = []
+    for run in ranked:
+        counts[run.spec.data] = counts.get(run.spec.data, -1) + 1
+        positions.append((counts[run.spec.data], run))
+    return [run for _, run in sorted(positions, key=lambda pair: pair[0])]
+
+
+def metric_column(metric: str) -> dict[str, Any]:
+    """The column of a metric in the table: its key, title, help text, and whether low scores are good."""
+    return {
+        "name": metric,
+        "column": headline(metric),
+        "title": {"unsupervised": "total correlation"}.get(metric, metric.replace("_", " ")),
+        "help": (METRICS[metric].__doc__ or "").strip().splitlines()[0],
+        "low": TRAITS[metric].low_is_good,
+    }
+
+
+def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> Scores:
+    """The main scores of a perfect code and of noise on the data; empty for data without a grid of factors."""
+    if not data.names or not metrics or not data.gridded:
+        return {}
+    protocol = study_protocol(runs[0])
+    rows = protocol.rows_with_zero_codes(data.sizes, max(run.spec.latents for run in runs))
+    return {
+        kind: {headline(name): values[TRAITS[name].headline] for name, values in scores.items() if values}
+        for kind, scores in bounds(rows, metrics, draws=protocol.draws).items()
+    }
+
+
+def short_labels(runs: Sequence[Run]) -> dict[str, str]:
+    """A label for each run by id: the method, its strength, and the settings that distinguish it from other runs."""
+    settings = {run.id: run.spec.flat() for run in runs}
+    strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}
+    labels = {}
+    for method in dict.fromkeys(own["method"] for own in settings.values()):
+        members = {run: own for run, own in settings.items() if own["method"] == method}
+        keys = _distinguishing_settings(list(members.values()), strengths[method])
+        for run, own in members.items():
+            texts = [f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}" for key in keys]
+            labels[run] = " ".join(["untrained" if own["steps"] == 0 else method, *texts])
+    return labels
+
+
+def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
+    """The strength, and each setting in which runs differ that agree in the data and in all settings before it."""
+    chosen = [strength] if strength is not None else []
+    for key in rows[0]:
+        groups: dict[str, set[str]] = {}
+        for row in rows:
+            groups.setdefault(str([row["data"], *(row[k] for k in chosen)]), set()).add(str(row.get(key)))
+        if any(len(values) > 1 for values in groups.values()):
+            chosen.append(key)
+    return chosen
+
+
+def run_row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
+    """The row of a run in the table."""
+    settings = run.spec.flat()
+    finite = {key: value for key, value in scores.items() if isinstance(value, int | float) and math.isfinite(value)}
+    return {
+        "id": run.id,
+        "label": label,
+        "method": settings.pop("method"),
+        "settings": settings,
+        "data": run.spec.data,
+        "latents": run.spec.latents,
+        "scores": {key: finite[key] for key in map(headline, METRICS) if key in finite},
+    }
