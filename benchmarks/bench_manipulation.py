@@ -22,14 +22,8 @@ import torch
 import unbraid as ub
 from machine import describe as machine
 from unbraid.data import FactorData, load
-from unbraid.data.manipulated import (
-    ManipulatedImages,
-    add_fixed_noise,
-    apply_manipulation,
-    describe_data,
-    read_manipulation,
-    write_manipulation,
-)
+from unbraid.data.manipulated import ManipulatedImages, add_fixed_noise, apply_manipulation
+from unbraid.data.manipulation_files import describe_data, read_manipulation, write_manipulation
 from unbraid.manipulation import draw_comparison, measure_gap
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -82,8 +76,18 @@ def learn_manipulations(data: FactorData, options: Any) -> list[Path]:
     ]
 
 
-def main() -> None:
-    """Learn, measure, print one line per form of the data, and write the results."""
+def forms_of_data(data: FactorData, files: list[Path], facts: dict[str, Any], keep: Path) -> dict[str, FactorData]:
+    """Return the original data, the noise control, the manipulations and the controls made from the first of them."""
+    forms = {"original": data, f"noise, eps {facts['eps']:g}": add_fixed_noise(data, facts["eps"])}
+    seeds = [read_manipulation(file, tensors=False)[1]["recipe"]["seed"] for file in files]
+    forms |= {f"modified, seed {seed}": apply_manipulation(data, file) for seed, file in zip(seeds, files, strict=True)}
+    orders = {name: patterns_by_factor(data, files[0], name, keep) for name in facts["recipe"]["rotations"][0][0]}
+    forms |= {f"patterns of seed {seeds[0]} in the order of {name}": form for name, form in orders.items()}
+    return forms | {f"mean pattern of seed {seeds[0]}": mean_pattern(data, files[0], keep)}
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="sprites")
     parser.add_argument("--seeds", type=int, default=2)
@@ -97,7 +101,12 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("manipulations"), help="folder of the manipulations")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Learn, measure, print one line per form of the data, and write the results."""
+    options = parse_options()
     make_folder(options.keep)
     data, start = load(options.data, device=options.device), time.perf_counter()
     files = options.files or learn_manipulations(data, options)
@@ -108,17 +117,11 @@ def main() -> None:
     lessons = {"lessons": options.lessons, "lesson_batch": options.batch, "lesson_samples": options.samples}
     content = {**machine(), "data": options.data, **training, **lessons, "recipe": facts["recipe"]}
     content["training_seconds"] = None if options.files else time.perf_counter() - start
-    rotations = facts["recipe"]["rotations"][0]
-    forms = {"original": data, f"noise, eps {facts['eps']:g}": add_fixed_noise(data, facts["eps"])}
-    seeds = [read_manipulation(file, tensors=False)[1]["recipe"]["seed"] for file in files]
-    forms |= {f"modified, seed {seed}": apply_manipulation(data, file) for seed, file in zip(seeds, files, strict=True)}
-    orders = {name: patterns_by_factor(data, files[0], name, options.keep) for name in rotations[0]}
-    forms |= {f"patterns of seed {seeds[0]} in the order of {name}": form for name, form in orders.items()}
-    forms |= {f"mean pattern of seed {seeds[0]}": mean_pattern(data, files[0], options.keep)}
+    rotations = [tuple(plane) for plane in facts["recipe"]["rotations"][0]]
     original = {reach: ub.analysis.alignment(data.to("cpu"), reach=reach) for reach in options.reach}
     content["forms"] = {}
-    for name, form in forms.items():
-        content["forms"][name] = row = measure_form(form, original, [tuple(plane) for plane in rotations], options)
+    for name, form in forms_of_data(data, files, facts, options.keep).items():
+        content["forms"][name] = row = measure_form(form, original, rotations, options)
         scores = ", ".join(f"{reach} {cell['score']:.3f}" for reach, cell in row["alignment"].items())
         print(f"{name:42} gap {row['gap']['gap']:.3f} +- {row['gap']['error']:.3f}, alignment {scores}", flush=True)
         out = options.out / f"bench_manipulation_{options.data}.json"

@@ -1,9 +1,9 @@
-"""Every method on `sprites`, trained as its page in docs/methods says: a picture of what it learned, and its scores.
+"""Train every method on `sprites` as its page in docs/methods says, and write a picture of the result and its scores.
 
-Two seeds a method on the CPU, about a minute each on two cores. The picture is of seed 0, whatever it shows: a
-traversal, or for a method without a decoder how much each code tells of each factor. Writes
-docs/pictures/methods/NAME.png and brings NAME up to date in results/bench_methods.json; other methods there stay, each
-with its own commit and machine.
+There are two seeds per method, about a minute each on two CPU cores. The picture always shows seed 0: a traversal or,
+for a method without a decoder, the information of each code about each factor. The benchmark writes
+docs/pictures/methods/NAME.png and updates NAME in results/bench_methods.json. Other methods there are kept, each with
+its own commit and machine.
 Run: python benchmarks/bench_methods.py [--methods beta_vae pcl] [--keep runs/methods]
 """
 
@@ -30,23 +30,24 @@ from unbraid.metrics import headline
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.metrics.protocol import Protocol
-from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
-from unbraid.pictures.traversal import decode_traversal
+from unbraid.pictures.examples import middle_example
+from unbraid.pictures.images import write_picture
+from unbraid.pictures.traversal import decode_traversal, draw_grid
 from unbraid.runs.spec import registry_name
-from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.files import write_atomic
 from unbraid.runtime.progress import progress
 
 ROOT = Path(__file__).parents[1]
 SCORES = ("mig", "dci", "factor_vae", "sap", "modularity")
 DATA, SEEDS, STEPS, RATE = "sprites", (0, 1), 1_600, 1e-3
-COLUMNS, SPAN, SCALE = 9, 2.0, 2  # of a traversal: positions, their reach, and screen pixels a pixel
-GREYS = 24  # of a picture: enough for the eye, few enough for a small file
+COLUMNS, SPAN, SCALE = 9, 2.0, 2  # of a traversal: positions, span, and screen pixels per pixel
+GREYS = 24  # grey levels of a picture, few for a small file
 UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)
 class Case:
-    """How a method is trained for its page."""
+    """The training of a method for its page."""
 
     method: Method
     steps: int = STEPS
@@ -54,11 +55,11 @@ class Case:
     net: str | None = None
 
     def settings(self) -> dict[str, Any]:
-        """What `train` is called with."""
+        """Return the arguments of `train`."""
         return {"steps": self.steps, "learning_rate": RATE, "latents": self.latents, "net": self.net}
 
     def command(self) -> str:
-        """The same on the command line."""
+        """Return the same training as a command."""
         name = registry_name(type(self.method))
         changed = [(f.name, getattr(self.method, f.name)) for f in dataclasses.fields(self.method)
                    if getattr(self.method, f.name) != f.default]  # fmt: skip
@@ -88,39 +89,37 @@ CASES: dict[str, Case] = {
 }
 
 
-def greyed(picture: Image.Image) -> bytes:
-    """A small PNG."""
+def reduce_greys(picture: Image.Image) -> Image.Image:
+    """Return the picture with few grey levels, which makes a small PNG file."""
     levels = np.asarray(picture.convert("L")).astype(float) / 255 * (GREYS - 1)
     palette = np.linspace(0, 255, GREYS).round().astype(np.uint8).repeat(3)
     small = Image.fromarray(levels.round().astype(np.uint8), "P")
     small.putpalette(palette.tobytes())
-    return encode_picture([small])
+    return small
 
 
-def traversal(run: ub.Run, data: FactorData) -> bytes:
-    """A row a latent from the middle of the grid, under the example and its reconstruction."""
-    example = int(data.index([[size // 2 for size in data.sizes]])[0])
-    found = decode_traversal(run, data, example, torch.linspace(-SPAN, SPAN, COLUMNS))
-    rows = [(label, list(images)) for label, images in zip(found.labels, found.images, strict=True)]
-    return greyed(labelled_grid([("example,\ndecoded", [found.original, found.reconstruction]), *rows], SCALE))
+def draw_traversal(run: ub.Run, data: FactorData) -> Image.Image:
+    """Draw one row per latent, from the middle of the grid, below the example and its reconstruction."""
+    found = decode_traversal(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS))
+    return reduce_greys(draw_grid(found, SCALE))
 
 
-def told(run: ub.Run, data: FactorData) -> np.ndarray[Any, Any]:
-    """The share of each factor's entropy that each code tells, (codes, factors)."""
+def information_shares(run: ub.Run, data: FactorData) -> np.ndarray[Any, Any]:
+    """Return the information of each code about each factor as a share of its entropy, (codes, factors)."""
     index = np.arange(len(data))
     codes, factors = run.encode(data.images(index)).cpu().numpy(), data.factors(index).cpu().numpy()
     share: np.ndarray[Any, Any] = mutual_information(discretise(codes), factors) / entropy(factors)
     return share
 
 
-def heat_map(run: ub.Run, data: FactorData) -> bytes:
-    """Codes against factors; black is all of a factor's entropy."""
+def draw_heat_map(run: ub.Run, data: FactorData) -> Image.Image:
+    """Draw the information of codes about factors; black is the whole entropy of a factor."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    share = told(run, data)
+    share = information_shares(run, data)
     figure, axes = pyplot.subplots(figsize=(5.6, 4.2), dpi=100, layout="constrained")
     axes.imshow(share, vmin=0, vmax=1, cmap="Greys", aspect="auto")
     for (i, j), value in np.ndenumerate(share):
@@ -130,11 +129,11 @@ def heat_map(run: ub.Run, data: FactorData) -> bytes:
     figure.canvas.draw()
     picture = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())  # type: ignore[attr-defined]
     pyplot.close(figure)
-    return greyed(picture)
+    return reduce_greys(picture)
 
 
-def scored(runs: list[ub.Run], data: FactorData) -> dict[str, list[float]]:
-    """Headline scores of the code that metrics see by default, a number a seed."""
+def headline_scores(runs: list[ub.Run], data: FactorData) -> dict[str, list[float]]:
+    """Return the headline scores of the default code, one number per seed."""
     rows = ub.score(runs, SCORES, data=data, codes=runs[0].spec.method.code_kinds[:1], quiet=True)
     return {name: [row[headline(name)] for row in rows] for name in SCORES}
 
@@ -144,18 +143,18 @@ def measure(name: str, case: Case, data: FactorData, keep: Path | None, pictures
     out = None if keep is None else keep / name
     runs = ub.train(case.method, data, seeds=SEEDS, out=out, add=True, quiet=True, **case.settings())
     if name != UNTRAINED:
-        draw = heat_map if runs[0].net.decoder is None else traversal
-        write_atomic(pictures / f"{name}.png", draw(runs[0], data))
+        draw = draw_heat_map if runs[0].net.decoder is None else draw_traversal
+        write_picture(pictures / f"{name}.png", draw(runs[0], data))
     code = runs[0].spec.method.code_kinds[0]
     diverged = sum(run.divergence is not None for run in runs)
     return {**describe(), "command": case.command(), "steps": case.steps, "latents": case.latents, "code": code,
-            "diverged": diverged, "scores": scored(runs, data)}  # fmt: skip
+            "diverged": diverged, "scores": headline_scores(runs, data)}  # fmt: skip
 
 
 def record(path: Path, name: str, row: dict[str, Any], data: FactorData) -> None:
-    """Bring one method up to date among those measured before; beside them, what perfect and noisy codes score.
+    """Update the results of one method, and the scores of perfect and of random codes.
 
-    Several processes may measure different methods at once.
+    Several processes may measure different methods at the same time.
     """
     limits = bounds(Protocol().rows_with_zero_codes(data.sizes, CASES["vae"].latents), SCORES)
     with path.with_suffix(".lock").open("w") as lock:
@@ -171,12 +170,11 @@ def record(path: Path, name: str, row: dict[str, Any], data: FactorData) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cases = {UNTRAINED: Case(methods.VAE(), steps=0), **CASES}
-    parser.add_argument("--methods", nargs="*", choices=cases, default=list(cases), help="some of them [all]")
-    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
+    parser.add_argument("--methods", nargs="*", choices=cases, default=list(cases), help="the methods to measure [all]")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; an interrupted benchmark resumes from it")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "bench_methods.json")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures" / "methods")
     options = parser.parse_args()
-    make_folder(options.pictures)
     data = load(DATA)
     with progress("methods", len(options.methods)) as report:
         for i, name in enumerate(options.methods):

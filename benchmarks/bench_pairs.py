@@ -1,8 +1,9 @@
-"""How well methods for pairs and curved spaces disentangle, beside a beta-VAE: MIG, DCI, FactorVAE score and SAP.
+"""Compare methods of pairs and curved spaces with a beta-VAE: MIG, DCI, FactorVAE score and SAP.
 
-Every method with its paper's settings, the same network, batch, learning rate, steps and seeds, 10 latents (11 on the
-10-sphere). A batch of 64 images is 32 pairs for methods that see pairs. Prints the median over seeds and the quartiles,
-and writes results/bench_pairs_DATA.json after every method. Cars3D needs its file, see `unbraid data get cars3d`.
+Every method has the settings of its paper, and all have the same network, batch, learning rate, steps, seeds and 10
+latents (11 on the 10-sphere). A batch of 64 images is 32 pairs for methods of pairs. The benchmark prints the medians
+and quartiles over seeds, and writes results/bench_pairs_DATA.json after every method. Cars3D needs its file, see
+`unbraid data get cars3d`.
 Run: python benchmarks/bench_pairs.py --device cuda --data dsprites --seeds 16 --steps 25000
 """
 
@@ -29,7 +30,7 @@ LATENTS, SPHERE = 10, 11
 
 
 def contenders(steps: int) -> dict[str, tuple[Method, int, int]]:
-    """Label: method, steps and latents; schedules run over the whole training."""
+    """Return method, steps and latents by label; schedules run over the whole training."""
     low, _ = Sphere(SPHERE).kl_range(-10.0, -1.0)
     sphere = DiffusionVAE(beta=2.5, walk_steps=5, iteration_threshold=steps, c_min=round(low + 0.001, 3), c_max=15.0)
     return {
@@ -43,8 +44,8 @@ def contenders(steps: int) -> dict[str, tuple[Method, int, int]]:
     }
 
 
-def scored(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[float]]]:
-    """Every headline score of every kind of code that is not a sample, a number a run."""
+def headline_scores(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[float]]]:
+    """Return the headline scores of every kind of code except samples, one number per run."""
     kinds = [kind for kind in runs[0].spec.method.code_kinds if kind != "sampled"]
     rows = ub.score(runs, METRICS, data=data, codes=kinds, quiet=True)
     found: dict[str, dict[str, list[float]]] = {}
@@ -57,23 +58,23 @@ def scored(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[flo
 
 def measure(name: str, method: Method, steps: int, latents: int, data: FactorData, options: Any) -> dict[str, Any]:
     """Train and score the runs of one method."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     runs = ub.train(
         method, data, seeds=range(options.seeds), steps=steps, latents=latents, learning_rate=options.learning_rate,
         out=None if options.keep is None else options.keep / data.name / name, device=options.device,
     )  # fmt: skip
-    trained = time.perf_counter() - begun
-    whole = [run for run in runs if run.divergence is None]
-    last = {term: float(np.median([run.log[-1][term] for run in whole])) for term in (whole[0].log or [{}])[-1]}
-    row = {"method": str(method), "latents": latents, "diverged": len(runs) - len(whole), "last": last,
-           "scores": scored(whole, data), "training_seconds": trained,
-           "scoring_seconds": time.perf_counter() - begun - trained}  # fmt: skip
-    tell(name, row)
+    trained = time.perf_counter() - started
+    finished = [run for run in runs if run.divergence is None]
+    last = {term: float(np.median([run.log[-1][term] for run in finished])) for term in (finished[0].log or [{}])[-1]}
+    row = {"method": str(method), "latents": latents, "diverged": len(runs) - len(finished), "last": last,
+           "scores": headline_scores(finished, data), "training_seconds": trained,
+           "scoring_seconds": time.perf_counter() - started - trained}  # fmt: skip
+    print_scores(name, row)
     return row
 
 
-def tell(name: str, row: dict[str, Any]) -> None:
-    """A line a kind of code: medians and quartiles."""
+def print_scores(name: str, row: dict[str, Any]) -> None:
+    """Print one line per kind of code with medians and quartiles."""
     for kind, scores in row["scores"].items():
         cells = []
         for metric, values in scores.items():
@@ -85,7 +86,7 @@ def tell(name: str, row: dict[str, Any]) -> None:
 
 
 def record(options: Any, name: str, label: str, row: dict[str, Any]) -> None:
-    """Bring the results up to date; methods measured with the same settings and commit, in any process, stay."""
+    """Update the results; methods that were measured with the same settings and commit, in any process, are kept."""
     settings = {"data": name, "seeds": options.seeds, "steps": options.steps, "learning_rate": options.learning_rate}
     content = {**describe(), **settings, "batch": 64, "methods": {}}
     path = options.out / f"bench_pairs_{name}.json"
@@ -104,12 +105,12 @@ def record(options: Any, name: str, label: str, row: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=["dsprites"])
-    parser.add_argument("--methods", nargs="*", help="some of the contenders [all]")
+    parser.add_argument("--methods", nargs="*", help="the methods to measure [all]")
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--steps", type=int, default=25_000)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; an interrupted benchmark resumes from it")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
     options = parser.parse_args()
     for name in options.data:

@@ -1,4 +1,4 @@
-"""The report page in headless Chromium: its size, how long it takes to open, and how many images a second it decodes.
+"""The report page in headless Chromium: its size, the time to open it, and the images per second that it decodes.
 
 Run: python benchmarks/bench_report.py [--steps 200]
 """
@@ -21,23 +21,23 @@ from unbraid.reporting.page import report
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 FRAMES = """async (seconds) => {
-  const panel = unbraid.panels.first, begun = performance.now();
+  const panel = unbraid.panels.first, start = performance.now();
   let frames = 0;
-  while (performance.now() - begun < 1000 * seconds) {
-    panel.move(frames % panel.knobs.length, 2 * Math.sin(frames / 7));
+  while (performance.now() - start < 1000 * seconds) {
+    panel.move(frames % panel.controls.length, 2 * Math.sin(frames / 7));
     await new Promise((done) => requestAnimationFrame(done));
     frames++;
   }
-  return frames / ((performance.now() - begun) / 1000);
+  return frames / ((performance.now() - start) / 1000);
 }"""
 DECODES = """(seconds) => {
-  const panel = unbraid.panels.first, begun = performance.now();
+  const panel = unbraid.panels.first, start = performance.now();
   let calls = 0;
-  for (; performance.now() - begun < 1000 * seconds; calls++) {
+  for (; performance.now() - start < 1000 * seconds; calls++) {
     panel.z[calls % panel.z.length] = Math.sin(calls);
     unbraid.source.decode(panel.run.id, panel.z);
   }
-  return calls / ((performance.now() - begun) / 1000);
+  return calls / ((performance.now() - start) / 1000);
 }"""
 CASES: list[tuple[str, str, str, Method]] = [
     ("locatello, 64x64x1", "dsprites", "locatello", ub.methods.BetaVAE()),
@@ -50,29 +50,29 @@ CASES: list[tuple[str, str, str, Method]] = [
 
 
 def browser(playwright: Any) -> Any:
-    """Chromium from UNBRAID_CHROMIUM or the path."""
+    """Launch Chromium: the program in UNBRAID_CHROMIUM, or the one on the path."""
     program = os.environ.get("UNBRAID_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     return playwright.chromium.launch(executable_path=program, args=FLAGS)
 
 
 def measure(chromium: Any, folder: Path, seconds: float) -> dict[str, float]:
-    """Size of a folder's page, seconds until its first image, frames with a slider moved in each, bare decodings."""
+    """Measure a page: megabytes, seconds to the first image, frames per second, and decodings per second."""
     path = report(folder, metrics=["mig"], scoring=False, quiet=True)
     tab = chromium.new_page()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     tab.goto(path.as_uri())
     while not tab.evaluate("Boolean(unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy)"):
         tab.wait_for_timeout(5)
-    opened = time.perf_counter() - begun
+    opened = time.perf_counter() - start
     tab.evaluate(DECODES, 0.5)
-    found = {
+    row = {
         "megabytes": path.stat().st_size / 1e6,
         "seconds_to_open": opened,
         "frames_per_second": tab.evaluate(FRAMES, seconds),
         "decodings_per_second": tab.evaluate(DECODES, seconds),
     }
     tab.close()
-    return found
+    return row
 
 
 def main() -> None:
@@ -90,14 +90,14 @@ def main() -> None:
         for i, (name, data, net, method) in enumerate(CASES):
             folder = Path(scratch) / str(i)
             ub.train(method, data=data, net=net, steps=options.steps, batch=16, out=folder, quiet=True)
-            found = measure(chromium, folder, options.seconds)
-            rows.append({"case": name, **found})
-            frames, decodings = found["frames_per_second"], found["decodings_per_second"]
-            print(f"{name}: page {found['megabytes']:.2f} MB, opens in {found['seconds_to_open']:.2f} s")
+            row = measure(chromium, folder, options.seconds)
+            rows.append({"case": name, **row})
+            frames, decodings = row["frames_per_second"], row["decodings_per_second"]
+            print(f"{name}: page {row['megabytes']:.2f} MB, opens in {row['seconds_to_open']:.2f} s")
             print(f"    {frames:.0f} frames/s, {decodings:.0f} decodings/s")
         chromium.close()
     slowest = min(row["frames_per_second"] for row in rows)
-    print(f"the slowest shows {slowest:.0f} frames/s, {slowest / 30:.1f} times the 30 that are asked for")
+    print(f"the slowest page shows {slowest:.0f} frames/s, {slowest / 30:.1f} times the required 30")
     content = {**describe(), "chromium": version, "cases": rows}
     options.out.write_text(json.dumps(content, indent=1) + "\n")
 

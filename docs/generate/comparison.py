@@ -45,9 +45,16 @@ def feature_table(kind: FeatureTable) -> str:
     return table([kind.title.lower(), "unbraid", *kind.peers, *(["elsewhere"] if elsewhere else [])], body)
 
 
-def test_table(kind: FeatureTable) -> str:
+def path_of_test(test: str) -> str:
+    """Return the path of a test, `folder/file::function`, from the name of its file and function."""
+    file, _, function = test.partition("::")
+    (path,) = (ROOT / "tests").rglob(file)
+    return f"{path.relative_to(ROOT).as_posix()}::{function}"
+
+
+def table_of_tests(kind: FeatureTable) -> str:
     """Return the tests of each of our cells."""
-    body = [[one.what, "<br>".join(f"`{test}`" for test in one.tests)] for one in kind.features if one.tests]
+    body = [[one.what, "<br>".join(f"`{path_of_test(test)}`" for test in one.tests)] for one in kind.features if one.tests]
     return table([f"{kind.title.lower()}: our cell", "tests"], body)
 
 
@@ -77,6 +84,6 @@ def comparison_pages() -> dict[Path, str]:
         "## The libraries\n\n" + table(["short", "project", "licence", "last activity seen, built on"], projects),
         *(f"## {kind.title}\n\n{feature_table(kind)}\n\n{coverage(kind)}" for kind in TABLES),
         f"## What unbraid does not have\n\n{missing()}",
-        "## The tests of our cells\n\n" + "\n\n".join(test_table(kind) for kind in TABLES),
+        "## The tests of our cells\n\n" + "\n\n".join(table_of_tests(kind) for kind in TABLES),
     ]
     return {PAGE: HEAD + "\n\n".join(parts) + "\n"}

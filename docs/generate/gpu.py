@@ -16,7 +16,8 @@ NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "Facto
 def gpu_pages() -> dict[Path, str]:
     """Return the page with its current tables."""
     text = PAGE.read_text()
-    for name, make in {"gpu": gpu_table, "lanes": concurrent_stacks_table, "precision": precision_table}.items():
+    tables = {"gpu": gpu_table, "concurrent_stacks": concurrent_stacks_table, "precision": precision_table}
+    for name, make in tables.items():
         text = replace_block(text, name, make())
     return {PAGE: text}
 

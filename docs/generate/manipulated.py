@@ -52,7 +52,7 @@ def study_table(rate: str) -> str:
         pairs = [_beside(by_form[form]) for form in VARIANTS if form in by_form]
         body.append([column, display_name(method), *pairs])
     head = ["score", "method", *(f"{form}: ours / paper" for form in VARIANTS)]
-    return "\n\n".join([table(head, body), found.said()])
+    return "\n\n".join([table(head, body), found.summary_text()])
 
 
 def runs_of(name: str) -> pd.DataFrame:

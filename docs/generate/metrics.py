@@ -41,6 +41,8 @@ def cost(name: str) -> str:
     """Return the CPU seconds at the study's sizes, and those of the reference where it was measured."""
     bench = result("bench_metrics")
     seconds = bench["ours"]["seconds"].get(name, bench["others"].get(name))
+    if seconds is None:
+        return "Not measured yet. Run `python benchmarks/bench_metrics.py`, then `make docs`."
     reference = bench["reference"]["seconds"].get(name)
     beside = f" The estimators of scikit-learn in the reference's protocol take {reference:.1f}." if reference else ""
     return f"{seconds:.2f} CPU seconds for {SIZES}.{beside}"
@@ -68,6 +70,8 @@ def invariances(name: str) -> str:
 def known_codes(name: str) -> str:
     """Return the scores of codes with known strengths and weaknesses."""
     scores = result("bench_known_codes")["scores"]
+    if name not in scores["perfect"]:
+        return "Not measured yet. Run `python benchmarks/bench_known_codes.py`, then `make docs`."
     keys = [key for key in scores["perfect"][name] if ":" not in key or key == TRAITS[name].headline]
     body = []
     for code, make in KNOWN_CODES.items():

@@ -1,7 +1,7 @@
 """What unbraid and other libraries have: the facts of docs/design/compare.md, with tests for each cell of ours.
 
 The other libraries were surveyed in November 2026 from their own sources. Y: has it. P: partly, or through another
-package. A dot: does not have it. The marks of a feature are in the order of the table's `peers`.
+package. A dot: does not have it. Tests are named by the file name and the function. The marks of a feature are in the order of the table's `peers`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,8 @@ PEERS = {
     "SL": ("solo-learn", "MIT", "2026, PyTorch"),
     "MV": ("MultiVae 1.0", "Apache-2.0", "2026, PyTorch"),
 }
-LAWS, PAIRS, VITAE = "tests/test_methods.py", "tests/test_ada_and_slow.py", "tests/test_vitae.py"
-READERS, LABELLED = "tests/data/readers/test_readers.py", "tests/data/readers/test_labelled_readers.py"
-SAMPLING = "tests/data/test_sampling.py"
-GOLDEN, LINEAR, INFORMATION = (
-    "tests/test_metrics_golden.py",
-    "tests/test_linear_metrics.py",
-    "tests/test_information.py",
-)
+LAWS, PAIRS, VITAE = "test_methods.py", "test_ada_and_slow.py", "test_vitae.py"
+GOLDEN, LINEAR, INFORMATION = "test_metrics_golden.py", "test_linear_metrics.py", "test_information.py"
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class FeatureTable:
 
 
 METHODS = FeatureTable("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "LQ", "FV", "PV", "SM"), "methods", [
-    Feature("plain autoencoder", ". . Y . Y Y . Y . . .", ("tests/test_ae.py::test_loss_by_hand",), ("ae",)),
+    Feature("plain autoencoder", ". . Y . Y Y . Y . . .", ("test_ae.py::test_loss_by_hand",), ("ae",)),
     Feature("VAE, beta-VAE", "Y Y Y Y Y Y Y Y . Y Y", (f"{LAWS}::test_limit",), ("vae", "beta_vae")),
     Feature("AnnealedVAE (capacity)", "Y Y . Y Y Y Y . . Y Y", (f"{LAWS}::test_capacity_schedule",), ("annealed_vae",)),
     Feature("FactorVAE", "Y Y . Y Y Y Y . Y P Y", (f"{LAWS}::test_factor_vae_terms_by_hand",), ("factor_vae",)),
@@ -84,15 +78,15 @@ METHODS = FeatureTable("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
     Feature("QLAE, Tripod (quantised codes)", ". . . . . . . Y . . .", elsewhere="lucidrains/vector-quantize-pytorch"),
     Feature("S-VAE (von Mises-Fisher), Poincare VAE", ". . . . Y . . . . . .", elsewhere="nicola-decao/s-vae-pytorch"),
     Feature("Diffusion VAE (sphere, torus, projective space)", ". . . . . . . . . . .",
-        ("tests/test_diffusion_vae.py::test_terms_by_hand",), ("diffusion_vae",),
+        ("test_diffusion_vae.py::test_terms_by_hand",), ("diffusion_vae",),
         elsewhere="LuisArmandoPerez/DiffusionVAE (Keras)"),
     Feature("SlowVAE", ". . . . . . . . . . .", (f"{PAIRS}::test_slow_objective_from_its_parts",), ("slow_vae",),
         elsewhere="bethgelab/slow_disentanglement"),
-    Feature("PCL", ". . . . . . . . . . .", ("tests/test_pcl.py::test_loss_equals_its_loops",), ("pcl",)),
+    Feature("PCL", ". . . . . . . . . . .", ("test_pcl.py::test_loss_equals_its_loops",), ("pcl",)),
     Feature("iVAE, ICE-BeeM", ". . . . . . . . . . .", elsewhere="ilkhem/icebeem"),
-    Feature("PMP", ". . . . . . . . . . .", ("tests/test_pmp.py::test_losses_equal_their_loops",), ("pmp",),
+    Feature("PMP", ". . . . . . . . . . .", ("test_pmp.py::test_losses_equal_their_loops",), ("pmp",),
         elsewhere="marc0git/PMPdisentanglement (a notebook)"),
-    Feature("VITAE", ". . . . . . . . . . .", (f"{VITAE}::test_without_perspective_it_is_a_vae_of_the_appearance",),
+    Feature("VITAE", ". . . . . . . . . . .", (f"{VITAE}::test_with_identity_perspective_it_is_a_vae",),
         ("u_vitae", "c_vitae"), elsewhere="SkafteNicki/unsuper"),
     Feature("group-theory and commutative VAEs", ". . . . . . . . . . Y"),
     Feature("sequential methods with several factors", ". . . . . . . . . . .",
@@ -104,44 +98,44 @@ METRICS = FeatureTable("Metrics", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
     Feature("FactorVAE score (Z-min-var)", "Y Y Y . . P . . Y .", (f"{GOLDEN}::test_golden_factor_vae",),
         ("factor_vae",)),
     Feature("MIG", "Y Y Y Y . P Y . Y Y", (f"{GOLDEN}::test_golden_information",), ("mig",), elsewhere="latte-metrics"),
-    Feature("DCI", "Y Y Y . . P Y Y Y Y", ("tests/test_dci.py::test_golden_dci",), ("dci",)),
+    Feature("DCI", "Y Y Y . . P Y Y Y Y", ("test_dci.py::test_golden_dci",), ("dci",)),
     Feature("SAP", "Y Y Y . . P Y . Y Y", (f"{GOLDEN}::test_golden_sap",), ("sap",), elsewhere="latte-metrics"),
     Feature("modularity", "Y Y . . . . Y . Y Y", (f"{GOLDEN}::test_golden_information",), ("modularity",),
         elsewhere="latte-metrics"),
     Feature("explicitness", "Y Y . . . . . . Y .", (f"{LINEAR}::test_golden_explicitness",), ("explicitness",)),
     Feature("IRS", "Y Y . . . P . . Y .", (f"{INFORMATION}::test_golden_irs",), ("irs",)),
-    Feature("UDR (selection without labels)", "Y Y . . . . . . . .", ("tests/test_udr.py::test_golden_udr",)),
+    Feature("UDR (selection without labels)", "Y Y . . . . . . . .", ("test_udr.py::test_golden_udr",)),
     Feature("Gaussian total correlation, Wasserstein, information", "Y Y Y . . . . . . .",
         (f"{GOLDEN}::test_golden_unsupervised",), ("unsupervised",)),
     Feature("downstream accuracy and efficiency", "Y Y . . . . . . . .",
         (f"{LINEAR}::test_golden_downstream_lr", f"{LINEAR}::test_golden_downstream_gbt"),
         ("downstream_lr", "downstream_gbt")),
-    Feature("fairness", "Y Y . . . . . . . .", ("tests/test_fairness.py::test_golden_aggregates",), ("fairness",)),
+    Feature("fairness", "Y Y . . . . . . . .", ("test_fairness.py::test_golden_aggregates",), ("fairness",)),
     Feature("strong and reduced downstream, unified scores", "Y Y . . . . . . . ."),
     Feature("abstract reasoning", "Y . . . . . . . . ."),
     Feature("DCIMIG, JEMMIG, MIG-sup", ". P . . . . . . Y .",
-        ("tests/test_metrics.py::test_equals_its_oracle", f"{INFORMATION}::test_jemmig_equals_its_oracle_in_nats",
+        ("test_metrics.py::test_equals_its_oracle", f"{INFORMATION}::test_jemmig_in_nats_equals_its_oracle",
          f"{INFORMATION}::test_mig_sup_is_mig_with_codes_and_factors_exchanged"), ("dcimig", "jemmig", "mig_sup")),
     Feature("Z-max-var", ". . . . . . . . Y ."),
-    Feature("InfoMEC", ". . . . . . . Y . .", (f"{INFORMATION}::test_infomec_equals_its_oracle_in_all_three",),
+    Feature("InfoMEC", ". . . . . . . Y . .", (f"{INFORMATION}::test_all_infomec_scores_equal_their_oracles",),
         ("infomec",)),
-    Feature("MCC", ". . . . . . . . . .", (f"{INFORMATION}::test_mcc_by_ranks_equals_its_oracle",), ("mcc",),
+    Feature("MCC", ". . . . . . . . . .", (f"{INFORMATION}::test_mcc_of_ranks_equals_its_oracle",), ("mcc",),
         elsewhere="slow_disentanglement, cl-ica"),
     Feature("OMES", ". . . . . . . . . .", elsewhere="transfer_disentanglement"),
     Feature("AAM, flatness, factorised-support score", ". . P P . . P . . ."),
-    Feature("judged by vision-language models", ". . . . . . . . . .", elsewhere="MSD-Benchmark"),
+    Feature("judgement by vision-language models", ". . . . . . . . . .", elsewhere="MSD-Benchmark"),
 ])  # fmt: skip
 DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "SM"), "data", [
-    Feature("dSprites", "Y Y Y Y Y Y Y Y Y", ("tests/data/test_datasets.py::test_dsprites_has_the_known_checksum",
+    Feature("dSprites", "Y Y Y Y Y Y Y Y Y", ("test_datasets.py::test_dsprites_has_the_known_checksum",
         f"{READERS}::test_dsprites_is_read_from_npz_and_hdf5"), ("dsprites", "dsprites_file")),
     Feature("coloured, noisy and painted dSprites", "Y Y . . Y . . . .",
-        ("tests/test_painted.py::test_painted_images_follow_their_recipes",),
+        ("test_painted.py::test_painted_images_follow_their_definitions",),
         ("color_dsprites", "noisy_dsprites", "scream_dsprites")),
     Feature("SmallNORB", "Y Y Y . Y Y . . .",
         (f"{LABELLED}::test_smallnorb_is_read_with_instances_outside_the_factors",),
         ("smallnorb",)),
     Feature("Cars3D", "Y Y Y . Y Y . . Y",
-        ("tests/data/readers/test_cars3d.py::test_cars3d_is_read_from_the_archive_sorted_by_name",), ("cars3d",)),
+        ("test_cars3d.py::test_cars3d_is_read_from_the_archive_sorted_by_name",), ("cars3d",)),
     Feature("Shapes3D", "P Y Y . . Y Y . Y", (f"{READERS}::test_shapes3d_is_read_and_its_labels_checked",),
         ("shapes3d",)),
     Feature("MPI3D", "P Y Y . P Y Y . .",
@@ -152,42 +146,42 @@ DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "
         (f"{LABELLED}::test_celeba_is_read_in_the_order_of_its_list",
          f"{LABELLED}::test_mnist_is_read_and_padded"), ("celeba", "mnist", "fashion_mnist"),
         partly="all but 3D chairs"),
-    Feature("body meshes (FAUST) and bodies made on the spot", ". . . . . . . . .",
-        ("tests/data/readers/test_mesh_readers.py::test_faust_is_read_by_subject_and_pose",
-         "tests/test_bodies.py::test_bodies_are_the_known_ones"), ("faust", "bodies", "body_images")),
+    Feature("body meshes (FAUST) and bodies that are generated", ". . . . . . . . .",
+        ("test_mesh_readers.py::test_faust_is_read_by_subject_and_pose",
+         "test_bodies.py::test_bodies_are_closed_and_of_human_size"), ("faust", "bodies", "body_images")),
     Feature("correlated factors", ". P . . . Y . . .",
         (f"{SAMPLING}::test_joint_distribution_of_correlated_factors",)),
     Feature("pairs, triplets and walks of examples", "P . Y . . P . . .",
         (f"{SAMPLING}::test_k_changed_factors", f"{SAMPLING}::test_each_step_of_a_walk_changes_one_factor_by_one"),
         partly="pairs and walks, no triplets"),
     Feature("synthetic data that needs no download", "P P Y . . . . . .",
-        ("tests/test_data_command.py::test_built_in_needs_no_files",), ("sprites", "toy", "shapes3d_rendered")),
+        ("test_data_command.py::test_built_in_needs_no_files",), ("sprites", "toy", "shapes3d_rendered")),
     Feature("KITTI masks, Natural Sprites", ". . . . . . . . .", elsewhere="slow_disentanglement"),
 ])  # fmt: skip
 PIPELINE = FeatureTable("Pipeline", ("DL", "DIS", "YD", "PY", "AA", "DCF", "LQ", "PV", "LI", "SL", "MV"), "", [
-    Feature("installs with pip on Python 3.11", ". P . Y . . P . Y P Y", ("tests/test_cli.py::test_help_helps",),
+    Feature("installs with pip on Python 3.11", ". P . Y . . P . Y P Y", ("test_cli.py::test_every_command_has_help",),
         partly="from a checkout"),
-    Feature("command line", "Y . Y . Y Y P P Y P .", ("tests/test_cli.py::test_every_field_is_a_flag_with_help",)),
-    Feature("an interrupted run goes on", "Y . . P Y Y P . Y Y Y",
-        ("tests/test_training.py::test_kill_9_then_the_same_command",)),
+    Feature("command line", "Y . Y . Y Y P P Y P .", ("test_cli.py::test_every_field_is_a_flag_with_help",)),
+    Feature("an interrupted run resumes", "Y . . P Y Y P . Y Y Y",
+        ("test_training.py::test_a_killed_command_resumes",)),
     Feature("sweeps and studies", "Y Y P . P Y Y . . . .",
-        ("tests/test_study.py::test_a_study_runs_and_its_table_is_complete",
-         "tests/test_cli.py::test_train_sweeps_score_and_reload")),
+        ("test_study.py::test_a_study_runs_and_its_table_is_complete",
+         "test_cli.py::test_train_a_sweep_and_score_it_twice")),
     Feature("many models at once on one GPU", ". . . . . . . . . . .",
-        ("tests/test_gpu.py::test_a_run_alone_and_in_company", f"{LAWS}::test_stack_equals_solo")),
+        ("test_gpu.py::test_a_run_in_a_large_stack_equals_the_run_alone", f"{LAWS}::test_stack_equals_single_runs")),
     Feature("one model on several GPUs", ". Y . Y . . . Y Y Y ."),
     Feature("a table of all results, without a service", "Y . P . . . . P P . .",
-        ("tests/test_study.py::test_the_table_is_rebuilt_from_folders_and_merged_copies",)),
+        ("test_study.py::test_the_table_is_written_again_from_merged_copies",)),
     Feature("figures of a study, traversals", "P P Y . P P P P . P P",
-        ("tests/test_study_commands.py::test_analyse_writes_what_can_be_answered",
-         "tests/test_cli.py::test_traverse_writes_pictures")),
+        ("test_study_commands.py::test_analyse_writes_the_answers_and_lists_the_others",
+         "test_cli.py::test_traverse_writes_pictures")),
     Feature("HTML report", ". . . . . . . . . . .",
-        ("tests/test_report.py::test_the_command_writes_beside_the_runs_and_says_where",)),
-    Feature("latents moved by hand in a browser", ". . . . . . . . . . .",
-        ("tests/browser/test_report_browser.py::test_a_slider_moves_the_decoders_own_image",)),
+        ("test_report.py::test_the_command_writes_the_page_and_prints_its_path",)),
+    Feature("sliders for latents in a browser", ". . . . . . . . . . .",
+        ("test_report_browser.py::test_sliders_change_the_decoded_image",)),
     Feature("pretrained models to download", ". . Y Y . . P . . . Y"),
-    Feature("documentation site", ". Y . Y . . . . Y Y Y", ("tests/test_site.py::test_every_page_is_reachable",)),
+    Feature("documentation site", ". Y . Y . . . . Y Y Y", ("test_site.py::test_every_page_is_in_the_navigation",)),
     Feature("tests in continuous integration", "P Y . Y P . . P Y Y Y",
-        (f"{LAWS}::test_families_cover_the_registry", "tests/test_metrics.py::test_tables_cover_the_registry")),
+        (f"{LAWS}::test_families_cover_the_registry", "test_metrics.py::test_tables_cover_the_registry")),
 ])  # fmt: skip
 TABLES = (METHODS, METRICS, DATA, PIPELINE)

@@ -29,14 +29,14 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 # Adam
 
 
-@pytest.mark.parametrize("begun", [0, 1, 4_999, 299_997])
+@pytest.mark.parametrize("first_step", [0, 1, 4_999, 299_997])
 @pytest.mark.parametrize("constants", [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-8), (0.0, 0.99, 1e-3)], ids=str)
-def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], begun: int) -> None:
+def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], first_step: int) -> None:
     """Three steps from several starts. Rates of 0 move nothing, and dead runs and other parts of rows stay equal."""
     settings, runs, size, wide = Adam(0.1, *constants), 4, 2500, 2600
     rows, moment1 = torch.randn(2, runs, wide, device=DEVICE).unbind()
     moment2 = torch.rand(runs, wide, device=DEVICE)
-    if begun == 0:
+    if first_step == 0:
         moment1.zero_()
         moment2.zero_()
     copy = torch.randn(runs, wide, device=DEVICE)
@@ -45,7 +45,7 @@ def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], b
     rate = torch.tensor([0.1, 0.0, 0.3, 0.5], device=DEVICE)
     alive = torch.tensor([True, True, False, True], device=DEVICE)
     part = slice(40, 40 + size)
-    for t in range(begun + 1, begun + 4):
+    for t in range(first_step + 1, first_step + 4):
         grad = torch.randn(runs, size, device=DEVICE)
         grad[:, :7] = 0
         views = [tensor[:, part] for tensor in (rows, moment1, moment2, copy)]

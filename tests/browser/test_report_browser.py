@@ -1,4 +1,4 @@
-"""The report page in a real browser: it opens from disk, its sliders drive the decoder, and nothing is fetched."""
+"""The report page in a real browser: it opens from disk, its sliders change the decoded image, nothing is loaded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 import torch
 
 import unbraid as ub
-from support.chromium import until
+from support.chromium import wait_until
 from unbraid.reporting.content import Content
-from unbraid.reporting.page import page_html as html
-from unbraid.reporting.page import report
+from unbraid.reporting.page import page_html, report
 from unbraid.runs.run import Run, load_runs
 
 pytestmark = pytest.mark.browser
@@ -36,13 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(page: Any, folder: Path) -> Any:
     page.goto((folder / "report.html").as_uri())
-    until(page, "unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
+    wait_until(page, "unbraid.panels && unbraid.panels.first && !unbraid.panels.first.busy")
     return page
 
 
 def pixels(page: Any, place: str = ".card canvas.image") -> np.ndarray[Any, Any]:
-    """What a canvas shows, (h, w, 4)."""
-    until(page, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
+    """The pixels of a canvas, (h, w, 4)."""
+    wait_until(page, "!unbraid.panels.first.busy && !unbraid.panels.first.dirty")
     w, h, values = page.evaluate(
         """(place) => {
         const canvas = document.querySelector(place), { width, height } = canvas;
@@ -52,22 +51,22 @@ def pixels(page: Any, place: str = ".card canvas.image") -> np.ndarray[Any, Any]
     return np.array(values).reshape(h, w, 4)
 
 
-def current(page: Any, folder: Path) -> tuple[Run, torch.Tensor]:
-    """The run that is shown and the code its sliders stand for."""
+def current_code(page: Any, folder: Path) -> tuple[Run, torch.Tensor]:
+    """The run that is shown and the code of its sliders."""
     name, z = page.evaluate("[unbraid.panels.first.run.id, Array.from(unbraid.panels.first.z)]")
     return next(run for run in load_runs(folder) if run.id == name), torch.tensor(z)
 
 
-def agrees(page: Any, folder: Path) -> None:
-    """The canvas shows what torch decodes from the same code, within 2 of 255."""
-    run, z = current(page, folder)
+def assert_decoded(page: Any, folder: Path) -> None:
+    """Assert that the canvas shows what torch decodes from the same code, within 2 of 255 grey levels."""
+    run, z = current_code(page, folder)
     expected = run.decode(z[None])[0, 0].numpy() * 255
     assert np.abs(pixels(page)[..., 0] - expected).max() <= 2.0
 
 
 def test_the_page_opens_with_all_its_sections(opened: Any) -> None:
     titles = opened.locator("main > section > h2").all_inner_texts()
-    assert titles == ["Explore", "Scores", "What it has learned", "Training"]
+    assert titles == ["Explore", "Scores", "What the run has learned", "Training"]
     assert opened.locator("#scores tbody tr").count() == 3
     assert opened.locator("#scores tfoot tr").count() == 2
     assert opened.locator("table.heat").count() == 2
@@ -77,23 +76,23 @@ def test_the_page_opens_with_all_its_sections(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_a_slider_moves_the_decoders_own_image(opened: Any, folder: Path, which: int) -> None:
+def test_sliders_change_the_decoded_image(opened: Any, folder: Path, which: int) -> None:
     opened.locator("#explorer select").first.select_option(index=which)
-    agrees(opened, folder)
+    assert_decoded(opened, folder)
     before = pixels(opened)
-    opened.evaluate("""() => { for (const knob of document.querySelectorAll('.card[data-panel] .knob input')) {
-        knob.value = 1.7; knob.dispatchEvent(new Event('input', {bubbles: true})); } }""")
-    agrees(opened, folder)
+    opened.evaluate("""() => { for (const slider of document.querySelectorAll('.card[data-panel] .slider input')) {
+        slider.value = 1.7; slider.dispatchEvent(new Event('input', {bubbles: true})); } }""")
+    assert_decoded(opened, folder)
     assert (pixels(opened) != before).any()
 
 
-def test_examples_are_starting_points(opened: Any, folder: Path) -> None:
+def test_sliders_start_from_examples(opened: Any, folder: Path) -> None:
     opened.locator(".starts button").nth(5).click()
     facts = json.loads(opened.locator("#report").text_content())
     index = facts["data"]["sprites"]["examples"][5]["index"]
-    run, z = current(opened, folder)
+    run, z = current_code(opened, folder)
     torch.testing.assert_close(z, run.encode(ub.data.load("sprites").images([index]))[0], atol=1e-4, rtol=0)
-    agrees(opened, folder)
+    assert_decoded(opened, folder)
 
 
 def test_the_true_image_follows_the_factors(opened: Any) -> None:
@@ -105,19 +104,19 @@ def test_the_true_image_follows_the_factors(opened: Any) -> None:
 
 
 def test_the_keyboard_moves_sliders_and_pad_and_sorts(opened: Any, folder: Path) -> None:
-    knob = opened.locator(".card[data-panel] .knob input").first
-    before = float(knob.input_value())
-    knob.focus()
+    slider = opened.locator(".card[data-panel] .slider input").first
+    before = float(slider.input_value())
+    slider.focus()
     opened.keyboard.press("ArrowLeft")
-    assert float(knob.input_value()) < before
-    opened.locator("summary", has_text="Two at once").focus()
+    assert float(slider.input_value()) < before
+    opened.locator("summary", has_text="Two sliders at once").focus()
     opened.keyboard.press("Enter")
     opened.locator(".pad").focus()
-    code = current(opened, folder)[1]
+    code = current_code(opened, folder)[1]
     opened.keyboard.press("ArrowRight")
     opened.keyboard.press("ArrowUp")
-    assert ((current(opened, folder)[1] - code).abs() > 1e-6).sum() == 2
-    agrees(opened, folder)
+    assert ((current_code(opened, folder)[1] - code).abs() > 1e-6).sum() == 2
+    assert_decoded(opened, folder)
     opened.locator("#scores thead button", has_text="mig").focus()
     values = opened.locator("#scores tbody td.score:nth-child(2)").all_inner_texts()
     opened.keyboard.press("Enter")
@@ -126,9 +125,9 @@ def test_the_keyboard_moves_sliders_and_pad_and_sorts(opened: Any, folder: Path)
 
 
 def test_the_pad_shows_a_grid_of_decoded_images(opened: Any, folder: Path) -> None:
-    opened.locator("summary", has_text="Two at once").click()
-    until(opened, "unbraid.panels.first.pad.drawn")
-    run, z = current(opened, folder)
+    opened.locator("summary", has_text="Two sliders at once").click()
+    wait_until(opened, "unbraid.panels.first.pad.drawn")
+    run, z = current_code(opened, folder)
     across, down, low, high = opened.evaluate(
         "(() => { const p = unbraid.panels.first; return [p.pad.across, p.pad.down, p.spec.low, p.spec.high]; })()"
     )
@@ -137,7 +136,7 @@ def test_the_pad_shows_a_grid_of_decoded_images(opened: Any, folder: Path) -> No
     assert np.abs(corner - run.decode(z[None])[0, 0].numpy() * 255).max() <= 2.0
 
 
-def test_two_runs_stand_side_by_side(opened: Any) -> None:
+def test_two_runs_are_shown_side_by_side(opened: Any) -> None:
     opened.locator("#explorer select").nth(1).select_option(index=2)
     assert opened.locator(".card[data-panel]").count() == 2
     opened.locator("#explorer select").nth(1).select_option(index=0)
@@ -149,11 +148,11 @@ def test_the_code_is_copied(opened: Any, folder: Path) -> None:
     opened.locator("button", has_text="Copy code").first.click()
     opened.locator("text=copied").wait_for()
     copied = json.loads(opened.evaluate("navigator.clipboard.readText()"))
-    torch.testing.assert_close(torch.tensor(copied), current(opened, folder)[1])
+    torch.testing.assert_close(torch.tensor(copied), current_code(opened, folder)[1])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_and_both_schemes_are_readable(opened: Any, scheme: str) -> None:
+def test_the_page_is_readable_on_a_phone_in_both_colour_schemes(opened: Any, scheme: str) -> None:
     opened.emulate_media(color_scheme=scheme)
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
@@ -173,14 +172,14 @@ def contrast(*colours: str) -> float:
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 
-def test_a_printed_page_is_whole(opened: Any, tmp_path: Path) -> None:
+def test_the_page_can_be_printed(opened: Any, tmp_path: Path) -> None:
     opened.emulate_media(media="print")
     assert opened.locator("nav").is_hidden()
     opened.pdf(path=str(tmp_path / "page.pdf"))
     assert (tmp_path / "page.pdf").stat().st_size > 10_000
 
 
-def test_names_with_markup_stay_text(page: Any, folder: Path, tmp_path: Path) -> None:
+def test_markup_in_names_is_shown_as_text(page: Any, folder: Path, tmp_path: Path) -> None:
     evil = '<img src=x onerror="window.stolen=1"></script><script>window.stolen=1</script>'
     text = (folder / "report.html").read_text()
     facts = json.loads(re.findall(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[0])
@@ -188,10 +187,10 @@ def test_names_with_markup_stay_text(page: Any, folder: Path, tmp_path: Path) ->
     facts["title"] = facts["runs"][0]["label"] = facts["data"]["sprites"]["names"][0] = evil
     detail = facts["runs"][0]["detail"]
     detail["factors"][0] = detail["traversals"][0]["alt"] = detail["controls"]["names"][0] = evil
-    made = Content(facts, {name: base64.b64decode(content) for name, content in weights})
-    (tmp_path / "evil.html").write_bytes(html(made))
+    content = Content(facts, {name: base64.b64decode(text) for name, text in weights})
+    (tmp_path / "evil.html").write_bytes(page_html(content))
     page.goto((tmp_path / "evil.html").as_uri())
-    until(page, "unbraid.panels && unbraid.panels.first")
+    wait_until(page, "unbraid.panels && unbraid.panels.first")
     assert page.evaluate("window.stolen") is None
     assert evil in page.locator("#learned").inner_text()
     assert page.title().startswith(evil)

@@ -1,4 +1,4 @@
-"""True images as a browser draws them."""
+"""True images as a browser renders them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = {"sprites": 0.0, "dsprites": 0.0, "color_dsprites": 0.0, "noisy_dsprite
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_a_browser_draws_the_true_images(name: str, page: Any) -> None:
+def test_a_browser_renders_the_true_images(name: str, page: Any) -> None:
     data = datasets.load(name)
     index = data.draw(Noise(torch.tensor(7)), 12)
     for script in SCRIPTS:

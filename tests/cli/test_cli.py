@@ -1,4 +1,4 @@
-"""The command line: what a user types, what comes out, and every mistake answered in one line."""
+"""The command line: help, training, scoring and drawing, and errors of one line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support.command_line import FAST_TRAINING, Capture, error_line, unbraid
 from unbraid import metrics
 from unbraid.cli import demo
 from unbraid.cli.dispatch import COMMANDS, main
@@ -24,24 +25,6 @@ from unbraid.methods import METHODS
 from unbraid.metrics.protocol import Rows
 from unbraid.nets.registry import NETS
 from unbraid.runs.folder import find_runs
-
-Capture = pytest.CaptureFixture[str]
-FAST = ["--data", "toy", "--steps", "4", "--batch", "8", "--latents", "3", "--quiet"]
-
-
-def run(*arguments: Any) -> int:
-    return main([str(a) for a in arguments])
-
-
-def refused(capsys: Capture, *arguments: Any) -> str:
-    """The one line on standard error of a command that must fail."""
-    capsys.readouterr()
-    assert run(*arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("unbraid: error: ")
-    assert err.count("\n") == 1
-    return err
 
 
 @pytest.fixture
@@ -55,7 +38,7 @@ def arrays(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
-def test_help_helps(arguments: list[str], capsys: Capture) -> None:
+def test_every_command_has_help(arguments: list[str], capsys: Capture) -> None:
     try:
         assert main(arguments) == 0
     except SystemExit as leave:
@@ -68,7 +51,7 @@ def test_every_field_is_a_flag_with_help(name: str, capsys: Capture) -> None:
     import dataclasses
 
     with pytest.raises(SystemExit):
-        run("train", name, "--help")
+        unbraid("train", name, "--help")
     text = " ".join(capsys.readouterr().out.split())
     for field in dataclasses.fields(METHODS[name]):
         assert f"--{field.name.replace('_', '-')}" in text
@@ -76,26 +59,26 @@ def test_every_field_is_a_flag_with_help(name: str, capsys: Capture) -> None:
 
 
 def test_list_shows_the_registries(capsys: Capture) -> None:
-    assert run("list") == 0
+    assert unbraid("list") == 0
     text = capsys.readouterr().out
     for name in [*METHODS, *metrics.METRICS, *DATASETS, *NETS]:
         assert f"\n{name} " in text
-    assert run("list", "data") == 0
+    assert unbraid("list", "data") == 0
     assert "beta_vae" not in capsys.readouterr().out
 
 
-def test_train_sweeps_score_and_reload(tmp_path: Path, capsys: Capture) -> None:
-    """Train a product of lists and ranges, score it twice, and get one row a run with the kept numbers."""
+def test_train_a_sweep_and_score_it_twice(tmp_path: Path, capsys: Capture) -> None:
+    """All combinations of lists and ranges are trained; scoring twice gives one row per run with the same numbers."""
     out = tmp_path / "runs"
     sweep = ["--beta", "1,4", "--learning-rate", "1e-3,1e-4", "--seeds", "0-1", "--out", out]
-    assert run("train", "beta_vae", *sweep, *FAST) == 0
+    assert unbraid("train", "beta_vae", *sweep, *FAST_TRAINING) == 0
     text = capsys.readouterr().out
     assert "8 run(s)" in text
     assert "beta_vae beta=4 seed=1 learning_rate=0.0001" in text
     assert {(r.spec.method.beta, r.spec.learning_rate, r.spec.seed) for r in find_runs(out)} == {  # type: ignore[attr-defined]
         (b, lr, s) for b in (1.0, 4.0) for lr in (1e-3, 1e-4) for s in (0, 1)
     }
-    assert run("score", out, "--metrics", "mig,unsupervised", "--json", "--csv", tmp_path / "s.csv", "--quiet") == 0
+    assert unbraid("score", out, "--metrics", "mig,unsupervised", "--json", "--csv", tmp_path / "s.csv", "--quiet") == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 8
     assert {row["beta"] for row in rows} == {1.0, 4.0}
@@ -104,22 +87,22 @@ def test_train_sweeps_score_and_reload(tmp_path: Path, capsys: Capture) -> None:
         assert [row["run"] for row in csv.DictReader(file)] == [row["run"] for row in rows]
     kept = {f: f.read_bytes() for f in out.glob("*/scores.jsonl")}
     assert len(kept) == 8
-    assert run("score", out, "--metrics", "mig,unsupervised", "--json", "--quiet") == 0
+    assert unbraid("score", out, "--metrics", "mig,unsupervised", "--json", "--quiet") == 0
     assert json.loads(capsys.readouterr().out) == rows
     assert kept == {f: f.read_bytes() for f in out.glob("*/scores.jsonl")}
-    assert run("score", out, "--quiet") == 0
+    assert unbraid("score", out, "--quiet") == 0
     assert "total corr." in capsys.readouterr().out
 
 
-def test_same_train_command_again_reports(tmp_path: Path, capsys: Capture) -> None:
-    command = ["train", "vae", "--out", tmp_path / "r", *FAST]
-    assert run(*command) == 0
+def test_the_same_train_command_prints_the_same_runs(tmp_path: Path, capsys: Capture) -> None:
+    command = ["train", "vae", "--out", tmp_path / "r", *FAST_TRAINING]
+    assert unbraid(*command) == 0
     first = capsys.readouterr().out
-    assert run(*command) == 0
+    assert unbraid(*command) == 0
     assert capsys.readouterr().out == first
 
 
-def test_progress_is_plain_lines_with_eta_when_not_a_terminal(tmp_path: Path) -> None:
+def test_progress_is_plain_lines_with_eta_outside_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "sprites", "--steps", "100000", "--out"]
     process = subprocess.Popen([*command, str(tmp_path)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -142,13 +125,13 @@ SUFFIXES: dict[str, Callable[[Path, np.ndarray[Any, Any], str], None]] = {
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_score_bare_arrays(suffix: str, arrays: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
-    """Every format gives the library's own numbers."""
+def test_score_arrays_from_files(suffix: str, arrays: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
+    """Every file format gives the scores that the library computes."""
     codes, factors = (np.load(path) for path in arrays)
     files = [tmp_path / f"codes{suffix}", tmp_path / f"factors{suffix}"]
     for path, array, name in zip(files, (codes, factors), ("codes", "factors"), strict=True):
         SUFFIXES[suffix](path, array, name)
-    assert run("score", "--codes", files[0], "--factors", files[1], "--json") == 0
+    assert unbraid("score", "--codes", files[0], "--factors", files[1], "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     rows = Rows.sample_disjoint(codes, factors, 10_000, 5_000, 0)
     assert (len(rows.train), len(rows.test), len(set(rows.train) & set(rows.test))) == (600, 300, 0)
@@ -205,59 +188,61 @@ sys.exit("torch" in sys.modules)"""
         (["traverse"], "The following arguments are required: runs"),
     ],
 )
-def test_mistakes_get_one_line(arguments: list[str], message: str, capsys: Capture, tmp_path: Path) -> None:
+def test_wrong_arguments_give_one_line(arguments: list[str], message: str, capsys: Capture, tmp_path: Path) -> None:
     os.chdir(tmp_path)
-    assert message in refused(capsys, *arguments)
+    assert message in error_line(capsys, *arguments)
     assert not any(tmp_path.rglob("run.json"))
 
 
-def test_bad_arrays_get_one_line(arrays: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
+def test_wrong_arrays_give_one_line(arrays: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
     codes, factors = (np.load(path) for path in arrays)
 
-    def complaint(z: Any, v: Any) -> str:
+    def error_of(z: Any, v: Any) -> str:
         np.save(tmp_path / "a.npy", z)
         np.save(tmp_path / "b.npy", v)
-        return refused(capsys, "score", "--codes", tmp_path / "a.npy", "--factors", tmp_path / "b.npy")
+        return error_line(capsys, "score", "--codes", tmp_path / "a.npy", "--factors", tmp_path / "b.npy")
 
-    assert "must have the same number of rows. Got 890 in" in complaint(codes[:890], factors)
+    assert "must have the same number of rows. Got 890 and 900" in error_of(codes[:890], factors)
     broken = codes.copy()
     broken[7, 2] = np.nan
-    assert "finite" in complaint(broken, factors)
-    assert "discretise" in complaint(codes, factors + 0.5)
+    assert "finite" in error_of(broken, factors)
+    assert "discretise" in error_of(codes, factors + 0.5)
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:200])
-    assert "cannot be read" in refused(capsys, "score", "--codes", tmp_path / "a.npy", "--factors", arrays[1])
+    assert "cannot be read" in error_line(capsys, "score", "--codes", tmp_path / "a.npy", "--factors", arrays[1])
     np.save(tmp_path / "o.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    assert "cannot be read" in refused(capsys, "score", "--codes", tmp_path / "o.npy", "--factors", arrays[1])
+    assert "cannot be read" in error_line(capsys, "score", "--codes", tmp_path / "o.npy", "--factors", arrays[1])
 
 
-def test_other_runs_and_damage_get_one_line(tmp_path: Path, capsys: Capture) -> None:
+def test_other_runs_and_damaged_files_give_one_line(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "r"
-    assert run("train", "vae", "--out", out, *FAST) == 0
-    assert "holds 1 other run" in refused(capsys, "train", "beta_vae", "--out", out, *FAST)
+    assert unbraid("train", "vae", "--out", out, *FAST_TRAINING) == 0
+    assert "holds 1 other run" in error_line(capsys, "train", "beta_vae", "--out", out, *FAST_TRAINING)
     (weights,) = out.glob("*/weights.safetensors")
     weights.write_bytes(weights.read_bytes()[:-10])
-    assert "is damaged or incomplete" in refused(capsys, "score", out)
-    assert "is damaged or incomplete" in refused(capsys, "train", "vae", "--out", out, *FAST)
+    assert "is damaged or incomplete" in error_line(capsys, "score", out)
+    assert "is damaged or incomplete" in error_line(capsys, "train", "vae", "--out", out, *FAST_TRAINING)
     (tmp_path / "file").write_text("")
-    assert "Could not create the folder" in refused(capsys, "train", "vae", "--out", tmp_path / "file" / "x", *FAST)
+    assert "Could not create the folder" in error_line(
+        capsys, "train", "vae", "--out", tmp_path / "file" / "x", *FAST_TRAINING
+    )
 
 
-def test_full_disk_gets_one_line(tmp_path: Path) -> None:
-    """A real full disk: a file size limit far below a checkpoint, in a real process."""
+def test_a_full_disk_gives_one_line(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk, in a process of its own."""
     script = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000));"
         "from unbraid.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-B", "-c", script, "train", "vae", "--out", str(tmp_path), *FAST]
+    command = [sys.executable, "-B", "-c", script, "train", "vae", "--out", str(tmp_path), *FAST_TRAINING]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("unbraid: error: Could not write")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.rglob("*.tmp"))
-    assert run("train", "vae", "--out", tmp_path, *FAST) == 0
+    assert unbraid("train", "vae", "--out", tmp_path, *FAST_TRAINING) == 0
 
 
-def test_partial_runs_are_not_scored(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_trained_runs_are_not_scored(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     from unbraid.training.stack import Stack
 
     advance = Stack.advance
@@ -269,19 +254,19 @@ def test_partial_runs_are_not_scored(tmp_path: Path, capsys: Capture, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(Stack, "advance", stopped)
-        assert run("train", "vae", "--out", tmp_path, "--checkpoint-seconds", "0", *FAST) == 130
-    assert "Give the same command again" in capsys.readouterr().err
-    assert "can be scored: 0 diverged, 1 not trained to the end" in refused(capsys, "score", tmp_path)
-    assert run("train", "vae", "--out", tmp_path, "--add", "--seeds", "7", *FAST) == 0
-    assert run("score", tmp_path, "--metrics", "mig", "--quiet") == 0
-    assert "left out: 0 diverged, 1 not trained to the end" in capsys.readouterr().err
+        assert unbraid("train", "vae", "--out", tmp_path, "--checkpoint-seconds", "0", *FAST_TRAINING) == 130
+    assert "Run the same command again" in capsys.readouterr().err
+    assert "can be scored: 0 diverged, 1 not fully trained" in error_line(capsys, "score", tmp_path)
+    assert unbraid("train", "vae", "--out", tmp_path, "--add", "--seeds", "7", *FAST_TRAINING) == 0
+    assert unbraid("score", tmp_path, "--metrics", "mig", "--quiet") == 0
+    assert "left out: 0 diverged, 1 not fully trained" in capsys.readouterr().err
 
 
 def test_traverse_writes_pictures(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "r"
     command = ["--data", "sprites", "--steps", "1", "--batch", "8", "--latents", "4", "--net", "mlp", "--quiet"]
-    assert run("train", "vae", "--out", out, *command) == 0
-    assert run("traverse", out, "--columns", "5") == 0
+    assert unbraid("train", "vae", "--out", out, *command) == 0
+    assert unbraid("traverse", out, "--columns", "5") == 0
     (png,) = out.glob("*/traversal.png")
     (gif,) = out.glob("*/traversal.gif")
     with Image.open(png) as picture:
@@ -291,19 +276,15 @@ def test_traverse_writes_pictures(tmp_path: Path, capsys: Capture) -> None:
         assert len(np.unique(np.asarray(picture))) > 10
     with Image.open(gif) as picture:
         assert picture.n_frames == 24  # type: ignore[attr-defined]
-    assert "needs images" in refused_after_training_toy(tmp_path, capsys)
-
-
-def refused_after_training_toy(tmp_path: Path, capsys: Capture) -> str:
-    assert run("train", "vae", "--out", tmp_path / "t", *FAST) == 0
-    return refused(capsys, "traverse", tmp_path / "t")
+    assert unbraid("train", "vae", "--out", tmp_path / "t", *FAST_TRAINING) == 0
+    assert "needs images" in error_line(capsys, "traverse", tmp_path / "t")
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
     [("3", [3]), ("0-3", [0, 1, 2, 3]), ("1,4,16", [1, 4, 16]), ("0-1,5", [0, 1, 5])],
 )
-def test_integer_sweeps(text: str, values: list[int]) -> None:
+def test_lists_and_ranges_of_integers(text: str, values: list[int]) -> None:
     assert integers(text) == values
 
 
@@ -311,14 +292,14 @@ def test_integer_sweeps(text: str, values: list[int]) -> None:
     ("text", "values"),
     [("1e-4", [1e-4]), ("1,4,16", [1, 4, 16]), ("0:1:5", [0, 0.25, 0.5, 0.75, 1]), ("-1", [-1]), ("1-3", [1, 2, 3])],
 )
-def test_number_sweeps(text: str, values: list[float]) -> None:
+def test_lists_and_ranges_of_numbers(text: str, values: list[float]) -> None:
     assert numbers(text) == values
 
 
 @pytest.mark.slow
 def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
-    """The two README promises: x and y each on one latent, MIG clearly above an untrained encoder's."""
-    assert run("demo", "--out", tmp_path) == 0
+    """As the README says: one latent each encodes x and y, and MIG is clearly above that of an untrained encoder."""
+    assert unbraid("demo", "--out", tmp_path) == 0
     text = capsys.readouterr().out
     for name in (*demo.SHOWN, "untrained", "traversal.png"):
         assert name.replace("unsupervised", "total corr.") in text
@@ -332,6 +313,6 @@ def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
     data = ub.data.load("sprites")
     for found in ub.load_runs(tmp_path / "runs"):
         if found.spec.steps:
-            table = {name: (best, tells, rest) for name, best, tells, _, rest in demo.information(found, data)}
+            table = {name: (best, share, second) for name, best, share, _, second in demo.information(found, data)}
             assert table["x"][0] != table["y"][0]
             assert all(table[axis][1] > 3 * table[axis][2] for axis in "xy")

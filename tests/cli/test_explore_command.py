@@ -1,4 +1,4 @@
-"""The command `unbraid explore`: it serves until it is stopped, and refuses in one line."""
+"""The command `unbraid explore`: it serves until it is stopped, and its errors are one line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from unbraid.cli.dispatch import main
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs on images without factors, which leave little to say on the page."""
+    """Runs on images without factors, whose page is made quickly."""
     made = tmp_path_factory.mktemp("explored")
     np.save(made / "images.npy", np.random.default_rng(0).integers(0, 256, (60, 1, 16, 16), np.uint8))
     quick_train(made / "runs", data=str(made / "images.npy"), steps=2, net="mlp")
     return made / "runs"
 
 
-def started(folder: Path, *flags: str, **settings: str) -> tuple[subprocess.Popen[str], str]:
-    """The command in a process of its own, and its address."""
+def start_explore(folder: Path, *flags: str, **settings: str) -> tuple[subprocess.Popen[str], str]:
+    """Start the command in a process of its own; returns the process and the address of the page."""
     process = subprocess.Popen(
         [sys.executable, "-m", "unbraid", "explore", str(folder), *flags],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **settings},
@@ -40,15 +40,15 @@ def started(folder: Path, *flags: str, **settings: str) -> tuple[subprocess.Pope
     first = process.stdout.readline()
     if not first:
         pytest.fail(process.communicate()[1])
-    found = re.match(r"(http://127\.0\.0\.1:(\d+)/) \(Ctrl-C ends it\)\n", first)
+    found = re.match(r"(http://127\.0\.0\.1:(\d+)/) \(press Ctrl-C to stop\)\n", first)
     assert found, first
     return process, found[1]
 
 
-def test_the_command_serves_until_stopped_by_hand(folder: Path, tmp_path: Path) -> None:
+def test_the_command_serves_until_ctrl_c(folder: Path, tmp_path: Path) -> None:
     browser, seen = tmp_path / "browser.py", tmp_path / "seen"
     browser.write_text(f"import pathlib, sys\npathlib.Path({str(seen)!r}).write_text(sys.argv[1])\n")
-    process, url = started(folder, "--open", BROWSER=f"{sys.executable} {browser} %s")
+    process, url = start_explore(folder, "--open", BROWSER=f"{sys.executable} {browser} %s")
     connection = http.client.HTTPConnection(url.split("/")[2], timeout=20)
     connection.request("GET", "/")
     page = connection.getresponse().read().decode()
@@ -61,28 +61,28 @@ def test_the_command_serves_until_stopped_by_hand(folder: Path, tmp_path: Path) 
     assert np.allclose(pixels, decoded_example(trained, LATENTS).ravel(), atol=1e-6)
     process.send_signal(signal.SIGINT)  # with a connection open
     out, err = process.communicate(timeout=20)
-    assert (process.returncode, out) == (0, "\nunbraid: ended.\n")
+    assert (process.returncode, out) == (0, "\nunbraid: stopped.\n")
     assert "Traceback" not in err
     assert seen.read_text() == url
     connection.close()
 
 
-def test_no_browser_opens_unasked(folder: Path, tmp_path: Path) -> None:
+def test_a_browser_opens_only_with_the_flag(folder: Path, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    process, _ = started(folder, BROWSER=f"touch {seen} %s")
+    process, _ = start_explore(folder, BROWSER=f"touch {seen} %s")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)
     assert process.returncode == 0
     assert not seen.exists()
 
 
-def test_the_command_refuses_in_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_the_command_are_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     holder = socket.create_server(("127.0.0.1", 0))
     port = holder.getsockname()[1]
     wrong = {
-        f"Port {port} of 127.0.0.1 is taken": [str(folder), "--port", str(port)],
+        f"Port {port} of 127.0.0.1 is in use": [str(folder), "--port", str(port)],
         "between 0 (any free one) and 65535": [str(folder), "--port", "70000"],
-        "--best must be at least 1": [str(folder), "--best", "0"],
+        "best runs must be at least 1": [str(folder), "--best", "0"],
         "No runs in": [str(tmp_path)],
     }
     for reason, arguments in wrong.items():
@@ -93,7 +93,7 @@ def test_the_command_refuses_in_one_line(folder: Path, tmp_path: Path, capsys: p
     holder.close()
 
 
-def test_runs_without_a_decoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_a_decoder_raise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quick_train(tmp_path, method=ub.methods.PCL(), data="toy", steps=1)
     assert main(["explore", str(tmp_path)]) == 2
     assert "Exploring needs a trained decoder" in capsys.readouterr().err

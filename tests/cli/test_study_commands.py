@@ -1,4 +1,4 @@
-"""Studies on the command line: run, index, analyse."""
+"""The commands study, index and analyse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unbraid.cli.dispatch import main
 from unbraid.runs.results import RESULTS_FILE, load_results
 
 
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_study_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [
         "--data",
         "toy",
@@ -39,21 +39,22 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "I/N" in capsys.readouterr().err
 
 
-def test_analyse_writes_what_can_be_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from unbraid.analysis import ANALYSES
-    from unbraid.analysis import example_table as planted
+def test_analyse_writes_the_answers_and_lists_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from unbraid.analysis import ANALYSES, example_results
     from unbraid.runs.results import write_table
 
-    write_table(tmp_path / RESULTS_FILE, planted(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
+    write_table(tmp_path / RESULTS_FILE, example_results(seeds=3, data=("dsprites", "cars3d")).to_dict("records"))
     assert main(["analyse", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    made = {path.stem for path in (tmp_path / "analyses").glob("*.png")}
-    assert made == {path.stem for path in (tmp_path / "analyses").glob("*.csv")}
-    assert len(made) >= 6
-    refused = [line for line in told.splitlines() if ": not answered: " in line]
-    named = [name for line in refused for name in line.partition(":")[0].split(", ")]
-    assert sorted(named) == sorted(set(ANALYSES) - made)
-    assert len({line.partition(": not answered: ")[2] for line in refused}) == len(refused)  # a reason is told once
+    printed = capsys.readouterr().out
+    written = {path.stem for path in (tmp_path / "analyses").glob("*.png")}
+    assert written == {path.stem for path in (tmp_path / "analyses").glob("*.csv")}
+    assert len(written) >= 6
+    unanswered = [line for line in printed.splitlines() if ": not answered: " in line]
+    named = [name for line in unanswered for name in line.partition(":")[0].split(", ")]
+    assert sorted(named) == sorted(set(ANALYSES) - written)
+    assert len({line.partition(": not answered: ")[2] for line in unanswered}) == len(
+        unanswered
+    )  # each reason is printed once
     assert main(["analyse", str(tmp_path), "varianc"]) == 2
     assert "Did you mean 'variance'" in capsys.readouterr().err
     assert main(["analyse", "--list"]) == 0

@@ -19,15 +19,8 @@ import unbraid as ub
 from support.manipulations import SMALL, discs
 from unbraid.cli import dispatch as cli
 from unbraid.data import from_arrays, load
-from unbraid.data.manipulated import (
-    ManipulatedImages,
-    add_fixed_noise,
-    apply_manipulation,
-    describe_data,
-    read_manipulation,
-    reflect,
-    write_manipulation,
-)
+from unbraid.data.manipulated import ManipulatedImages, add_fixed_noise, apply_manipulation, reflect
+from unbraid.data.manipulation_files import describe_data, read_manipulation, write_manipulation
 from unbraid.errors import UserError
 from unbraid.manipulation import draw_comparison, modify
 from unbraid.manipulation.settings import choose_planes

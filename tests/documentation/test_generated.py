@@ -24,12 +24,13 @@ def function_names(file: str) -> set[str]:
 
 
 def test_every_claim_in_the_comparison_names_existing_tests() -> None:
+    from generate.comparison import path_of_test
     from generate.peers import PEERS, TABLES
 
     named = {test for table in TABLES for feature in table.features for test in feature.tests}
     assert len(named) > 40
     for test in named:
-        file, _, function = test.partition("::")
+        file, _, function = path_of_test(test).partition("::")
         assert function.startswith("test_"), test
         assert function in function_names(file), test
     for table in TABLES:
@@ -73,20 +74,19 @@ def test_every_method_was_measured_and_drawn() -> None:
 def test_commands_on_method_pages_give_the_specs_that_were_trained() -> None:
     import unbraid as ub
     from bench_methods import CASES, DATA, SEEDS
-    from unbraid.cli.parser import Parser
     from unbraid.cli.train import method_parser, specs
     from unbraid.methods import METHODS
-    from unbraid.training.train import Choice
+    from unbraid.training.train import RunDefaults
 
     data = ub.data.load(DATA)
     for name, case in CASES.items():
         words = shlex.split(case.command())
         assert words[:3] == ["unbraid", "train", name]
-        options = method_parser(Parser, name, METHODS[name]).parse_all(words[3:])
-        choice = Choice.of(data, options.net, options.likelihood, options.precision)
+        options = method_parser(name, METHODS[name]).parse_all(words[3:])
+        choice = RunDefaults.of(data, options.net, options.likelihood, options.precision)
         parsed = {spec.id for spec in specs(METHODS[name], options, choice)}
         settings = {key: value for key, value in case.settings().items() if key != "net"}
-        own = Choice.of(data, case.net)
+        own = RunDefaults.of(data, case.net)
         assert parsed == {own.spec(case.method, seed=seed, **settings).id for seed in SEEDS}, name
 
 

@@ -203,7 +203,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(other.path), "--out", out, "--quiet"]) == 2
     assert f"holds the export of run {run.id}" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "runs")]) == 2
-    assert "holds 2 runs. Name one of them" in capsys.readouterr().err
+    assert "It holds 2 runs" in capsys.readouterr().err
     assert main(["export", str(run.path), "--format", "onxx"]) == 2
     assert "onnx" in capsys.readouterr().err
 

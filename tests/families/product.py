@@ -1,4 +1,4 @@
-"""Methods whose code is a product of subspaces."""
+"""Methods with a product of subspaces as code."""
 
 from __future__ import annotations
 

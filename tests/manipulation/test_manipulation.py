@@ -13,7 +13,8 @@ import torch
 
 from support.manipulations import SMALL, discs, short_training
 from unbraid.data import FactorData, from_arrays, load
-from unbraid.data.manipulated import apply_manipulation, describe_data, read_manipulation, reflect, write_manipulation
+from unbraid.data.manipulated import apply_manipulation, reflect
+from unbraid.data.manipulation_files import describe_data, read_manipulation, write_manipulation
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.manipulation import measure_gap, modify

@@ -29,7 +29,7 @@ from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import pairs_sharing_one_factor, reconstruction_error
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.nets.vae import VAENet
-from unbraid.training import loop as execute
+from unbraid.training import loop
 
 
 def test_projectors_equal_separate_networks() -> None:
@@ -239,9 +239,9 @@ def test_every_parameter_learns(step: int, toy: FactorData) -> None:
 
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_divergence_affects_one_run(vmapped: bool, toy: FactorData) -> None:
-    assert_divergence_affects_one_run(ALL_TERMS, toy, vmapped, begun=3)
+    assert_divergence_affects_one_run(ALL_TERMS, toy, vmapped, steps_before=3)
 
 
 def test_resume_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "LOG_LINES", 4)
+    monkeypatch.setattr(loop, "LOG_LINES", 4)
     assert_resume_equals_uninterrupted(ALL_TERMS, tmp_path, monkeypatch, seeds=[0, 1])

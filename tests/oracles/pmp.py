@@ -32,7 +32,7 @@ def softmax(values: list[float]) -> list[float]:
 
 
 def mean_distances(codes: list[Code]) -> list[float]:
-    """Return the mean Euclidean distance in each subspace over all ordered pairs, including each example with itself."""
+    """Return the mean Euclidean distance in each subspace over all n^2 ordered pairs of examples."""
     n = len(codes)
     return [
         sum(math.sqrt(squared_distance(a[i], b[i])) for a in codes for b in codes) / n**2 for i in range(len(codes[0]))
@@ -40,10 +40,8 @@ def mean_distances(codes: list[Code]) -> list[float]:
 
 
 def changed_subspace(first: list[Code], second: list[Code]) -> list[list[float]]:
-    scale = mean_distances(first + second)
-    return [
-        softmax([1e6 * x / (m + 1e-8) for x, m in zip(row, scale, strict=True)]) for row in subspace_distances(first, second)
-    ]  # fmt: skip
+    scale, distances = mean_distances(first + second), subspace_distances(first, second)
+    return [softmax([1e6 * x / (m + 1e-8) for x, m in zip(row, scale, strict=True)]) for row in distances]
 
 
 def distance(first: list[Code], second: list[Code]) -> float:

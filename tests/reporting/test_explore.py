@@ -1,4 +1,4 @@
-"""The explore server over real sockets: right answers, and nothing for those who should not ask."""
+"""The server of `explore` over real sockets: correct answers, and no answers for other hosts and pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server(runs: list[ub.Run]) -> Iterator[Server]:
         yield running
 
 
-def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, bytes]:
+def request(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, bytes]:
     """Status, headers and body of one request; an underscore in a header's name stands for a dash."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
@@ -49,25 +49,25 @@ def ask(server: Server, method: str, path: str, body: Any = None, **headers: str
         connection.close()
 
 
-def say(server: Server, text: bytes) -> bytes:
-    """All that comes back for bytes as they are."""
+def send_raw(server: Server, text: bytes) -> bytes:
+    """Send raw bytes and return the whole answer."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
         line.sendall(text)
         line.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: line.recv(1 << 16), b""))
 
 
-def test_the_page_comes_as_it_is(server: Server) -> None:
-    status, headers, body = ask(server, "GET", "/")
+def test_the_page_is_sent_unchanged(server: Server) -> None:
+    status, headers, body = request(server, "GET", "/")
     assert (status, body) == (200, PAGE)
     assert headers["Content-Type"] == "text/html; charset=utf-8"
-    status, headers, body = ask(server, "HEAD", "/?anything")
+    status, headers, body = request(server, "HEAD", "/?anything")
     assert (status, body, headers["Content-Length"]) == (200, b"", str(len(PAGE)))
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/nothing"), ("PUT", "/"), ("POST", "/decode")])
-def test_every_answer_is_guarded_by_headers(method: str, path: str, server: Server) -> None:
-    _, headers, _ = ask(server, method, path)
+def test_every_answer_has_the_security_headers(method: str, path: str, server: Server) -> None:
+    _, headers, _ = request(server, method, path)
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert "connect-src 'self'" in headers["Content-Security-Policy"]
@@ -79,7 +79,7 @@ def test_every_answer_is_guarded_by_headers(method: str, path: str, server: Serv
 def test_each_run_decodes(server: Server, runs: list[ub.Run]) -> None:
     assert len(runs) == 2
     for run in runs:
-        status, headers, body = ask(server, "POST", decode_path(run.id), LATENTS.tobytes())
+        status, headers, body = request(server, "POST", decode_path(run.id), LATENTS.tobytes())
         assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
         assert np.allclose(np.frombuffer(body, "<f4"), decoded_example(run, LATENTS), atol=1e-6)
 
@@ -108,57 +108,57 @@ def test_one_connection_serves_many_requests(server: Server, runs: list[ub.Run])
     ids=["nothing", "short", "long", "nan", "infinite"],
 )
 def test_latents_must_be_those_of_the_run(body: bytes, reason: bytes, server: Server, runs: list[ub.Run]) -> None:
-    status, _, answer = ask(server, "POST", decode_path(runs[0].id), body)
+    status, _, answer = request(server, "POST", decode_path(runs[0].id), body)
     assert status == 400
     assert reason in answer
 
 
 def test_a_run_must_be_on_the_page(server: Server) -> None:
-    assert ask(server, "POST", decode_path("../../etc/passwd"), LATENTS.tobytes())[0] == 404
-    assert ask(server, "POST", "/decode?token=a%20token", LATENTS.tobytes())[0] == 404
+    assert request(server, "POST", decode_path("../../etc/passwd"), LATENTS.tobytes())[0] == 404
+    assert request(server, "POST", "/decode?token=a%20token", LATENTS.tobytes())[0] == 404
 
 
 @pytest.mark.parametrize("query", ["", "&token=", "&token=other", "&token=a%20token%00", "&token=%ff"])
-def test_nobody_decodes_without_the_token(query: str, server: Server, runs: list[ub.Run]) -> None:
-    status, _, body = ask(server, "POST", f"/decode?run={runs[0].id}{query}", LATENTS.tobytes())
+def test_decoding_needs_the_token(query: str, server: Server, runs: list[ub.Run]) -> None:
+    status, _, body = request(server, "POST", f"/decode?run={runs[0].id}{query}", LATENTS.tobytes())
     assert status == 403
     assert TOKEN.encode() not in body
 
 
-def test_a_token_is_made_where_none_is_given(runs: list[ub.Run]) -> None:
+def test_a_token_is_made_by_default(runs: list[ub.Run]) -> None:
     with serve(runs, PAGE) as one, serve(runs, PAGE) as other:
         assert len(one.token) >= 32
         assert one.token != other.token
-        assert ask(one, "POST", decode_path(runs[0].id, ""), LATENTS.tobytes())[0] == 403
-        assert ask(one, "POST", decode_path(runs[0].id, one.token.decode()), LATENTS.tobytes())[0] == 200
+        assert request(one, "POST", decode_path(runs[0].id, ""), LATENTS.tobytes())[0] == 403
+        assert request(one, "POST", decode_path(runs[0].id, one.token.decode()), LATENTS.tobytes())[0] == 200
 
 
-def test_too_many_parameters_are_refused(server: Server) -> None:
-    assert ask(server, "POST", "/decode?" + "&a=1" * 50, LATENTS.tobytes())[0] == 400
+def test_too_many_parameters_are_rejected(server: Server) -> None:
+    assert request(server, "POST", "/decode?" + "&a=1" * 50, LATENTS.tobytes())[0] == 400
 
 
 @pytest.mark.parametrize("size", [MOST_BODY_BYTES + 1, 1_000_000])
-def test_large_bodies_are_refused(size: int, server: Server, runs: list[ub.Run]) -> None:
-    status, headers, _ = ask(server, "POST", decode_path(runs[0].id), bytes(size))
+def test_large_bodies_are_rejected(size: int, server: Server, runs: list[ub.Run]) -> None:
+    status, headers, _ = request(server, "POST", decode_path(runs[0].id), bytes(size))
     assert (status, headers["Connection"]) == (413, "close")
 
 
-def test_a_body_must_say_its_length(server: Server, runs: list[ub.Run]) -> None:
+def test_a_body_needs_a_content_length(server: Server, runs: list[ub.Run]) -> None:
     head = f"POST {decode_path(runs[0].id)} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
     twice, chunked = b"Content-Length: 12\r\n" * 2, b"Transfer-Encoding: chunked\r\nContent-Length: 12\r\n"
     odd = [b"Content-Length: -1\r\n", b"Content-Length: x\r\n", "Content-Length: ١٢\r\n".encode()]
     for length in (b"", *odd, twice, chunked):
-        assert say(server, head + length + b"\r\n" + LATENTS.tobytes()).startswith(b"HTTP/1.1 411 "), length
-    assert say(server, head + b"Content-Length: 999999999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
-    assert say(server, head + b"Content-Length: 12\r\n\r\n" + LATENTS.tobytes()[:5]).startswith(b"HTTP/1.1 400 ")
+        assert send_raw(server, head + length + b"\r\n" + LATENTS.tobytes()).startswith(b"HTTP/1.1 411 "), length
+    assert send_raw(server, head + b"Content-Length: 999999999999\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+    assert send_raw(server, head + b"Content-Length: 12\r\n\r\n" + LATENTS.tobytes()[:5]).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_body_nobody_reads_is_no_second_request(server: Server) -> None:
+def test_an_unread_body_is_not_taken_for_a_request(server: Server) -> None:
     head = f"Host: 127.0.0.1:{server.port}\r\n".encode()
     hidden = b"GET / HTTP/1.1\r\n" + head + b"\r\n"
     length = f"Content-Length: {len(hidden)}\r\n\r\n".encode()
     for first in (b"GET / HTTP/1.1\r\n", b"POST /nothing HTTP/1.1\r\n"):
-        assert say(server, first + head + length + hidden).count(b"HTTP/1.1 ") == 1
+        assert send_raw(server, first + head + length + hidden).count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize(
@@ -166,42 +166,42 @@ def test_a_body_nobody_reads_is_no_second_request(server: Server) -> None:
     ["/favicon.ico", "/decode/", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/..", "/index.html",
      "*", "/\\..\\secret", "/%00"],
 )  # fmt: skip
-def test_there_is_nothing_else(path: str, server: Server) -> None:
+def test_other_paths_are_not_found(path: str, server: Server) -> None:
     for method in ("GET", "POST"):
-        assert ask(server, method, path)[0] == 404
+        assert request(server, method, path)[0] == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "NONSENSE"])
-def test_the_page_can_only_be_got(method: str, server: Server) -> None:
-    status, headers, _ = ask(server, method, "/")
+def test_the_page_allows_only_get(method: str, server: Server) -> None:
+    status, headers, _ = request(server, method, "/")
     assert (status, headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
-def test_decoding_is_only_posted(method: str, server: Server, runs: list[ub.Run]) -> None:
-    status, headers, _ = ask(server, method, decode_path(runs[0].id))
+def test_decoding_allows_only_post(method: str, server: Server, runs: list[ub.Run]) -> None:
+    status, headers, _ = request(server, method, decode_path(runs[0].id))
     assert (status, headers["Allow"]) == (405, "POST")
 
 
-def test_a_host_of_another_name_is_refused(server: Server, runs: list[ub.Run]) -> None:
+def test_other_host_names_are_rejected(server: Server, runs: list[ub.Run]) -> None:
     own = [f"127.0.0.1:{server.port}", f"localhost:{server.port}", f"LocalHost:{server.port}"]
     other = ["evil.example", f"evil.example:{server.port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil:{server.port}",
              f"[::1]:{server.port}", ""]  # fmt: skip
     for host in own:
-        assert ask(server, "GET", "/", Host=host)[0] == 200, host
+        assert request(server, "GET", "/", Host=host)[0] == 200, host
     for host in other:
-        assert ask(server, "GET", "/", Host=host)[0] == 403, host
-        assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Host=host)[0] == 403, host
+        assert request(server, "GET", "/", Host=host)[0] == 403, host
+        assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Host=host)[0] == 403, host
     named = f"Host: {own[0]}\r\n".encode()
-    assert say(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
+    assert send_raw(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
     absolute = f"GET http://evil.example/ HTTP/1.1\r\nHost: {own[0]}\r\n\r\n".encode()
-    assert say(server, absolute).startswith(b"HTTP/1.1 404 ")
-    assert say(server, b"GET / HTTP/1.1\r\n" + 2 * named + b"\r\n").startswith(b"HTTP/1.1 403 ")
+    assert send_raw(server, absolute).startswith(b"HTTP/1.1 404 ")
+    assert send_raw(server, b"GET / HTTP/1.1\r\n" + 2 * named + b"\r\n").startswith(b"HTTP/1.1 403 ")
 
 
-def test_pages_of_other_origins_may_not_ask(server: Server, runs: list[ub.Run]) -> None:
+def test_other_origins_are_rejected(server: Server, runs: list[ub.Run]) -> None:
     own = f"http://127.0.0.1:{server.port}"
-    assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=own)[0] == 200
+    assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=own)[0] == 200
     for origin in (
         "null",
         "http://evil.example",
@@ -209,8 +209,8 @@ def test_pages_of_other_origins_may_not_ask(server: Server, runs: list[ub.Run]) 
         "http://127.0.0.1:1",
         own + ".evil",
     ):
-        assert ask(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=origin)[0] == 403, origin
-    assert ask(server, "GET", "/", Origin="http://evil.example")[0] == 403
+        assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=origin)[0] == 403, origin
+    assert request(server, "GET", "/", Origin="http://evil.example")[0] == 403
 
 
 def test_only_this_machine_can_connect(server: Server) -> None:
@@ -218,7 +218,7 @@ def test_only_this_machine_can_connect(server: Server) -> None:
     assert server.url == f"http://127.0.0.1:{server.port}/"
 
 
-def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[ub.Run]) -> None:
+def test_fifty_clients_at_once_receive_their_own_answers(server: Server, runs: list[ub.Run]) -> None:
     start, failed = threading.Barrier(50), []
 
     def client(k: int) -> None:
@@ -226,7 +226,7 @@ def test_fifty_clients_at_once_get_their_own_answers(server: Server, runs: list[
         run = runs[k % 2]
         start.wait()
         for z in latents:
-            status, _, body = ask(server, "POST", decode_path(run.id), z.tobytes())
+            status, _, body = request(server, "POST", decode_path(run.id), z.tobytes())
             if status != 200 or not np.allclose(np.frombuffer(body, "<f4"), decoded_example(run, z), atol=1e-6):
                 failed.append((k, status))
 
@@ -243,27 +243,27 @@ def test_meshes_are_served_as_pictures() -> None:
     data = spheres()
     run = untrained_run(data)
     with serve([run], PAGE, token=TOKEN, draw=lambda _, example: decoded_images(example, data)[0]) as server:
-        status, _, body = ask(server, "POST", decode_path(run.id), np.zeros(4, "<f4").tobytes())
+        status, _, body = request(server, "POST", decode_path(run.id), np.zeros(4, "<f4").tobytes())
     (picture,) = mesh_images(run.decode(torch.zeros(1, 4)), data)
     assert status == 200
     assert list(picture.shape) == picture_shape(data)
     assert np.array_equal(np.frombuffer(body, "<f4"), picture.numpy().ravel())
 
 
-def test_a_decoder_that_fails_is_an_answer(runs: list[ub.Run]) -> None:
+def test_a_failing_decoder_gives_an_error_status(runs: list[ub.Run]) -> None:
     headless = copy.deepcopy(runs[0])
     headless.net.decoder = None
     with serve([headless, runs[1]], PAGE, token=TOKEN) as server:
-        status, _, body = ask(server, "POST", decode_path(headless.id), LATENTS.tobytes())
+        status, _, body = request(server, "POST", decode_path(headless.id), LATENTS.tobytes())
         assert status == 500
         assert b"no decoder" in body
-        assert ask(server, "POST", decode_path(runs[1].id), LATENTS.tobytes())[0] == 200
+        assert request(server, "POST", decode_path(runs[1].id), LATENTS.tobytes())[0] == 200
 
 
-def test_nothing_goes_to_the_terminal(runs: list[ub.Run], capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed(runs: list[ub.Run], capfd: pytest.CaptureFixture[str]) -> None:
     with serve(runs, PAGE, token=TOKEN) as server:
-        ask(server, "GET", "/")
-        ask(server, "GET", "/nothing")
+        request(server, "GET", "/")
+        request(server, "GET", "/nothing")
         for text in (
             b"",
             b"nonsense\r\n\r\n",
@@ -271,17 +271,17 @@ def test_nothing_goes_to_the_terminal(runs: list[ub.Run], capfd: pytest.CaptureF
             b"\x16\x03\x01\x02\x00",
             b"GET /" + b"a" * 70_000,
         ):
-            say(server, text)
+            send_raw(server, text)
         for text in (b"GET /", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab"):
             line = socket.create_connection(("127.0.0.1", server.port))
             line.sendall(text)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without goodbye
             line.close()
-        assert ask(server, "GET", "/")[0] == 200
+        assert request(server, "GET", "/")[0] == 200
     assert capfd.readouterr() == ("", "")
 
 
-def test_closing_frees_the_port_and_ends_connections(runs: list[ub.Run]) -> None:
+def test_closing_frees_the_port_and_closes_connections(runs: list[ub.Run]) -> None:
     server = serve(runs, PAGE, token=TOKEN)
     line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
     line.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
@@ -293,12 +293,12 @@ def test_closing_frees_the_port_and_ends_connections(runs: list[ub.Run]) -> None
         pass
     line.close()
     with pytest.raises(ConnectionRefusedError):
-        ask(server, "GET", "/")
+        request(server, "GET", "/")
     with serve(runs, PAGE, server.port) as again:
-        assert ask(again, "GET", "/")[0] == 200
+        assert request(again, "GET", "/")[0] == 200
 
 
-def test_a_port_that_is_taken_is_said_before_the_page_is_made(server: Server, runs: list[ub.Run]) -> None:
+def test_a_used_port_raises_before_the_page_is_made(server: Server, runs: list[ub.Run]) -> None:
     with pytest.raises(UserError, match=f"Port {server.port} of 127.0.0.1 is taken by another program. Choose another"):
         serve(runs, lambda: pytest.fail("made in vain"), server.port)
     for port in (-1, 65_536):

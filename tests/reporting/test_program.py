@@ -1,4 +1,4 @@
-"""Decoders as data: every method and net can be written down, and what cannot is refused."""
+"""Decoders as programs for a page: all methods and networks are supported, and others raise errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.programs import CASES, DECODE, WITH_DECODER, Case, extents, job, levels, node
+from support.programs import CASES, DECODE, WITH_DECODER, Case, decode_job, grey_level_error, node, tensor_ranges
 from unbraid.distributions import Likelihood
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, PCL, UVITAE, VAE
@@ -38,7 +38,7 @@ def test_every_method_is_covered() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_weights_are_what_the_ops_point_to(name: str) -> None:
+def test_the_ops_refer_to_all_weights(name: str) -> None:
     case = CASES[name]
     net = case.build()
     made = decoder_program(net, case.shape, case.latents)
@@ -47,7 +47,7 @@ def test_the_weights_are_what_the_ops_point_to(name: str) -> None:
     assert (made.spec["latents"], made.spec["shape"]) == (case.latents, list(case.shape))
     mean = case.likelihood == "bernoulli" and not isinstance(net.decoder, VitaeDecoder)
     assert made.spec["output"] == ("sigmoid" if mean else "identity")
-    spans = extents(made.spec["ops"])
+    spans = tensor_ranges(made.spec["ops"])
     assert [start for start, _ in spans] == [0, *[end for _, end in spans[:-1]]]
     assert len(made.weights) == 2 * spans[-1][1]
 
@@ -57,8 +57,8 @@ def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_weights_are_the_decoders_own(net: str) -> None:
-    """Rounded to half precision, and small layers to twice that."""
+def test_weights_are_those_of_the_decoder(net: str) -> None:
+    """They are rounded to half precision; small layers have two parts."""
     decoder = NETS[net]((1, 32, 32), 5)[1]
     made = decoder_program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
     weights = np.frombuffer(made.weights, "<f2").astype(np.float64)
@@ -72,8 +72,8 @@ def test_weights_are_the_decoders_own(net: str) -> None:
             np.testing.assert_allclose(found, want, rtol=2**-21 if small else 2**-11, atol=2**-24)
 
 
-def test_maps_are_exact() -> None:
-    """Their weights have two parts, however many there are."""
+def test_weights_of_maps_have_two_parts() -> None:
+    """Their weights have two parts, whatever their number."""
     case = Case(UVITAE(transform="cpab", nx=8, ny=8), "mlp")
     (warp,) = decoder_program(case.build(), case.shape, case.latents).spec["ops"]
     assert any(op["in"] * op["out"] > 2**14 for op in layers(warp["map"]))
@@ -82,10 +82,13 @@ def test_maps_are_exact() -> None:
 
 
 @pytest.mark.parametrize("name", ["full size", "net vitae_conv", "CVITAE cpab", "even gaussian", "pmp"])
-def test_node_draws_what_torch_draws(name: str) -> None:
+def test_node_decodes_like_torch(name: str) -> None:
     case = CASES[name]
     net, codes = case.build(), case.codes()
-    assert levels(net, codes, node(DECODE, job(decoder_program(net, case.shape, case.latents), codes))) < 1
+    assert (
+        grey_level_error(net, codes, node(DECODE, decode_job(decoder_program(net, case.shape, case.latents), codes)))
+        < 1
+    )
 
 
 ODD: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
@@ -104,18 +107,18 @@ ODD: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_node_runs_modules_of_users(name: str) -> None:
-    """Half precision is the only error: with weights that it holds exactly, float32's rounding is all."""
+def test_node_runs_modules_of_other_networks(name: str) -> None:
+    """With weights that half precision holds exactly, only the rounding of float32 remains as an error."""
     shape, layers = ODD[name]
     net = wrapped(*layers).requires_grad_(False)
     for parameter in net.parameters():
         parameter.copy_(parameter.half())
     codes = torch.randn(4, 5)
-    made = torch.tensor(node(DECODE, job(decoder_program(net, shape, 5), codes)))
+    made = torch.tensor(node(DECODE, decode_job(decoder_program(net, shape, 5), codes)))
     torch.testing.assert_close(made.view(4, *shape), net.decode(codes), rtol=1e-5, atol=1e-6)
 
 
-def test_node_reads_every_half() -> None:
+def test_node_reads_every_half_precision_number() -> None:
     bits = np.arange(2**16, dtype="<u2")
     numbers = bits.view("<f2").astype(np.float32)
     finite = np.isfinite(numbers)
@@ -124,34 +127,34 @@ def test_node_reads_every_half() -> None:
     np.testing.assert_array_equal(read, numbers[finite])
 
 
-def test_a_code_of_another_size_is_refused() -> None:
+def test_a_code_of_another_size_raises() -> None:
     case = Case(VAE(), "mlp", latents=3)
     made = decoder_program(case.build(), case.shape, case.latents)
     body = DECODE.replace("return", "try {") + "} catch (error) { return error.message; }"
-    assert node(body, job(made, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
+    assert node(body, decode_job(made, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
 
 
 class Twice(nn.Linear):
-    """A layer that does not do what its kind does."""
+    """A subclass of a known layer that computes something else."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
 
 
 class Own(nn.Module):
-    """A layer of a user's own."""
+    """A layer that the page does not know."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
 
 
 IMAGE = [nn.Linear(5, 64), nn.Unflatten(1, (4, 4, 4))]
-REFUSED: dict[str, tuple[list[nn.Module], str]] = {
+UNSUPPORTED: dict[str, tuple[list[nn.Module], str]] = {
     "own": ([nn.Linear(5, 4), Own()], "the module Own"),
     "subclass": ([Twice(5, 4)], "the module Twice"),
     "groups": ([*IMAGE, nn.Conv2d(4, 4, 1, groups=2)], "one group"),
     "dilation": ([*IMAGE, nn.ConvTranspose2d(4, 4, 2, dilation=2)], "without dilation"),
-    "circular": ([*IMAGE, nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")], "zeros"),
+    "circular": ([*IMAGE, nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")], "zero padding"),
     "same": ([*IMAGE, nn.Conv2d(4, 4, 3, padding="same")], "of a given width"),
     "matrix": ([*IMAGE, nn.Linear(4, 4)], "on vectors only"),
     "mixed": ([nn.Linear(5, 4), nn.Flatten(0)], "one example at a time"),
@@ -159,50 +162,50 @@ REFUSED: dict[str, tuple[list[nn.Module], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_a_page_cannot_run_is_refused(name: str) -> None:
-    layers, message = REFUSED[name]
-    with pytest.raises(UserError, match=message) as refusal:
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_modules_raise(name: str) -> None:
+    layers, message = UNSUPPORTED[name]
+    with pytest.raises(UserError, match=message) as error:
         decoder_program(wrapped(*layers), (4,), 5)
-    assert "unbraid explore" in str(refusal.value)
+    assert "unbraid explore" in str(error.value)
 
 
 @pytest.mark.parametrize("value", [7e4, float("inf"), float("nan")])
-def test_weights_beyond_half_precision_are_refused(value: float) -> None:
+def test_weights_beyond_half_precision_raise(value: float) -> None:
     layer = nn.Linear(5, 4)
     with torch.no_grad():
         layer.bias[1] = value
-    with pytest.raises(UserError, match=f"at most 65504. Got {value:g} in the bias of a linear"):
+    with pytest.raises(UserError, match=f"at most 65504, .* Got {value:g} in the bias of a linear"):
         decoder_program(wrapped(layer), (4,), 5)
 
 
-def test_hooks_are_refused() -> None:
+def test_hooks_raise() -> None:
     layer = nn.Linear(5, 4)
     layer.register_forward_hook(lambda module, given, made: made + 1)
     with pytest.raises(UserError, match="cannot run hooks"):
         decoder_program(wrapped(layer), (4,), 5)
 
 
-def test_an_encoder_alone_is_refused() -> None:
+def test_a_missing_decoder_raises() -> None:
     with pytest.raises(UserError, match="no decoder"):
         decoder_program(PCL().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli"), (1, 8, 8), 4)
 
 
-def test_other_flows_are_refused() -> None:
+def test_unsupported_flows_raise() -> None:
     net = build_vitae_net(NETS["mlp"], (1, 8, 8), (2, 2), Cpab(method="squaring"), "bernoulli", False)
     with pytest.raises(UserError, match=r"cannot warp images with Cpab.*squaring"):
         decoder_program(net, (1, 8, 8), 4)
 
 
-def test_a_warped_image_in_other_modules_is_refused() -> None:
-    """What it gives is a likelihood's output, not a mean, to whoever stands around it."""
+def test_a_vitae_decoder_in_another_module_raises() -> None:
+    """Inside another module its output would be that of a likelihood, not a mean."""
     net = UVITAE().build(NETS["mlp"], (1, 8, 8), 4, "bernoulli")
     net.decoder = nn.Sequential(net.decoder)  # type: ignore[assignment, arg-type]
-    with pytest.raises(UserError, match="the module Generation"):
+    with pytest.raises(UserError, match="the module VitaeDecoder"):
         decoder_program(net, (1, 8, 8), 4)
 
 
-def test_other_likelihoods_are_refused() -> None:
+def test_unsupported_likelihoods_raise() -> None:
     net = wrapped(nn.Linear(5, 4))
     net.likelihood = Likelihood(net.likelihood.nll, torch.exp, torch.log)
     with pytest.raises(UserError, match="means of Bernoulli and normal pixels"):

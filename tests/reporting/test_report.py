@@ -1,4 +1,4 @@
-"""A report as a file: whole, within its size, refusing what it cannot show, and made from what is kept."""
+"""The report page as a file: its data, its size, and its errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.reporting import content
-from unbraid.reporting.content import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
 from unbraid.reporting.page import json_for_html, report
+from unbraid.reporting.runs_table import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
 from unbraid.runs.run import load_runs
 
 SETTINGS: dict[str, Any] = {"data": "sprites", "latents": 4, "quiet": True}
@@ -37,7 +37,7 @@ def facts(path: Path) -> dict[str, Any]:
 
 
 def weights(path: Path) -> list[str]:
-    """The runs whose decoders are in a page."""
+    """The ids of the runs whose decoders are in a page."""
     return re.findall(r'<script type="text/plain" data-weights="(\w+)">', path.read_text())
 
 
@@ -68,7 +68,7 @@ def test_ceiling_and_floor_are_those_of_the_data(page: Path) -> None:
     assert limits["noise"]["mig.discrete_mig"] < 0.02
 
 
-def test_information_is_a_share_and_the_carried_factor_its_largest(page: Path) -> None:
+def test_information_is_a_share_and_the_named_factor_has_the_largest(page: Path) -> None:
     detail = facts(page)["runs"][0]["detail"]
     assert all(0 <= share <= 1 for row in detail["information"] for share in row)
     for row in detail["traversals"]:
@@ -78,11 +78,11 @@ def test_information_is_a_share_and_the_carried_factor_its_largest(page: Path) -
             assert detail["factors"][shares.index(max(shares))] == row["factor"]["name"]
 
 
-def test_the_page_keeps_to_its_size(page: Path) -> None:
+def test_the_size_of_the_page_is_limited(page: Path) -> None:
     assert page.stat().st_size <= 2e6 + 1.2e6 * len(weights(page))
 
 
-def test_a_run_without_a_decoder_says_so(folder: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_decoder_gives_the_reason(folder: Path, tmp_path: Path) -> None:
     encoder = [run for run in load_runs(folder) if run.net.decoder is None]
     found = facts(report(encoder, tmp_path / "pcl.html", metrics=["mig"], quiet=True))["runs"][0]
     assert found["decoder"] is None
@@ -97,7 +97,7 @@ def test_vectors_have_no_pictures_but_a_decoder(tmp_path: Path) -> None:
     assert "traversals" not in found["detail"]
 
 
-def test_a_decoder_too_large_for_a_page_is_left_to_explore(
+def test_a_decoder_too_large_for_a_page_refers_to_explore(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content, "MOST_WEIGHT_BYTES", 1000)
@@ -109,13 +109,13 @@ def test_a_decoder_too_large_for_a_page_is_left_to_explore(
     assert weights(path) == []
 
 
-def test_labels_name_what_differs(page: Path) -> None:
+def test_labels_contain_the_settings_that_differ(page: Path) -> None:
     labels = {run["label"] for run in facts(page)["runs"]}
     assert labels == {"pcl", *(f"beta_vae beta={b} seed={s}" for b in (1, 2) for s in range(2))}
 
 
-def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
-    """DCI needs two factors; the others are scored all the same."""
+def test_metrics_that_cannot_be_computed_are_noted(tmp_path: Path) -> None:
+    """DCI needs two factors; other metrics are computed all the same."""
     rng = np.random.default_rng(0)
     np.savez(
         tmp_path / "one.npz",
@@ -131,7 +131,7 @@ def test_metrics_that_refuse_the_data_are_noted(tmp_path: Path) -> None:
     assert note.startswith(f"dci has no score on {name}:")
 
 
-def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:
+def test_runs_without_the_score_are_ranked_last(folder: Path) -> None:
     runs = load_runs(folder)[:3]
     scores = {runs[0].id: {}, runs[1].id: {"mig.discrete_mig": 0.1}, runs[2].id: {"mig.discrete_mig": 0.2}}
     assert rank_runs(runs, scores, "mig") == [runs[2], runs[1], runs[0]]
@@ -139,26 +139,26 @@ def test_ranking_puts_runs_without_the_score_last(folder: Path) -> None:
     assert rank_runs(runs, total, "unsupervised") == runs
 
 
-def test_every_dataset_is_looked_at() -> None:
+def test_the_best_runs_alternate_between_datasets() -> None:
     runs = [
         run for data in ("toy", "sprites") for run in ub.train(ub.methods.VAE(), seeds=range(2), data=data, steps=0)
     ]
     assert [run.spec.data for run in best_of_each_dataset(runs)] == ["toy", "sprites", "toy", "sprites"]
 
 
-def test_settings_that_follow_from_others_are_not_in_labels() -> None:
+def test_labels_leave_out_settings_that_follow_from_others() -> None:
     methods = [ub.methods.AnnealedVAE(c_max=w, gamma=10 * w) for w in (1.0, 2.0)]
     runs = ub.train(methods, data="toy", seeds=range(2), steps=1, quiet=True)
     assert set(short_labels(runs).values()) == {f"annealed_vae c_max={w} seed={s}" for w in (1, 2) for s in range(2)}
 
 
-def test_json_cannot_end_its_element() -> None:
+def test_json_cannot_end_its_html_element() -> None:
     text = json_for_html({"label": "</script><!--&"})
     assert not set("<>&") & set(text)
     assert json.loads(text) == {"label": "</script><!--&"}
 
 
-def test_the_command_writes_beside_the_runs_and_says_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page_and_prints_its_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(folder), "--metrics", "mig", "--best", "1", "--quiet"]) == 0
     assert str(folder / "report.html") in capsys.readouterr().out
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
@@ -168,7 +168,7 @@ def test_the_command_writes_beside_the_runs_and_says_where(folder: Path, capsys:
     ("flags", "message"),
     [(["--metrics", "migg"], "mig"), (["--rank", "dcii"], "dci"), (["--best", "0"], "'best' must be >= 1")],
 )
-def test_bad_flags_are_refused(
+def test_wrong_flags_give_errors(
     folder: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (folder / "report.html").read_bytes() if (folder / "report.html").exists() else None
@@ -177,6 +177,6 @@ def test_bad_flags_are_refused(
     assert before is None or (folder / "report.html").read_bytes() == before
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No runs in"):
         report(tmp_path)

@@ -1,4 +1,4 @@
-"""True images drawn by JavaScript are those of the data, and no other data is taken for it."""
+"""Images rendered by JavaScript are those of the dataset, and other datasets are not mistaken for it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def rooms() -> FactorData:
     return datasets.load("shapes3d_rendered")
 
 
-def node(spec: dict[str, Any], rows: Any) -> subprocess.CompletedProcess[bytes]:
-    """Draw outside a browser."""
+def run_node(spec: dict[str, Any], rows: Any) -> subprocess.CompletedProcess[bytes]:
+    """Render in node, outside a browser."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed; tests/browser draws the same in Chromium")
@@ -55,41 +55,41 @@ def node(spec: dict[str, Any], rows: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([program, "-e", DRAW], input=given.encode(), capture_output=True, check=False)
 
 
-def drawn(data: FactorData, index: torch.Tensor) -> Array:
-    """The images at `index` as JavaScript draws them from their factors."""
+def rendered_images(data: FactorData, index: torch.Tensor) -> Array:
+    """The images at `index` as JavaScript renders them from their factors."""
     spec = renderer_spec(data)
     assert spec is not None
-    done = node(spec, data.factors(index).tolist())
+    done = run_node(spec, data.factors(index).tolist())
     assert done.returncode == 0, done.stderr.decode()
     return np.frombuffer(done.stdout, "<f4").reshape(len(index), *data.shape)
 
 
-def true(data: FactorData, index: torch.Tensor) -> Array:
+def true_images(data: FactorData, index: torch.Tensor) -> Array:
     return data.images(index).numpy().astype(np.float32) / np.float32(255)
 
 
-def test_every_small_sprite_is_drawn_to_the_bit(sprites: FactorData) -> None:
+def test_all_small_sprites_are_rendered_exactly(sprites: FactorData) -> None:
     every = torch.arange(len(sprites))
-    assert np.array_equal(drawn(sprites, every), true(sprites, every))
+    assert np.array_equal(rendered_images(sprites, every), true_images(sprites, every))
 
 
-def test_sprites_colours_and_noise_are_drawn_to_the_bit(painted: FactorData) -> None:
+def test_sprites_colours_and_noise_are_rendered_exactly(painted: FactorData) -> None:
     ends = torch.tensor([0, len(painted) - 1])
     index = torch.cat([ends, painted.draw(Noise(torch.tensor(3)), 300)])
-    assert np.array_equal(drawn(painted, index), true(painted, index))
+    assert np.array_equal(rendered_images(painted, index), true_images(painted, index))
 
 
-def test_rooms_are_drawn_to_a_level_of_brightness(rooms: FactorData) -> None:
+def test_rooms_are_rendered_within_one_grey_level(rooms: FactorData) -> None:
     index = rooms.draw(Noise(torch.tensor(4)), 300)
     index = index[rooms.factors(index)[:, 5].argsort()]  # each orientation's empty room is then made once
-    off = 255 * np.abs(drawn(rooms, index) - true(rooms, index))
+    off = 255 * np.abs(rendered_images(rooms, index) - true_images(rooms, index))
     assert off.max() < 1.01
     assert (off > 0.5).mean() < 1e-4
 
 
 @pytest.mark.parametrize("scene", [small_scene(), large_scene()], ids=["sprites", "dsprites"])
-def test_no_vertex_lies_where_a_last_bit_decides(scene: Scene) -> None:
-    """Sines and products may differ in their last bit between machines; rounding to 1/256 px must not see it."""
+def test_no_vertex_is_close_to_a_rounding_boundary(scene: Scene) -> None:
+    """Sines and products may differ in their last bit between machines; rounding to 1/256 px must not depend on it."""
     nearest = 1.0
     for polygons in scene.polygons(torch.device("cpu")):
         for centres, axis in ((scene.x, 0), (scene.y, 1)):
@@ -99,25 +99,27 @@ def test_no_vertex_lies_where_a_last_bit_decides(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("options", ["subset=50", "subset=9&seed=3", "correlate=x:y:0.2"])
-def test_how_examples_are_drawn_does_not_matter(options: str, sprites: FactorData) -> None:
+def test_options_of_the_name_are_ignored(options: str, sprites: FactorData) -> None:
     spec = renderer_spec(datasets.load(f"sprites?{options}"))
     assert spec is not None
     assert spec == renderer_spec(sprites)
 
 
-def test_a_page_stays_small(sprites: FactorData, painted: FactorData, rooms: FactorData) -> None:
+def test_the_specs_are_small(sprites: FactorData, painted: FactorData, rooms: FactorData) -> None:
     for data in (sprites, painted, rooms):
         assert len(json.dumps(renderer_spec(data), allow_nan=False)) < 8_000
 
 
-def test_other_data_is_not_drawn(toy: FactorData, glyphs: FactorData, sprites: FactorData) -> None:
+def test_other_data_are_not_rendered(toy: FactorData, glyphs: FactorData, sprites: FactorData) -> None:
     assert renderer_spec(toy) is None
     assert renderer_spec(glyphs) is None
-    assert renderer_spec(from_arrays(sprites.images(slice(0, 48)), sprites.factors(slice(0, 48)), name="sprites")) is None
+    assert (
+        renderer_spec(from_arrays(sprites.images(slice(0, 48)), sprites.factors(slice(0, 48)), name="sprites")) is None
+    )
     assert renderer_spec(datasets.load("scream_dsprites")) is None
 
 
-def test_sprites_of_another_content_are_not_mistaken(sprites: FactorData) -> None:
+def test_sprites_with_other_content_are_not_rendered(sprites: FactorData) -> None:
     table = sprites.table.clone()
     table[5000, 64] ^= 1
     grid = (sprites.names, sprites.sizes, sprites.shape)
@@ -128,7 +130,7 @@ def test_sprites_of_another_content_are_not_mistaken(sprites: FactorData) -> Non
     assert renderer_spec(BinaryImages("sprites", ("a", *sprites.names[1:]), *grid[1:], sprites.table)) is None
 
 
-def test_large_sprites_of_another_content_are_not_mistaken(painted: FactorData) -> None:
+def test_dsprites_with_other_content_are_not_rendered(painted: FactorData) -> None:
     changed = copy.copy(painted)
     changed.table = painted.table.clone()
     assert renderer_spec(changed) == renderer_spec(painted)
@@ -136,7 +138,7 @@ def test_large_sprites_of_another_content_are_not_mistaken(painted: FactorData) 
     assert renderer_spec(changed) is None
 
 
-def test_a_class_of_ones_own_may_draw_anything(painted: FactorData) -> None:
+def test_subclasses_are_not_rendered(painted: FactorData) -> None:
     class Mine(SpritesOnNoise):
         pass
 
@@ -144,7 +146,7 @@ def test_a_class_of_ones_own_may_draw_anything(painted: FactorData) -> None:
     assert renderer_spec(own) is None
 
 
-def test_rooms_of_another_scene_are_not_mistaken(rooms: FactorData) -> None:
+def test_rooms_of_another_scene_are_not_rendered(rooms: FactorData) -> None:
     changed = copy.copy(rooms)
     for table in (rooms.table[:, :, :, ::2], rooms.table.roll(1, 0), (rooms.table * 1.01).short()):
         changed.table = table
@@ -152,9 +154,9 @@ def test_rooms_of_another_scene_are_not_mistaken(rooms: FactorData) -> None:
 
 
 @pytest.mark.parametrize("bad", [3, -1, 0.5, None])
-def test_factors_beyond_the_grid_are_refused(bad: float | None, sprites: FactorData) -> None:
+def test_factors_outside_the_grid_raise(bad: float | None, sprites: FactorData) -> None:
     spec = renderer_spec(sprites)
     assert spec is not None
-    done = node(spec, [[bad, 0, 0, 0, 0]])
+    done = run_node(spec, [[bad, 0, 0, 0, 0]])
     assert done.returncode != 0
     assert b"RangeError: Factor 0 must be a whole number from 0 to 2." in done.stderr

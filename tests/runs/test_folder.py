@@ -1,4 +1,4 @@
-"""Run folders: damage is named, a full disk loses nothing, and no part of a file is ever a run."""
+"""Run folders: errors name damaged files, a full disk loses nothing, and partial files are never read as runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbraid.errors import UserError
 from unbraid.runs.folder import find_runs
 
 
-def test_an_old_divergence_does_not_outlive_a_good_end(tmp_path: Path) -> None:
+def test_old_divergence_is_removed_when_a_run_finishes(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     (run.path / "weights.safetensors").unlink()
@@ -26,7 +26,7 @@ def test_an_old_divergence_does_not_outlive_a_good_end(tmp_path: Path) -> None:
     assert found.status == "done"
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_of_another_network_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import load_file
 
     from unbraid.runs.folder import write_tensors
@@ -37,12 +37,14 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, monkeypatch:
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     state = load_file(file)
     write_tensors(file, {**state, "row": state["row"][:-1].clone()}, {"step": 7, "log": []})
-    with pytest.raises(UserError, match=r"does not fit the network.*delete that file"):
+    with pytest.raises(UserError, match=r"does not fit the network.*Delete that file"):
         quick_train(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 7, 100, -1, -1000])
-def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_checkpoint_raises_an_error_and_is_not_deleted(
+    keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
         quick_train(tmp_path, checkpoint_seconds=0)
@@ -59,7 +61,7 @@ def test_truncated_checkpoint_is_refused_and_kept(keep: int, tmp_path: Path, mon
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "log.jsonl", "weights.safetensors", "run.json"])
 def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ENOSPC while any file is written: a one-line refusal, no partial file, and the same command goes on."""
+    """If the disk is full while a file is written, there is an error and no partial file, and the run can resume."""
     real = os.fsync
 
     def full(descriptor: int) -> None:
@@ -69,15 +71,15 @@ def test_full_disk_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(UserError, match=r"No space left on device.*same command again"):
+        with pytest.raises(UserError, match=r"No space left on device.*repeat the command to resume"):
             quick_train(tmp_path, checkpoint_seconds=0)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not list(tmp_path.rglob(name))
     assert_same_run(quick_train(tmp_path)[0], quick_train(None)[0])
 
 
-def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
-    """What a killed writer leaves is invisible to readers and swept by the next writer."""
+def test_temporary_files_are_not_runs(tmp_path: Path) -> None:
+    """Temporary files of a killed process are ignored by readers and deleted by the next writer."""
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     stray = tmp_path / "abc"
@@ -89,7 +91,7 @@ def test_half_written_files_are_not_runs(tmp_path: Path) -> None:
     assert not (run.path / ".weights.safetensors.1.tmp").exists()
 
 
-def test_damaged_run_files_are_named(tmp_path: Path) -> None:
+def test_errors_name_damaged_files(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     content = json.loads((run.path / "run.json").read_text())
@@ -101,7 +103,7 @@ def test_damaged_run_files_are_named(tmp_path: Path) -> None:
             ub.load_runs(tmp_path)
 
 
-def test_run_json_says_where_numbers_come_from(tmp_path: Path) -> None:
+def test_run_json_records_versions_commit_and_machine(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     facts = json.loads((run.path / "run.json").read_text())

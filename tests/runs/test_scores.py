@@ -1,4 +1,4 @@
-"""Scores kept in run folders: none is lost, whoever writes at the same time."""
+"""Scores in run folders: no record is lost if several processes write at the same time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.open(run.path)
 
 
-def test_records_written_at_the_same_time_are_all_kept(folder: RunFolder) -> None:
+def test_records_written_concurrently_are_all_stored(folder: RunFolder) -> None:
     records = [{"metric": "mig", "seed": seed, "values": {"discrete_mig": seed / 50}} for seed in range(50)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda record: add_scores(folder.path, [record]), records))
     assert sorted(read_scores(folder.path), key=lambda record: record["seed"]) == records
 
 
-def test_a_key_is_kept_once_and_replaced_on_request(folder: RunFolder) -> None:
+def test_a_key_is_stored_once_and_replaced_on_request(folder: RunFolder) -> None:
     first = {"metric": "udr", "among": [1], "values": {"score": 0.5}}
     assert add_scores(folder.path, [first, {**first, "values": {"score": 0.6}}]) == [first]
     second = {"metric": "udr", "among": [1, 2], "values": {"score": 0.7}}
@@ -40,9 +40,9 @@ TRIALS = [0, *(pytest.param(trial, marks=pytest.mark.slow) for trial in range(1,
 
 
 @pytest.mark.parametrize("trial", TRIALS)
-def test_two_score_commands_at_once_lose_nothing(folder: RunFolder, trial: int) -> None:
+def test_two_concurrent_score_commands_lose_nothing(folder: RunFolder, trial: int) -> None:
     metrics = ("mig,sap,modularity", "jemmig,mig_sup,mcc")
     command = [sys.executable, "-m", "unbraid", "score", str(folder.path.parent), "--no-bounds", "--quiet"]
-    both = [subprocess.Popen([*command, "--metrics", names], stdout=subprocess.DEVNULL) for names in metrics]
-    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    processes = [subprocess.Popen([*command, "--metrics", names], stdout=subprocess.DEVNULL) for names in metrics]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
     assert {record["metric"] for record in read_scores(folder.path)} == set(",".join(metrics).split(","))

@@ -1,4 +1,4 @@
-"""Specs: settings that are checked, JSON that comes back, ids that mean one thing."""
+"""Specs: validation of settings, JSON, ids and keys."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_spec_survives_json(name: str) -> None:
         (lambda: RunSpec.from_dict({"method": {"name": "vae"}, "data": "toy", "step": 3}), r"Did you mean 'steps'"),
     ],
 )
-def test_bad_settings_are_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_settings_raise_an_error(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises((ValueError, TypeError), match=message):
         make()
 
 
 def test_ids() -> None:
-    """Equal specs have equal ids whatever numeric type they were typed in; any change changes the id."""
+    """Equal specs have equal ids, also for an int instead of a float. Any change of a setting changes the id."""
     spec = RunSpec(BetaVAE(beta=4), "sprites")
     assert spec.id == RunSpec(BetaVAE(beta=4.0), "sprites").id
     others = [
@@ -63,18 +63,27 @@ def test_canonical_json_is_sorted_and_compact() -> None:
     assert '"method":{"beta":4.0,"name":"beta_vae"}' in text
 
 
-def test_seeds_rates_and_hypers_ride_together_and_nothing_else() -> None:
+def test_runs_of_a_stack_may_differ_only_in_seed_rate_and_hypers() -> None:
     base = RunSpec(BetaVAE(beta=4), "sprites")
     for other in (RunSpec(BetaVAE(beta=1), "sprites", 3, learning_rate=1e-3),):
         assert other.stack_key() == base.stack_key()
-    apart = [RunSpec(VAE(), "sprites"), RunSpec(BetaVAE(), "toy"), RunSpec(BetaVAE(), "sprites", latents=5)]
-    apart += [RunSpec(BetaVAE(), "sprites", batch=32), RunSpec(BetaVAE(), "sprites", precision="bf16")]
-    assert len({spec.stack_key() for spec in [base, *apart]}) == 6
+    different = [RunSpec(VAE(), "sprites"), RunSpec(BetaVAE(), "toy"), RunSpec(BetaVAE(), "sprites", latents=5)]
+    different += [RunSpec(BetaVAE(), "sprites", batch=32), RunSpec(BetaVAE(), "sprites", precision="bf16")]
+    assert len({spec.stack_key() for spec in [base, *different]}) == 6
 
 
 @pytest.mark.parametrize(("flags", "expected"), [({"avx512_bf16"}, "bf16"), ({"amx_bf16"}, "bf16"), ({"avx2"}, "fp32")])
-def test_fastest_precision_follows_the_processor(
+def test_fastest_precision_depends_on_the_processor(
     flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precision, "_cpu_flags", lambda: flags)
     assert precision.fastest_precision.__wrapped__(torch.device("cpu")) == expected
+
+
+def test_flat_and_settings_key() -> None:
+    spec = RunSpec(BetaVAE(beta=4), "sprites", seed=3)
+    fields = ["data", "seed", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision"]
+    assert list(spec.flat()) == ["method", "beta", *fields]
+    assert (spec.flat()["method"], spec.flat()["beta"]) == ("beta_vae", 4.0)
+    assert spec.settings_key() == RunSpec(BetaVAE(beta=4), "sprites", seed=0).settings_key()
+    assert spec.settings_key() != RunSpec(BetaVAE(beta=5), "sprites", seed=3).settings_key()

@@ -1,4 +1,4 @@
-"""Event files: what TensorBoard reads back is the run's log and settings, and training does not notice."""
+"""Event files for TensorBoard: they contain the log and the settings, and do not affect training."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from unbraid.methods import BetaVAE
 from unbraid.runs import tensorboard as tensorboard_log
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.tensorboard import FILE, FOLDER, write_tensorboard
-from unbraid.training import loop as execute
+from unbraid.training import loop
 
 
-def read(folder: Path) -> EventAccumulator:
+def read_events(folder: Path) -> EventAccumulator:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     return events
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = read(folder)
+    events = read_events(folder)
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
 def hyperparameters(folder: Path) -> dict[str, Any]:
-    content = read(folder).summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    content = read_events(folder).summary_metadata["_hparams_/session_start_info"].plugin_data.content
     found = HParamsPluginData.FromString(content).session_start_info.hparams
     return {name: getattr(value, value.WhichOneof("kind")) for name, value in found.items()}
 
 
-def of_log(log: list[dict[str, float]]) -> dict[str, Any]:
+def scalars_of_log(log: list[dict[str, float]]) -> dict[str, Any]:
     terms = [name for name in log[0] if name != "step"]
     return {f"train/{t}": [(line["step"], pytest.approx(line[t])) for line in log] for t in terms}
 
 
-def test_events_are_the_log_and_the_settings(tmp_path: Path) -> None:
+def test_events_contain_the_log_and_the_settings(tmp_path: Path) -> None:
     plain = quick_train(method=BetaVAE(beta=3.0), seeds=[0, 1])
     runs = quick_train(tmp_path, BetaVAE(beta=3.0), seeds=[0, 1], log="tensorboard")
     for run, other in zip(runs, plain, strict=True):
@@ -52,14 +52,14 @@ def test_events_are_the_log_and_the_settings(tmp_path: Path) -> None:
         assert run.path is not None
         found = scalars(run.path / FOLDER)
         assert {"train/loss", "train/rec", "train/kl"} <= set(found)
-        assert found == of_log(run.log)
-        told = hyperparameters(run.path / FOLDER)
-        assert told["beta"] == 3.0
-        assert told["seed"] == run.spec.seed
-        assert (told["method"], told["data"]) == ("beta_vae", "toy")
+        assert found == scalars_of_log(run.log)
+        settings = hyperparameters(run.path / FOLDER)
+        assert settings["beta"] == 3.0
+        assert settings["seed"] == run.spec.seed
+        assert (settings["method"], settings["data"]) == ("beta_vae", "toy")
 
 
-def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_events_of_a_stored_log_are_the_same_bytes(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path / "a", log="tensorboard")
     (other,) = quick_train(tmp_path / "b")
     assert run.path is not None
@@ -72,32 +72,34 @@ def test_a_stored_log_gives_the_same_bytes(tmp_path: Path) -> None:
     assert not list(run.path.glob(".*.tmp"))
 
 
-def test_trained_runs_get_theirs_when_the_command_is_given_again(tmp_path: Path) -> None:
+def test_events_of_trained_runs_are_written_when_training_is_repeated(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     assert not (run.path / FOLDER).exists()
     (again,) = quick_train(tmp_path, log="tensorboard")
     assert again.id == run.id
-    assert scalars(run.path / FOLDER) == of_log(run.log)
+    assert scalars(run.path / FOLDER) == scalars_of_log(run.log)
 
 
-def test_it_is_live_at_checkpoints_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_written_at_checkpoints_and_extended_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = quick_train(tmp_path / "whole", log="tensorboard")[0]
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
-        patch.setattr(execute, "CHECKPOINT_SHARE", 1e9)  # a checkpoint after every step, however slow the disk
+        patch.setattr(loop, "CHECKPOINT_SHARE", 1e9)  # a checkpoint after every step, however slow the disk
         quick_train(tmp_path / "cut", log="tensorboard", checkpoint_seconds=0)
     file = tmp_path / "cut" / whole.id / FOLDER / FILE
     half, place = file.read_bytes(), file.stat().st_ino
-    assert scalars(file.parent) == of_log(whole.log[:7])
+    assert scalars(file.parent) == scalars_of_log(whole.log[:7])
     assert write_tensorboard(file.parents[1]) == file.parent
-    file.write_bytes(half[:-5])  # as a writer killed in the middle leaves it
+    file.write_bytes(half[:-5])  # as left by a process that was killed while writing
     quick_train(tmp_path / "cut", log="tensorboard")
-    assert file.stat().st_ino == place, "TensorBoard holds the file open: it must grow, not be replaced"
-    assert scalars(file.parent) == of_log(whole.log)
+    assert file.stat().st_ino == place, "TensorBoard keeps the file open, so it must be extended, not replaced"
+    assert scalars(file.parent) == scalars_of_log(whole.log)
 
 
-def test_a_file_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
+def test_a_file_of_another_log_is_replaced(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path, log="tensorboard")
     assert run.path is not None
     right = (run.path / FOLDER / FILE).read_bytes()
@@ -106,7 +108,7 @@ def test_a_file_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
     assert (run.path / FOLDER / FILE).read_bytes() == right
 
 
-def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_become_warnings_and_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (plain,) = quick_train(tmp_path / "a")
 
     def full(*_: Any) -> bytes:
@@ -118,7 +120,7 @@ def test_what_goes_wrong_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: 
     assert_same_run(run, plain)
 
 
-def test_what_is_missing_is_said_before_training(
+def test_missing_requirements_raise_an_error_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match="Give a folder"):
@@ -126,7 +128,7 @@ def test_what_is_missing_is_said_before_training(
     with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
         quick_train(tmp_path / "r", log="tensorboards")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    monkeypatch.setattr(execute, "train_convoy", None)
+    monkeypatch.setattr(loop, "advance_to_end", None)
     with pytest.raises(UserError, match=r"unbraid\[tensorboard\]"):
         quick_train(tmp_path / "r", log="tensorboard")
     out = str(tmp_path / "r")
@@ -137,9 +139,9 @@ def test_what_is_missing_is_said_before_training(
         write_tensorboard(ub.Run(ub.RunSpec(BetaVAE(), "toy"), None))  # type: ignore[arg-type]
 
 
-def test_the_command_writes_them(tmp_path: Path) -> None:
+def test_the_command_writes_events(tmp_path: Path) -> None:
     out = str(tmp_path / "r")
     assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard", "--quiet"]) == 0
     (file,) = (tmp_path / "r").glob(f"*/{FOLDER}/{FILE}")
     lines = [json.loads(line) for line in (file.parents[1] / "log.jsonl").read_text().splitlines()]
-    assert scalars(file.parent) == of_log(lines)
+    assert scalars(file.parent) == scalars_of_log(lines)

@@ -1,4 +1,4 @@
-"""The separation score on planted codes, and images that were moved by known amounts."""
+"""The separation score of known codes, and images that are moved by known amounts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DIGIT = RNG.integers(0, 4, N)
 TURN, SHIFT = RNG.uniform(-1, 1, (2, N))
 FACTORS = {"digit": DIGIT}, {"turn": TURN, "shift": SHIFT}
 JITTER = 0.01 * RNG.normal(size=(N, 4))
-PLANTED = np.stack([np.cos(DIGIT * 1.6), np.sin(DIGIT * 1.6), TURN, SHIFT], 1) + JITTER
+KNOWN = np.stack([np.cos(DIGIT * 1.6), np.sin(DIGIT * 1.6), TURN, SHIFT], 1) + JITTER
 
 
-def test_planted_code_scores_one() -> None:
-    found = separation(PLANTED, *FACTORS, split=(0, 1))
+def test_separated_code_scores_one() -> None:
+    found = separation(KNOWN, *FACTORS, split=(0, 1))
     assert found.score > 0.95
     assert found.predictability["digit"][0] == pytest.approx(1, abs=0.01)
     assert found.predictability["turn"][0] < 0.05
@@ -38,12 +38,12 @@ def test_planted_code_scores_one() -> None:
 
 
 def test_swapped_split_scores_minus_one_and_noise_zero() -> None:
-    assert separation(PLANTED, *FACTORS, split=(2, 3)).score < -0.95
+    assert separation(KNOWN, *FACTORS, split=(2, 3)).score < -0.95
     assert abs(separation(RNG.normal(size=(N, 4)), *FACTORS, split=(0, 1)).score) < 0.1
 
 
 def test_best_split_is_found() -> None:
-    shuffled = PLANTED[:, [2, 0, 3, 1]]
+    shuffled = KNOWN[:, [2, 0, 3, 1]]
     found = separation(shuffled, *FACTORS)
     assert found.appearance == (1, 3)
     assert found.score > 0.95
@@ -51,18 +51,18 @@ def test_best_split_is_found() -> None:
 
 def test_mixed_code_scores_low() -> None:
     rotation = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
-    assert separation(PLANTED @ rotation, *FACTORS, split=(0, 1)).score < 0.5
+    assert separation(KNOWN @ rotation, *FACTORS, split=(0, 1)).score < 0.5
 
 
-def test_tells_does_not_depend_on_the_order_of_rows() -> None:
-    """Rows of a grid, in which every other one has another class."""
+def test_predictability_does_not_depend_on_the_order_of_rows() -> None:
+    """Rows of a grid, in which neighbouring rows have different classes."""
     kinds = np.arange(400) % 4
     assert predictability(np.eye(4)[kinds][:, :3] + 0.0, kinds) == pytest.approx(1)
 
 
-def test_tells_does_not_depend_on_scale() -> None:
-    codes = PLANTED * np.array([1e-3, 1e3, 1.0, 1.0])
-    assert predictability(codes[:, :2], DIGIT) == pytest.approx(predictability(PLANTED[:, :2], DIGIT), abs=0.01)
+def test_predictability_does_not_depend_on_scale() -> None:
+    codes = KNOWN * np.array([1e-3, 1e3, 1.0, 1.0])
+    assert predictability(codes[:, :2], DIGIT) == pytest.approx(predictability(KNOWN[:, :2], DIGIT), abs=0.01)
     assert predictability(np.zeros((N, 1)), DIGIT) == pytest.approx(0, abs=0.05)
 
 
@@ -76,25 +76,25 @@ def spots() -> Labelled:
     return Labelled("spots", ["kind"], [2], table, torch.tensor([[0], [1]]))
 
 
-def where(images: Tensor) -> list[tuple[int, int]]:
+def spot_positions(images: Tensor) -> list[tuple[int, int]]:
     return [divmod(int(image.flatten().argmax()), 9) for image in images]
 
 
-def test_turns_are_anticlockwise_and_shifts_right_and_down() -> None:
+def test_rotations_are_anticlockwise_and_shifts_right_and_down() -> None:
     quarter = torch.tensor([[90.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
-    assert where(warp_images(spots().table, quarter)) == [(1, 4), (4, 1)]
+    assert spot_positions(warp_images(spots().table, quarter)) == [(1, 4), (4, 1)]
     shift = torch.tensor([[0.0, -2 / 9, 1 / 9], [0.0, 1 / 9, 2 / 9]])
-    assert where(warp_images(spots().table, shift)) == [(5, 5), (3, 5)]
+    assert spot_positions(warp_images(spots().table, shift)) == [(5, 5), (3, 5)]
     still = torch.zeros(2, 3)
     assert torch.equal(warp_images(spots().table, still), spots().table)
 
 
-def test_turned_first_and_then_shifted() -> None:
+def test_rotation_comes_before_shift() -> None:
     both = torch.tensor([[90.0, 2 / 9, 0.0]])
-    assert where(warp_images(spots().table[:1], both)) == [(1, 6)]
+    assert spot_positions(warp_images(spots().table[:1], both)) == [(1, 6)]
 
 
-def test_movements_are_fixed_known_and_labelled() -> None:
+def test_moves_are_reproducible_and_labelled() -> None:
     a, b, c = (move_images(spots(), 20, 0.1, seed) for seed in (0, 0, 1))
     assert isinstance(a, MovedImages)
     assert torch.equal(a.table, b.table)
@@ -117,7 +117,7 @@ def test_bins_are_equal() -> None:
 
 
 @pytest.mark.parametrize(("degrees", "share"), [(-1, 0.1), (181, 0.1), (20, 1.0), (20, -0.1)])
-def test_movements_out_of_range_are_refused(degrees: float, share: float) -> None:
+def test_moves_out_of_range_raise_an_error(degrees: float, share: float) -> None:
     with pytest.raises(ValueError, match="0 to 180 degrees and shifted by 0 to 99 %"):
         move_images(spots(), degrees, share)
 
@@ -125,8 +125,8 @@ def test_movements_out_of_range_are_refused(degrees: float, share: float) -> Non
 # Runs.
 
 
-def test_upright_images_of_runs(glyphs: FactorData) -> None:
-    """Of VITAE before the warp, of a VAE its reconstruction; classes are told from them."""
+def test_decoded_appearance_of_runs(glyphs: FactorData) -> None:
+    """For VITAE the image before the warp, for a VAE the reconstruction."""
     settings = {"steps": 5, "latents": 4, "net": "mlp", "quiet": True}
     (warp,), (plain,) = ub.train(CVITAE(), glyphs, **settings), ub.train(VAE(), glyphs, **settings)
     x = glyphs.images(range(len(glyphs)))

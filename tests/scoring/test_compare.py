@@ -1,4 +1,4 @@
-"""Folders of runs side by side: what differs, by how much, and whether that may be chance."""
+"""Comparison of folders of runs: settings and scores that differ, significance, and the picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS = ["mig", "modularity", "unsupervised"]
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Four seeds of two strengths, the one scored, the other not."""
+    """Two folders with four seeds each. Only the first is scored."""
     root = tmp_path_factory.mktemp("compared")
     first = quick_train(root / "gentle", BetaVAE(beta=1.0), seeds=range(4))
     quick_train(root / "strong", BetaVAE(beta=50.0), seeds=range(4), latents=4)
@@ -34,27 +34,27 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "gentle", root / "strong"
 
 
-def plant(folder: Path, scores: dict[str, list[float]], **made: Any) -> None:
-    """Give the runs of a folder these headlines, all made alike unless said."""
+def write_scores(folder: Path, scores: dict[str, list[float]], **fields: Any) -> None:
+    """Write headline scores for the runs of a folder. `fields` are further fields of the records."""
     from unbraid.metrics import TRAITS
     from unbraid.runs.folder import find_runs
 
     for i, run in enumerate(find_runs(folder)):
-        made_alike = {"codes": "mean", "data": "toy", "seed": 0, **made}
-        write_jsonl(run.path / "scores.jsonl", [{"metric": m, **made_alike, "values": {TRAITS[m].headline: values[i]}}
+        key = {"codes": "mean", "data": "toy", "seed": 0, **fields}
+        write_jsonl(run.path / "scores.jsonl", [{"metric": m, **key, "values": {TRAITS[m].headline: values[i]}}
                                          for m, values in scores.items()])  # fmt: skip
 
 
-def copied(folders: tuple[Path, Path], root: Path) -> tuple[Path, Path]:
+def copy_folders(folders: tuple[Path, Path], root: Path) -> tuple[Path, Path]:
     import shutil
 
-    made = [root / folder.name for folder in folders]
-    for old, new in zip(folders, made, strict=True):
+    copies = [root / folder.name for folder in folders]
+    for old, new in zip(folders, copies, strict=True):
         shutil.copytree(old, new)
-    return made[0], made[1]
+    return copies[0], copies[1]
 
 
-def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_scores_and_unscored_runs(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     found = compare(*folders)
     assert found.metrics == METRICS
     assert found.settings() == {"beta": ["1", "50"], "latents": ["3", "4"], "seed": ["0, 1, 2, 3"] * 2,
@@ -72,26 +72,26 @@ def test_settings_scores_and_what_is_unscored(folders: tuple[Path, Path], capsys
                                      "score": "discrete_mig", "runs": 0, "unscored": 4}  # fmt: skip
     assert found.tests == []
     assert main(["compare", *map(str, folders)]) == 0
-    told = capsys.readouterr().out
-    assert f"Unscored in strong: 4 of 4 run(s). Score: unbraid score {folders[1]}" in told
-    assert "a test needs scores of 3 seeds per side, but strong has 0" in told
+    printed = capsys.readouterr().out
+    assert f"Unscored in strong: 4 of 4 run(s). Score: unbraid score {folders[1]}" in printed
+    assert "a test needs scores of 3 seeds per side, but strong has 0" in printed
 
 
-def test_it_scores_what_is_missing_when_asked(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    made = copied(folders, tmp_path)
-    found = compare(*made, metrics=["mig"], score=True, quiet=True)
+def test_missing_scores_are_computed_on_request(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    copies = copy_folders(folders, tmp_path)
+    found = compare(*copies, metrics=["mig"], score=True, quiet=True)
     assert [test.metric for test in found.tests] == ["mig"]
     assert not any("Unscored" in remark for remark in found.remarks)
-    again = compare(*made)
+    again = compare(*copies)
     assert [row["unscored"] for row in again.rows() if row["metric"] == "mig"] == [0, 0]
 
 
-def test_what_differs_beyond_chance_is_said(
+def test_significant_differences_are_reported(
     folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b = copied(folders, tmp_path)
-    plant(a, {"mig": [0.1, 0.2, 0.11, 0.15], "sap": [0.1, 0.2, 0.3, 0.4]})
-    plant(b, {"mig": [0.6, 0.7, 0.61, 0.65], "sap": [0.2, 0.1, 0.3, 0.4]})
+    a, b = copy_folders(folders, tmp_path)
+    write_scores(a, {"mig": [0.1, 0.2, 0.11, 0.15], "sap": [0.1, 0.2, 0.3, 0.4]})
+    write_scores(b, {"mig": [0.6, 0.7, 0.61, 0.65], "sap": [0.2, 0.1, 0.3, 0.4]})
     found = compare(a, b)
     mig, sap = found.tests
     assert (mig.first, mig.second) == ("gentle", "strong")
@@ -111,49 +111,49 @@ def test_what_differs_beyond_chance_is_said(
     assert float(rows[0]["p.strong"]) == pytest.approx(2 / 70)
     third = tmp_path / "third"
     quick_train(third, BetaVAE(beta=9.0), seeds=range(3))
-    plant(third, {"mig": [0.1, 0.2, 0.3], "sap": [0.1, 0.2, 0.3]})
+    write_scores(third, {"mig": [0.1, 0.2, 0.3], "sap": [0.1, 0.2, 0.3]})
     assert len(compare(a, b, third).tests) == 6
 
 
-def test_too_few_runs_to_show_anything_are_told_so(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_too_few_runs_for_significance_are_reported(folders: tuple[Path, Path], tmp_path: Path) -> None:
     quick_train(tmp_path / "a", seeds=range(3))
     quick_train(tmp_path / "b", BetaVAE(beta=9.0), seeds=range(3))
-    plant(tmp_path / "a", {"mig": [0.1, 0.2, 0.3]})
-    plant(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
+    write_scores(tmp_path / "a", {"mig": [0.1, 0.2, 0.3]})
+    write_scores(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found.tests[0].p == pytest.approx(0.1)
     assert "no difference can be significant at the 5% level" in found.sentences()[0]
 
 
-def test_scores_made_in_other_ways_are_not_tested(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    a, b = copied(folders, tmp_path)
-    plant(a, {"mig": [0.1, 0.2, 0.3, 0.4]})
-    plant(b, {"mig": [0.6, 0.7, 0.8, 0.9]}, seed=1)
+def test_scores_computed_differently_are_not_tested(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = copy_folders(folders, tmp_path)
+    write_scores(a, {"mig": [0.1, 0.2, 0.3, 0.4]})
+    write_scores(b, {"mig": [0.6, 0.7, 0.8, 0.9]}, seed=1)
     found = compare(a, b)
     assert found.tests == []
     assert found.remarks == ["Not tested, because scored in different ways: mig (they differ in seed)."]
 
 
-def test_mixed_settings_data_and_unfinished_runs_are_told(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_mixed_settings_data_and_unfinished_runs_are_reported(folders: tuple[Path, Path], tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     quick_train(mixed, [BetaVAE(beta=1.0), BetaVAE(beta=2.0)])
     ub.train(BetaVAE(), data="sprites", steps=0, quiet=True, out=tmp_path / "sprites")
     RunFolder.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
-    told = " ".join(compare(mixed, tmp_path / "sprites").sentences())
-    assert "mixed mixes settings" in told
-    assert "Left out of mixed: 0 diverged, 1 unfinished." in told
-    assert "The data differ (toy, sprites)" in told
+    printed = " ".join(compare(mixed, tmp_path / "sprites").sentences())
+    assert "mixed mixes settings" in printed
+    assert "Left out of mixed: 0 diverged, 1 unfinished." in printed
+    assert "The data differ (toy, sprites)" in printed
 
 
 def test_single_runs_can_be_compared(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (one, two, *_) = sorted(path.parent for path in folders[0].glob("*/run.json"))
     assert main(["compare", str(one), str(two), "--metrics", "mig"]) == 0
-    told = capsys.readouterr().out
-    assert "±" in told.splitlines()[5]
+    printed = capsys.readouterr().out
+    assert "±" in printed.splitlines()[5]
     assert compare(one, two).rows()[0]["std"] is None
 
 
-def test_nonsense_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_invalid_arguments_raise_an_error(folders: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least two folders"):
         compare(folders[0])
     with pytest.raises(ValueError, match="One of them was given twice"):
@@ -165,14 +165,14 @@ def test_nonsense_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None
         compare(folders[0], tmp_path / "empty")
 
 
-def test_the_best_runs_are_drawn_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_picture_of_the_best_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, beta in (("a", 1.0), ("b", 2.0)):
         settings = {"steps": 1, "batch": 8, "latents": 3, "quiet": True}
         ub.train(BetaVAE(beta=beta), data="sprites", seeds=range(2), out=tmp_path / name, **settings)
-        plant(tmp_path / name, {"mig": [0.1, 0.9], "sap": [0.9, 0.1]})
+        write_scores(tmp_path / name, {"mig": [0.1, 0.9], "sap": [0.9, 0.1]})
     out = tmp_path / "pictures" / "compare.png"
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
-    assert f"The best run of each: {out}" in capsys.readouterr().out
+    assert f"best run of each folder: {out}" in capsys.readouterr().out
     with Image.open(out) as picture:
         width, height = picture.size
         assert len(np.unique(np.asarray(picture))) > 10
@@ -185,7 +185,7 @@ def test_the_best_runs_are_drawn_side_by_side(tmp_path: Path, capsys: pytest.Cap
     assert [entry.settings["seed"] for entry in best if entry] == [0, 0]
 
 
-def test_a_side_without_a_decoder_is_said_so(tmp_path: Path) -> None:
+def test_picture_without_decoders(tmp_path: Path) -> None:
     from unbraid.pictures.comparison import draw_comparison
 
     for name, method in (("vae", BetaVAE()), ("pcl", PCL()), ("other", PCL(normalise="none"))):

@@ -1,4 +1,4 @@
-"""Bounds of the likelihood, against a model whose likelihood is known."""
+"""Bounds of the likelihood, compared with a model whose likelihood is known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Exact(nn.Module):
 
 
 def linear_run(off: float = 0.0) -> tuple[Run, Labelled, Tensor]:
-    """A run whose encoder is exact, or off by a little; data drawn from it; log p(x) of each example."""
+    """A run whose encoder is exact, or off by a constant; data sampled from it; and log p(x) of each example."""
     torch.manual_seed(1)
     w = torch.randn(3, 1)
     x = torch.randn(50, 1) @ w.T + math.sqrt(0.1) * torch.randn(50, 3)
@@ -47,7 +47,7 @@ def linear_run(off: float = 0.0) -> tuple[Run, Labelled, Tensor]:
 
 
 def test_exact_posterior_gives_the_likelihood() -> None:
-    """Every weight is p(x) itself, so both bounds are exact with any number of samples."""
+    """Every weight equals p(x), so both bounds are exact for any number of samples."""
     run, data, truth = linear_run()
     weights = log_weights(run, data.table, 7, Noise.of(torch.tensor(0), torch.tensor(0)))
     torch.testing.assert_close(weights, truth[:, None].expand(50, 7), rtol=1e-3, atol=1e-3)
@@ -57,8 +57,8 @@ def test_exact_posterior_gives_the_likelihood() -> None:
     assert found["elbo_error"] == pytest.approx(float(truth.std() / math.sqrt(50)), rel=1e-2)
 
 
-def test_bounds_are_bounds_and_samples_tighten() -> None:
-    """With a wrong posterior the ELBO misses by its divergence from the true one, and IWAE comes closer."""
+def test_bounds_are_below_the_likelihood_and_tighten_with_samples() -> None:
+    """With a wrong posterior the gap of the ELBO is the KL from the true posterior, and IWAE is closer."""
     run, data, truth = linear_run(off=0.2)
     few, many = (ub.likelihood_bounds(run, data, samples=n, quiet=True) for n in (2, 2000))
     precision = 1 + float(run.net.decoder.weight.square().sum()) / 0.1  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ def test_chunks_and_seeds(sprites: FactorData) -> None:
     assert a["elbo"] == pytest.approx(c["elbo"], rel=0.01)
 
 
-def test_refusals(toy: FactorData, sprites: FactorData) -> None:
+def test_invalid_arguments_raise_an_error(toy: FactorData, sprites: FactorData) -> None:
     (pcl,) = ub.train(ub.methods.PCL(), sprites, steps=1, latents=3, quiet=True)
     (pmp,) = ub.train(ub.methods.PMP(subspaces=2), sprites, steps=1, latents=3, quiet=True)
     for run in (pcl, pmp):

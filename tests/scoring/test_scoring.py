@@ -1,4 +1,4 @@
-"""Protocol, identity, ceilings and floors, ranking, and scoring in several processes."""
+"""Scoring: protocols, identities of scores, bounds of metrics, ranking, and scoring in several processes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import pytest
 import unbraid as ub
 from support.known_codes import GRID, NOISY, factor_grid, noise
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS, bounds
-from unbraid.metrics import known_codes as planted
+from unbraid.metrics import METRICS, bounds, known_codes
 from unbraid.metrics.protocol import Protocol, Rows, check_comparable, differences, identity, identity_digest
-from unbraid.scoring import score as scoring
+from unbraid.scoring import tasks
 from unbraid.scoring.selection import group_runs, select
 
 SMALL = Protocol(train=300, test=200)
 QUICK = ["mig", "sap", "dci"]
 
 
-def everything(codes: Any, factors: Any = GRID) -> Rows:
+def all_rows(codes: Any, factors: Any = GRID) -> Rows:
+    """Rows that are all used both to fit and to test."""
     return Rows(codes, factors, np.arange(len(codes)), np.arange(len(codes)))
 
 
-def trained(count: int = 3, steps: int = 2, **options: Any) -> list[ub.Run]:
+def train_runs(count: int = 3, steps: int = 2, **options: Any) -> list[ub.Run]:
     return ub.train(ub.methods.VAE(), data="toy", seeds=range(count), steps=steps, quiet=True, **options)
 
 
-def test_identity_is_complete_and_plain() -> None:
+def test_identity_has_all_fields_and_survives_json() -> None:
     for name in METRICS:
         found = identity(name, 3, {"train": 10, "test": 5, "table": 20})
         assert set(found) == {"metric", "estimator", "options", "rows", "draws", "seed", "versions"}
@@ -43,7 +43,7 @@ def test_identity_is_complete_and_plain() -> None:
     assert identity("dci", 0, {})["options"] == {"trees": "fast", "importances": "mean"}
 
 
-def test_unlike_scores_are_not_compared() -> None:
+def test_scores_computed_differently_are_not_compared() -> None:
     sizes = {"train": 10, "test": 5}
     one, same = identity("dci", 0, sizes), identity("dci", 0, dict(sizes))
     check_comparable([one, same])
@@ -61,7 +61,7 @@ def test_unlike_scores_are_not_compared() -> None:
             check_comparable([one, other])
 
 
-def test_the_table_of_a_large_grid_has_whole_lines() -> None:
+def test_table_of_a_large_grid_contains_complete_lines() -> None:
     sizes = (3, 6, 40, 32, 32)
     index = Protocol().grid_indices(sizes)
     assert len(index) == len(np.unique(index))
@@ -70,12 +70,12 @@ def test_the_table_of_a_large_grid_has_whole_lines() -> None:
     for j, size in enumerate(sizes):
         others = np.delete(factors, j, axis=1)
         _, counts = np.unique(others, axis=0, return_counts=True)
-        assert (counts == size).sum() >= 95  # 100 lines, of which few may coincide
+        assert (counts == size).sum() >= 95  # 100 lines; a few may coincide
         shares = np.bincount(factors[:, j], minlength=size) / len(factors)
         assert shares == pytest.approx(np.full(size, 1 / size), rel=0.15)
 
 
-TESTED = {  # the accuracies of metrics that learn from some rows and are tested on others
+TESTED = {  # accuracies of metrics that are fitted to some rows and tested on others
     "dci": ["informativeness_test"],
     "downstream_gbt": ["mean_test_accuracy"],
     "downstream_lr": ["mean_test_accuracy"],
@@ -84,19 +84,21 @@ TESTED = {  # the accuracies of metrics that learn from some rows and are tested
 }
 
 
-def test_every_metric_with_test_rows_is_in_the_table() -> None:
+def test_every_metric_with_test_rows_is_tested() -> None:
     taking = {name for name, metric in METRICS.items() if "test_codes" in inspect.signature(metric).parameters}
     assert set(TESTED) == taking
 
 
 @pytest.mark.parametrize("name", TESTED)
 @pytest.mark.parametrize("count", [200, 2_000, 20_000])
-def test_codes_that_carry_nothing_score_chance(name: str, count: int) -> None:
-    """With disjoint samples accuracies of pure noise are at chance, however few rows there are."""
+def test_noise_scores_at_chance_level(name: str, count: int) -> None:
+    """With disjoint samples, accuracies of pure noise are at chance level for any number of rows."""
     factors = np.random.default_rng(1).integers((2, 3), size=(count, 2))
     rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
     values = rows.score([name], 0).values_or_raise()[name]
-    chance = {"explicitness": 0.5, "sap": 0.0}.get(name, (1 / 2 + 1 / 3) / 2)  # explicitness is an area under a curve
+    chance = {"explicitness": 0.5, "sap": 0.0}.get(
+        name, (1 / 2 + 1 / 3) / 2
+    )  # explicitness is an area under the ROC curve
     for key in TESTED[name]:
         assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
 
@@ -119,55 +121,55 @@ def test_reference_draws_are_those_of_the_large_study() -> None:
     assert rows.train.tolist() == np.random.default_rng(0).integers(50, size=10_000).tolist()
 
 
-def test_a_study_is_scored_by_its_own_protocol(tmp_path: Path) -> None:
-    (run,) = trained(1, out=tmp_path)
+def test_a_study_is_scored_with_its_own_protocol(tmp_path: Path) -> None:
+    (run,) = train_runs(1, out=tmp_path)
     (row,) = ub.score(run, ["mig"], quiet=True)
     assert (row["train_rows"], row["test_rows"], row["draws"]) == (640, 320, "disjoint")
     (tmp_path / "study.json").write_text(json.dumps({"places": {}, "protocol": {"train": 7, "draws": "reference"}}))
     (row,) = ub.score(run, ["mig"], quiet=True)
     assert (row["train_rows"], row["test_rows"], row["draws"]) == (7, 5_000, "reference")
-    (tmp_path / "study.json").write_text('{"places": {}}')  # from before protocols were written
+    (tmp_path / "study.json").write_text('{"places": {}}')  # written before protocols were recorded
     assert ub.score(run, ["mig"], quiet=True)[0]["draws"] == "reference"
 
 
-def test_a_small_grid_is_its_own_table() -> None:
+def test_table_of_a_small_grid_is_the_grid() -> None:
     assert Protocol().grid_indices((3, 4)).tolist() == list(range(12))
 
 
 def test_fits_are_shared_within_a_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DCI, the downstream task and fairness see one sample of a table: the trees are grown once for each factor."""
+    """DCI, the downstream task and fairness use the same sample, so trees are fitted once per factor."""
     from unbraid.metrics.trees import boosting
 
-    grown = []
+    fitted = []
     fit = boosting.FITS["fast"]
 
     def counted(codes: Any, *rest: Any) -> Any:
-        grown.append(len(codes))
+        fitted.append(len(codes))
         return fit(codes, *rest)
 
     monkeypatch.setitem(boosting.FITS, "fast", counted)
     factors = factor_grid(2, 3)
     rows = Rows.sample_with_replacement(factors + 0.3 * noise(6, 2), factors, 10_000, 500, 0)
     together = rows.score(["dci", "downstream_gbt", "fairness"], 0).values_or_raise()
-    assert sorted(grown) == [10] * 2 + [100] * 2 + [1000] * 2 + [10_000] * 2
+    assert sorted(fitted) == [10] * 2 + [100] * 2 + [1000] * 2 + [10_000] * 2
     alone = {name: rows.score([name], 0).values_or_raise()[name] for name in together}
     assert alone == together
 
 
-def test_refusals_are_reported_or_raised() -> None:
-    outcome = everything(NOISY[:, :1]).score(["mig", "modularity"], 0)
+def test_errors_of_metrics_are_returned_or_raised() -> None:
+    outcome = all_rows(NOISY[:, :1]).score(["mig", "modularity"], 0)
     assert set(outcome.values) == {"modularity"}
     assert "at least 2 columns" in outcome.errors["mig"]
     with pytest.raises(ValueError, match=r"mig: Codes must have at least 2 columns. Got 1"):
         outcome.values_or_raise()
 
 
-def test_bounds_are_what_metrics_say_of_planted_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_equal_the_scores_of_known_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
     rows = SMALL.rows_with_zero_codes((3, 4, 5), 6)
     found = bounds.bounds(rows, QUICK)
-    assert found["perfect"] == rows.with_codes(planted.perfect(rows.factors)).score(QUICK, 0).values_or_raise()
-    assert found["noise"] == rows.with_codes(planted.noise(rows.factors, 0, d=6)).score(QUICK, 0).values_or_raise()
+    assert found["perfect"] == rows.with_codes(known_codes.perfect(rows.factors)).score(QUICK, 0).values_or_raise()
+    assert found["noise"] == rows.with_codes(known_codes.noise(rows.factors, 0, d=6)).score(QUICK, 0).values_or_raise()
     files = {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
     assert len(files) == 2
     monkeypatch.setattr(Rows, "score", lambda *a, **k: pytest.fail("computed twice"))
@@ -175,18 +177,18 @@ def test_bounds_are_what_metrics_say_of_planted_codes(tmp_path: Path, monkeypatc
     assert files == {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
 
 
-def test_bounds_survive_damage_and_leave_out_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_with_damaged_cache_and_metrics_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
     one_factor = SMALL.rows_with_zero_codes((7,), 3)
     found = bounds.bounds(one_factor, ["mig"])
-    assert found["perfect"]["mig"] == {}  # a perfect code of one factor has no second best
+    assert found["perfect"]["mig"] == {}  # a perfect code of one factor has no second code
     assert found["noise"]["mig"]["discrete_mig"] < 0.1
     for file in tmp_path.glob("bounds/*.json"):
         file.write_text("{")
     assert bounds.bounds(one_factor, ["mig"]) == found
 
 
-def test_bounds_need_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_without_a_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path / "file"))
     with pytest.warns(RuntimeWarning, match="could not be stored"):
@@ -196,43 +198,46 @@ def test_bounds_need_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_published_ceilings() -> None:
     """MIG .896 and SAP .245 of a perfect dSprites code, modularity .677 of noise: disentanglement_lib at 86a644d."""
     rows = Protocol().rows_with_zero_codes((3, 6, 40, 32, 32), 10)
-    best = rows.with_codes(planted.perfect(rows.factors)).score(["mig", "sap"], 0).values_or_raise()
+    best = rows.with_codes(known_codes.perfect(rows.factors)).score(["mig", "sap"], 0).values_or_raise()
     assert best["mig"]["discrete_mig"] == pytest.approx(0.896, abs=0.002)
     assert best["sap"]["SAP_score"] == pytest.approx(0.245, abs=0.01)
-    floor = rows.with_codes(planted.noise(rows.factors)).score(["modularity"], 0).values_or_raise()
+    floor = rows.with_codes(known_codes.noise(rows.factors)).score(["modularity"], 0).values_or_raise()
     assert floor["modularity"]["modularity_score"] == pytest.approx(0.677, abs=0.04)
 
 
-def test_planted_codes_are_what_they_say() -> None:
-    perfect, rotated = planted.perfect(GRID), planted.rotated(GRID)
+def test_known_codes_have_their_described_properties() -> None:
+    perfect, rotated = known_codes.perfect(GRID), known_codes.rotated(GRID)
     assert perfect.mean(axis=0) == pytest.approx(np.zeros(3))
     assert np.cov(rotated.T) == pytest.approx(np.eye(3) * 120 / 119)
     assert math.isclose(np.abs(np.corrcoef(rotated.T, perfect.T)[:3, 3:]).max(), 1 - 2 / 14, rel_tol=0.2)
-    assert np.array_equal(planted.duplicated(GRID)[:, ::2], perfect)
-    assert len(np.unique(planted.merged(GRID)[:, 0])) == 20
-    assert np.ptp(planted.collapsed(GRID)[:, 2]) == 0
-    for code, factor in zip(planted.scrambled(GRID).T, GRID.T, strict=True):
+    assert np.array_equal(known_codes.duplicated(GRID)[:, ::2], perfect)
+    assert len(np.unique(known_codes.merged(GRID)[:, 0])) == 20
+    assert np.ptp(known_codes.collapsed(GRID)[:, 2]) == 0
+    for code, factor in zip(known_codes.scrambled(GRID).T, GRID.T, strict=True):
         assert len(np.unique(np.c_[code, factor], axis=0)) == len(np.unique(factor)) == len(np.unique(code))
-    assert not np.array_equal(planted.scrambled(GRID), perfect)
-    assert planted.squeezed(GRID)[0].min() > 1000
+    assert not np.array_equal(known_codes.scrambled(GRID), perfect)
+    assert known_codes.squeezed(GRID)[0].min() > 1000
 
 
 def test_scores_of_many_runs_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = trained(4)
+    runs = train_runs(4)
     alone = ub.score(runs, QUICK, protocol=SMALL, jobs=1, quiet=True)
-    monkeypatch.setattr(scoring, "PARALLEL_SECONDS", 0.0)  # whatever is left is worth other processes
-    monkeypatch.setattr(scoring, "QUEUED_RUNS_PER_PROCESS", 1)
+    monkeypatch.setattr(tasks, "PARALLEL_SECONDS", 0.0)  # start processes after the first task
+    monkeypatch.setattr(tasks, "QUEUED_RUNS_PER_PROCESS", 1)
     calls = []
-    elsewhere = scoring.run_tasks_in_processes
-    monkeypatch.setattr(
-        scoring, "run_tasks_in_processes", lambda work, *rest: calls.append(len(work)) or elsewhere(work, *rest)
-    )
+    run_in_processes = tasks.run_tasks_in_processes
+
+    def counted(remaining: Any, *rest: Any) -> Any:
+        calls.append(len(remaining))
+        return run_in_processes(remaining, *rest)
+
+    monkeypatch.setattr(tasks, "run_tasks_in_processes", counted)
     assert ub.score(runs, QUICK, protocol=SMALL, jobs=2, quiet=True) == alone
-    assert calls == [7]  # four runs, two kinds of codes, one of them done here
+    assert calls == [7]  # four runs with two kinds of codes; one task ran in this process
 
 
-def test_scores_are_kept_with_their_identity(tmp_path: Path) -> None:
-    runs = trained(1, out=tmp_path)
+def test_scores_are_stored_with_their_identity(tmp_path: Path) -> None:
+    runs = train_runs(1, out=tmp_path)
     ub.score(runs, ["mig", "irs"], protocol=SMALL, quiet=True)
     (file,) = tmp_path.glob("*/scores.jsonl")
     records = [json.loads(line) for line in file.read_text().splitlines()]
@@ -252,12 +257,12 @@ def test_scores_are_kept_with_their_identity(tmp_path: Path) -> None:
     assert len(file.read_text().splitlines()) == 6
 
 
-def test_metrics_that_refuse_the_data_are_left_out_or_an_error() -> None:
+def test_metrics_that_fail_are_left_out_or_raise_an_error() -> None:
     runs = ub.train(ub.methods.VAE(), data="toy", latents=1, steps=0, quiet=True)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         (row,) = ub.score(runs, protocol=SMALL, codes=["mean"], quiet=True)
-    left = [str(warning.message) for warning in told]
+    left = [str(warning.message) for warning in caught]
     assert any(text.startswith("left out: mig: Codes must have at least 2 columns. Got 1") for text in left)
     assert len(left) == 5  # mig, dci, sap, jemmig and unsupervised compare codes
     assert "mig.discrete_mig" not in row
@@ -266,17 +271,19 @@ def test_metrics_that_refuse_the_data_are_left_out_or_an_error() -> None:
         ub.score(runs, ["mig"], protocol=SMALL, quiet=True)
 
 
-def test_ranking_finds_the_odd_one_out() -> None:
-    """Three equal models and one of another seed, trained not at all: the three agree with each other."""
-    runs = trained(2, steps=0)
+def test_ranking_finds_the_different_run() -> None:
+    """Three equal untrained models and one with another seed: the three agree with each other."""
+    runs = train_runs(2, steps=0)
     rows = select([runs[0], runs[0], runs[0], runs[1]], within="data", examples=500, quiet=True)
     assert rows[-1]["seed"] == 1
     assert rows[0]["udr"] > rows[-1]["udr"] + 0.1
     assert [row["udr"] for row in rows] == sorted((row["udr"] for row in rows), reverse=True)
 
 
-def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
-    runs = trained(2, steps=0) + ub.train(ub.methods.BetaVAE(beta=2.0), data="toy", seeds=range(2), steps=0, quiet=True)
+def test_ranking_groups_runs_that_differ_only_in_the_seed() -> None:
+    runs = train_runs(2, steps=0) + ub.train(
+        ub.methods.BetaVAE(beta=2.0), data="toy", seeds=range(2), steps=0, quiet=True
+    )
     assert [len(group) for group in group_runs(runs)] == [2, 2]
     assert [len(group) for group in group_runs(runs[:3])] == [3]
     assert [len(group) for group in group_runs(runs, "data")] == [4]
@@ -288,8 +295,10 @@ def test_ranking_groups_runs_that_differ_in_the_seed() -> None:
         select(runs, method="lassso")
 
 
-def test_whole_tables_are_for_interventions() -> None:
+def test_metrics_with_interventions_use_the_whole_table() -> None:
     rows = Rows(noise(60, 3), factor_grid(3, 4, 5), np.arange(5), np.arange(5, 9))
     with pytest.raises(ValueError, match="at least 2 values"):
-        rows.with_codes(rows.codes).score(["mig"], 0).values_or_raise()  # five rows hold one value of the first factor
+        rows.with_codes(rows.codes).score(
+            ["mig"], 0
+        ).values_or_raise()  # five rows have only one value of the first factor
     assert rows.score(["beta_vae"], 0).values_or_raise()["beta_vae"]["eval_accuracy"] > 0

@@ -33,7 +33,8 @@ def random_case(
 ) -> Case:
     """Return a table of steps, points and gradients in float64.
 
-    With `edge_cases`, points lie on edges, in corners and slightly outside. With `separate`, each field has separate points.
+    With `edge_cases`, points lie on edges, in corners and slightly outside. With `separate`, each field has separate
+    points.
     """
     t = Tessellation(*shape)
     table = cpab.step_table(t, torch.randn(b, t.dim, dtype=torch.float64), steps)

@@ -304,7 +304,7 @@ def test_a_missing_ray_is_reported_with_the_command_to_install_it(
     assert main([*flags, "--cluster", "auto"]) == 2
     assert 'pip install "unbraid[cluster]"' in capsys.readouterr().err
     assert main([*flags, "--cluster-shared"]) == 2
-    assert "add --cluster auto" in capsys.readouterr().err
+    assert "Add --cluster auto" in capsys.readouterr().err
 
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

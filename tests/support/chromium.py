@@ -1,4 +1,4 @@
-"""A real Chromium, and pages that fail the test when they log an error or ask the network for anything."""
+"""Fixtures for tests in Chromium. A page that logs an error or uses the network fails the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 60  # seconds to wait for a page on a busy machine
+WAIT_SECONDS = 60  # time to wait for a page on a busy machine
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,10 +24,10 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The browser: UNBRAID_CHROMIUM, or the one on the path (`make browser` installs Debian's)."""
+    """The browser: the program in UNBRAID_CHROMIUM, or Chromium on the path (`make browser` installs it on Debian)."""
     program = os.environ.get("UNBRAID_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
-        pytest.fail("Browser tests need Chromium. Run: make browser, or name it in UNBRAID_CHROMIUM.")
+        pytest.fail("Browser tests need Chromium. Run: make browser, or set UNBRAID_CHROMIUM to its path.")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -38,22 +38,22 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
-    """A tab; console errors, exceptions and requests beyond file:, data:, blob: and localhost fail the test."""
+    """A new tab. Console errors, exceptions and requests except file:, data:, blob: and localhost fail the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
-    complaints: list[str] = []
-    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    problems: list[str] = []
+    tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: problems.append(str(error)))
     allowed = ("file:", "data:", "blob:", "about:", "http://127.0.0.1:", "http://localhost:")
-    tab.on("request", lambda request: None if request.url.startswith(allowed) else complaints.append(request.url))
+    tab.on("request", lambda request: None if request.url.startswith(allowed) else problems.append(request.url))
     yield tab
     context.close()
-    assert not complaints, complaints
+    assert not problems, problems
 
 
-def until(page: Any, condition: str) -> None:
-    """Wait until JavaScript is true; asked from here, for a page whose policy forbids eval cannot poll itself."""
-    end = time.monotonic() + PATIENCE
+def wait_until(page: Any, condition: str) -> None:
+    """Wait until a JavaScript condition is true. The page cannot poll it itself, because its policy forbids eval."""
+    end = time.monotonic() + WAIT_SECONDS
     while not page.evaluate(f"Boolean({condition})"):
-        assert time.monotonic() < end, f"not within {PATIENCE} s: {condition}"
+        assert time.monotonic() < end, f"not within {WAIT_SECONDS} s: {condition}"
         page.wait_for_timeout(20)

@@ -114,18 +114,18 @@ def terms_before_and_after(
 
 
 def assert_divergence_affects_one_run(
-    method: Method, data: FactorData, vmapped: bool, begun: int = 1, **options: Any
+    method: Method, data: FactorData, vmapped: bool, steps_before: int = 1, **options: Any
 ) -> None:
     """Assert that a NaN freezes one run at that step, and that the other runs end as they would without it."""
     with_nan, finite = (make_stack([method] * 3, data, [0, 1, 2], [1e-3] * 3, vmapped, **options) for _ in range(2))
-    take_steps(begun, with_nan, finite)
+    take_steps(steps_before, with_nan, finite)
     with_nan.rows[1, 0] = math.nan
     before = with_nan.rows[1].clone()
     take_steps(3, with_nan, finite)
     torch.testing.assert_close(with_nan.rows[[0, 2]], finite.rows[[0, 2]], rtol=0, atol=0)
     torch.testing.assert_close(with_nan.rows[1], before, rtol=0, atol=0, equal_nan=True)
     (divergence,) = with_nan.divergences()
-    assert (divergence.member, divergence.step) == (1, begun)
+    assert (divergence.member, divergence.step) == (1, steps_before)
     assert divergence.term in with_nan.terms
     assert not finite.divergences()
 

@@ -1,4 +1,4 @@
-"""Decoders with lively images, and JavaScript run by node on what Python hands it."""
+"""Decoders whose images depend strongly on their codes, and JavaScript that is run by node."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from unbraid.reporting.program import SCRIPTS, Program
 from unbraid.spaces.projective import EvenDecoder
 
 CODES = 24
-CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of what a decoder gives
+CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of the output of a decoder
 LATENTS = {"sphere": 5, "flat_torus": 6, "torus": 3, "projective": 5, "rotations": 9}
 WITH_DECODER = [name for name in METHODS if name != "pcl"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network to build: a method with its number of latents, a net, an image's shape and a likelihood."""
+    """A network to test: a method with its number of latents, a network, the shape of an image, and a likelihood."""
 
     method: Method
     net: str = "locatello"
@@ -42,10 +42,10 @@ class Case:
         """The network with random weights that make images of high contrast."""
         torch.manual_seed(1)
         net = self.method.build(NETS[self.net], self.shape, self.latents, self.likelihood)
-        return lively(net, self.latents, CONTRAST[self.likelihood])
+        return with_contrast(net, self.latents, CONTRAST[self.likelihood])
 
     def codes(self, n: int = CODES) -> Tensor:
-        """Random latents, on the latent space where there is one."""
+        """Random latents; for methods with a curved latent space, points on it."""
         z = torch.randn(n, self.latents, generator=torch.Generator().manual_seed(2))
         return self.method.manifold(self.latents).project(z) if isinstance(self.method, DiffusionVAE) else z
 
@@ -70,20 +70,22 @@ def _cases() -> dict[str, Case]:
     return found
 
 
-def lively(net: VAENet, latents: int, contrast: float) -> VAENet:
-    """Weights with which images and maps depend strongly on their codes."""
+def with_contrast(net: VAENet, latents: int, contrast: float) -> VAENet:
+    """Change the weights so that images and maps depend strongly on their codes."""
     decoder: Any = net.decoder
     with torch.no_grad():
         if isinstance(decoder, VitaeDecoder):
-            _stir(decoder.appearance, torch.randn(64, decoder.split), contrast)
-            _stir(decoder.perspective, torch.randn(64, latents - decoder.split), 0.4)
+            _scale_layers(decoder.appearance, torch.randn(64, decoder.split), contrast)
+            _scale_layers(decoder.perspective, torch.randn(64, latents - decoder.split), 0.4)
         else:
-            _stir(decoder.inner if isinstance(decoder, EvenDecoder) else decoder, torch.randn(64, latents), contrast)
+            _scale_layers(
+                decoder.inner if isinstance(decoder, EvenDecoder) else decoder, torch.randn(64, latents), contrast
+            )
     return net.eval().requires_grad_(False)
 
 
-def _stir(layers: Any, x: Tensor, contrast: float) -> None:
-    """Scale and shift layer by layer: outputs vary from code to code by 1, the last ones by `contrast`, around 0."""
+def _scale_layers(layers: Any, x: Tensor, contrast: float) -> None:
+    """Scale and shift each layer: outputs have mean 0 and deviation 1, or `contrast` in the last layer."""
     last = [layer for layer in layers if isinstance(layer, nn.Linear | nn.ConvTranspose2d)][-1]
     for layer in layers:
         if isinstance(layer, nn.Linear | nn.ConvTranspose2d):
@@ -96,13 +98,13 @@ CASES = _cases()
 
 
 def scripts() -> str:
-    """The JavaScript of decoders and controls."""
+    """The JavaScript of the decoders and controls."""
     folder = resources.files("unbraid.reporting").joinpath("assets")
     return "\n".join(folder.joinpath(name).read_text() for name in SCRIPTS)
 
 
 def node(body: str, job: Any) -> Any:
-    """What a function body in JavaScript returns for a `job`, with our scripts loaded; skips where node is absent."""
+    """Run the body of a JavaScript function of `job` in node, with our scripts loaded; skips if node is missing."""
     if shutil.which("node") is None:
         pytest.skip("node is not installed: JavaScript is tested in Chromium only (make test-browser)")
     read = 'JSON.parse(require("fs").readFileSync(0, "utf8"))'
@@ -119,24 +121,24 @@ DECODE = """
 """
 
 
-def job(program: Program, codes: Tensor) -> dict[str, Any]:
-    """What `DECODE` takes."""
+def decode_job(program: Program, codes: Tensor) -> dict[str, Any]:
+    """The argument of `DECODE`."""
     return {"spec": program.spec, "weights": base64.b64encode(program.weights).decode(), "codes": codes.tolist()}
 
 
-def levels(net: VAENet, codes: Tensor, made: list[list[float]]) -> float:
-    """The largest difference between pixels as JavaScript made them and as torch does, in grey levels of 255."""
-    want = net.decode(codes)
-    assert want.std(0).mean() > 0.08, "images that hardly depend on their codes test nothing"
-    return 255 * float((torch.tensor(made).view_as(want) - want).abs().max())
+def grey_level_error(net: VAENet, codes: Tensor, pixels: list[list[float]]) -> float:
+    """The largest difference between pixels of JavaScript and of torch, in grey levels of 255."""
+    expected = net.decode(codes)
+    assert expected.std(0).mean() > 0.08, "images that hardly depend on their codes test nothing"
+    return 255 * float((torch.tensor(pixels).view_as(expected) - expected).abs().max())
 
 
-def extents(ops: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Where in the weights each tensor of these ops begins and ends, in elements, all its parts together, sorted."""
+def tensor_ranges(ops: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The first element and the end of each tensor of these ops in the weights, with all its parts, sorted."""
     found: list[tuple[int, int]] = []
     for op in ops:
         for inner in ("ops", "image", "map"):
-            found += extents(op.get(inner, []))
+            found += tensor_ranges(op.get(inner, []))
         if "weight" in op:
             sizes = {"weight": op["in"] * op["out"] * math.prod(op.get("kernel", [1])), "bias": op["out"]}
             found += [(op[k], op[k] + n * op["parts"]) for k, n in sizes.items() if op[k] is not None]

@@ -224,7 +224,7 @@ def test_train_score_and_traverse_on_cuda(tmp_path: Path) -> None:
     runs = ub.train(METHODS["vae"](), "sprites", steps=5, latents=4, device="cuda", seeds=[0, 1], quiet=True)
     assert runs[0].device.type == "cuda"
     assert {"mig.discrete_mig"} <= set(ub.score(runs, ["mig"], quiet=True)[0])
-    png, gif = ub.traverse(runs[0], out=str(tmp_path))
+    png, gif = ub.traverse(runs[0], out=str(tmp_path)).paths
     assert png.exists()
     assert gif.exists()
 

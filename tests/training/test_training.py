@@ -50,17 +50,17 @@ def test_adam_equals_torch(seed: int, beta1: float, beta2: float) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_resume_equals_uninterrupted(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: FactorData
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest_data: FactorData
 ) -> None:
     """A run is killed between two log lines and resumed from its checkpoint: the files are equal bit for bit."""
     monkeypatch.setattr(loop, "LOG_LINES", 4)
-    whole = quick_train(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=ground, net="mlp")
+    whole = quick_train(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp")
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
-        quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp", checkpoint_seconds=0)
+        quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp", checkpoint_seconds=0)
     assert {run.status for run in find_runs(tmp_path / "cut")} == {"partial"}
     for a, b in zip(
-        whole, quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=ground, net="mlp"), strict=True
+        whole, quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp"), strict=True
     ):
         assert_same_run(a, b)
         assert a.path is not None

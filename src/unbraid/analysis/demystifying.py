@@ -39,7 +39,7 @@ SIGNIFICANCE = 0.05  # a loss with a smaller p-value is significant
 def dataset_variant(data: str) -> tuple[str, str]:
     """Split the name of a dataset into the original dataset and the variant "original", "modified" or "noise".
 
-    >>> variant("dsprites"), variant("dsprites?noise=0.1"), variant("photos?size=32&modified=default")
+    >>> dataset_variant("dsprites"), dataset_variant("dsprites?noise=0.1"), dataset_variant("photos?size=32&modified=default")
     (('dsprites', 'original'), ('dsprites', 'noise'), ('photos?size=32', 'modified'))
     """
     bare, mark, text = data.rpartition("?")
@@ -213,7 +213,7 @@ def summarise_score(part: DataFrame, column: str) -> dict[str, Any]:
 def mean_loss(original: Array, modified: Array) -> tuple[float, float]:
     """The difference of two means and its standard error. They are NaN if there are too few values.
 
-    >>> lost(np.array([3.0, 5.0]), np.array([1.0, 1.0]))
+    >>> mean_loss(np.array([3.0, 5.0]), np.array([1.0, 1.0]))
     (3.0, 1.0)
     """
     if not (len(original) and len(modified)):

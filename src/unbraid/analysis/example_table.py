@@ -42,7 +42,7 @@ def example_results(
     Returns:
         A table with one row per dataset, method, level (6 per method) and seed.
 
-    >>> planted(seeds=2, data=["dsprites"], methods=["beta_vae"]).shape[0]
+    >>> example_results(seeds=2, data=["dsprites"], methods=["beta_vae"]).shape[0]
     12
     """
     rows = [

@@ -143,7 +143,7 @@ def text_color(shades: Any, place: float) -> str:
 def format_score(value: float) -> str:
     """Two decimals without a leading zero.
 
-    >>> short(0.5), short(-0.126), short(1.0), short(-0.001)
+    >>> format_score(0.5), format_score(-0.126), format_score(1.0), format_score(-0.001)
     ('.50', '-.13', '1.00', '.00')
     """
     text = f"{value:.2f}".replace("0.", ".", 1)
@@ -153,7 +153,7 @@ def format_score(value: float) -> str:
 def format_percent(share: float) -> str:
     """A share as a rounded percentage.
 
-    >>> percent(0.549)
+    >>> format_percent(0.549)
     '55 %'
     """
     return f"{100 * share:.0f} %"

@@ -112,7 +112,7 @@ def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
 def probability_above(first: Array, second: Array) -> float:
     """P(first > second) + P(first = second) / 2 for independent draws.
 
-    >>> above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    >>> probability_above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.625
     """
     gap = first[:, None] - second[None, :]

@@ -103,7 +103,7 @@ def finite_mean(values: Array, axis: int) -> Array:
 def best_weights(values: Array) -> Array:
     """Weights along the last axis that share 1 equally among the largest values. They are 0 if all values are NaN.
 
-    >>> best(np.array([1.0, 3.0, np.nan, 3.0])).tolist()
+    >>> best_weights(np.array([1.0, 3.0, np.nan, 3.0])).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
     filled = np.where(np.isfinite(values), values, -np.inf)

@@ -50,7 +50,8 @@ def run(options: Any) -> None:
     """Learn the manipulation and print how to use it."""
     from unbraid.accel.devices import check_device
     from unbraid.data.loading import load_data
-    from unbraid.data.manipulated import apply_manipulation, default_file, read_manipulation
+    from unbraid.data.manipulated import apply_manipulation
+    from unbraid.data.manipulation_files import default_file, read_manipulation
     from unbraid.manipulation import draw_comparison, modify
 
     check_device(options.device)

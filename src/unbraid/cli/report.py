@@ -25,8 +25,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 def run(options: Any) -> None:
     """Write the page and print its path and size."""
-    from unbraid.reporting.runs_table import REPORTED
     from unbraid.reporting.page import report
+    from unbraid.reporting.runs_table import REPORTED
 
     metrics = options.metrics.split(",") if options.metrics else REPORTED
     path = report(options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,

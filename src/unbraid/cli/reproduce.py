@@ -84,7 +84,9 @@ def text(result: Reproduction) -> str:
     """The deviations from the study, one table per column of the paper, the missing cells, and the verdict."""
     parts = [heading(result)]
     for signs in (False, True):
-        shown = [cell for cell in result.cells_with("agree", "differ") if isinstance(cell.published, PublishedSign) == signs]
+        shown = [
+            cell for cell in result.cells_with("agree", "differ") if isinstance(cell.published, PublishedSign) == signs
+        ]
         for column in dict.fromkeys(cell.published.column for cell in shown):
             parts.append(f"{'signs, ' if signs else ''}{column}\n{column_table(shown, column)}")
     if result.cells_with("missing"):

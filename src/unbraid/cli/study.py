@@ -17,8 +17,8 @@ from unbraid.metrics.protocol import DRAWS
 from unbraid.runtime.progress import format_duration
 
 STUDY_HELP = (
-    "locatello2019, locatello2020_weak, pmp2021, diffusion2019, demystifying2021, vitae_mnist, vitae_bodies, "
-    "vitae_celeba, small, or a .py, .toml or .json file of your own"
+    "study to run: locatello2019, locatello2020_weak, pmp2021, diffusion2019, demystifying2021, vitae_mnist, "
+    "vitae_bodies, vitae_celeba, small, or a .py, .toml or .json file of your own"
 )
 
 

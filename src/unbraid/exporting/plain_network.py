@@ -66,9 +66,9 @@ def plain_layer(layer: nn.Module) -> nn.Module:
     """Return the layer in plain operations with the same parameter objects, or the layer itself if it is plain."""
     if isinstance(layer, Conv | ConvTranspose):
         kind = nn.Conv2d if isinstance(layer, Conv) else nn.ConvTranspose2d
-        made = kind(layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
-        made.weight, made.bias = layer.weight, layer.bias
-        return made
+        plain = kind(layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
+        plain.weight, plain.bias = layer.weight, layer.bias
+        return plain
     if isinstance(layer, EvenDecoder):
         return PlainEven(layer)
     return PlainFeatures(layer) if isinstance(layer, PointFeatures) else layer
@@ -76,25 +76,25 @@ def plain_layer(layer: nn.Module) -> nn.Module:
 
 def float32_copy(net: VAENet) -> VAENet:
     """Return a copy of a network on the CPU that multiplies in float32."""
-    made = copy.deepcopy(net).cpu().eval()
-    for layer in made.modules():
+    copied = copy.deepcopy(net).cpu().eval()
+    for layer in copied.modules():
         if isinstance(layer, Conv | ConvTranspose):
             layer.reduced = False
-    return made
+    return copied
 
 
 def plain_copy(net: VAENet) -> VAENet:
     """Return a copy of a network on the CPU with every layer in plain operations."""
-    made = float32_copy(net)
-    for name, layer in list(made.named_modules()):
+    copied = float32_copy(net)
+    for name, layer in list(copied.named_modules()):
         if (other := plain_layer(layer)) is not layer:
             parent, _, child = name.rpartition(".")
-            setattr(made.get_submodule(parent), child, other)
-    for layer in made.modules():
+            setattr(copied.get_submodule(parent), child, other)
+    for layer in copied.modules():
         if isinstance(layer, VitaeDecoder) and isinstance(layer.transformer, Cpab):
             t = layer.transformer
             layer.transformer = PlainCpab(t.nx, t.ny, t.steps, t.method, t.resolution)
-    return made
+    return copied
 
 
 def output_meanings(method: Method, latents: int) -> dict[str, str]:
@@ -136,18 +136,18 @@ def without_unused_layers(module: nn.Module, x: Tensor) -> nn.Module:
     A child is removed if its parent was not called and nothing inside the child was called. If the module uses such a
     child without calling it, the module itself is returned unchanged.
     """
-    made = copy.deepcopy(module)
+    copied = copy.deepcopy(module)
     called: set[nn.Module] = set()
-    hooks = [part.register_forward_hook(lambda part, *_: called.add(part)) for part in made.modules()]
-    made(x)
+    hooks = [part.register_forward_hook(lambda part, *_: called.add(part)) for part in copied.modules()]
+    copied(x)
     for hook in hooks:
         hook.remove()
-    for part in [part for part in made.modules() if part not in called]:
+    for part in [part for part in copied.modules() if part not in called]:
         for name, child in list(part.named_children()):
             if called.isdisjoint(child.modules()):
                 part._modules[name] = None
     try:
-        made(x)
+        copied(x)
     except (AttributeError, TypeError):
         return module
-    return made
+    return copied

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.manipulated import describe_data, read_manipulation, write_manipulation
+from unbraid.data.manipulation_files import describe_data, read_manipulation, write_manipulation
 from unbraid.errors import UserError
 from unbraid.manipulation.adversarial_training import TERMS, AdversarialTraining
 from unbraid.manipulation.networks import PairFamilies

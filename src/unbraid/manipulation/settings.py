@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.manipulated import ChangedImages, plain_name
+from unbraid.data.manipulated import ChangedImages
+from unbraid.data.manipulation_files import plain_name
 from unbraid.errors import UserError, unknown_name
 from unbraid.noise import Noise
 

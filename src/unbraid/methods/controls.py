@@ -1,4 +1,4 @@
-"""Controls to explore a code with: a few numbers that a person moves, and the latents they stand for."""
+"""Controls for exploring a code: a few numbers that a user changes, and the latents they correspond to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Controls:
         names: One name per control.
         low: The smallest value of each control.
         high: The largest value of each control.
-        start: The values that stand for each example, of shape (n, m).
+        start: The values that correspond to each example, of shape (n, m).
         arrays: The tensors that the conversion of this kind needs.
         columns: For each control, the column of the method's codes that it changes (see `Method.column_code_kind`), or
             None if it changes several. An empty sequence means None for all.
@@ -58,7 +58,7 @@ class Controls:
         return self.columns[control] if self.columns else None
 
     def to_latents(self, values: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
-        """Return the latents that values of the controls stand for, starting from one of the examples."""
+        """Return the latents that correspond to values of the controls, starting from one of the examples."""
         return LATENTS_FROM_VALUES[self.kind](self, values, example)
 
     def to_dict(self) -> dict[str, Any]:

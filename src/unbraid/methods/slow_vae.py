@@ -62,7 +62,7 @@ class SlowVAE(Method):
     :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy, in closed form
     (`laplace_cross_entropy`), to a Laplace prior of rate :math:`\lambda` = `rate` centred at the partner's mean. H is
     the entropy. The reconstruction error, the KL and H are means over all images; the cross-entropies are means over
-    pairs. Twice the reconstruction error is therefore that of a pair, and the KL stands for that of its first image.
+    pairs. Twice the reconstruction error is therefore that of a pair, and the KL represents that of its first image.
     The batch size counts images, so there are half as many pairs. With `pairs` consecutive, a pair is a row of the data
     and the one before it, and no grid of factors is needed. With :math:`\gamma = 0` the loss is twice that of a
     beta-VAE with :math:`\beta / 2`.

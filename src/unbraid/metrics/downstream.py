@@ -108,11 +108,11 @@ def downstream_lr(
         seed: Has no effect, because nothing is drawn. All metrics with a downstream model take it.
 
     Returns:
-        For each size N: `N:mean_test_accuracy`, the mean over factors; `N:min_test_accuracy`, that of the worst factor;
-        `N:test_accuracy_factor_j`, that of factor j; and the same on the N training rows. `mean_train_accuracy` and
-        `mean_test_accuracy` repeat those of the largest size. `statistical_efficiency` is the mean test accuracy with
-        100 rows divided by that with 10,000 rows, if both were fitted; it is above 1 if fewer rows gave better
-        predictions.
+        A dictionary of accuracies. For each size N it contains the mean over factors, ``N:mean_test_accuracy``; that of
+        the worst factor, ``N:min_test_accuracy``; that of each factor j, ``N:test_accuracy_factor_j``; and the same on
+        the N training rows. `mean_train_accuracy` and `mean_test_accuracy` repeat those of the largest size.
+        `statistical_efficiency` is the mean test accuracy with 100 rows divided by that with 10,000 rows, if both were
+        fitted; it is above 1 if fewer rows gave better predictions.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
@@ -168,11 +168,11 @@ def downstream_gbt(
         seed: Seed that breaks ties between equally good cuts.
 
     Returns:
-        For each size N: `N:mean_test_accuracy`, the mean over factors; `N:min_test_accuracy`, that of the worst factor;
-        `N:test_accuracy_factor_j`, that of factor j; and the same on the N training rows. `mean_train_accuracy` and
-        `mean_test_accuracy` repeat those of the largest size. `statistical_efficiency` is the mean test accuracy with
-        100 rows divided by that with 10,000 rows, if both were fitted; it is above 1 if fewer rows gave better
-        predictions.
+        A dictionary of accuracies. For each size N it contains the mean over factors, ``N:mean_test_accuracy``; that of
+        the worst factor, ``N:min_test_accuracy``; that of each factor j, ``N:test_accuracy_factor_j``; and the same on
+        the N training rows. `mean_train_accuracy` and `mean_test_accuracy` repeat those of the largest size.
+        `statistical_efficiency` is the mean test accuracy with 100 rows divided by that with 10,000 rows, if both were
+        fitted; it is above 1 if fewer rows gave better predictions.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not

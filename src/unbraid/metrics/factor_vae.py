@@ -112,7 +112,8 @@ def vote_counts(
 ) -> Int[np.ndarray, "k d"]:
     """Count how often each code varied least while each of k factors was fixed; inactive codes get no vote.
 
-    >>> vote_counts(np.array([[0.1, 1.0], [2.0, 0.1]]), np.ones(2), np.array([0, 1]), np.array([True, True]), 2).tolist()
+    >>> local = np.array([[0.1, 1.0], [2.0, 0.1]])
+    >>> vote_counts(local, np.ones(2), np.array([0, 1]), np.array([True, True]), 2).tolist()
     [[1, 0], [0, 1]]
     """
     counts = np.zeros((k, len(active)), dtype=np.int64)

@@ -88,7 +88,7 @@ def intervention_rows(
     """Return the row numbers of `count` random settings of the other factors, one column per value of factor j.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
-    >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 never occurs with value 1 of the other
+    >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
     [[0, 2, 4], [0, 2, 4]]
     """
     place = consecutive_labels(factors[:, j])

@@ -23,10 +23,10 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
     The joint entropy equals H(c) + H(v) - I, so a code is penalised for information about other factors, unlike in MIG.
     If several codes are equally informative, the one with the largest entropy counts.
 
-    Limitations: A collapsed code does not score 0. A constant has no entropy, so constant codes score log(bins) / (H(v)
-    + log(bins)): .81 for a factor of 2 values and .49 for one of 24. Having every code twice does not change that
-    score. Only noise that fills all bins evenly scores 0; normal noise leaves bins nearly empty and scores .1 to .2.
-    More bins raise the scores of codes that do not fill them.
+    Limitations: A collapsed code does not score 0. A constant has no entropy, so constant codes score
+    log(bins) / (H(v) + log(bins)), which is .81 for a factor of 2 values and .49 for one of 24. A perfect code with
+    every dimension twice has the same score as constant codes. Only noise that fills all bins evenly scores 0; normal
+    noise leaves bins nearly empty and scores .1 to .2. More bins raise the scores of codes that do not fill them.
 
     Deviations: Information is computed from `bins` equal-width bins of point codes, whereas the paper bins the
     posterior. The score is normalised by the upper bound H(v) + log(bins), as in the paper and in Carbonneau et al.
@@ -40,8 +40,8 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
         bins: Number of equal-width bins into which each code is discretised, at least 2.
 
     Returns:
-        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, as the metric was first defined: its
-        best value is 0 and it has no fixed upper bound.
+        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, which is the first definition of the
+        metric. The best value of `jemmig_nats` is 0, and it has no fixed upper bound.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not

@@ -1,9 +1,10 @@
-r"""Encoder and decoder networks for one run, sized from the data.
+"""Encoder and decoder networks for one run, sized from the data.
 
 A network is a pair of ordinary PyTorch modules. A function that builds such a pair is called a builder: it takes the
-shape of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of shape
-(b, \*shape) to (b, 2 \* latents): the means of the latents, then their log variances. The decoder maps codes of shape
-(b, latents) to (b, \*shape). For images the decoder returns logits when the likelihood is Bernoulli.
+shape of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of b
+examples, of shape (b, ...), to (b, 2 * latents): the means of the latents, then their log variances. The decoder maps
+codes of shape (b, latents) to the shape of the examples. Its output has the form that the likelihood expects: logits if
+the likelihood is Bernoulli.
 
 The argument `net` of `unbraid.train` is the name of a preset in `NETS`, a builder, the string ``"module:function"`` for
 a builder that can be imported, or a pair of modules.

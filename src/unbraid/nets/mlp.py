@@ -18,8 +18,7 @@ def mlp(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
         latents: Number of latents.
 
     Returns:
-        The encoder, which maps (b, *shape) to (b, 2 * latents), and the decoder, which maps (b, latents) to
-        (b, *shape).
+        The encoder, which maps (b, ...) to (b, 2 * latents), and the decoder, which maps (b, latents) to (b, ...).
     """
     size, width = math.prod(shape), 256
     encoder = [nn.Flatten(), nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]

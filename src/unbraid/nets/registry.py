@@ -85,8 +85,8 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         latents: Number of latents.
 
     Raises:
-        UserError: If the network has a dropout layer, if the encoder does not map (b, *shape) to (b, 2 * latents), or
-            if there is a decoder that does not map (b, latents) to (b, *shape).
+        UserError: If the network has a dropout layer, if the encoder does not map (b, ...) to (b, 2 * latents), or
+            if there is a decoder that does not map (b, latents) to (b, ...).
     """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):

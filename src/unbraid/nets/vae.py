@@ -29,8 +29,8 @@ class VAENet(nn.Module):
     """An encoder and a decoder with the likelihood of the data given a code.
 
     Args:
-        encoder: Maps examples (b, *shape) to (b, 2 d): the means of the latents, then their log variances.
-        decoder: Maps codes (b, d) to (b, *shape), in the form that the likelihood expects: logits for "bernoulli".
+        encoder: Maps examples (b, ...) to (b, 2 d): the means of the latents, then their log variances.
+        decoder: Maps codes (b, d) to (b, ...), in the form that the likelihood expects: logits for "bernoulli".
             A method that needs no decoder sets this attribute to None after the network is built.
         likelihood: Name of the likelihood p(x|z): "bernoulli", "gaussian" or "normal".
     """
@@ -46,7 +46,7 @@ class VAENet(nn.Module):
         """Return the posterior q(z|x) of examples.
 
         Args:
-            x: Examples (b, *shape).
+            x: Examples (b, ...).
 
         Returns:
             A diagonal Gaussian whose `mean` and `logvar` have shape (b, d).
@@ -61,7 +61,7 @@ class VAENet(nn.Module):
             z: Codes (b, d).
 
         Returns:
-            Means (b, *shape): probabilities if the likelihood is Bernoulli.
+            Means (b, ...): probabilities if the likelihood is Bernoulli.
 
         Raises:
             UserError: If the network has no decoder.
@@ -72,7 +72,7 @@ class VAENet(nn.Module):
         """Return the negative log likelihood -log p(x|z) of each example, summed over its pixels.
 
         Args:
-            x: Examples (b, *shape).
+            x: Examples (b, ...).
             z: Codes (b, d).
 
         Returns:

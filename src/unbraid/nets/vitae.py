@@ -30,7 +30,7 @@ WARP_INIT_SCALE = 0.1  # factor on the initial weights that produce transformati
 class MeanAndVariance(nn.Module):
     """Two networks of the same kind, one for the means and one for the variances; a softplus keeps variances positive.
 
-    It maps examples (b, *shape) to (b, 2 d): the means, then the log variances.
+    It maps examples (b, ...) to (b, 2 d): the means, then the log variances.
     """
 
     def __init__(self, make: Callable[[], nn.Module]) -> None:
@@ -64,8 +64,7 @@ def vitae_mlp(
         decoder: Widths of the two hidden layers of the decoder.
 
     Returns:
-        The encoder, which maps (b, *shape) to (b, 2 * latents), and the decoder, which maps (b, latents) to
-        (b, *shape).
+        The encoder, which maps (b, ...) to (b, 2 * latents), and the decoder, which maps (b, latents) to (b, ...).
     """
     size = math.prod(shape)
     inference = MeanAndVariance(lambda: nn.Sequential(nn.Flatten(), *dense_layers((size, *encoder, latents))))
@@ -77,20 +76,38 @@ def vitae_mlp(
 def vitae_mlp_half(shape: tuple[int, ...], latents: int) -> Pair:
     """Build `vitae_mlp` with half the units, because VITAE has two encoders and two decoders.
 
-    Arguments and returns are those of `vitae_mlp`.
+    Args:
+        shape: Shape of one example; any shape is accepted.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, ...) to (b, 2 * latents), and the decoder, which maps (b, latents) to (b, ...).
     """
     return vitae_mlp(shape, latents, (64, 32), (32, 32))
 
 
 def vitae_bodies(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build VITAE's networks for bodies: `vitae_mlp` with 256 and 128 hidden units, and 128 and 256 in the decoder."""
+    """Build VITAE's networks for bodies: `vitae_mlp` with 256 and 128 hidden units, and 128 and 256 in the decoder.
+
+    Args:
+        shape: Shape of one example; any shape is accepted.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, ...) to (b, 2 * latents), and the decoder, which maps (b, latents) to (b, ...).
+    """
     return vitae_mlp(shape, latents, (256, 128), (128, 256))
 
 
 def vitae_bodies_half(shape: tuple[int, ...], latents: int) -> Pair:
     """Build `vitae_bodies` with half the units, because VITAE has two encoders and two decoders.
 
-    Arguments and returns are those of `vitae_mlp`.
+    Args:
+        shape: Shape of one example; any shape is accepted.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, ...) to (b, 2 * latents), and the decoder, which maps (b, latents) to (b, ...).
     """
     return vitae_mlp(shape, latents, (128, 64), (64, 128))
 
@@ -135,7 +152,19 @@ def vitae_conv(shape: tuple[int, ...], latents: int, channels: tuple[int, int, i
 
 
 def vitae_conv_half(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build `vitae_conv` with half the channels, because VITAE has two encoders and two decoders."""
+    """Build `vitae_conv` with half the channels, because VITAE has two encoders and two decoders.
+
+    Args:
+        shape: Shape (c, h, w) of one image; h and w must be multiples of 16.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not that of images whose sides are multiples of 16.
+    """
     return vitae_conv(shape, latents, (5, 10, 20))
 
 

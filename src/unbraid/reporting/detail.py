@@ -75,13 +75,13 @@ def _heat_maps(codes: Array, factors: Array, names: list[str]) -> dict[str, Any]
     Both have shape (codes, factors). Factors that do not vary are left out.
     """
     varying = [j for j in range(factors.shape[1]) if np.ptp(factors[:, j]) > 0]
-    factors, kept = factors[:, varying], [names[j] for j in varying]
-    if not kept:
+    factors, names = factors[:, varying], [names[j] for j in varying]
+    if not names:
         return {}
     shares = mutual_information(discretise(codes), factors) / entropy(factors)
     with cached_fits():
         importances = [boosted_trees(codes, column).importances("mean") for column in factors.T]
-    return {"factors": kept, "information": _rounded(shares), "importances": _rounded(np.stack(importances, 1))}
+    return {"factors": names, "information": _rounded(shares), "importances": _rounded(np.stack(importances, 1))}
 
 
 def _rounded(matrix: Array) -> list[list[float]]:

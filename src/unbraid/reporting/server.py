@@ -31,9 +31,8 @@ from unbraid.runs.run import Run
 
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 1 << 16  # largest body of a request, unless a run has more latents
-MOST_DISCARDED_BYTES = (
-    1 << 20
-)  # bytes of a refused request that are read and dropped, so that its sender gets to see the answer
+# Bytes of a rejected request that are read, so that the client receives the answer.
+MOST_DISCARDED_BYTES = 1 << 20
 LINGER_SECONDS = 2  # time to wait for these bytes
 IDLE_SECONDS = 30  # time after which an idle connection is closed
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}

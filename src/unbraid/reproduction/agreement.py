@@ -42,8 +42,8 @@ class OurResult:
     def of(cls, values: Any, note: str = "") -> OurResult | None:
         """The summary of the finite values, with the sample standard deviation. None if there are no finite values.
 
-        >>> Ours.of([0.1, 0.3, float("nan")])
-        Ours(mean=0.2, spread=0.1414213562373095, count=2, note='')
+        >>> OurResult.of([0.1, 0.3, float("nan")])
+        OurResult(mean=0.2, spread=0.1414213562373095, count=2, note='')
         """
         numbers = np.asarray(values, float)
         finite = numbers[np.isfinite(numbers)]

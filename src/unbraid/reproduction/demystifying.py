@@ -80,7 +80,7 @@ TABLES = {
 def row_label(method: str, home: str) -> str:
     """The name of a row: method and dataset.
 
-    >>> label("pcl", "dsprites noise")
+    >>> row_label("pcl", "dsprites noise")
     'pcl, dsprites noise'
     """
     return f"{method}, {home}"
@@ -89,7 +89,7 @@ def row_label(method: str, home: str) -> str:
 def published_data(data: str) -> str | None:
     """The dataset and variant in the paper that a dataset name corresponds to, or None.
 
-    >>> home("dsprites?modified=default"), home("shapes3d_rendered"), home("sprites")
+    >>> published_data("dsprites?modified=default"), published_data("shapes3d_rendered"), published_data("sprites")
     ('dsprites modified', 'shapes3d original', None)
     """
     bare, form = dataset_variant(data)

@@ -90,7 +90,7 @@ def unplanned_values(plan: DataFrame, runs: DataFrame, key: str) -> dict[tuple[s
 def format_values(values: Iterable[Any]) -> str:
     """Sorted values, separated by commas.
 
-    >>> listed({300_000, 200}), listed({1e-4})
+    >>> format_values({300_000, 200}), format_values({1e-4})
     ('200, 300,000', '0.0001')
     """
     return ", ".join(format_value(value) for value in sorted(values))

@@ -25,7 +25,7 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
     Raises:
         UserError: If the study is not available or there are fewer than 2 seeds.
 
-    >>> table = planted(seeds=4)
+    >>> table = example_results(seeds=4)
     >>> part = table[(table["method"] == "pcl") & (table["data"] == "dsprites")]
     >>> part["mig.discrete_mig"].agg(["mean", "std"]).round(3).tolist()
     [0.21, 0.03]

@@ -15,7 +15,7 @@ HOME = "home"
 def published_name(data: str) -> str:
     """The published dataset that a dataset name corresponds to, without options.
 
-    >>> plain("shapes3d_rendered"), plain("mnist?turn=20&part=train")
+    >>> published_name("shapes3d_rendered"), published_name("mnist?turn=20&part=train")
     ('shapes3d', 'mnist')
     """
     bare = data.partition("?")[0]

@@ -22,7 +22,7 @@ COLUMNS = {"reconstruction": "train.rec", "separation": "separation.score"}
 def row_label(first: str, second: str) -> str:
     """The name of the row of a sign: the score of the first method is higher than that of the second.
 
-    >>> above("c_vitae", "vae")
+    >>> row_label("c_vitae", "vae")
     'c_vitae above vae'
     """
     return f"{first} above {second}"

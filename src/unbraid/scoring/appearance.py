@@ -42,7 +42,7 @@ def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"
     share of the variance.
 
     >>> codes = np.linspace(0, 1, 400)[:, None]
-    >>> tells(codes, codes[:, 0]) > 0.99, tells(codes[:, :0], codes[:, 0])
+    >>> predictability(codes, codes[:, 0]) > 0.99, predictability(codes[:, :0], codes[:, 0])
     (True, 0.0)
     """
     if codes.shape[1] == 0:

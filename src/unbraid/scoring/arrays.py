@@ -93,7 +93,7 @@ def read_array(path: Path, name: str) -> Array:
 
 
 def _read_npz(path: Path, name: str) -> Array:
-    with np.load(path, allow_pickle=False) as content:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
         keys = list(content)
         if name not in keys and len(keys) != 1:
             raise UserError(f"it must hold one array or one called {name!r}, but holds {', '.join(keys) or 'none'}")

@@ -24,10 +24,10 @@ def affine(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
     A may be singular or a reflection.
 
     Args:
-        gamma: Parameters (*b, 6).
+        gamma: Parameters (..., 6).
 
     Returns:
-        Matrices (*b, 2, 3).
+        Matrices (..., 2, 3).
     """
     matrix: Tensor = gamma.unflatten(-1, (2, 3)) + torch.eye(2, 3, dtype=gamma.dtype, device=gamma.device)
     return matrix
@@ -44,10 +44,10 @@ def affine_decomposed(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
     Scales are positive, so A is always invertible.
 
     Args:
-        gamma: Parameters (*b, 6).
+        gamma: Parameters (..., 6).
 
     Returns:
-        Matrices (*b, 2, 3).
+        Matrices (..., 2, 3).
     """
     alpha, m, log_sx, log_sy, tx, ty = gamma.unbind(-1)
     cosine, sine, sx, sy = alpha.cos(), alpha.sin(), log_sx.exp(), log_sy.exp()
@@ -63,21 +63,21 @@ def affine_diffeomorphic(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"
         \gamma_4 & \gamma_5 & \gamma_6 \\ 0 & 0 & 0 \end{bmatrix}, \quad \det A = e^{\gamma_1 + \gamma_5}
 
     Args:
-        gamma: Parameters (*b, 6).
+        gamma: Parameters (..., 6).
 
     Returns:
-        Matrices (*b, 2, 3).
+        Matrices (..., 2, 3).
     """
     return expm(gamma.unflatten(-1, (2, 3)))
 
 
 def determinant(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b"]:
-    """Return the determinant (*b) of A, the factor by which areas grow."""
+    """Return the determinant of A for each map, the factor by which areas grow."""
     return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
 
 
 def inverse(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
-    r"""Return the inverse maps (*b, 2, 3).
+    r"""Return the inverse maps (..., 2, 3).
 
     .. math:: [A, b]^{-1} = [A^{-1}, -A^{-1} b]
 

@@ -43,10 +43,10 @@ def affine_fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tens
 
     Args:
         t: The tessellation.
-        theta: Parameters (*b, dim) of the fields.
+        theta: Parameters (..., dim) of the fields.
 
     Returns:
-        Affine parts (*b, cells, 2, 3).
+        Affine parts (..., cells, 2, 3).
 
     Raises:
         UserError: If the number of parameters is not `t.dim`.
@@ -82,7 +82,7 @@ def velocity(
 
 
 def step_table(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
-    """Return the matrices (*b, cells, 2, 3) of the displacement in one of `steps` steps: expm(A_c / steps) - I."""
+    """Return the matrices (..., cells, 2, 3) of the displacement in one of `steps` steps: expm(A_c / steps) - I."""
     if steps < 1:
         raise UserError(f"The number of steps of a flow must be at least 1. Got {steps} instead.")
     parts, squarings = affine_fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())

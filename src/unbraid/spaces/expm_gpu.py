@@ -82,7 +82,7 @@ def _launch(g: Tensor, grad: Tensor | None, squarings: int) -> Tensor:
 
 
 class Expm1(Function):
-    """`expm.expm1` of generators (*b, 2, 3) in one kernel launch, and its gradient in another."""
+    """`expm.expm1` of generators (..., 2, 3) in one kernel launch, and its gradient in another."""
 
     @staticmethod
     def forward(g: Tensor, squarings: int) -> Tensor:

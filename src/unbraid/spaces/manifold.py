@@ -73,10 +73,10 @@ class Space(ABC):
         Gradients are finite everywhere.
 
         Args:
-            x: Points (*b, n) of the ambient space.
+            x: Points (..., n) of the ambient space.
 
         Returns:
-            Points (*b, n) of the manifold.
+            Points (..., n) of the manifold.
         """
 
     @abstractmethod
@@ -94,18 +94,18 @@ class Space(ABC):
         """
 
     def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
-        """Return the scalar curvature (*b) at points (*b, n) of the manifold."""
+        """Return the scalar curvature at each of the points (..., n) of the manifold."""
         return torch.full_like(z[..., 0], self.curvatures[0])
 
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return coordinates (*b, m) that are equal if and only if two points are the same.
+        """Return coordinates (..., m) that are equal if and only if two points are the same.
 
         These are the ambient coordinates, except for spaces in which several rows of ambient coordinates are one point.
         """
         return z
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return d angles (*b, d), in radians, as coordinates of points (*b, n). They are discontinuous somewhere.
+        """Return d angles (..., d), in radians, as coordinates of points (..., n). They are discontinuous somewhere.
 
         Raises:
             UserError: If the space has no such angles.
@@ -148,11 +148,11 @@ class Space(ABC):
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
 
         Args:
-            z: Points (*b, n) of the manifold.
-            log_t: The logarithm (*b) of the time.
+            z: Points (..., n) of the manifold.
+            log_t: The logarithm of the time t, one value for each point.
 
         Returns:
-            The divergence (*b), in nats.
+            The divergence in nats, one value for each point.
         """
         d = self.dimension
         return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + 0.25 * self.curvature(z) * log_t.exp()

@@ -35,6 +35,12 @@ class Projective(Sphere):
     """The unit sphere of dimension d = latents - 1 with opposite points identified.
 
     The decoder must be an `EvenDecoder`. Geodesics are those of the sphere; they are closed after half a turn.
+
+    Args:
+        latents: The dimension of the ambient space, at least 2.
+
+    Raises:
+        UserError: If there are fewer than two latents.
     """
 
     name: ClassVar[str] = "projective"

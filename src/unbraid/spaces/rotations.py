@@ -105,6 +105,12 @@ class Rotations(Space):
 
     A full turn about an axis has length :math:`2 \pi \sqrt 2`, so this is the projective 3-space of radius
     :math:`2 \sqrt 2`. Its volume is :math:`16 \sqrt 2\, \pi^2` and its scalar curvature 3 / 4.
+
+    Args:
+        latents: The dimension of the ambient space, which must be 9.
+
+    Raises:
+        UserError: If the number of latents is not 9.
     """
 
     name: ClassVar[str] = "rotations"

@@ -38,7 +38,17 @@ def great_circles(z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float
 
 @dataclass(frozen=True)
 class Sphere(Space):
-    """The unit sphere of dimension d = latents - 1. With two latents it is the circle."""
+    """The unit sphere of dimension d = latents - 1. With two latents it is the circle.
+
+    Args:
+        latents: The dimension of the ambient space, at least 2.
+
+    Raises:
+        UserError: If there are fewer than two latents.
+
+    >>> Sphere(3).angles(torch.tensor([[0.0, 0.0, 1.0]]))
+    tensor([[1.5708, 1.5708]])
+    """
 
     name: ClassVar[str] = "sphere"
 
@@ -70,7 +80,7 @@ class Sphere(Space):
         return great_circles(z, s)
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return spherical coordinates (*b, d): d - 1 angles in [0, pi] from successive axes, then one in (-pi, pi]."""
+        """Return spherical coordinates (..., d): d - 1 angles in [0, pi], then one in (-pi, pi]."""
         rest = z.square().flip(-1).cumsum(-1).flip(-1).sqrt()
         polar = torch.atan2(rest[..., 1:-1], z[..., :-2])
         return torch.cat([polar, torch.atan2(z[..., -1:], z[..., -2:-1])], -1)

@@ -16,7 +16,14 @@ from unbraid.spaces.manifold import Space, normalise
 
 @dataclass(frozen=True)
 class FlatTorus(Space):
-    """The product of d = latents / 2 unit circles. Latents 2 i and 2 i + 1 are the coordinates of circle i."""
+    """The product of d = latents / 2 unit circles. Latents 2 i and 2 i + 1 are the coordinates of circle i.
+
+    Args:
+        latents: The dimension of the ambient space, an even number.
+
+    Raises:
+        UserError: If the number of latents is odd or 0.
+    """
 
     name: ClassVar[str] = "flat_torus"
 
@@ -42,7 +49,7 @@ class FlatTorus(Space):
         return normalise(x.unflatten(-1, (-1, 2))).flatten(-2)
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return the angle (*b, d) on each circle, in (-pi, pi]."""
+        """Return the angle (..., d) on each circle, in (-pi, pi]."""
         return torch.atan2(z[..., 1::2], z[..., ::2])
 
     def closed_curves(
@@ -61,6 +68,12 @@ class Torus(Space):
     With the angles :math:`\theta` around the ring and :math:`\phi` around the tube, the scalar curvature is
     :math:`2 \cos\phi / (a (c + a \cos\phi))`, positive outside and negative inside, and the area is
     :math:`4 \pi^2 c a`.
+
+    Args:
+        latents: The dimension of the ambient space, which must be 3.
+
+    Raises:
+        UserError: If the number of latents is not 3.
     """
 
     name: ClassVar[str] = "torus"
@@ -84,7 +97,7 @@ class Torus(Space):
         return -2 / (self.a * (self.c - self.a)), 2 / (self.a * (self.c + self.a))
 
     def _tube(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
-        """Return unit vectors (*b, 2) for the angle around the ring and for the angle around the tube."""
+        """Return unit vectors (..., 2) for the angle around the ring and for the angle around the tube."""
         around = normalise(x[..., :2])
         reach = (x[..., :2] * around).sum(-1) - self.c
         return around, normalise(torch.stack([reach, x[..., 2]], -1))
@@ -100,7 +113,7 @@ class Torus(Space):
         return 2 * cosine / (self.a * (self.c + self.a * cosine))
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return the angles (*b, 2) around the ring and around the tube, in (-pi, pi]."""
+        """Return the angles (..., 2) around the ring and around the tube, in (-pi, pi]."""
         around, tube = self._tube(z)
         return torch.stack([torch.atan2(around[..., 1], around[..., 0]), torch.atan2(tube[..., 1], tube[..., 0])], -1)
 

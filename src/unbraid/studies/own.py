@@ -7,6 +7,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,33 @@ def study_from_python(path: Path) -> Study:
     assert module is not None
     assert module.loader is not None
     loaded = importlib.util.module_from_spec(module)
-    try:
+    with user_code(path):
         module.loader.exec_module(loaded)
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid Python: {error}. Correct the file.") from error
     make = getattr(loaded, "study", None)
     if not callable(make):
         raise UserError(f"{path} must have a function study() that yields runs. Add one.")
 
     def study() -> Iterator[PlannedRun]:
-        for i, run in enumerate(make()):
+        with user_code(path):
+            runs = list(make())
+        for i, run in enumerate(runs):
             if not isinstance(run, PlannedRun | RunSpec):
                 kind = type(run).__name__
                 raise UserError(f"study() of {path} must yield RunSpec or PlannedRun. Got {kind} instead.")
             yield run if isinstance(run, PlannedRun) else planned_run(i, run)
 
     return study
+
+
+@contextmanager
+def user_code(path: Path) -> Iterator[None]:
+    """Turn every exception of a user's file into a UserError, which is printed in one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} raised {type(error).__name__}: {error}. Correct the file.") from error
 
 
 def planned_run(index: int, spec: RunSpec) -> PlannedRun:

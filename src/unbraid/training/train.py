@@ -109,7 +109,7 @@ def train(
             Default: `locatello` for images, `mlp` for vectors.
         likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
         precision: `fp32`, `tf32` or `bf16`. Default: the fastest of the device for images, `fp32` for vectors.
-        out: The folder of the runs. Default: runs are kept in memory only.
+        out: The folder of the runs. By default, runs stay in memory only.
         device: The device to train on.
         add: Whether `out` may contain other runs.
         checkpoint_seconds: The least time between two checkpoints, in seconds.

@@ -34,7 +34,20 @@ def celeba(
 ) -> Labelled:
     """CelebA: 202,599 aligned faces with 40 binary attributes as factors.
 
-    The central 178x178 square of each 178x218 picture is scaled to `size` x `size` pixels by Lanczos.
+    The central 178x178 square of each 178x218 picture is scaled by Lanczos.
+
+    Args:
+        device: Device on which to store the images.
+        root: Folder of the published files; see `unbraid.data.load`.
+        progress: Called with the finished fraction, from 0 to 1.
+        size: Width and height of the images in pixels.
+
+    Returns:
+        Images of shape (3, size, size) with 40 factors of two values.
+
+    Raises:
+        UserError: If files are missing or damaged, or if `size` is less than 1.
+
     Reference: Liu et al. (2015), arXiv:1411.7766.
     """
     files = locate("celeba", root)

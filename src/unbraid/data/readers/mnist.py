@@ -33,9 +33,22 @@ def mnist(
 ) -> Labelled:
     """MNIST: 70,000 handwritten digits, with the 60,000 training images first.
 
-    `pad` black pixels are added on each side, because the convolutional networks take 32x32 and not 28x28 pixels.
-    `part` is all, train or test. Each image is rotated by up to `turn` degrees and shifted by up to `shift` percent of
-    its side, by fixed random amounts (`unbraid.data.moving`).
+    Args:
+        device: Device on which to store the images.
+        root: Folder of the published files; see `unbraid.data.load`.
+        progress: Called with the finished fraction, from 0 to 1.
+        pad: Number of black pixels added on each side, because the convolutional networks take 32x32 and not 28x28.
+        part: "all", "train" or "test".
+        turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
+        shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
+
+    Returns:
+        Images of shape (1, 28 + 2 pad, 28 + 2 pad) with one factor of ten classes. If `turn` or `shift` is not 0, the
+        factors `turn`, `right` and `down` follow.
+
+    Raises:
+        UserError: If files are missing or damaged, or if an argument is out of range.
+
     Reference: LeCun et al. (1998), doi:10.1109/5.726791.
     """
     data = read_mnist("mnist", "digit", locate("mnist", root), pad=pad, progress=progress)
@@ -53,9 +66,22 @@ def fashion_mnist(
 ) -> Labelled:
     """Fashion-MNIST: 70,000 images of ten kinds of garments, with the 60,000 training images first.
 
-    `pad` black pixels are added on each side, because the convolutional networks take 32x32 and not 28x28 pixels.
-    `part` is all, train or test. Each image is rotated by up to `turn` degrees and shifted by up to `shift` percent of
-    its side, by fixed random amounts (`unbraid.data.moving`).
+    Args:
+        device: Device on which to store the images.
+        root: Folder of the published files; see `unbraid.data.load`.
+        progress: Called with the finished fraction, from 0 to 1.
+        pad: Number of black pixels added on each side, because the convolutional networks take 32x32 and not 28x28.
+        part: "all", "train" or "test".
+        turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
+        shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
+
+    Returns:
+        Images of shape (1, 28 + 2 pad, 28 + 2 pad) with one factor of ten classes. If `turn` or `shift` is not 0, the
+        factors `turn`, `right` and `down` follow.
+
+    Raises:
+        UserError: If files are missing or damaged, or if an argument is out of range.
+
     Reference: Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
     """
     data = read_mnist("fashion_mnist", "kind", locate("fashion_mnist", root), pad=pad, progress=progress)

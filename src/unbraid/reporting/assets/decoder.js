@@ -306,7 +306,7 @@
       if (compiled.run) steps.push(compiled.run);
     };
     for (const op of ops) {
-      if (!Object.hasOwn(OPS, op.op)) throw new RangeError(`This page cannot run the op ${op.op}. Write it anew.`);
+      if (!Object.hasOwn(OPS, op.op)) throw new RangeError(`This page cannot run the op ${op.op}. Write the page again with this version of unbraid.`);
       add(OPS[op.op](op, value, read));
     }
     add(ordered(value));
