@@ -52,7 +52,7 @@ def model_steps_per_second(stacks: list[ActiveStack], seconds: float) -> float:
 
 def measure(names: list[str], data: FactorData, seeds: int, seconds: float) -> float:
     """The rate of one stack per method, all at the same time."""
-    defaults = RunDefaults.of(data)
+    defaults = RunDefaults.choose(data)
     settings = {"steps": 10**9, "batch": 64, "learning_rate": 1e-4, "latents": 5}
     specs = [defaults.spec(METHODS[name], seed=seed, **settings) for name in names for seed in range(seeds)]
     (group,) = stack_groups([RunInTraining(spec, None) for spec in specs], data, defaults.builder)

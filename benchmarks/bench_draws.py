@@ -1,6 +1,6 @@
-"""What metrics score when test rows may be training rows (draws "reference") and when they may not ("disjoint").
+"""Compare scores of metrics when test rows may be training rows (draws "reference") and when not ("disjoint").
 
-The same trained runs are scored both ways, and so is noise, whose accuracies should be at chance.
+The same trained runs are scored with both protocols. So is noise, whose accuracies should be at chance level. Run:
 
     python benchmarks/bench_draws.py --data sprites --steps 2000
 """

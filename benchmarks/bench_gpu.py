@@ -31,7 +31,7 @@ from unbraid.methods import METHODS
 from unbraid.nets.registry import NETS
 from unbraid.runs.spec import RunSpec
 from unbraid.training.active import RunInTraining
-from unbraid.training.loop import CHECKPOINT_SHARE, write_checkpoints
+from unbraid.training.loop import MAX_CHECKPOINT_FRACTION, write_checkpoints
 from unbraid.training.stack import Stack
 from unbraid.training.train import CHECKPOINT_SECONDS
 
@@ -167,12 +167,12 @@ def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, 
     stack.advance()
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        in_training = [RunInTraining.of(spec, Path(folder)) for spec in stack.specs]
+        in_training = [RunInTraining.open(spec, Path(folder)) for spec in stack.specs]
         started = time.perf_counter()
         write_checkpoints(stack, in_training)
         cost = time.perf_counter() - started
         size = sum(file.stat().st_size for file in Path(folder).glob("*/checkpoint.safetensors"))
-    pause = max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
+    pause = max(CHECKPOINT_SECONDS, cost / MAX_CHECKPOINT_FRACTION)
     print(f"checkpoint of {runs} runs: {size / 1e9:.2f} GB in {cost:.2f} s, {cost / (pause + cost):.1%} of the time")
     return {"seconds": cost, "bytes": size, "share": cost / (pause + cost)}
 

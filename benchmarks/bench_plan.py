@@ -17,11 +17,11 @@ import torch
 
 from machine import describe
 from unbraid.runtime.files import write_atomic
-from unbraid.studies.cut import Cut
 from unbraid.studies.local import run_study
 from unbraid.studies.plan import estimate_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import locatello2019
+from unbraid.studies.reduction import Reduction
 from unbraid.studies.settings import StudySettings
 
 RESULT = Path(__file__).parent / "results" / "bench_plan.json"
@@ -60,8 +60,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    cut = Cut({"level": ["0", "5"]}, range(options.seeds), options.steps, data=options.data)
-    rows = compare(cut.of(locatello2019()), options.device)
+    reduction = Reduction({"level": ["0", "5"]}, range(options.seeds), options.steps, data=options.data)
+    rows = compare(reduction.apply(locatello2019()), options.device)
     total = {key: sum(row[key] for row in rows) for key in ("projected", "measured")}
     total["ratio"] = total["measured"] / total["projected"]
     print(LINE.format(method="together", **total))

@@ -23,7 +23,7 @@ from machine import describe
 from unbraid.data import known_sources
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
 from unbraid.methods.pairs import Paired
-from unbraid.metrics.mcc import best_assignment_mean, correlation
+from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
 from unbraid.runs.run import Run
 
 RESULT = Path(__file__).parent / "results" / "bench_recovery.json"
@@ -44,7 +44,7 @@ def rounded_list(values: Tensor | np.ndarray[Any, Any]) -> Any:
 
 def agreement(code: Tensor, sources: Tensor) -> Row:
     """Return the absolute correlations (sources, codes) and their mean under the best one-to-one assignment."""
-    found = correlation(code.double().numpy(), sources.double().numpy())
+    found = absolute_correlations(code.double().numpy(), sources.double().numpy())
     return {"correlations": rounded_list(found.T), "mcc": round(best_assignment_mean(found), DIGITS)}
 
 
@@ -81,7 +81,10 @@ def circle(seeds: Sequence[int], steps: int) -> list[Row]:
         for run in ub.train(method, data, seeds=seeds, latents=latents, quiet=True, **settings):
             code = run.encode(images)
             row: Row = {"space": space, "seed": run.spec.seed, "code": rounded_list(code), "angle": rounded_list(angle)}
-            row |= {"unevenness": known_sources.step_unevenness(code), "folding": known_sources.largest_fold(code)}
+            row |= {
+                "unevenness": known_sources.step_unevenness(code),
+                "folding": known_sources.largest_neighbour_angle(code),
+            }
             if space == "circle":
                 row["correlation"] = abs(known_sources.circular_correlation(angle, run.encode(images, "angles")[:, 0]))
             rows.append({**row, "reconstruction": run.log[-1]["rec"]})

@@ -1,4 +1,4 @@
-"""Seconds to write and to load a results table of the large study's size: 12,600 runs with 60 scores each.
+"""Measure the time to write and to load a results table of the size of the large study: 12,600 runs with 60 scores.
 
 Run: python benchmarks/bench_results.py
 """
@@ -30,21 +30,23 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.sqlite"
-        begun = time.perf_counter()
+        start = time.perf_counter()
         write_table(path, rows)
-        written, size = time.perf_counter() - begun, path.stat().st_size
+        write_seconds, size = time.perf_counter() - start, path.stat().st_size
         times = []
         for _ in range(REPEATS):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             table = load_results(path)
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - start)
     assert len(table) == len(runs)
-    found = {"runs": len(runs), "columns": table.shape[1], "write_seconds": written, "bytes": size,
+    measured = {"runs": len(runs), "columns": table.shape[1], "write_seconds": write_seconds, "bytes": size,
              "load_seconds": statistics.median(times), "first_load_seconds": times[0]}  # fmt: skip
-    print(f"{found['runs']:,} runs x {found['columns']} columns, {size / 1e6:.1f} MB: written in {written:.2f} s, "
-          f"loaded in {found['load_seconds']:.2f} s ({times[0]:.2f} s the first time, pandas imported)")  # fmt: skip
+    print(
+        f"{len(runs):,} runs x {table.shape[1]} columns, {size / 1e6:.1f} MB: written in {write_seconds:.2f} s, "
+        f"loaded in {measured['load_seconds']:.2f} s ({times[0]:.2f} s the first time, including the import of pandas)"
+    )
     result = Path(__file__).parent / "results" / "bench_results.json"
-    result.write_text(json.dumps({**describe(), **found}, indent=1) + "\n")
+    result.write_text(json.dumps({**describe(), **measured}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

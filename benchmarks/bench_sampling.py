@@ -49,12 +49,14 @@ def measure(data: FactorData, device: str, seconds: float, count: int) -> dict[s
     for name, draw in DRAWS.items():
 
         def indices(step: int, draw: Callable[..., Any] = draw) -> torch.Tensor:
-            drawn = draw(data, Noise.of(torch.tensor(0, device=device), torch.tensor(step, device=device)), count)
+            drawn = draw(
+                data, Noise.from_seed(torch.tensor(0, device=device), torch.tensor(step, device=device)), count
+            )
             examples: torch.Tensor = getattr(drawn, "examples", drawn)
             return examples.flatten()
 
         def images(step: int, indices: Callable[[int], torch.Tensor] = indices) -> int:
-            noise = Noise.of(torch.tensor(1, device=device), torch.tensor(step, device=device))
+            noise = Noise.from_seed(torch.tensor(1, device=device), torch.tensor(step, device=device))
             return len(data.batch(indices(step), noise))
 
         drawing = images_per_second(lambda step, indices=indices: len(indices(step)), device, seconds)  # type: ignore[misc]

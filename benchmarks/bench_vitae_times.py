@@ -54,7 +54,7 @@ def make_tasks(method: Method, name: str, size: int, side: int, device: str) -> 
     parameters = list(net.parameters())
 
     def loss() -> torch.Tensor:
-        return method.objective(net, batch, Noise.of(seed, seed), step)[0]
+        return method.objective(net, batch, Noise.from_seed(seed, seed), step)[0]
 
     @torch.no_grad()
     def forward() -> object:

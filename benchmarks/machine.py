@@ -12,5 +12,5 @@ from unbraid.runtime import provenance
 def describe() -> dict[str, Any]:
     """The commit, the machine with its devices, and the versions that made the figures."""
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    machine = {**provenance.machine(), "devices": devices, "versions": provenance.versions()}
-    return {"commit": provenance.commit(), "machine": machine}
+    machine = {**provenance.machine_info(), "devices": devices, "versions": provenance.library_versions()}
+    return {"commit": provenance.git_commit(), "machine": machine}

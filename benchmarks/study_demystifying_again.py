@@ -1,6 +1,6 @@
-"""The study of manipulated images once more, with ten seeds that it does not have.
+"""The study `demystifying2021` with ten other seeds.
 
-Run: unbraid study benchmarks/study_demystifying_again.py; docs/manipulated.md has the whole command, and what came out.
+Run: unbraid study benchmarks/study_demystifying_again.py. docs/guides/manipulated.md has the full command and results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unbraid.studies.planned import PlannedRun
 
 
 def study() -> Iterator[PlannedRun]:
-    """Every run of `demystifying2021` with seeds 10 to 19, numbered after those."""
+    """Every run of `demystifying2021` with seeds 10 to 19. The indices continue those of the study."""
     runs = list(demystifying2021())
     for run in runs:
         spec = dataclasses.replace(run.spec, seed=run.spec.seed + SEEDS)

@@ -48,6 +48,7 @@ html_title = f"unbraid {version}"
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
+html_show_search_summary = False  # summaries are fetched, which browsers forbid for pages on disk
 html_show_sourcelink = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"

@@ -10,7 +10,7 @@ from unbraid.noise import Noise, mix
 
 
 def noise(seed: int = 5, step: int = 0, stream: int = 0) -> Noise:
-    return Noise.of(torch.tensor(seed), torch.tensor(step), stream)
+    return Noise.from_seed(torch.tensor(seed), torch.tensor(step), stream)
 
 
 def reference_splitmix(state: int) -> int:
@@ -68,7 +68,7 @@ def test_draws_seeds_steps_and_streams_differ() -> None:
 
 def test_numbers_are_the_same_alone_and_in_a_stack() -> None:
     seeds = torch.arange(4)
-    together = vmap(lambda seed: Noise.of(seed, torch.tensor(3)).normal(5, 2))(seeds)
+    together = vmap(lambda seed: Noise.from_seed(seed, torch.tensor(3)).normal(5, 2))(seeds)
     for seed in range(4):
         assert torch.equal(together[seed], noise(seed, 3).normal(5, 2))
 

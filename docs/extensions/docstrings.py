@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 STARRED = re.compile(r"(?<=[\s(,])\*(?=\w+[),\]])")  # as in (b, *shape), which is not emphasis
 LABEL = re.compile(r"^(Deviations?(?: from the paper)?|References?|Limitations|Beware)([:,]) ?")
@@ -24,7 +25,15 @@ def label_paragraphs(app: Sphinx, what: str, name: str, obj: Any, options: Any, 
     lines[:] = labelled
 
 
+def forget_foreign_modules(app: Sphinx, env: BuildEnvironment) -> None:
+    """Drop modules of other packages from the list of source pages: viewcode lists some that it has no page for."""
+    modules = getattr(env, "_viewcode_modules", {})
+    for name in [name for name in modules if not name.startswith("unbraid")]:
+        del modules[name]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the step."""
+    """Register the two steps."""
+    app.connect("env-check-consistency", forget_foreign_modules)
     app.connect("autodoc-process-docstring", label_paragraphs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,11 +18,12 @@ from generate.metrics import metric_pages
 from generate.pairs import pair_pages
 from generate.readme import readme_pages
 from generate.report import report_pages
+from generate.speed import speed_pages
 from generate.vitae import vitae_pages
 
 GENERATORS = (
-    readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, method_pages, metric_pages,
-    dataset_pages, comparison_pages,
+    readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
+    metric_pages, dataset_pages, comparison_pages,
 )  # fmt: skip
 
 

@@ -54,7 +54,8 @@ def path_of_test(test: str) -> str:
 
 def table_of_tests(kind: FeatureTable) -> str:
     """Return the tests of each of our cells."""
-    body = [[one.what, "<br>".join(f"`{path_of_test(test)}`" for test in one.tests)] for one in kind.features if one.tests]
+    ours = [feature for feature in kind.features if feature.tests]
+    body = [[feature.what, "<br>".join(f"`{path_of_test(test)}`" for test in feature.tests)] for feature in ours]
     return table([f"{kind.title.lower()}: our cell", "tests"], body)
 
 

@@ -1,7 +1,8 @@
 """What unbraid and other libraries have: the facts of docs/design/compare.md, with tests for each cell of ours.
 
 The other libraries were surveyed in November 2026 from their own sources. Y: has it. P: partly, or through another
-package. A dot: does not have it. Tests are named by the file name and the function. The marks of a feature are in the order of the table's `peers`.
+package. A dot: does not have it. The marks of a feature are in the order of the table's `peers`. Tests are named by the
+name of their file and their function.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ PEERS = {
 }
 LAWS, PAIRS, VITAE = "test_methods.py", "test_ada_and_slow.py", "test_vitae.py"
 GOLDEN, LINEAR, INFORMATION = "test_metrics_golden.py", "test_linear_metrics.py", "test_information.py"
+READERS, LABELLED, SAMPLING = "test_readers.py", "test_labelled_readers.py", "test_sampling.py"
 
 
 @dataclass(frozen=True)

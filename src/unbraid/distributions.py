@@ -1,4 +1,8 @@
-"""Distributions as values. Densities are elementwise, and samples are reparametrised with explicit noise."""
+"""Diagonal Gaussians and the likelihoods of decoders.
+
+Densities are computed for each element and are not summed. Samples are reparametrised, that is, they are differentiable
+functions of the parameters and of explicit noise.
+"""
 
 from __future__ import annotations
 
@@ -24,46 +28,51 @@ class Gaussian:
     logvar: Float[Tensor, "b d"]
 
     def sample(self, noise: Noise) -> Float[Tensor, "b d"]:
-        r"""A sample :math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
+        r"""Draw a sample :math:`z = \mu + \sigma\epsilon` (Kingma & Welling 2014, arXiv:1312.6114)."""
         return self.mean + (0.5 * self.logvar).exp() * noise.normal(*self.mean.shape)
 
     def kl(self) -> Float[Tensor, "b d"]:
-        r""":math:`KL(q \| N(0, 1)) = (\mu^2 + \sigma^2 - \log\sigma^2 - 1) / 2`, in nats, per dimension."""
+        r"""Return :math:`KL(q \| N(0, 1)) = (\mu^2 + \sigma^2 - \log\sigma^2 - 1) / 2` of each dimension, in nats."""
         return 0.5 * (self.mean**2 + self.logvar.exp() - self.logvar - 1)
 
     def log_prob(self, z: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        """The log density per dimension. Additional leading dimensions of z broadcast against the batch."""
+        """Return the log density of each dimension. Additional leading axes of z broadcast against the batch."""
         return -0.5 * ((z - self.mean) ** 2 * (-self.logvar).exp() + self.logvar + LOG_2PI)
 
     def log_ratio(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The log density minus that of the standard normal, per dimension. Its mean under q is the KL divergence."""
+        """Return log q(z) - log N(z; 0, 1) for each dimension. Its expectation under q is the KL divergence."""
         return self.log_prob(z) + 0.5 * (z**2 + LOG_2PI)
 
 
 def bernoulli_nll(x: Tensor, logits: Tensor) -> Float[Tensor, " b"]:
-    """The cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over each example."""
+    """Return the cross-entropy of pixels in [0, 1] under Bernoulli logits, summed over the pixels of each example."""
     return F.binary_cross_entropy_with_logits(logits, x, reduction="none").flatten(1).sum(1)
 
 
 def gaussian_nll(x: Tensor, mean: Tensor) -> Float[Tensor, " b"]:
-    r""":math:`\|x - \mu\|^2 / 2` summed over each example: a unit-variance normal without its constant."""
+    r"""Return :math:`\|x - \mu\|^2 / 2` for each example, the NLL of a unit-variance normal without its constant."""
     return 0.5 * (x - mean).square().flatten(1).sum(1)
 
 
 def normal_nll(x: Tensor, mean: Tensor, variance: float = 0.1) -> Float[Tensor, " b"]:
-    r""":math:`\|x - \mu\|^2 / 2 \sigma^2 + \frac D2 \log 2 \pi \sigma^2`: a normal of fixed variance (VITAE: 0.1)."""
+    r"""Return the negative log-likelihood of each example under a normal of fixed variance.
+
+    .. math:: \frac{\|x - \mu\|^2}{2 \sigma^2} + \frac D2 \log 2 \pi \sigma^2
+
+    D is the number of values of an example. The default variance is that of VITAE.
+    """
     constant = 0.5 * x[0].numel() * (LOG_2PI + math.log(variance))
     return gaussian_nll(x, mean) / variance + constant
 
 
 def clamped_logit(mean: Tensor) -> Tensor:
-    """The logits of probabilities, which are clamped to [1e-5, 1 - 1e-5]."""
+    """Return the logits of probabilities, after clamping them to [1e-5, 1 - 1e-5]."""
     p = mean.clamp(1e-5, 1 - 1e-5)
     return p.log() - (-p).log1p()
 
 
 def identity(values: Tensor) -> Tensor:
-    """The values unchanged."""
+    """Return the values unchanged."""
     return values
 
 
@@ -72,9 +81,10 @@ class Likelihood:
     """The likelihood of examples given the output of a decoder.
 
     Attributes:
-        nll: The negative log-likelihood of examples given outputs, summed over each example.
-        mean: The mean of the distribution that an output describes, which is the decoded example.
-        output: The output whose mean is a given example, the inverse of `mean`.
+        nll: Function of examples and outputs that returns the negative log-likelihood of each example, summed over
+            its values.
+        mean: Function of outputs that returns the mean of the distribution, which is the decoded example.
+        output: The inverse of `mean`, a function that returns the output whose mean is a given example.
     """
 
     nll: Callable[[Tensor, Tensor], Tensor]

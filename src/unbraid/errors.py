@@ -6,8 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that is not in a registry, with the most similar name and all valid names."""
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the error message for a name that is not in a registry.
+
+    The message suggests the most similar valid name, if there is one, and lists all valid names.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -18,5 +21,5 @@ class UserError(ValueError):
     """An error that the user can correct.
 
     The message says what must hold, what was given and what to do. The command line prints it as one line, without a
-    traceback; any other exception is a bug.
+    traceback. Any other exception is a bug.
     """

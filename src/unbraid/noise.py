@@ -1,4 +1,9 @@
-"""Random numbers that depend only on the seed of the run, the step, the stream and the number of the draw."""
+"""Random numbers as a pure function of a seed, a training step, a stream and a draw number.
+
+Nothing is stored between steps, so a resumed run draws the same numbers as an uninterrupted one, and the runs of a
+stack do not affect each other. A *stream* is an independent sequence of draws within one step. For example, the data
+order and the latent noise of a step come from different streams. A *draw* is one call of a method of `Noise`.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +25,8 @@ MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 @functools.cache
-def _kernels(device: torch.device) -> Any:
-    """The module of kernels that compute a draw in one launch, or None if the device does not support them."""
+def _noise_kernels(device: torch.device) -> Any:
+    """Return the module whose GPU kernels compute a draw in one launch, or None if the device does not support it."""
     if not supports_kernels(device):
         return None
     from unbraid.accel.kernels import noise
@@ -29,29 +34,32 @@ def _kernels(device: torch.device) -> Any:
     return noise
 
 
-def _signed(n: int) -> int:
-    """The 64-bit two's complement value of n, so that Python and tensor arithmetic overflow in the same way."""
+def _wrap_to_int64(n: int) -> int:
+    """Wrap n to a signed 64-bit integer (two's complement), as arithmetic on int64 tensors does when it overflows."""
     return (n + 2**63) % 2**64 - 2**63
 
 
-def _shift(x: Tensor, n: int) -> Tensor:
-    """The logical (zero-filling) right shift of int64."""
+def _shift_right(x: Tensor, n: int) -> Tensor:
+    """Shift int64 values right by n bits and fill with zeros. The operator `>>` would copy the sign bit instead."""
     return (x >> n) & ((1 << (64 - n)) - 1)
 
 
 def mix(x: Tensor) -> Tensor:
-    """The splitmix64 finaliser: a bijection of 64-bit words whose output looks random."""
-    x = (x ^ _shift(x, 30)) * MIX_1
-    x = (x ^ _shift(x, 27)) * MIX_2
-    return x ^ _shift(x, 31)
+    """Apply the splitmix64 finaliser, which is a bijection of 64-bit words whose output looks random."""
+    x = (x ^ _shift_right(x, 30)) * MIX_1
+    x = (x ^ _shift_right(x, 27)) * MIX_2
+    return x ^ _shift_right(x, 31)
 
 
 class AsBytes(torch.autograd.Function):
-    """Words (*b, n) as bytes (*b, 8 n), lowest byte first. Some releases of torch cannot `vmap` such a view."""
+    """View words (*b, n) as bytes (*b, 8 n), lowest byte first.
+
+    This is an autograd function with its own rule for `vmap`, because some releases of torch cannot map such a view.
+    """
 
     @staticmethod
     def forward(words: Tensor) -> Tensor:
-        """A view of the same memory."""
+        """Return a view of the same memory."""
         return words.contiguous().view(torch.uint8)
 
     @staticmethod
@@ -60,7 +68,7 @@ class AsBytes(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], words: Tensor) -> tuple[Tensor, int]:
-        """The mapped axis becomes an ordinary leading axis."""
+        """Move the mapped axis to the front and treat it as an ordinary axis."""
         return as_bytes(words.movedim(in_dims[0], 0)), 0
 
 
@@ -69,61 +77,74 @@ as_bytes: Callable[[Tensor], Tensor] = AsBytes.apply
 
 @dataclass
 class Noise:
-    """A stream of random draws with a key. Draw number i of a stream always gives the same numbers.
+    """One stream of random draws, identified by a key. Draw number i of a stream always gives the same numbers.
 
-    The n-th word of draw i is ``mix(mix(key + i * GAMMA) + n * GAMMA)``. The key is a 0-d int64 tensor. A stack of runs
-    has one key per run, and ``vmap`` maps over the keys.
+    The n-th 64-bit word of draw i is ``mix(mix(key + i * GAMMA) + n * GAMMA)``. Draws are counted from 1. When many
+    runs train at once, there is one key per run, and ``vmap`` maps over the keys.
+
+    Attributes:
+        key: The key of the stream, a 0-d int64 tensor.
+        draws: The number of draws so far.
     """
 
     key: Tensor
     draws: int = 0
 
     @classmethod
-    def of(cls, seed: Tensor, step: Tensor, stream: int = 0) -> Noise:
-        """The stream of one training step of one run. `stream` separates, for example, data order from latent noise."""
-        if (kernels := _kernels(seed.device)) is not None:
-            return cls(kernels.Key.apply(seed, step, _signed(stream * GAMMA)))
-        return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _signed(stream * GAMMA)))
+    def from_seed(cls, seed: Tensor, step: Tensor, stream: int = 0) -> Noise:
+        """Create a stream of one training step of one run.
+
+        Args:
+            seed: The random seed of the run, an int64 tensor.
+            step: The training step, an int64 tensor.
+            stream: Index of the stream. Streams with different indices are independent.
+        """
+        if (kernels := _noise_kernels(seed.device)) is not None:
+            return cls(kernels.Key.apply(seed, step, _wrap_to_int64(stream * GAMMA)))
+        return cls(mix(mix(mix(seed + GAMMA) + step * GAMMA) + _wrap_to_int64(stream * GAMMA)))
 
     def _words(self, shape: tuple[int, ...]) -> Tensor:
-        """Random 64-bit words."""
+        """Draw uniform 64-bit words of the given shape, as int64."""
         self.draws += 1
-        if (kernels := _kernels(self.key.device)) is not None:
+        if (kernels := _noise_kernels(self.key.device)) is not None:
             return self._draw_in_kernel(kernels, kernels.WORDS, shape)
         counter = torch.arange(math.prod(shape), device=self.key.device)
-        return mix(mix(self.key + _signed(self.draws * GAMMA)) + counter * GAMMA).view(shape)
+        return mix(mix(self.key + _wrap_to_int64(self.draws * GAMMA)) + counter * GAMMA).view(shape)
 
     def _draw_in_kernel(self, kernels: Any, kind: int, shape: tuple[int, ...], draw: int | None = None) -> Tensor:
-        """Compute a draw in one kernel launch; `draw` is its number, by default that of the latest draw."""
+        """Compute draw number `draw` (default: the latest) in one kernel launch. `kind` is a constant of `kernels`."""
         number = self.draws if draw is None else draw
-        return cast(Tensor, kernels.Draw.apply(self.key, _signed(number * GAMMA), shape, kind))
+        return cast(Tensor, kernels.Draw.apply(self.key, _wrap_to_int64(number * GAMMA), shape, kind))
 
     def uniform(self, *shape: int) -> Tensor:
-        """Float32 numbers in the open interval (0, 1), from 2^24 equally spaced values."""
-        if (kernels := _kernels(self.key.device)) is not None:
+        """Draw float32 numbers from 2^24 equally spaced values in the open interval (0, 1)."""
+        if (kernels := _noise_kernels(self.key.device)) is not None:
             self.draws += 1
             return self._draw_in_kernel(kernels, kernels.UNIFORM, shape)
-        return (_shift(self._words(shape), 40).float() + 0.5) / (1 << 24)
+        return (_shift_right(self._words(shape), 40).float() + 0.5) / (1 << 24)
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers by the method of Box and Muller (1958). This counts as two draws."""
-        if (kernels := _kernels(self.key.device)) is not None:
+        """Draw standard normal numbers by the method of Box and Muller (1958). This counts as two draws."""
+        if (kernels := _noise_kernels(self.key.device)) is not None:
             self.draws += 2
             return self._draw_in_kernel(kernels, kernels.NORMAL, shape, self.draws - 1)
         u, v = self.uniform(*shape), self.uniform(*shape)
         return (-2 * u.log()).sqrt() * (2 * math.pi * v).cos()
 
     def integers(self, high: int | Tensor, *shape: int) -> Tensor:
-        """Int64 numbers, uniform on 0 .. high - 1, for high up to 2^31 (bias below high / 2^32). `high` broadcasts."""
-        return (_shift(self._words(shape), 32) * high) >> 32
+        """Draw int64 numbers uniformly from 0 .. high - 1, for high <= 2^31. The bias is below high / 2^32.
+
+        If `high` is a tensor, it broadcasts against the shape.
+        """
+        return (_shift_right(self._words(shape), 32) * high) >> 32
 
     def bytes(self, *shape: int) -> Tensor:
-        """Uint8 numbers, uniform on 0 .. 255, eight per word. Their total number must be a multiple of 8."""
-        if (kernels := _kernels(self.key.device)) is not None:
+        """Draw uint8 numbers uniformly from 0 .. 255. Their total number must be a multiple of 8."""
+        if (kernels := _noise_kernels(self.key.device)) is not None:
             self.draws += 1
             return self._draw_in_kernel(kernels, kernels.BYTES, shape)
         return as_bytes(self._words((math.prod(shape) // 8,))).view(shape)
 
     def shuffle(self, z: Tensor) -> Tensor:
-        """Permute the rows of z at random, independently for each column."""
+        """Return z with each column permuted at random, independently of the other columns."""
         return z.gather(0, self.uniform(*z.shape).argsort(0))

@@ -21,7 +21,7 @@ from unbraid.accel.kernels import tuned
 from unbraid.accel.kernels.adam import adam
 from unbraid.accel.kernels.bits import Unpack
 from unbraid.accel.kernels.blocked import empty_blocked
-from unbraid.accel.kernels.jit import block_count, interpreted, next_power_of_two
+from unbraid.accel.kernels.jit import block_count, is_interpreted, next_power_of_two
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -87,7 +87,7 @@ SHAPES = [(1,), (7, 3), (1024,), (3, 700)]
 
 
 def draw_offset(draw: int) -> int:
-    return noise_module._signed(draw * GAMMA)
+    return noise_module._wrap_to_int64(draw * GAMMA)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -130,21 +130,21 @@ def test_draws_under_vmap_equal_those_of_each_key() -> None:
 def test_keys_equal_the_tensor_version(stream: int) -> None:
     """This holds for one run, for many runs with one step, and for many runs with a step each."""
     seeds, steps = torch.tensor(KEYS), torch.tensor([0, 1, 5, 2**40, 300_000, 7])
-    start = noise_module._signed(stream * GAMMA)
+    start = noise_module._wrap_to_int64(stream * GAMMA)
     for seed, step in ((seeds[5], steps[4]), (seeds, steps[4]), (seeds, steps)):
         found = noise_kernels.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
-        assert torch.equal(found.cpu(), Noise.of(seed, step, stream).key)
+        assert torch.equal(found.cpu(), Noise.from_seed(seed, step, stream).key)
 
 
 def test_keys_under_vmap_equal_those_of_each_pair() -> None:
     """Seeds, steps or both are mapped, nested in either order, with equal or different numbers of them."""
-    start = noise_module._signed(GAMMA)
+    start = noise_module._wrap_to_int64(GAMMA)
 
     def key(seed: Tensor, step: Tensor) -> Tensor:
         return noise_kernels.Key.apply(seed, step, start)
 
     seeds, steps = torch.tensor(KEYS, device=DEVICE), torch.arange(6, device=DEVICE) ** 9
-    table = Noise.of(seeds.cpu()[:, None], steps.cpu(), 1).key
+    table = Noise.from_seed(seeds.cpu()[:, None], steps.cpu(), 1).key
     assert torch.equal(vmap(key, (0, None))(seeds, steps[3]).cpu(), table[:, 3])
     assert torch.equal(vmap(key, (None, 0))(seeds[2], steps).cpu(), table[2])
     assert torch.equal(vmap(key)(seeds, steps).cpu(), table.diagonal())
@@ -157,7 +157,7 @@ def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     """A sequence of different draws gives the same numbers with kernels, and counts the same number of draws."""
 
     def sequence(seed: Tensor, step: Tensor) -> tuple[Tensor, ...]:
-        noise = Noise.of(seed, step, 1)
+        noise = Noise.from_seed(seed, step, 1)
         z = noise.normal(5, 2)
         found = (noise.uniform(3), noise.integers(7, 9), noise.bytes(2, 8), noise.shuffle(torch.arange(8.0).view(4, 2)))
         assert noise.draws == 6
@@ -166,7 +166,7 @@ def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     seeds, step = torch.tensor([3, 1, 4]), torch.tensor(20)
     wanted = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
     calls = []
-    monkeypatch.setattr(noise_module, "_kernels", lambda device: calls.append(device) or noise_kernels)
+    monkeypatch.setattr(noise_module, "_noise_kernels", lambda device: calls.append(device) or noise_kernels)
     if DEVICE == "cuda":
         pytest.skip("on a GPU, noise always uses these kernels, and they cannot run on CPU tensors")
     found = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
@@ -210,7 +210,7 @@ def test_next_power_of_two() -> None:
 
 
 def test_kernels_are_interpreted_only_without_a_gpu() -> None:
-    assert interpreted() == (DEVICE == "cpu")
+    assert is_interpreted() == (DEVICE == "cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

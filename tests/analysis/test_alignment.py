@@ -104,7 +104,7 @@ class Modified(FactorData):
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
         if self.noisy:
-            return 2 * Noise.of(torch.tensor(0), torch.tensor(0)).uniform(len(index), *self.shape) - 1
+            return 2 * Noise.from_seed(torch.tensor(0), torch.tensor(0)).uniform(len(index), *self.shape) - 1
         w = self.data.factors_at(index)
         s = sum(w[:, j] / deviation for j, deviation in zip(self.pair, self.deviations, strict=True))
         return 0.5 + 0.5 * torch.sin(4 * s[:, None, None, None] + self.phase)

@@ -32,9 +32,9 @@ from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
 from unbraid.runs.results import load_results, write_table
 from unbraid.studies import demystifying as study
-from unbraid.studies.cut import Cut
 from unbraid.studies.own import find_study
 from unbraid.studies.published import STUDIES
+from unbraid.studies.reduction import Reduction
 
 DATA = {"original": "dsprites", "modified": "dsprites?modified=default", "noise": "dsprites?noise=0.1"}
 MIG = "mig.discrete_mig"
@@ -258,7 +258,7 @@ def test_the_study_with_other_seeds() -> None:
 def test_primary_strengths_and_the_line_search() -> None:
     """Level 1 has the strengths of table 1; other levels are multiples. Methods without a strength have one level."""
     runs = list(STUDIES["demystifying2021"]())
-    cut = Cut({"level": ["1"]}).of(runs)
+    cut = Reduction({"level": ["1"]}).apply(runs)
     assert len(cut) == 6 * 8 * 10
     found = {(run.facts()["method"], run.spec.data.partition("?")[0]): run.strength for run in cut}
     table = {"beta_vae": (8, 32), "beta_tcvae": (6, 32), "factor_vae": (35, 7), "slow_vae": (1, 1), "ada_gvae": (1, 1)}
@@ -276,7 +276,7 @@ def test_primary_strengths_and_the_line_search() -> None:
 
 
 def test_shorter_runs_have_shorter_schedules() -> None:
-    (run, *_) = Cut({"method": ["pmp"]}, seeds=[0], steps=300).of(STUDIES["demystifying2021"]())
+    (run, *_) = Reduction({"method": ["pmp"]}, seeds=[0], steps=300).apply(STUDIES["demystifying2021"]())
     assert run.facts()["horizon"] == 300
 
 

@@ -15,8 +15,7 @@ from support.faulty_server import Fault, Server, run_server
 from unbraid.cli import data
 from unbraid.cli import dispatch as cli
 from unbraid.data import DATASETS, load
-from unbraid.data.files import fetch as fetching
-from unbraid.data.files import obtain
+from unbraid.data.files import dataset_files, download
 from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.errors import UserError
 
@@ -31,7 +30,7 @@ PACKED = zlib.compress(CONTENT)
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server with the files of three datasets: with a published sha256, without one, and with one file missing."""
-    monkeypatch.setattr(fetching, "PAUSE", 0.0)
+    monkeypatch.setattr(download, "RETRY_SECONDS", 0.0)
     with run_server() as running:
         known = File("known.bin", (running.add("/known.bin", CONTENT),), SHA256, len(CONTENT))
         unknown = File("unknown.z", (running.add("/unknown.z", PACKED),), other_names=("other.z",))
@@ -55,7 +54,7 @@ def inflate(name: str, root: Path | None) -> str | None:
 @pytest.fixture
 def run(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command `unbraid data`, with a reader for the dataset `unknown`."""
-    monkeypatch.setattr(obtain, "describe_data", inflate)
+    monkeypatch.setattr(dataset_files, "describe_dataset", inflate)
 
     def call(*arguments: Any) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -124,15 +123,15 @@ def test_get_downloads_once_and_check_passes(run: Run, server: Server, tmp_path:
     assert status == 0
     assert "licence CC0" in text
     assert "Nobody (2000)" in text
-    assert f"downloaded {tmp_path / 'known' / 'known.bin'}" in text
+    assert f"Downloaded {tmp_path / 'known' / 'known.bin'}" in text
     assert len(server.requests) == 2
     status, text, _ = run("get", "known", "--root", tmp_path)
     assert (status, len(server.requests)) == (0, 2)
-    assert f"present {tmp_path / 'known' / 'known.bin'}" in text
+    assert f"present: {tmp_path / 'known' / 'known.bin'}" in text
     status, text, _ = run("check", "known", "unknown", "--root", tmp_path)
     assert status == 0
-    assert "known.bin: published sha256" in text
-    assert "unknown.z: first seen sha256" in text
+    assert "known.bin: the SHA-256 equals the published one" in text
+    assert "unknown.z: the SHA-256 equals the recorded one" in text
     assert "unknown: loaded as 197 bytes" in text
     assert "known: not loaded: there is no reader for it" in text
 
@@ -147,7 +146,7 @@ def test_the_environment_sets_the_folder(
 
 def test_interrupted_download_never_passes_the_check(run: Run, server: Server, tmp_path: Path) -> None:
     for cut in (0, 1, 100, 196):
-        server.add("/known.bin", CONTENT, *[Fault(cut_body=cut, ranges=False)] * fetching.TRIES)
+        server.add("/known.bin", CONTENT, *[Fault(cut_body=cut, ranges=False)] * download.MAX_FAILURES)
         root = tmp_path / str(cut)
         assert f"closed after {cut} of 197 bytes" in error_line(run("get", "known", "--root", root))
         assert "Some are missing" in error_line(run("check", "known", "--root", root))
@@ -179,9 +178,9 @@ def test_the_first_check_stores_the_sha256_only_if_the_data_load(run: Run, serve
     path.write_bytes(PACKED)
     assert "recorded for later checks" in run("check", "unknown", "--root", tmp_path)[1]
     assert record.read_text() == f"{hashlib.sha256(PACKED).hexdigest()}  other.z\n"
-    assert "first seen sha256" in run("check", "unknown", "--root", tmp_path)[1]
+    assert "the SHA-256 equals the recorded one" in run("check", "unknown", "--root", tmp_path)[1]
     path.write_bytes(zlib.compress(CONTENT, 1))
-    assert "must have the first seen sha256" in error_line(run("check", "unknown", "--root", tmp_path))
+    assert "must have the recorded SHA-256" in error_line(run("check", "unknown", "--root", tmp_path))
 
 
 def test_instructions_for_a_download_by_hand(run: Run, server: Server, tmp_path: Path) -> None:
@@ -232,12 +231,12 @@ def test_present_alternative_is_enough(run: Run, server: Server, tmp_path: Path)
     assert "must have 28,024,106 bytes. Got 0 instead" in error_line(run("get", "dsprites_file", "--root", tmp_path))
     with path.open("wb") as content:
         content.truncate(file.size)
-    assert f"present {path}" in run("get", "dsprites_file", "--root", tmp_path)[1]
+    assert f"present: {path}" in run("get", "dsprites_file", "--root", tmp_path)[1]
     assert "must begin with" in error_line(run("check", "dsprites_file", "--root", tmp_path))
 
 
 def test_built_in_needs_no_files(run: Run, tmp_path: Path) -> None:
-    assert "built in: there is nothing to download" in run("get", "toy", "--root", tmp_path)[1]
+    assert "built in. There is nothing to download" in run("get", "toy", "--root", tmp_path)[1]
     status, text, _ = run("check", "toy", "--root", tmp_path)
     assert status == 0
     assert "toy: loaded as toy: 960 examples" in text

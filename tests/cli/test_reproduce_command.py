@@ -92,7 +92,7 @@ def test_a_tiny_study_is_trained_and_compared(
             Published("beta_vae", "MIG", 0.5, 0.25, 10, source="made up"),
             PublishedSign("beta_vae", "reconstruction", 1, source="too"),
         ),
-        lambda table: table.assign(home="toy"),
+        lambda table: table.assign(published_data="toy"),
         lambda runs: {
             ("beta_vae", "MIG"): OurResult.of(runs["mig.discrete_mig"]) or "no score",
             ("beta_vae", "reconstruction"): OurResult.of(-runs["train.rec"]) or "no term",

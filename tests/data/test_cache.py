@@ -43,7 +43,7 @@ def test_cache_returns_the_stored_table(store: Path) -> None:
 
 
 def test_cache_decompresses_tables_larger_than_one_piece(store: Path) -> None:
-    flat = torch.zeros(3 * cache.PIECE + 5, 1, dtype=torch.uint8)
+    flat = torch.zeros(3 * cache.OUTPUT_BYTES + 5, 1, dtype=torch.uint8)
     cache.write("table", flat)
     restored = cache.read("table", (len(flat), 1))
     assert restored is not None
@@ -52,7 +52,7 @@ def test_cache_decompresses_tables_larger_than_one_piece(store: Path) -> None:
 
 def test_decompression_time_is_linear_in_the_size(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data that compresses badly has unused input after every piece, and zlib copies all of it each time."""
-    flat = mix(torch.arange(2 * cache.PIECE)).view(torch.uint8).view(-1, 1)
+    flat = mix(torch.arange(2 * cache.OUTPUT_BYTES)).view(torch.uint8).view(-1, 1)
     cache.write("table", flat)
     input_sizes: list[int] = []
 

@@ -23,7 +23,7 @@ from support.builtin_data import draw_indices, load_dataset
 from unbraid.data import BUILT_IN, DATASETS, FactorData, Toy, dsprites, load
 from unbraid.data.rendered import raster
 from unbraid.data.rendered.dsprites import SHA256
-from unbraid.data.rendered.toy import bend, mix_codes
+from unbraid.data.rendered.toy import nonlinearity, mix_factors
 from unbraid.noise import Noise, mix
 
 # Factors that may differ between two equal images: the first and last angle of dSprites are the same, and as pixels a
@@ -300,8 +300,8 @@ def test_toy_codes_are_standardised_and_mixed_nonlinearly() -> None:
 def test_toy_mixing_is_injective() -> None:
     """The slope of a layer is at least 0.1 and the first is doubled, so no direction shrinks below 0.02."""
     codes = 2 * Noise(torch.tensor(1)).normal(100, 4).double()
-    slopes = vmap(jacrev(lambda c: mix_codes(c[None])[0]))(codes)
+    slopes = vmap(jacrev(lambda c: mix_factors(c[None])[0]))(codes)
     assert torch.linalg.svdvals(slopes).min() > 0.02
     line = torch.linspace(-4, 4, 801, dtype=torch.float64)
-    assert (bend(line).diff() / line.diff()).min() == pytest.approx(0.1, abs=1e-3)
+    assert (nonlinearity(line).diff() / line.diff()).min() == pytest.approx(0.1, abs=1e-3)
     assert torch.pdist(load_dataset("toy").images(slice(None))).min() > 0.02

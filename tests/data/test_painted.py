@@ -14,7 +14,13 @@ from torch.func import vmap
 from support.builtin_data import draw_indices, load_dataset
 from unbraid.data import load
 from unbraid.data.rendered import painted
-from unbraid.data.rendered.painted import IMAGES_AT_ONCE, SpritesOnNoise, SpritesOnPicture, shifted_words, swirl_picture
+from unbraid.data.rendered.painted import (
+    IMAGES_AT_ONCE,
+    SpritesOnNoise,
+    SpritesOnPicture,
+    pack_shifted_pictures,
+    swirl_picture,
+)
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
@@ -70,7 +76,7 @@ def test_noise_drawn_in_parts_equals_noise_drawn_at_once() -> None:
 def test_crops_copied_by_words_equal_crops_of_the_picture() -> None:
     for width in (64, 65, 71, 72, 274):
         picture = Noise(torch.tensor(width)).bytes(3, 80, 8 * width).view(3, 80, -1)[:, :, :width]
-        crops = shifted_words(picture).unfold(3, 8, 1)
+        crops = pack_shifted_pictures(picture).unfold(3, 8, 1)
         for column in range(width - 63):
             found = crops[column % 8, :, :, column // 8].contiguous().view(torch.uint8)
             assert torch.equal(found, picture[:, :, column : column + 64])

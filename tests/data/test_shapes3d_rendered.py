@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from unbraid.data.rendered import blending, raycast
-from unbraid.data.rendered.raycast import FLOOR, FLOOR_SHARE, LAYERS, SKY_RED, SOLID_SHARE, WALL, WALL_SHARE
+from unbraid.data.rendered.raycast import FLOOR, FLOOR_COVERAGE, LAYERS, SKY_RED, SOLID_COVERAGE, WALL, WALL_COVERAGE
 from unbraid.data.rendered.shapes3d_rendered import (
     OVERSAMPLE,
     SCENE,
@@ -95,8 +95,8 @@ def test_downsampling_equals_pillow() -> None:
 
 def test_surfaces_show_colour_times_light_up_to_their_share() -> None:
     layers = torch.zeros(LAYERS, 1, 2)
-    layers[FLOOR], layers[FLOOR_SHARE] = torch.tensor([[0.5, 2.0]]), torch.tensor([[1.0, 0.25]])
-    layers[WALL], layers[WALL_SHARE] = 0.125, 0.5
+    layers[FLOOR], layers[FLOOR_COVERAGE] = torch.tensor([[0.5, 2.0]]), torch.tensor([[1.0, 0.25]])
+    layers[WALL], layers[WALL_COVERAGE] = 0.125, 0.5
     layers[SKY_RED] = 0.0625
     image = raycast.blend_layers(layers, torch.tensor([1.0, 0.5, 0.0]), torch.tensor([0.0, 1.0, 0.0]), torch.zeros(3))
     assert image[:, 0].tolist() == [[0.5625, 0.3125], [0.375, 0.375], [0.0, 0.0]]
@@ -111,14 +111,14 @@ def test_shares_add_up_to_one_pixel(data: Shapes3D) -> None:
     """Except where the filter has negative values, floor, wall, solid and sky make up one pixel."""
     table = data.table.float() / (255 * UNITS_PER_LEVEL)
     sky = table[:, SKY_RED] * 255 / raycast.SKY[0]
-    whole = table[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]].sum(1) + sky
+    whole = table[:, [FLOOR_COVERAGE, WALL_COVERAGE, SOLID_COVERAGE]].sum(1) + sky
     assert (whole > 1 - 1e-3).all()
     assert (whole < 1.25).all()
     assert ((whole - 1).abs() < 1e-3).float().mean() > 0.75
 
 
 def test_round_solids_look_the_same_from_all_sides_and_the_cube_is_symmetric(data: Shapes3D) -> None:
-    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_SHARE].int()
+    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].int()
     assert (
         share[:, 1:] - share[:, 1:, :1]
     ).abs().max() < 0.12 * 255 * UNITS_PER_LEVEL  # one or two of nine samples differ
@@ -129,7 +129,7 @@ def test_round_solids_look_the_same_from_all_sides_and_the_cube_is_symmetric(dat
 
 
 def test_larger_scales_cover_more(data: Shapes3D) -> None:
-    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_SHARE].float().sum((-1, -2))
+    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].float().sum((-1, -2))
     assert (share.diff(dim=0) > 0).all()
 
 
@@ -137,8 +137,8 @@ def test_shadow_darkens_the_floor_to_the_right_of_the_solid(data: Shapes3D) -> N
     empty = raycast.trace_room(SCENE, camera_angles()[7:8], OVERSAMPLE)
     bare = raycast.render_layers(SCENE, empty, 2, torch.tensor([1e-6]))[0, FLOOR]
     ball = raycast.render_layers(SCENE, empty, 2, torch.ones(1))[0]
-    clear = ball[SOLID_SHARE] == 0
-    change = (ball[FLOOR] - bare)[clear & (ball[FLOOR_SHARE] > 0.999)]
+    clear = ball[SOLID_COVERAGE] == 0
+    change = (ball[FLOOR] - bare)[clear & (ball[FLOOR_COVERAGE] > 0.999)]
     assert change.max() < 0.15  # the filter brightens pixels beside the shadow
     assert change.min() < -0.5
     dark = clear & (ball[FLOOR] - bare < -0.3)

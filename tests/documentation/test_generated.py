@@ -83,10 +83,10 @@ def test_commands_on_method_pages_give_the_specs_that_were_trained() -> None:
         words = shlex.split(case.command())
         assert words[:3] == ["unbraid", "train", name]
         options = method_parser(name, METHODS[name]).parse_all(words[3:])
-        choice = RunDefaults.of(data, options.net, options.likelihood, options.precision)
+        choice = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
         parsed = {spec.id for spec in specs(METHODS[name], options, choice)}
         settings = {key: value for key, value in case.settings().items() if key != "net"}
-        own = RunDefaults.of(data, case.net)
+        own = RunDefaults.choose(data, case.net)
         assert parsed == {own.spec(case.method, seed=seed, **settings).id for seed in SEEDS}, name
 
 

@@ -21,7 +21,7 @@ from unbraid.manipulation import measure_gap, modify
 from unbraid.manipulation.adversarial_training import PATTERNS, AdversarialTraining
 from unbraid.manipulation.networks import FixedEncoderPair, PairFamilies, rotated_copy, rotation_matrix
 from unbraid.manipulation.settings import FactorStandardiser, choose_planes, factor_strengths, fill_settings
-from unbraid.runtime.progress import no_report
+from unbraid.runtime.progress import ignore_progress
 
 
 def test_pattern_table_matches_the_network(tmp_path: Path) -> None:
@@ -119,13 +119,13 @@ def test_a_killed_training_resumes_to_the_same_file(tmp_path: Path, monkeypatch:
             raise Killed
 
     out = tmp_path / "killed.safetensors"
-    monkeypatch.setattr(modification, "no_report", die)
+    monkeypatch.setattr(modification, "ignore_progress", die)
     with pytest.raises(Killed):
         modify(discs(), out=out, **settings)
     assert not out.exists()
     checkpoint = out.with_suffix(".checkpoint")
     assert json.loads(safetensors.safe_open(checkpoint, "pt").metadata()["unbraid"])["step"] == 4
-    monkeypatch.setattr(modification, "no_report", no_report)
+    monkeypatch.setattr(modification, "ignore_progress", ignore_progress)
     with pytest.raises(UserError, match="made with seed = 0"):
         modify(discs(), out=out, **settings, seed=1)
     steps: list[int] = []

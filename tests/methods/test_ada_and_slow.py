@@ -190,7 +190,7 @@ def terms_of(method: Method, data: FactorData, **batch: Tensor) -> tuple[float, 
     spec = RunSpec(method, data.name, latents=4, net="mlp", likelihood="gaussian")
     net = build_net(spec, data.shape, resolve_net("mlp")[1])
     x = data.batch(torch.arange(8) * 100)
-    noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
+    noise = Noise.from_seed(torch.tensor(1), torch.tensor(0), 1)
     with torch.no_grad():
         loss, terms = method.objective(net, Batch(x, len(data), **batch), noise, torch.tensor(0.0))
         return float(loss), {name: float(value) for name, value in terms.items()}, net.encode(x)

@@ -37,7 +37,7 @@ def make_controls(name: str) -> tuple[Controls, Tensor]:
         own = method.manifold(latents).project(q.mean)
     if isinstance(method, PMP):
         zero = torch.tensor(0)
-        own = method.code(net, q, "sum", Noise.of(zero, zero))
+        own = method.code(net, q, "sum", Noise.from_seed(zero, zero))
     return method.controls(net, q, population), own
 
 

@@ -8,7 +8,12 @@ import pytest
 import torch
 
 import unbraid as ub
-from unbraid.data.known_sources import circular_correlation, largest_fold, rotating_half_disc, step_unevenness
+from unbraid.data.known_sources import (
+    circular_correlation,
+    largest_neighbour_angle,
+    rotating_half_disc,
+    step_unevenness,
+)
 from unbraid.methods import BetaVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 
@@ -22,11 +27,13 @@ def test_circular_correlation(factor: float, expected: float) -> None:
 def test_tears_and_folds_are_distinguished_from_circles() -> None:
     angle = torch.arange(60) * 2 * math.pi / 60
     circle, torn, folded = torch.stack([angle.cos(), angle.sin()], 1), angle[:, None], (angle + 0.03).cos()[:, None]
-    assert (step_unevenness(circle), largest_fold(circle)) == pytest.approx((1.0, 2 * math.pi / 60), rel=1e-3)
+    assert (step_unevenness(circle), largest_neighbour_angle(circle)) == pytest.approx(
+        (1.0, 2 * math.pi / 60), rel=1e-3
+    )
     assert step_unevenness(torn) == pytest.approx(30, rel=0.01)
-    assert largest_fold(torn) < 0.2
+    assert largest_neighbour_angle(torn) < 0.2
     assert step_unevenness(folded) < 2
-    assert largest_fold(folded) > 3
+    assert largest_neighbour_angle(folded) > 3
 
 
 @pytest.mark.slow
@@ -40,9 +47,12 @@ def test_circle_recovers_an_angle_that_a_line_cannot() -> None:
     for circle, line in zip(circles, lines, strict=True):
         z, code = circle.encode(images), line.encode(images)
         found = circular_correlation(angle, circle.encode(images, "angles")[:, 0])
-        measures = [(step_unevenness(c), largest_fold(c), run.log[-1]["rec"]) for c, run in ((z, circle), (code, line))]
+        measures = [
+            (step_unevenness(c), largest_neighbour_angle(c), run.log[-1]["rec"])
+            for c, run in ((z, circle), (code, line))
+        ]
         print(f"correlation {found:.4f}; unevenness, folding, reconstruction: circle {measures[0]}, line {measures[1]}")
         assert abs(found) > 0.95
         assert step_unevenness(z) < 3
-        assert largest_fold(z) < 0.3
-        assert step_unevenness(code) > 5 or largest_fold(code) > 1
+        assert largest_neighbour_angle(z) < 0.3
+        assert step_unevenness(code) > 5 or largest_neighbour_angle(code) > 1

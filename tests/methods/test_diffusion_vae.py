@@ -96,7 +96,7 @@ def terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float,
     net, x = network(method, data), data.batch(torch.arange(8))
     with torch.no_grad():
         loss, found = method.objective(
-            net, Batch(x, len(data)), Noise.of(torch.tensor(1), torch.tensor(0), 1), torch.tensor(float(step))
+            net, Batch(x, len(data)), Noise.from_seed(torch.tensor(1), torch.tensor(0), 1), torch.tensor(float(step))
         )
         return float(loss), {name: float(value) for name, value in found.items()}, net.encode(x)
 

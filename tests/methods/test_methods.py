@@ -251,7 +251,7 @@ def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
     spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
     net: VAENet = build_net(spec, toy.shape, resolve_net("mlp")[1])
     net.critic = ConstantCritic([[0.3, -0.2]])
-    noise = Noise.of(torch.tensor(1), torch.tensor(0), 1)
+    noise = Noise.from_seed(torch.tensor(1), torch.tensor(0), 1)
     loss, terms = method.objective(net, Batch(toy.batch(torch.arange(8)), len(toy)), noise, torch.tensor(0.0))
     loss, terms = loss.detach(), {name: value.detach() for name, value in terms.items()}
     odds = math.log(1 + math.exp(-0.5)), math.log(1 + math.exp(0.5))

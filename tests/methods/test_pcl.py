@@ -41,7 +41,7 @@ each_variant = pytest.mark.parametrize("method", VARIANTS, ids=NAMES)
 
 
 def make_noise(seed: int = 1) -> Noise:
-    return Noise.of(torch.tensor(seed), torch.tensor(0), 1)
+    return Noise.from_seed(torch.tensor(seed), torch.tensor(0), 1)
 
 
 class IdentityEncoder(nn.Module):

@@ -19,7 +19,7 @@ from unbraid.errors import UserError
 from unbraid.methods.method import Method
 from unbraid.methods.pcl import PCL
 from unbraid.methods.slow_vae import SlowVAE
-from unbraid.metrics.mcc import best_assignment_mean, correlation
+from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
 from unbraid.runs.run import Run
 from unbraid.scoring.selection import select
 
@@ -150,7 +150,7 @@ def correlation_with_sources(
     found = []
     for length in (0, steps):
         (run,) = ub.train(method, data, steps=length, **settings)
-        found.append(best_assignment_mean(correlation(run.encode(data.table).double().numpy(), s.numpy())))
+        found.append(best_assignment_mean(absolute_correlations(run.encode(data.table).double().numpy(), s.numpy())))
     return found[0], found[1], run.log[-1]["loss"]
 
 

@@ -18,7 +18,7 @@ from support.pmp import ALL_TERMS, make_noise
 from unbraid.data import known_sources
 from unbraid.methods import PMP
 from unbraid.methods import pmp_losses as losses
-from unbraid.metrics.mcc import best_assignment_mean, correlation
+from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import PointFeatures, pointnet
 from unbraid.nets.registry import check_net
@@ -83,10 +83,10 @@ def test_pointnet_learns_meshes(tmp_path: Path) -> None:
     s = make_stack([PMP(pairs="sharing", subspaces=2, horizon=600.0)], data, [0], [3e-3], builder=pointnet)
     for _ in range(150):
         s.advance()
-    s.means()
+    s.pop_mean_terms()
     for _ in range(50):
         s.advance()
-    assert s.means()[0]["rec"] < 0.4 * float((data.table - data.table.mean(0)).square().mean())
+    assert s.pop_mean_terms()[0]["rec"] < 0.4 * float((data.table - data.table.mean(0)).square().mean())
     net = load_weights(build_net(s.specs[0], data.shape, pointnet), s.weights(0), "memory")
     assert swap_subspaces(Run(s.specs[0], net), data, donors=[0, 24], out=tmp_path).exists()
 
@@ -110,7 +110,8 @@ def test_recovers_the_factors_of_a_product() -> None:
         net = load_weights(build_net(spec, data.shape, mlp), stacked.weights(i), "memory")
         q = net.encode(data.table)
         correlations = [
-            correlation(methods[i].code(net, q, kind, make_noise()).numpy(), factors.numpy()) for kind in PMP.code_kinds
+            absolute_correlations(methods[i].code(net, q, kind, make_noise()).numpy(), factors.numpy())
+            for kind in PMP.code_kinds
         ]
         sparsity = float(losses.sparsity(methods[i].subspace_codes(net, q)))
         distinct = len(set(correlations[0].argmax(0).tolist()))

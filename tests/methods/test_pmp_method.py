@@ -243,5 +243,5 @@ def test_divergence_affects_one_run(vmapped: bool, toy: FactorData) -> None:
 
 
 def test_resume_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOG_LINES", 4)
+    monkeypatch.setattr(loop, "MAX_LOG_LINES", 4)
     assert_resume_equals_uninterrupted(ALL_TERMS, tmp_path, monkeypatch, seeds=[0, 1])

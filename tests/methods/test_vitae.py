@@ -54,7 +54,7 @@ def with_identity_perspective(net: VitaeNet) -> VitaeNet:
 
 
 def make_noise(stream: int = 1) -> Noise:
-    return Noise.of(torch.tensor(3), torch.tensor(0), stream)
+    return Noise.from_seed(torch.tensor(3), torch.tensor(0), stream)
 
 
 def loss_of(

@@ -13,7 +13,7 @@ import pytest
 from oracles import fairness as oracle
 from support.golden import golden_extra
 from support.known_codes import GRID, NOISY, Array, factor_grid, noise
-from unbraid.metrics.fairness import aggregates, fairness, intervention_rows, total_variation
+from unbraid.metrics.fairness import aggregate_scores, fairness, intervention_rows, total_variation
 
 HEADLINE = "mean_fairness:mean_pred:mean_sens"
 
@@ -47,7 +47,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Array, Array, int, str]]
 def test_golden_aggregates(shared: Path) -> None:
     want, arrays = golden_extra(shared)
     counts, matrix = arrays["fairness_counts"], arrays["fairness_matrix"]
-    assert aggregates(matrix, "mean_fairness") == pytest.approx(want["fairness_scores_dict"], abs=1e-9)
+    assert aggregate_scores(matrix, "mean_fairness") == pytest.approx(want["fairness_scores_dict"], abs=1e-9)
     mean, largest = total_variation(counts)
     # The reference divides in single precision, which changes the eighth digit.
     assert {"mean": mean, "max": largest} == pytest.approx(want["fairness_inter_group"], abs=2e-8)

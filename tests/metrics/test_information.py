@@ -20,7 +20,7 @@ from unbraid.metrics.infomec import concentration, infomec, linear_explicitness
 from unbraid.metrics.information import entropy
 from unbraid.metrics.irs import irs, robustness
 from unbraid.metrics.jemmig import jemmig
-from unbraid.metrics.mcc import best_assignment_mean, correlation, mcc
+from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean, mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 
@@ -89,10 +89,12 @@ def test_mcc_of_ranks_equals_its_oracle() -> None:
 
 def test_mcc_correlation_equals_numpy_and_does_not_overflow() -> None:
     expected = np.abs(np.corrcoef(NOISY.T, GRID.T)[:3, 3:])
-    assert correlation(NOISY, GRID.astype(float)) == pytest.approx(expected, abs=1e-12)
+    assert absolute_correlations(NOISY, GRID.astype(float)) == pytest.approx(expected, abs=1e-12)
     huge = NOISY * [1e307, 1e-200, 1.0] - [0, 0, 1e9]
-    assert correlation(huge, GRID.astype(float)) == pytest.approx(expected, abs=1e-6)  # 1e9 costs seven digits
-    assert np.all(correlation(np.full((120, 1), 0.3), GRID.astype(float)) == 0)
+    assert absolute_correlations(huge, GRID.astype(float)) == pytest.approx(
+        expected, abs=1e-6
+    )  # 1e9 costs seven digits
+    assert np.all(absolute_correlations(np.full((120, 1), 0.3), GRID.astype(float)) == 0)
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(0, 1)))

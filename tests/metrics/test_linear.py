@@ -14,7 +14,7 @@ from oracles import linear as oracle
 from support.known_codes import Array, noise, random_factors
 from unbraid.metrics.explicitness import areas_under_curve
 from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regression_cv, svm_accuracies
-from unbraid.metrics.linear.svm import one_vs_rest_lines
+from unbraid.metrics.linear.svm import fit_one_vs_rest
 
 
 def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
@@ -150,7 +150,7 @@ def test_lines_equal_scikit_learn(name: str) -> None:
     codes, labels = SVM[name]
     code = np.sort(codes[:, 0] + 0.5)
     classes, y = np.unique(labels[np.argsort(codes[:, 0])], return_inverse=True)
-    slopes, intercepts = one_vs_rest_lines(code, y, len(classes))
+    slopes, intercepts = fit_one_vs_rest(code, y, len(classes))
     svm = oracle.svm(code[:, None], y, tol=1e-10)
     first = 1 if len(classes) == 2 else 0
     assert slopes[first:] == pytest.approx(svm.coef_[:, 0], abs=1e-5)

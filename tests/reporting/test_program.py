@@ -41,15 +41,15 @@ def test_every_method_is_covered() -> None:
 def test_the_ops_refer_to_all_weights(name: str) -> None:
     case = CASES[name]
     net = case.build()
-    made = decoder_program(net, case.shape, case.latents)
-    json.dumps(made.spec, allow_nan=False)
-    assert names(made.spec["ops"]) <= KNOWN
-    assert (made.spec["latents"], made.spec["shape"]) == (case.latents, list(case.shape))
+    program = decoder_program(net, case.shape, case.latents)
+    json.dumps(program.spec, allow_nan=False)
+    assert names(program.spec["ops"]) <= KNOWN
+    assert (program.spec["latents"], program.spec["shape"]) == (case.latents, list(case.shape))
     mean = case.likelihood == "bernoulli" and not isinstance(net.decoder, VitaeDecoder)
-    assert made.spec["output"] == ("sigmoid" if mean else "identity")
-    spans = tensor_ranges(made.spec["ops"])
+    assert program.spec["output"] == ("sigmoid" if mean else "identity")
+    spans = tensor_ranges(program.spec["ops"])
     assert [start for start, _ in spans] == [0, *[end for _, end in spans[:-1]]]
-    assert len(made.weights) == 2 * spans[-1][1]
+    assert len(program.weights) == 2 * spans[-1][1]
 
 
 def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -60,10 +60,10 @@ def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_weights_are_those_of_the_decoder(net: str) -> None:
     """They are rounded to half precision; small layers have two parts."""
     decoder = NETS[net]((1, 32, 32), 5)[1]
-    made = decoder_program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
-    weights = np.frombuffer(made.weights, "<f2").astype(np.float64)
+    program = decoder_program(VAENet(nn.Identity(), decoder), (1, 32, 32), 5)
+    weights = np.frombuffer(program.weights, "<f2").astype(np.float64)
     own = [layer for layer in decoder.modules() if isinstance(layer, nn.Linear | nn.ConvTranspose2d)]
-    for op, layer in zip(layers(made.spec["ops"]), own, strict=True):
+    for op, layer in zip(layers(program.spec["ops"]), own, strict=True):
         small = layer.weight.numel() <= 2**14
         assert op["parts"] == 1 + small
         for name, tensor in (("weight", layer.weight), ("bias", layer.bias)):
@@ -114,8 +114,8 @@ def test_node_runs_modules_of_other_networks(name: str) -> None:
     for parameter in net.parameters():
         parameter.copy_(parameter.half())
     codes = torch.randn(4, 5)
-    made = torch.tensor(node(DECODE, decode_job(decoder_program(net, shape, 5), codes)))
-    torch.testing.assert_close(made.view(4, *shape), net.decode(codes), rtol=1e-5, atol=1e-6)
+    pixels = torch.tensor(node(DECODE, decode_job(decoder_program(net, shape, 5), codes)))
+    torch.testing.assert_close(pixels.view(4, *shape), net.decode(codes), rtol=1e-5, atol=1e-6)
 
 
 def test_node_reads_every_half_precision_number() -> None:
@@ -129,9 +129,9 @@ def test_node_reads_every_half_precision_number() -> None:
 
 def test_a_code_of_another_size_raises() -> None:
     case = Case(VAE(), "mlp", latents=3)
-    made = decoder_program(case.build(), case.shape, case.latents)
+    program = decoder_program(case.build(), case.shape, case.latents)
     body = DECODE.replace("return", "try {") + "} catch (error) { return error.message; }"
-    assert node(body, decode_job(made, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
+    assert node(body, decode_job(program, torch.zeros(1, 4))) == "A code has 3 numbers. Got 4."
 
 
 class Twice(nn.Linear):
@@ -181,7 +181,7 @@ def test_weights_beyond_half_precision_raise(value: float) -> None:
 
 def test_hooks_raise() -> None:
     layer = nn.Linear(5, 4)
-    layer.register_forward_hook(lambda module, given, made: made + 1)
+    layer.register_forward_hook(lambda module, given, program: program + 1)
     with pytest.raises(UserError, match="cannot run hooks"):
         decoder_program(wrapped(layer), (4,), 5)
 

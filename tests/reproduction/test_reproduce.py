@@ -259,5 +259,5 @@ def test_every_target_says_where_its_numbers_are_from(name: str) -> None:
     places = [(cell.row, cell.column) for cell in target.published]
     assert len(set(places)) == len(places)
     assert all(cell.source for cell in target.published)
-    homes = {target.home(run.spec.data) for run in STUDIES[name]()}
-    assert None not in homes
+    names = {target.published_data(run.spec.data) for run in STUDIES[name]()}
+    assert None not in names

@@ -20,7 +20,7 @@ import unbraid as ub
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
 from unbraid.runs.spec import RunSpec
-from unbraid.runtime.provenance import machine, versions
+from unbraid.runtime.provenance import machine_info, library_versions
 from unbraid.training.stack import Stack
 
 RELEASE = Path(__file__).parents[1] / "fixtures" / "release_0_1"
@@ -56,7 +56,7 @@ def test_stored_scores_are_not_computed_again(runs: Path) -> None:
         before = RELEASE / "runs" / run.id / "scores.jsonl"
         stored = [json.loads(line) for line in before.read_text().splitlines()]
         recorded = stored[0]["versions"]
-        installed = versions(tuple(name for name in recorded if name != "python"))
+        installed = library_versions(tuple(name for name in recorded if name != "python"))
         if recorded != installed:
             pytest.skip(f"the scores were computed with {recorded}, and {installed} is installed")
         assert row["mig.discrete_mig"] in [record["values"].get("discrete_mig") for record in stored]
@@ -76,7 +76,7 @@ def test_a_checkpoint_resumes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert steps == list(range(first, 40))
     assert 0 < first < 40
     recorded = json.loads((RELEASE / "runs" / HALF_TRAINED / "run.json").read_text())["machine"]["processor"]
-    tolerance = 0.0 if recorded == machine()["processor"] else 1e-5
+    tolerance = 0.0 if recorded == machine_info()["processor"] else 1e-5
     wanted, resumed = load_file(RELEASE / "resumed.safetensors"), load_file(runs / HALF_TRAINED / "weights.safetensors")
     assert wanted.keys() == resumed.keys()
     for name, value in wanted.items():

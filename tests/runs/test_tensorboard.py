@@ -87,7 +87,7 @@ def test_events_are_written_at_checkpoints_and_extended_on_resume(
     whole = quick_train(tmp_path / "whole", log="tensorboard")[0]
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
-        patch.setattr(loop, "CHECKPOINT_SHARE", 1e9)  # a checkpoint after every step, however slow the disk
+        patch.setattr(loop, "MAX_CHECKPOINT_FRACTION", 1e9)  # a checkpoint after every step, however slow the disk
         quick_train(tmp_path / "cut", log="tensorboard", checkpoint_seconds=0)
     file = tmp_path / "cut" / whole.id / FOLDER / FILE
     half, place = file.read_bytes(), file.stat().st_ino

@@ -57,7 +57,7 @@ def test_a_checkpoint_follows_the_signal_even_if_one_was_just_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a checkpoint after every step, the one after the current step is written as well."""
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(loop, "MAX_CHECKPOINT_FRACTION", 1e9)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, 6)
         quick_train(tmp_path, checkpoint_seconds=0)

@@ -49,7 +49,7 @@ def linear_run(off: float = 0.0) -> tuple[Run, Labelled, Tensor]:
 def test_exact_posterior_gives_the_likelihood() -> None:
     """Every weight equals p(x), so both bounds are exact for any number of samples."""
     run, data, truth = linear_run()
-    weights = log_weights(run, data.table, 7, Noise.of(torch.tensor(0), torch.tensor(0)))
+    weights = log_weights(run, data.table, 7, Noise.from_seed(torch.tensor(0), torch.tensor(0)))
     torch.testing.assert_close(weights, truth[:, None].expand(50, 7), rtol=1e-3, atol=1e-3)
     found = ub.likelihood_bounds(run, data, samples=7, quiet=True)
     assert found["elbo"] == pytest.approx(float(truth.mean()), abs=1e-3)

@@ -168,8 +168,14 @@ def test_bounds_equal_the_scores_of_known_codes(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("UNBRAID_CACHE", str(tmp_path))
     rows = SMALL.rows_with_zero_codes((3, 4, 5), 6)
     found = bounds.bounds(rows, QUICK)
-    assert found["perfect"] == rows.with_codes(known_codes.perfect(rows.factors)).score(QUICK, 0).values_or_raise()
-    assert found["noise"] == rows.with_codes(known_codes.noise(rows.factors, 0, d=6)).score(QUICK, 0).values_or_raise()
+    assert (
+        found["perfect"]
+        == rows.with_codes(known_codes.make_perfect_codes(rows.factors)).score(QUICK, 0).values_or_raise()
+    )
+    assert (
+        found["noise"]
+        == rows.with_codes(known_codes.make_noise_codes(rows.factors, 0, d=6)).score(QUICK, 0).values_or_raise()
+    )
     files = {file: file.read_bytes() for file in tmp_path.glob("bounds/*.json")}
     assert len(files) == 2
     monkeypatch.setattr(Rows, "score", lambda *a, **k: pytest.fail("computed twice"))
@@ -198,25 +204,25 @@ def test_bounds_without_a_cache_folder(tmp_path: Path, monkeypatch: pytest.Monke
 def test_published_ceilings() -> None:
     """MIG .896 and SAP .245 of a perfect dSprites code, modularity .677 of noise: disentanglement_lib at 86a644d."""
     rows = Protocol().rows_with_zero_codes((3, 6, 40, 32, 32), 10)
-    best = rows.with_codes(known_codes.perfect(rows.factors)).score(["mig", "sap"], 0).values_or_raise()
+    best = rows.with_codes(known_codes.make_perfect_codes(rows.factors)).score(["mig", "sap"], 0).values_or_raise()
     assert best["mig"]["discrete_mig"] == pytest.approx(0.896, abs=0.002)
     assert best["sap"]["SAP_score"] == pytest.approx(0.245, abs=0.01)
-    floor = rows.with_codes(known_codes.noise(rows.factors)).score(["modularity"], 0).values_or_raise()
+    floor = rows.with_codes(known_codes.make_noise_codes(rows.factors)).score(["modularity"], 0).values_or_raise()
     assert floor["modularity"]["modularity_score"] == pytest.approx(0.677, abs=0.04)
 
 
 def test_known_codes_have_their_described_properties() -> None:
-    perfect, rotated = known_codes.perfect(GRID), known_codes.rotated(GRID)
+    perfect, rotated = known_codes.make_perfect_codes(GRID), known_codes.make_rotated_codes(GRID)
     assert perfect.mean(axis=0) == pytest.approx(np.zeros(3))
     assert np.cov(rotated.T) == pytest.approx(np.eye(3) * 120 / 119)
     assert math.isclose(np.abs(np.corrcoef(rotated.T, perfect.T)[:3, 3:]).max(), 1 - 2 / 14, rel_tol=0.2)
-    assert np.array_equal(known_codes.duplicated(GRID)[:, ::2], perfect)
-    assert len(np.unique(known_codes.merged(GRID)[:, 0])) == 20
-    assert np.ptp(known_codes.collapsed(GRID)[:, 2]) == 0
-    for code, factor in zip(known_codes.scrambled(GRID).T, GRID.T, strict=True):
+    assert np.array_equal(known_codes.make_duplicated_codes(GRID)[:, ::2], perfect)
+    assert len(np.unique(known_codes.make_merged_codes(GRID)[:, 0])) == 20
+    assert np.ptp(known_codes.make_collapsed_codes(GRID)[:, 2]) == 0
+    for code, factor in zip(known_codes.make_scrambled_codes(GRID).T, GRID.T, strict=True):
         assert len(np.unique(np.c_[code, factor], axis=0)) == len(np.unique(factor)) == len(np.unique(code))
-    assert not np.array_equal(known_codes.scrambled(GRID), perfect)
-    assert known_codes.squeezed(GRID)[0].min() > 1000
+    assert not np.array_equal(known_codes.make_scrambled_codes(GRID), perfect)
+    assert known_codes.make_codes_with_outliers(GRID)[0].min() > 1000
 
 
 def test_scores_of_many_runs_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:

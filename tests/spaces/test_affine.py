@@ -97,7 +97,7 @@ def test_gradients_of_the_exponential(squarings: int) -> None:
 def test_exponential_kernel_equals_tensor_operations(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values and gradients of diffeomorphic maps, single and under vmap. Without a GPU in Triton's interpreter."""
     pytest.importorskip("triton", reason="Triton is not installed here")
-    if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").interpreted():
+    if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").is_interpreted():
         pytest.skip("Triton's interpreter is used only without a GPU")
     kind, gamma, upstream = AffineDiffeomorphic(), 2 * torch.randn(3, 5, 6), torch.randn(3, 5, 2, 3)
     gamma[0, 0] = 0.0

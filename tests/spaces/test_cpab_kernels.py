@@ -83,7 +83,7 @@ def triton_module(device: str, name: str = "cpab_gpu") -> ModuleType:
     """Return a module with Triton kernels, or skip the test if they do not run on the device."""
     pytest.importorskip("triton", reason="Triton is not installed here")
     module = importlib.import_module(f"unbraid.spaces.{name}")
-    if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").interpreted():
+    if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").is_interpreted():
         pytest.skip("Triton's interpreter is used only without a GPU")
     return module
 

@@ -24,7 +24,7 @@ def space_name(space: Space) -> str:
 
 
 def noise(seed: int = 0) -> Noise:
-    return Noise.of(torch.tensor(seed), torch.tensor(0))
+    return Noise.from_seed(torch.tensor(seed), torch.tensor(0))
 
 
 def random_points(space: Space, n: int, seed: int = 0) -> Tensor:

@@ -33,7 +33,7 @@ from unbraid.studies.stacks import claim_stack, study_stacks
 from unbraid.training.stack import Stack
 from unbraid.version import __version__
 
-# What is sent and written.
+# Sending and writing runs.
 
 
 def test_run_folders_survive_the_transfer(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_run_folders_survive_the_transfer(tmp_path: Path) -> None:
 ONE, TWO = b'{"metric": "mig", "values": {}}\n', b'{"metric": "sap", "values": {}}\n'
 
 
-def test_a_run_appears_whole_and_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_run_is_stored_atomically_and_never_overwritten(tmp_path: Path) -> None:
     first = {"run.json": b"{}", "weights.safetensors": b"1", "scores.jsonl": ONE}
     store_run(tmp_path, "x", first)
     assert read_run_files(tmp_path / "x") == first
@@ -78,17 +78,19 @@ def test_a_partial_run_is_replaced_and_a_killed_writer_leaves_no_run(
 
 def test_unfinished_runs(tmp_path: Path) -> None:
     """Runs without weights, and runs without a score of this protocol. Diverged runs are finished."""
-    chosen = small_settings(tmp_path)
-    stack, *_ = study_stacks(small_study(), chosen)
+    settings = small_settings(tmp_path)
+    stack, *_ = study_stacks(small_study(), settings)
     ids = [run.spec.id for run in stack.runs]
-    assert [run.spec.id for run in unfinished_runs(stack, chosen)] == ids
-    run_study(small_study(), chosen, quiet=True)
-    assert unfinished_runs(stack, chosen) == []
-    assert unfinished_runs(stack, dataclasses.replace(chosen, metrics=None)) == []
-    assert len(unfinished_runs(stack, dataclasses.replace(chosen, metrics=["mig", "sap"]))) == 4
+    assert [run.spec.id for run in unfinished_runs(stack, settings)] == ids
+    run_study(small_study(), settings, quiet=True)
+    assert unfinished_runs(stack, settings) == []
+    assert unfinished_runs(stack, dataclasses.replace(settings, metrics=None)) == []
+    assert len(unfinished_runs(stack, dataclasses.replace(settings, metrics=["mig", "sap"]))) == 4
     assert (
         len(
-            unfinished_runs(stack, dataclasses.replace(chosen, protocol=dataclasses.replace(chosen.protocol, train=99)))
+            unfinished_runs(
+                stack, dataclasses.replace(settings, protocol=dataclasses.replace(settings.protocol, train=99))
+            )
         )
         == 4
     )
@@ -96,34 +98,34 @@ def test_unfinished_runs(tmp_path: Path) -> None:
     (tmp_path / ids[2] / "weights.safetensors").unlink()
     (tmp_path / ids[3] / "scores.jsonl").unlink()
     (tmp_path / ids[3] / "diverged.json").write_text("{}")
-    assert [run.spec.id for run in unfinished_runs(stack, chosen)] == ids[1:3]
-    assert [run.spec.id for run in unfinished_runs(stack, dataclasses.replace(chosen, scored=False))] == ids[2:3]
+    assert [run.spec.id for run in unfinished_runs(stack, settings)] == ids[1:3]
+    assert [run.spec.id for run in unfinished_runs(stack, dataclasses.replace(settings, scored=False))] == ids[2:3]
 
 
 def test_a_node_resumes_the_runs_it_receives_and_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))
     (tmp_path / "node").mkdir()
-    chosen = small_settings(tmp_path / "whole")
-    run_study(small_study(), chosen, quiet=True)
-    stack, *_ = study_stacks(small_study(), chosen)
+    settings = small_settings(tmp_path / "whole")
+    run_study(small_study(), settings, quiet=True)
+    stack, *_ = study_stacks(small_study(), settings)
     specs = [run.spec for run in stack.runs]
-    trained = read_run_files(chosen.out / specs[0].id)
+    trained = read_run_files(settings.out / specs[0].id)
     unscored = {name: content for name, content in trained.items() if name != "scores.jsonl"}
     calls = [spec.to_dict() for spec in specs]
-    made = train_stack(__version__, calls, "toy", chosen, "name", {specs[0].id: unscored})
+    returned = train_stack(__version__, calls, "toy", settings, "name", {specs[0].id: unscored})
     for spec in specs:
-        whole = read_run_files(chosen.out / spec.id)
-        assert {name: made[spec.id][name] for name in whole} == whole
+        whole = read_run_files(settings.out / spec.id)
+        assert {name: returned[spec.id][name] for name in whole} == whole
     assert [path.name for path in (tmp_path / "node").glob("*/*")] == ["name.lock"]
 
 
 def test_a_node_resumes_from_its_own_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a kill in the fourth of six steps, the second call repeats no finished step."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    chosen = small_settings(tmp_path / "whole", checkpoint_seconds=0.0)
-    run_study(small_study(), chosen, quiet=True)
-    monkeypatch.setattr("unbraid.training.loop.CHECKPOINT_SHARE", 1e9)
-    stack, *_ = study_stacks(small_study(), chosen)
+    settings = small_settings(tmp_path / "whole", checkpoint_seconds=0.0)
+    run_study(small_study(), settings, quiet=True)
+    monkeypatch.setattr("unbraid.training.loop.MAX_CHECKPOINT_FRACTION", 1e9)
+    stack, *_ = study_stacks(small_study(), settings)
     taken: list[int] = []
     advance = Stack.advance
 
@@ -134,13 +136,13 @@ def test_a_node_resumes_from_its_own_checkpoint(tmp_path: Path, monkeypatch: pyt
         advance(self)
 
     monkeypatch.setattr(Stack, "advance", dying)
-    call = [__version__, [run.spec.to_dict() for run in stack.runs], "toy", chosen, "name", {}]
+    call = [__version__, [run.spec.to_dict() for run in stack.runs], "toy", settings, "name", {}]
     with pytest.raises(KeyboardInterrupt):
         train_stack(*call)  # type: ignore[arg-type]
-    made = train_stack(*call)  # type: ignore[arg-type]
+    returned = train_stack(*call)  # type: ignore[arg-type]
     assert taken == [0, 1, 2, 3, 3, 4, 5]
     for run in stack.runs:
-        assert made[run.spec.id] == read_run_files(chosen.out / run.spec.id)
+        assert returned[run.spec.id] == read_run_files(settings.out / run.spec.id)
 
 
 def test_nodes_check_the_version_and_the_shared_folder(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def fake_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 def test_only_unfinished_runs_are_sent(tmp_path: Path, fake_ray: FakeRay) -> None:
     """One run is deleted, one partly trained, one without scores: these three are sent, and the study is complete."""
     run_study(small_study(), small_settings(tmp_path / "whole", group_metrics=GROUP_METRICS), quiet=True)
-    out = tmp_path / "cut"
+    out = tmp_path / "cluster"
     assert run_cluster(small_study(), small_settings(out, group_metrics=GROUP_METRICS), quiet=True).parent == out
     assert_same_studies(tmp_path / "whole", out)
     assert len(fake_ray.calls) == 2
@@ -219,13 +221,13 @@ def test_only_unfinished_runs_are_sent(tmp_path: Path, fake_ray: FakeRay) -> Non
     assert_same_studies(tmp_path / "whole", out)
     assert (out / names[2] / "weights.safetensors").stat().st_mtime_ns == kept
     assert len(fake_ray.calls) == 3
-    _, (_, specs, _, _, _, begun) = fake_ray.calls[-1]
+    _, (_, specs, _, _, _, started) = fake_ray.calls[-1]
     assert len(specs) == 3
-    assert begun.keys() == set(names[1:3])
+    assert started.keys() == set(names[1:3])
 
 
 def test_few_stacks_are_submitted_at_a_time(tmp_path: Path, fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unbraid.training.schedule.RUNS_PER_STACK_ON_CPU", 1)
+    monkeypatch.setattr("unbraid.training.schedule.MAX_RUNS_PER_STACK_ON_CPU", 1)
     run_cluster(small_study(), small_settings(tmp_path / "out"), shared=True, quiet=True)
     assert len(fake_ray.calls) == 8
     assert fake_ray.most == 2
@@ -293,7 +295,7 @@ def test_a_node_with_a_gpu_determines_the_stacks(
     assert len(find_runs(tmp_path / "out")) == 8
 
 
-# Finding a cluster.
+# Connecting to a cluster.
 
 
 def test_a_missing_ray_is_reported_with_the_command_to_install_it(

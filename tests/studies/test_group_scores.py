@@ -25,11 +25,11 @@ from unbraid.runs.scores import read_scores
 from unbraid.runtime.files import write_jsonl
 from unbraid.scoring.code_statistics import count_active_latents, factor_gaps
 from unbraid.scoring.selection import draw_examples, select
-from unbraid.studies.cut import Cut
 from unbraid.studies.group_scores import GROUP_METRICS, GroupScoring
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import grid, sweep
 from unbraid.studies.published import STUDIES
+from unbraid.studies.reduction import Reduction
 from unbraid.studies.settings import STUDY_METRICS, StudySettings, split_metrics
 
 NATS = [f"information.{name}" for name in "abcd"]
@@ -141,9 +141,7 @@ def test_a_single_seed_has_no_udr_and_gives_a_warning(tmp_path: Path) -> None:
 
 
 def test_only_the_wanted_metrics_are_computed(tmp_path: Path) -> None:
-    run_study(
-        small_study(seeds=1), group_settings(tmp_path, group_metrics=["information"]), quiet=True
-    )
+    run_study(small_study(seeds=1), group_settings(tmp_path, group_metrics=["information"]), quiet=True)
     assert not any(records(tmp_path, "udr").values())
     run_study(small_study(seeds=1), group_settings(tmp_path / "none", scored=False), quiet=True)
     assert not list((tmp_path / "none").glob("*/scores.jsonl"))
@@ -188,11 +186,11 @@ def test_unknown_metrics_raise() -> None:
 
 
 def test_several_datasets_replace_the_first_ones() -> None:
-    runs = Cut(data=["sprites", "toy"], seeds=[0], steps=5).of(STUDIES["locatello2019"]())
+    runs = Reduction(data=["sprites", "toy"], seeds=[0], steps=5).apply(STUDIES["locatello2019"]())
     assert list(dict.fromkeys(run.spec.data for run in runs)) == ["sprites", "toy"]
     assert [run.index for run in runs] == [50 * i for i in range(72)]
     with pytest.raises(UserError, match=r"has 1 datasets that can be replaced\. Got 2"):
-        Cut(data=["sprites", "toy"]).of(grid(["dsprites"], sweep(BetaVAE, "beta", (1.0,)), 1))
+        Reduction(data=["sprites", "toy"]).apply(grid(["dsprites"], sweep(BetaVAE, "beta", (1.0,)), 1))
 
 
 def test_the_small_study_has_the_runs_that_analyses_need() -> None:

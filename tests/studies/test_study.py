@@ -22,11 +22,11 @@ from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
-from unbraid.studies.cut import Cut, as_typed, shard
 from unbraid.studies.local import run_study
 from unbraid.studies.plan import estimate_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
 from unbraid.studies.published import SEVEN, STUDIES
+from unbraid.studies.reduction import Reduction, as_typed, shard
 from unbraid.studies.runner import loadable_runs, plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
 
@@ -89,46 +89,48 @@ def test_studies_are_numbered_and_without_repeats(name: str) -> None:
 
 def test_runs_are_selected_by_facts_seeds_and_steps() -> None:
     wanted = {"data": ["dsprites"], "method": ["beta_vae"], "beta": ["4", "16.0"]}
-    runs = Cut(wanted, seeds=[0, 3], steps=900).of(STUDIES["locatello2019"]())
+    runs = Reduction(wanted, seeds=[0, 3], steps=900).apply(STUDIES["locatello2019"]())
     assert [run.index for run in runs] == [100, 103, 250, 253]
     assert {run.spec.steps for run in runs} == {900}
-    kept = Cut({"method": ["annealed_vae"], "data": ["cars3d"]}, seeds=[0], steps=3000).of(STUDIES["locatello2019"]())
+    kept = Reduction({"method": ["annealed_vae"], "data": ["cars3d"]}, seeds=[0], steps=3000).apply(
+        STUDIES["locatello2019"]()
+    )
     assert {run.spec.method.iteration_threshold for run in kept} == {1000}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("scale", "seeds", "steps"), [(1.0, 50, 300_000), (0.01, 5, 30_000), (1e-8, 2, 100)])
 def test_scale_is_the_share_of_the_work(scale: float, seeds: int, steps: int) -> None:
-    runs = Cut({"data": ["dsprites"], "method": ["beta_vae"]}, scale=scale).of(STUDIES["locatello2019"]())
+    runs = Reduction({"data": ["dsprites"], "method": ["beta_vae"]}, scale=scale).apply(STUDIES["locatello2019"]())
     assert len(runs) == 6 * seeds
     assert {run.spec.steps for run in runs} == {steps}
 
 
 def test_one_dataset_replaces_all_datasets_of_the_study() -> None:
-    runs = Cut(data="sprites", scale=1e-4).of(STUDIES["locatello2019"]())
+    runs = Reduction(data="sprites", scale=1e-4).apply(STUDIES["locatello2019"]())
     assert {run.spec.data for run in runs} == {"sprites"}
     assert len(runs) == 36 * 2
     assert {run.spec.learning_rate for run in runs} == {1e-4}
-    faster = Cut(data="sprites", scale=1e-4, learning_rate=5e-4).of(STUDIES["locatello2019"]())
+    faster = Reduction(data="sprites", scale=1e-4, learning_rate=5e-4).apply(STUDIES["locatello2019"]())
     assert {run.spec.learning_rate for run in faster} == {5e-4}
 
 
 @pytest.mark.parametrize(
-    ("cut", "message"),
+    ("reduction", "message"),
     [
-        (lambda: Cut({"metod": ["vae"]}), "Unknown fact of a run 'metod'.*method"),
-        (lambda: Cut({"data": ["mnist"]}), "No run of the study matches"),
-        (lambda: Cut(seeds=[4, 5, 7]), "must be seeds of the study, 0 to 4. Got also 5, 7"),
-        (lambda: Cut(scale=0), "above 0 and at most 1"),
-        (lambda: Cut(steps=-1), "must not be negative"),
+        (lambda: Reduction({"metod": ["vae"]}), "Unknown fact of a run 'metod'.*method"),
+        (lambda: Reduction({"data": ["mnist"]}), "No run of the study matches"),
+        (lambda: Reduction(seeds=[4, 5, 7]), "must be seeds of the study, 0 to 4. Got also 5, 7"),
+        (lambda: Reduction(scale=0), "above 0 and at most 1"),
+        (lambda: Reduction(steps=-1), "must not be negative"),
     ],
 )
-def test_invalid_selections_raise(cut: Any, message: str) -> None:
+def test_invalid_selections_raise(reduction: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        cut().of(STUDIES["pmp2021"]())
+        reduction().apply(STUDIES["pmp2021"]())
 
 
 def test_shards_divide_the_study_by_stacks() -> None:
-    runs = Cut({"data": ["dsprites", "cars3d"]}, seeds=[0, 1]).of(STUDIES["locatello2019"]())
+    runs = Reduction({"data": ["dsprites", "cars3d"]}, seeds=[0, 1]).apply(STUDIES["locatello2019"]())
     parts = [shard(runs, i, 5) for i in range(1, 6)]
     assert sorted(run.index for part in parts for run in part) == [run.index for run in runs]
     keys = [{run.spec.stack_key() for run in part} for part in parts]
@@ -140,7 +142,7 @@ def test_shards_divide_the_study_by_stacks() -> None:
 def test_stacks_keep_the_order_and_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = small_study(seeds=5)
     assert [len(stack.runs) for stack in study_stacks(runs, small_settings(tmp_path))] == [10, 10]
-    monkeypatch.setattr("unbraid.training.schedule.RUNS_PER_STACK_ON_CPU", 4)
+    monkeypatch.setattr("unbraid.training.schedule.MAX_RUNS_PER_STACK_ON_CPU", 4)
     stacks = list(study_stacks(runs, small_settings(tmp_path)))
     assert [len(stack.runs) for stack in stacks] == [4, 4, 2, 4, 4, 2]
     assert [run.index for stack in stacks for run in stack.runs] == list(range(20))

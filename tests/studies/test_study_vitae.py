@@ -20,10 +20,10 @@ from unbraid.runs.results import load_results
 from unbraid.scoring.appearance import appearance_columns, separation
 from unbraid.studies import appearance
 from unbraid.studies.appearance import AppearanceSettings, appearance_table, evaluate_run, held_out_name
-from unbraid.studies.cut import Cut
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import Setting, grid
 from unbraid.studies.published import STUDIES
+from unbraid.studies.reduction import Reduction
 from unbraid.studies.settings import StudySettings
 
 MODELS = ["vae", "beta_vae", "beta_tcvae", "dip_vae_ii", "u_vitae", "c_vitae"]
@@ -66,7 +66,7 @@ def test_fields_of_a_setting_override_those_of_the_study() -> None:
 
 
 def test_a_reduced_study_keeps_the_networks() -> None:
-    runs = Cut({"method": ["c_vitae", "vae"]}, seeds=[1], steps=7, data="sprites").of(STUDIES["vitae_mnist"]())
+    runs = Reduction({"method": ["c_vitae", "vae"]}, seeds=[1], steps=7, data="sprites").apply(STUDIES["vitae_mnist"]())
     assert [(run.spec.net, run.spec.steps, run.spec.data) for run in runs] == [
         ("vitae_mlp", 7, "sprites"), ("vitae_mlp_half", 7, "sprites"),
     ]  # fmt: skip
@@ -82,8 +82,8 @@ def test_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small study of sprites: three models, two seeds, a few steps."""
     out = tmp_path_factory.mktemp("vitae")
-    cut = Cut({"method": ["vae", "beta_vae", "c_vitae"]}, seeds=[0, 1], steps=4, data="sprites")
-    run_study(cut.of(STUDIES["vitae_mnist"]()), StudySettings(out, scored=False), quiet=True)
+    reduction = Reduction({"method": ["vae", "beta_vae", "c_vitae"]}, seeds=[0, 1], steps=4, data="sprites")
+    run_study(reduction.apply(STUDIES["vitae_mnist"]()), StudySettings(out, scored=False), quiet=True)
     return out
 
 

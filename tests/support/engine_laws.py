@@ -109,7 +109,7 @@ def terms_before_and_after(
     found = []
     for steps in (10, 150, 10):
         take_steps(steps, s)
-        found.append(s.means()[0])
+        found.append(s.pop_mean_terms()[0])
     return found[0], found[2]
 
 

@@ -87,8 +87,8 @@ def plain_and_fused(
     """A plain and a fused stack of the same runs, with noise added to all parameters so that no bias is zero."""
     plain, fused = (make_stack(builder, kind, methods, *arguments, **options) for kind in (False, True))
     extra = 0.05 * torch.randn(plain.rows.shape)
-    plain.rows += plain.storage.store(list(extra)).to(DEVICE)
-    fused.rows += fused.storage.store(list(extra)).to(DEVICE)
+    plain.rows += plain.storage.to_storage_order(list(extra)).to(DEVICE)
+    fused.rows += fused.storage.to_storage_order(list(extra)).to(DEVICE)
     return plain, fused
 
 
@@ -97,15 +97,15 @@ def gradients_by_file_order(s: Stack, step: int = 2) -> tuple[Tensor, Tensor]:
     values, found = s._gradients_vmapped(torch.tensor(step, device=DEVICE))
     rows = torch.cat([grad.flatten(1) for grad in found.values()], 1)
     assert not padding_elements(s, rows).any()
-    return values.cpu(), s.storage.restore(rows)
+    return values.cpu(), s.storage.to_checkpoint_order(rows)
 
 
 def padding_elements(s: Stack, rows: Tensor) -> Tensor:
     """The elements of rows that belong to no parameter."""
-    if s.storage.where is None:
+    if s.storage.positions is None:
         return rows[:, :0]
     free = torch.ones(rows.shape[1], dtype=torch.bool)
-    free[s.storage.where] = False
+    free[s.storage.positions] = False
     assert int(free.sum()) == rows.shape[1] - s.layout.size
     return rows.cpu()[:, free]
 
@@ -127,13 +127,13 @@ def assert_same_gradients(plain: Stack, fused: Stack) -> None:
 
 def assert_same_steps(plain: Stack, fused: Stack, steps: int = 2) -> None:
     """Assert that weights change in the same way in some steps, and that padding stays zero in rows and moments."""
-    start = plain.storage.restore(plain.rows)
-    torch.testing.assert_close(fused.storage.restore(fused.rows), start, rtol=0, atol=0)
+    start = plain.storage.to_checkpoint_order(plain.rows)
+    torch.testing.assert_close(fused.storage.to_checkpoint_order(fused.rows), start, rtol=0, atol=0)
     for _ in range(steps):
         plain.advance()
         fused.advance()
-    wanted = plain.storage.restore(plain.rows) - start
-    found = fused.storage.restore(fused.rows) - start
+    wanted = plain.storage.to_checkpoint_order(plain.rows) - start
+    found = fused.storage.to_checkpoint_order(fused.rows) - start
     for i in range(len(plain)):
         parts = fused.layout.unflatten(found[i])
         for name, part in plain.layout.unflatten(wanted[i]).items():

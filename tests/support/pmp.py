@@ -28,7 +28,7 @@ class VectorTable(FactorData):
 
 def make_noise(seed: int = 0) -> Noise:
     """Return the noise of step 0 of a seed."""
-    return Noise.of(torch.tensor(seed), torch.tensor(0))
+    return Noise.from_seed(torch.tensor(seed), torch.tensor(0))
 
 
 def random_codes(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:

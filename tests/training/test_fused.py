@@ -77,13 +77,13 @@ def test_packing_places_every_element_once(data: st.DataObject) -> None:
         assert slot.start % 8 == 0
         packed.append((values, arrange, slot))
     assert packing.size % 64 == 0
-    assert len(packing.where.unique()) == len(packing.where) == sum(values.numel() for values, *_ in packed)
-    assert 0 <= int(packing.where.min()) <= int(packing.where.max()) < packing.size
+    assert len(packing.positions.unique()) == len(packing.positions) == sum(values.numel() for values, *_ in packed)
+    assert 0 <= int(packing.positions.min()) <= int(packing.positions.max()) < packing.size
     row = torch.zeros(1, packing.size)
-    row[0, packing.where] = torch.cat([values.flatten() for values, *_ in packed])
+    row[0, packing.positions] = torch.cat([values.flatten() for values, *_ in packed])
     for values, arrange, slot in packed:
         placed = arrange(values)
-        assert torch.equal(slot.of(row)[0], torch.where(placed == -1, 0.0, placed))
+        assert torch.equal(slot.view(row)[0], torch.where(placed == -1, 0.0, placed))
 
 
 def test_weights_are_arranged_for_kernels() -> None:
@@ -106,18 +106,18 @@ def test_storage_restores_rows(name: str) -> None:
     """Stored rows are restored exactly, for whole stacks and for one row. Padding is zero."""
     builder, shape, method = NETWORKS[name]
     net = build_net(RunSpec(method, "noise", latents=3), shape, builder)
-    files, rate = Layout.of(net), torch.tensor([1e-3, 2e-3])
+    files, rate = Layout.from_module(net), torch.tensor([1e-3, 2e-3])
     storages = [Storage.plain(files, method, rate), Storage.fused(net, method, rate, shape, "bernoulli")]
     rows = torch.randn(2, files.size)
     for storage in storages:
-        stored = storage.store(list(rows))
+        stored = storage.to_storage_order(list(rows))
         assert stored.shape == (2, storage.layout.size)
-        assert torch.equal(storage.restore(stored), rows)
-        assert torch.equal(storage.restore(stored[1]), rows[1])
+        assert torch.equal(storage.to_checkpoint_order(stored), rows)
+        assert torch.equal(storage.to_checkpoint_order(stored[1]), rows[1])
         assert int((stored != 0).sum()) == int((rows != 0).sum())
     assert storages[0].copied == ()
     assert storages[1].copied == (*FUSED_ROWS, *(["critic.row"] if isinstance(method, FactorVAE) else []))
-    where = storages[1].where
+    where = storages[1].positions
     assert where is not None
     assert len(where.unique()) == files.size
 
@@ -326,13 +326,13 @@ def test_divergence_in_a_fused_stack_affects_one_run_only() -> None:
             with_nan.load_state(i, state)
         with_nan.resume(1)
         at = with_nan.storage.layout.spans()[place].start
-        assert with_nan.storage.where is not None
-        assert bool((with_nan.storage.where == at).any())
+        assert with_nan.storage.positions is not None
+        assert bool((with_nan.storage.positions == at).any())
         with_nan.rows[bad, at] = math.nan
-        before = [rows[bad].clone() for rows in with_nan._rows().values()]
+        before = [rows[bad].clone() for rows in with_nan._row_tensors().values()]
         with_nan.advance()
-        for (name, ours), row in zip(with_nan._rows().items(), before, strict=True):
-            assert torch.equal(ours[1 - bad], finite._rows()[name][1 - bad])
+        for (name, ours), row in zip(with_nan._row_tensors().items(), before, strict=True):
+            assert torch.equal(ours[1 - bad], finite._row_tensors()[name][1 - bad])
             torch.testing.assert_close(ours[bad], row, rtol=0, atol=0, equal_nan=True)
         (divergence,) = with_nan.divergences()
         assert (divergence.member, divergence.step) == (bad, 1)

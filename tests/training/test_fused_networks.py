@@ -247,9 +247,9 @@ def test_parameters_with_different_learning_rates() -> None:
     """The first step of Adam has the length of the learning rate, in plain and fused stacks."""
     for fused in (False, True):
         s = make_stack(tiny_net, fused, [FasterBiases()], rate=1e-3)
-        before = s.layout.unflatten(s.storage.restore(s.rows)[0])
+        before = s.layout.unflatten(s.storage.to_checkpoint_order(s.rows)[0])
         s.advance()
-        for name, value in s.layout.unflatten(s.storage.restore(s.rows)[0]).items():
+        for name, value in s.layout.unflatten(s.storage.to_checkpoint_order(s.rows)[0]).items():
             change = float((value - before[name]).abs().max())
             assert change == pytest.approx(3e-3 if name.endswith("bias") else 1e-3, rel=1e-2), (fused, name)
 

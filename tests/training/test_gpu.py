@@ -120,7 +120,7 @@ def test_a_killed_run_resumes(tmp_path: Path, sprites: FactorData, monkeypatch: 
         real(stack)
 
     monkeypatch.setattr(Stack, "advance", advance)
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(loop, "MAX_CHECKPOINT_FRACTION", 1e9)
     with pytest.raises(KeyboardInterrupt):
         ub.train(BetaVAE(), sprites, out=tmp_path, checkpoint_seconds=0, **settings)
     monkeypatch.setattr(Stack, "advance", real)

@@ -20,11 +20,11 @@ from unbraid.training.active import RunInTraining, StackGroup
 from unbraid.training.loop import Monitor
 from unbraid.training.schedule import (
     group_by_stack_key,
-    groups_that_fit,
+    group_small_stacks,
     smaller_groups,
     split_into_stacks,
     stack_groups,
-    train_group_in_memory,
+    train_or_split_group,
 )
 from unbraid.training.stack import Stack
 from unbraid.training.train import train_specs
@@ -98,9 +98,9 @@ def test_single_runs_train_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_small_stacks_are_grouped_for_a_gpu() -> None:
     groups = [[4, 6], [1], [12], [3, 3, 3], [3]]
-    assert list(groups_that_fit([size for group in groups for size in group], int, 10)) == groups
-    assert list(groups_that_fit([4, 6], int, 0)) == [[4], [6]]
-    assert list(groups_that_fit([], int, 10)) == []
+    assert list(group_small_stacks([size for group in groups for size in group], int, 10)) == groups
+    assert list(group_small_stacks([4, 6], int, 0)) == [[4], [6]]
+    assert list(group_small_stacks([], int, 10)) == []
 
 
 def test_stacks_without_memory_for_all_train_one_after_another(
@@ -122,7 +122,7 @@ def test_stacks_without_memory_for_all_train_one_after_another(
 
     monkeypatch.setattr(Stack, "advance", advance)
     sizes = record_group_sizes(monkeypatch)
-    ended = {run.id: run for run in train_group_in_memory(group, toy, mlp, Monitor([], None, 60.0))}
+    ended = {run.id: run for run in train_or_split_group(group, toy, mlp, Monitor([], None, 60.0))}
     assert sizes == [2, 1, 1]
     assert steps == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
     for run in wanted:

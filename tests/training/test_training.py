@@ -53,11 +53,13 @@ def test_resume_equals_uninterrupted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest_data: FactorData
 ) -> None:
     """A run is killed between two log lines and resumed from its checkpoint: the files are equal bit for bit."""
-    monkeypatch.setattr(loop, "LOG_LINES", 4)
+    monkeypatch.setattr(loop, "MAX_LOG_LINES", 4)
     whole = quick_train(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp")
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
-        quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp", checkpoint_seconds=0)
+        quick_train(
+            tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp", checkpoint_seconds=0
+        )
     assert {run.status for run in find_runs(tmp_path / "cut")} == {"partial"}
     for a, b in zip(
         whole, quick_train(tmp_path / "cut", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp"), strict=True
@@ -163,10 +165,10 @@ def test_zero_steps_gives_the_initial_weights(toy: FactorData) -> None:
 
 
 def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOG_LINES", 4)
+    monkeypatch.setattr(loop, "MAX_LOG_LINES", 4)
     (run,) = quick_train()
     assert [line["step"] for line in run.log] == [3, 6, 9, 12]
-    monkeypatch.setattr(loop, "LOG_LINES", 12)
+    monkeypatch.setattr(loop, "MAX_LOG_LINES", 12)
     (fine,) = quick_train()
     for i, line in enumerate(run.log):
         parts = fine.log[3 * i : 3 * i + 3]
@@ -191,7 +193,7 @@ def test_divergence_is_stored_and_reported(tmp_path: Path) -> None:
 
 
 def test_training_ends_when_all_runs_have_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LOG_LINES", 10_000)
+    monkeypatch.setattr(loop, "MAX_LOG_LINES", 10_000)
     taken = []
     advance = Stack.advance
     monkeypatch.setattr(Stack, "advance", lambda self: (taken.append(1), advance(self)))

@@ -24,7 +24,7 @@ def supports_kernels(device: torch.device) -> bool:
 
 
 @functools.cache
-def stack_stream(device: torch.device, index: int = 0) -> torch.cuda.Stream:
+def cuda_stream(device: torch.device, index: int = 0) -> torch.cuda.Stream:
     """The CUDA stream with this index. It is created once, because libraries keep a workspace for every stream.
 
     A graph uses the workspace of the stream on which it was captured. Graphs that run at the same time therefore need
@@ -41,7 +41,7 @@ class CapturedStep:
 
     def __init__(self, device: torch.device, stream_index: int = 0) -> None:
         self.device = device
-        self.stream = stack_stream(device, stream_index)
+        self.stream = cuda_stream(device, stream_index)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.steps, self.failed = 0, False
 

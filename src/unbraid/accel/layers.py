@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.nn.grad import conv2d_weight
 
 STRIDE = 2
-NARROW = 3  # most channels of an image
+MAX_IMAGE_CHANNELS = 3  # most channels of an image
 
 
 def padding(kernel: int) -> int:
@@ -56,7 +56,7 @@ def scatter_patches(taps: Tensor, b: int, h: int, w: int) -> Tensor:
     return frame.view(b, -1, 2 * h + 2, 2 * w + 2)[:, :, 1:-1, 1:-1]
 
 
-def channels_last(x: Tensor) -> Tensor:
+def to_channels_last(x: Tensor) -> Tensor:
     """The same images in channels-last memory.
 
     With one channel all layouts are the same memory, and the strides tell a convolution which layout is meant.
@@ -72,7 +72,7 @@ class FastConv(Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return conv(channels_last(x), channels_last(weight), bias)
+        return conv(to_channels_last(x), to_channels_last(weight), bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -85,9 +85,9 @@ class FastConv(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        g, p = channels_last(g), padding(weight.shape[-1])
-        gx = F.conv_transpose2d(g, channels_last(weight), None, STRIDE, p) if ctx.needs_input_grad[0] else None
-        return gx, conv2d_weight(channels_last(x), weight.shape, g, STRIDE, p), pixel_rows(g).sum(0)
+        g, p = to_channels_last(g), padding(weight.shape[-1])
+        gx = F.conv_transpose2d(g, to_channels_last(weight), None, STRIDE, p) if ctx.needs_input_grad[0] else None
+        return gx, conv2d_weight(to_channels_last(x), weight.shape, g, STRIDE, p), pixel_rows(g).sum(0)
 
 
 class FastConvTranspose(Function):
@@ -95,10 +95,10 @@ class FastConvTranspose(Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if weight.shape[1] <= NARROW and weight.shape[-1] == 4:
+        if weight.shape[1] <= MAX_IMAGE_CHANNELS and weight.shape[-1] == 4:
             b, _, h, w = x.shape
             return scatter_patches((pixel_rows(x) @ weight.flatten(1)).to(bias.dtype), b, h, w) + bias.view(-1, 1, 1)
-        return conv_transpose(channels_last(x), channels_last(weight), bias)
+        return conv_transpose(to_channels_last(x), to_channels_last(weight), bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -111,9 +111,9 @@ class FastConvTranspose(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        pixels, p = channels_last(g.to(x.dtype)), padding(weight.shape[-1])
-        gx = F.conv2d(pixels, channels_last(weight), None, STRIDE, p)
-        return gx, conv2d_weight(pixels, weight.shape, channels_last(x), STRIDE, p), pixel_rows(g).sum(0)
+        pixels, p = to_channels_last(g.to(x.dtype)), padding(weight.shape[-1])
+        gx = F.conv2d(pixels, to_channels_last(weight), None, STRIDE, p)
+        return gx, conv2d_weight(pixels, weight.shape, to_channels_last(x), STRIDE, p), pixel_rows(g).sum(0)
 
 
 class Flatten(nn.Flatten):
@@ -150,6 +150,6 @@ class ConvTranspose(nn.ConvTranspose2d):
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # always twice the input size
         dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         bias = cast(Tensor, self.bias)
-        bias = bias if self.out_channels <= NARROW else bias.to(dtype)
+        bias = bias if self.out_channels <= MAX_IMAGE_CHANNELS else bias.to(dtype)
         transpose: Callable[..., Tensor] = FastConvTranspose.apply if x.device.type == "cpu" else conv_transpose
         return transpose(x.to(dtype), self.weight.to(dtype), bias)

@@ -24,7 +24,7 @@ from unbraid.runtime.progress import progress
 from unbraid.scoring.code_statistics import information_per_factor
 from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.selection import draw_examples
-from unbraid.training.schedule import threads_for
+from unbraid.training.schedule import thread_count
 from unbraid.training.stack import Stack
 from unbraid.training.train import RunDefaults, check_specs
 
@@ -85,7 +85,7 @@ def growth(
     source = load_data(data, quiet=quiet)
     if len(source.shape) != 3 or not source.names:
         reject("The data must be images with known factors.", source.name, "Choose other data.")
-    choice = RunDefaults.of(source, net)
+    choice = RunDefaults.choose(source, net)
     specs = [choice.spec(method, seed=seed, steps=steps, **spec) for seed in seeds]
     check_specs(specs[:1], source, choice.builder)
     at = np.linspace(0, steps, moments + 1).round().astype(int)[1:].tolist()
@@ -95,15 +95,15 @@ def growth(
     for snapshot in train_with_snapshots(specs, source, choice.builder, at, quiet):
         lines += [line for run in snapshot.runs for line in measure_run(run, snapshot.step, source, index)]
         images.append(snapshot.runs[0].decode(snapshot.runs[0].posterior(images[0]).mean))
-    found = DataFrame(lines)
-    return Result(found, draw_growth(found, images), summary_text(found))
+    summary = DataFrame(lines)
+    return Result(summary, draw_growth(summary, images), summary_text(summary))
 
 
 def train_with_snapshots(
     specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder, at: Sequence[int], quiet: bool = False
 ) -> Iterator[Snapshot]:
     """Train runs together and yield copies of them at the steps in `at`."""
-    stack = Stack(specs, data, builder, threads=threads_for(len(specs), data.device))
+    stack = Stack(specs, data, builder, threads=thread_count(len(specs), data.device))
     with progress("training", at[-1]) as report:
         for step in at:
             while stack.step < step:
@@ -136,22 +136,22 @@ def measure_run(run: Run, step: int, data: FactorData, index: Tensor) -> Iterato
     yield from ({"seed": run.spec.seed, "step": step, "quantity": key, "value": value} for key, value in values.items())
 
 
-def pivot_quantities(found: DataFrame) -> DataFrame:
+def pivot_quantities(summary: DataFrame) -> DataFrame:
     """The table with one row per seed and step, and one column per quantity."""
-    return found.pivot(index=["seed", "step"], columns="quantity", values="value").reset_index()
+    return summary.pivot(index=["seed", "step"], columns="quantity", values="value").reset_index()
 
 
-def factor_names(found: DataFrame) -> list[str]:
+def factor_names(summary: DataFrame) -> list[str]:
     """The names of the factors in the table, in the order of the data."""
-    names = [name for name in found["quantity"].unique() if name.startswith("information.")]
+    names = [name for name in summary["quantity"].unique() if name.startswith("information.")]
     return [name.removeprefix("information.") for name in names]
 
 
-def summary_text(found: DataFrame) -> str:
+def summary_text(summary: DataFrame) -> str:
     """In which order factors are learned, and the information about them at the end."""
-    table = pivot_quantities(found)
+    table = pivot_quantities(summary)
     median = table.groupby("capacity").median(numeric_only=True)
-    names = factor_names(found)
+    names = factor_names(summary)
     last = median.iloc[-1]
     half = {name: median.index[(median[f"information.{name}"] >= last[f"information.{name}"] / 2)][0] for name in names}
     order = sorted(names, key=lambda name: (half[name], -last[f"information.{name}"]))
@@ -163,16 +163,16 @@ def summary_text(found: DataFrame) -> str:
     )
 
 
-def draw_growth(found: DataFrame, images: Sequence[Tensor]) -> Figure:
+def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
     """Reconstructions on the left, one row per snapshot; nats of each factor and the KL by capacity on the right."""
-    table = pivot_quantities(found)
+    table = pivot_quantities(summary)
     moments = table[["step", "capacity"]].drop_duplicates().sort_values("step").to_numpy().tolist()
     height = 0.42 * len(images) + 0.5
     figure = Figure(figsize=(0.42 * len(images[0]) + 5.4, max(height, 3.6)), layout="constrained")
     parts: Any = figure.subfigures(1, 2, width_ratios=[0.42 * len(images[0]) + 1.2, 4.2])
     draw_images(parts[0].subplots(), images, ["example", *(f"{capacity:.1f}" for _, capacity in moments)])
     upper, lower = parts[1].subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    styles = plots.line_styles(factor_names(found))
+    styles = plots.line_styles(factor_names(summary))
     for name, style in styles.items():
         draw_curves(upper, table, f"information.{name}", style, name)
     draw_curves(lower, table, "kl", {"color": "#333333", "marker": "o"}, "KL")

@@ -60,36 +60,36 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         reject(f"Runs of {METHOD} must have at least 2 strengths and 2 seeds.", got, remedy)
     by = ["data", "level", "strength"]
     parts = [quartiles(rows, column, by).assign(quantity=name) for name, column in quantities.items()]
-    found = pd.concat(parts, ignore_index=True)
+    summary = pd.concat(parts, ignore_index=True)
     return Result(
-        found, draw_capacity(found, list(columns), list(reached), list(nats)), summary_text(found, list(columns))
+        summary, draw_capacity(summary, list(columns), list(reached), list(nats)), summary_text(summary, list(columns))
     )
 
 
-def summary_text(found: DataFrame, metrics: list[str]) -> str:
+def summary_text(summary: DataFrame, metrics: list[str]) -> str:
     """Which capacity has the best median most often, and how close the KL is to its target."""
-    scored = found[found["quantity"].isin(metrics)]
+    scored = summary[summary["quantity"].isin(metrics)]
     good = scored["median"] * scored["quantity"].map(sign)
     leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax(), "strength"].value_counts()
     text = (
         f"A final capacity of {leaders.index[0]:g} nats has the best median score most often: for {leaders.iloc[0]} of "
         f"{leaders.sum()} combinations of a dataset and a metric."
     )
-    kl = found[found["quantity"] == "train.kl"]
+    kl = summary[summary["quantity"] == "train.kl"]
     gap = (kl["median"] - kl["strength"]).abs().median()
     return text if not len(kl) else f"{text} The median distance of the final KL from its target is {gap:.2g} nats."
 
 
-def draw_capacity(found: DataFrame, metrics: list[str], reached: list[str], nats: list[str]) -> Figure:
+def draw_capacity(summary: DataFrame, metrics: list[str], reached: list[str], nats: list[str]) -> Figure:
     """Rows of axes for the scores, the KL and the nats of each factor; one column per dataset."""
     groups = {"score": metrics, "KL [nats]": reached, "nats of a factor": nats}
     groups = {name: members for name, members in groups.items() if members}
-    names = list(found["data"].unique())
+    names = list(summary["data"].unique())
     figure, grid = plots.grid_figure(len(groups), len(names), size=(2.1, 2.1), sharex=True, sharey="row")
     styles = plots.line_styles(score_name(metric) for metric in metrics)
     for line, members in zip(grid, groups.values(), strict=True):
         for axes, data in zip(line, names, strict=True):
-            part = found[(found["data"] == data) & found["quantity"].isin(members)]
+            part = summary[(summary["data"] == data) & summary["quantity"].isin(members)]
             factors = KL_STYLE if members is reached else plots.line_styles(part["quantity"])
             draw_curves(axes, part, styles if members is metrics else factors)
             if members is reached:

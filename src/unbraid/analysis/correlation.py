@@ -59,13 +59,13 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         UserError: If the table has fewer than two metrics or too few runs.
     """
     columns = score_columns(table, metrics, fewest=2)
-    found = correlations(check_table(table, columns.values()), columns, columns)
-    others = found[found["first"] != found["second"]]
+    summary = correlations(check_table(table, columns.values()), columns, columns)
+    others = summary[summary["first"] != summary["second"]]
     text = f"The median rank correlation of two metrics is {others['correlation'].median():.2f}. "
     figure = draw_heat_maps(
-        found, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns}
+        summary, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns}
     )
-    return Result(found, figure, text + strongest_pair(others))
+    return Result(summary, figure, text + strongest_pair(others))
 
 
 def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
@@ -98,11 +98,11 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         wanted = ", ".join(UNSUPERVISED.values())
         reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score the runs with udr.")
     columns = score_columns(table, metrics)
-    found = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = draw_heat_maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
-    typical = found["correlation"].abs().median()
+    summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
+    figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    typical = summary["correlation"].abs().median()
     text = f"The median absolute rank correlation of scores without labels and metrics is {typical:.2f}. "
-    return Result(found, figure, text + strongest_pair(found))
+    return Result(summary, figure, text + strongest_pair(summary))
 
 
 def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
@@ -132,13 +132,13 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
         wanted = ", ".join(TASKS.values())
         reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score downstream_lr.")
     columns = score_columns(table, metrics)
-    found = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
-    figure = draw_heat_maps(found, {name: name for name in rows}, {name: score_name(name) for name in columns})
-    efficient = found["first"].str.endswith("efficiency")
-    parts = ((found[~efficient], "accuracy"), (found[efficient], "statistical efficiency"))
+    summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
+    figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
+    efficient = summary["first"].str.endswith("efficiency")
+    parts = ((summary[~efficient], "accuracy"), (summary[efficient], "statistical efficiency"))
     phrases = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
     text = f"Metrics have a median rank correlation of {' and '.join(phrases)}. "
-    return Result(found, figure, text + strongest_pair(found))
+    return Result(summary, figure, text + strongest_pair(summary))
 
 
 def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> DataFrame:
@@ -157,13 +157,13 @@ def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]
     return DataFrame(lines)
 
 
-def draw_heat_maps(found: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
+def draw_heat_maps(summary: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
     """One heat map per dataset. `rows` and `columns` map names in the table to names in the figure."""
-    names = list(found["data"].unique())
+    names = list(summary["data"].unique())
     size = (0.42 * len(columns) + 1.0, 0.27 * len(rows) + 1.1)
     figure, grid = plots.panel_figure(len(names), size=size)
     for axes, data in zip(grid, names, strict=True):
-        wide = found[found["data"] == data].pivot(index="first", columns="second", values="correlation")
+        wide = summary[summary["data"] == data].pivot(index="first", columns="second", values="correlation")
         plots.draw_heat_map(axes, wide.loc[list(rows), list(columns)].rename(index=rows, columns=columns))
         plots.hide_inner_labels(axes)
         plots.set_labels(axes, data)
@@ -171,9 +171,9 @@ def draw_heat_maps(found: DataFrame, rows: dict[str, str], columns: dict[str, st
     return figure
 
 
-def strongest_pair(found: DataFrame) -> str:
+def strongest_pair(summary: DataFrame) -> str:
     """A sentence on the pair with the largest median correlation over datasets, and its range."""
-    groups = found.dropna(subset=["correlation"]).groupby(["first", "second"], sort=False)["correlation"]
+    groups = summary.dropna(subset=["correlation"]).groupby(["first", "second"], sort=False)["correlation"]
     if not len(groups):
         return "No pair has enough runs with different scores."
     middle = groups.median()

@@ -39,16 +39,18 @@ SIGNIFICANCE = 0.05  # a loss with a smaller p-value is significant
 def dataset_variant(data: str) -> tuple[str, str]:
     """Split the name of a dataset into the original dataset and the variant "original", "modified" or "noise".
 
-    >>> dataset_variant("dsprites"), dataset_variant("dsprites?noise=0.1"), dataset_variant("photos?size=32&modified=default")
-    (('dsprites', 'original'), ('dsprites', 'noise'), ('photos?size=32', 'modified'))
+    >>> dataset_variant("dsprites"), dataset_variant("dsprites?noise=0.1")
+    (('dsprites', 'original'), ('dsprites', 'noise'))
+    >>> dataset_variant("photos?size=32&modified=default")
+    ('photos?size=32', 'modified')
     """
     bare, mark, text = data.rpartition("?")
     options = text.split("&") if mark else []
-    found = [form for form in VARIANTS[1:] if any(option.startswith(f"{form}=") for option in options)]
-    if not found:
+    summary = [form for form in VARIANTS[1:] if any(option.startswith(f"{form}=") for option in options)]
+    if not summary:
         return data, VARIANTS[0]
     left = "&".join(option for option in options if not option.startswith(("modified=", "noise=")))
-    return bare + "?" * bool(left) + left, found[0]
+    return bare + "?" * bool(left) + left, summary[0]
 
 
 def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -123,8 +125,8 @@ def manipulated(table: DataFrame) -> Result:
     """
     columns = available_scores(table)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
-    found = summarise(rows, columns)
-    return Result(found, draw_manipulated(rows, columns), summary_text(found, rows))
+    summary = summarise(rows, columns)
+    return Result(summary, draw_manipulated(rows, columns), summary_text(summary, rows))
 
 
 def available_scores(table: DataFrame) -> dict[str, str]:
@@ -224,10 +226,10 @@ def mean_loss(original: Array, modified: Array) -> tuple[float, float]:
     return loss, math.sqrt(original.var(ddof=1) / len(original) + modified.var(ddof=1) / len(modified))
 
 
-def summary_text(found: DataFrame, rows: DataFrame) -> str:
+def summary_text(summary: DataFrame, rows: DataFrame) -> str:
     """In how many comparisons the first score is lost significantly, and which method loses most."""
-    name = found["score"].iloc[0]
-    scored = found[found["score"] == name]
+    name = summary["score"].iloc[0]
+    scored = summary[summary["score"] == name]
     parts = []
     for variant in VARIANTS[1:]:
         known = scored.dropna(subset=[f"{variant}_p"])

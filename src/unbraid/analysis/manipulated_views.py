@@ -109,15 +109,15 @@ def manipulated_factors(table: DataFrame) -> Result:
         remedy = "Run the command of the study again, with `--metrics +gaps` if it names metrics."
         reject(f"Some column {GAPS}<factor> must hold gaps.", "no such column", remedy)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
-    found = summarise(rows, columns).rename(columns={"score": "factor"})
-    found = found[found[[f"{variant}_runs" for variant in VARIANTS]].sum(axis=1) > 0].reset_index(drop=True)
-    return Result(found, draw_factors(found), factors_text(found))
+    summary = summarise(rows, columns).rename(columns={"score": "factor"})
+    summary = summary[summary[[f"{variant}_runs" for variant in VARIANTS]].sum(axis=1) > 0].reset_index(drop=True)
+    return Result(summary, draw_factors(summary), factors_text(summary))
 
 
-def factors_text(found: DataFrame) -> str:
+def factors_text(summary: DataFrame) -> str:
     """Which factor loses most on modified images, or on images with noise if there are no modified ones."""
-    variant = "modified" if found["modified_loss"].notna().any() else "noise"
-    mean = found.groupby(["data", "factor"], sort=False)[f"{variant}_loss"].mean().dropna()
+    variant = "modified" if summary["modified_loss"].notna().any() else "noise"
+    mean = summary.groupby(["data", "factor"], sort=False)[f"{variant}_loss"].mean().dropna()
     if mean.empty:
         return "No method has gaps of the same factor on original and on modified images."
     data, factor = mean.idxmax()
@@ -128,7 +128,7 @@ def factors_text(found: DataFrame) -> str:
     )
 
 
-def draw_factors(found: DataFrame) -> Figure:
+def draw_factors(summary: DataFrame) -> Figure:
     """One row of axes per method, one column per dataset, and per factor one bar with its deviation per variant."""
 
     def bars(axes: Axes, part: DataFrame) -> None:
@@ -138,7 +138,7 @@ def draw_factors(found: DataFrame) -> Figure:
             axes.bar(positions + 0.27 * (j - 1), part[variant], 0.27, yerr=part[f"{variant}_std"].fillna(0.0), **style)
         axes.set_xticks(positions, list(part["factor"]), rotation=40, ha="right", rotation_mode="anchor")
 
-    shown = found.rename(columns={"data": "base"})
+    shown = summary.rename(columns={"data": "base"})
     return draw_by_method(shown, bars, "factor", share=False)
 
 
@@ -167,9 +167,9 @@ def manipulated_strengths(table: DataFrame) -> Result:
     if not len(several):
         remedy = "Train more strengths: leave out --only level=1."
         reject("Some method must have at least 2 different values of 'level'.", "one per method", remedy)
-    found = summarise(rows[rows["method"].isin(several)], columns)
-    first = found[found["score"] == next(iter(columns))]
-    return Result(found, draw_strengths(first, next(iter(columns))), strengths_text(first))
+    summary = summarise(rows[rows["method"].isin(several)], columns)
+    first = summary[summary["score"] == next(iter(columns))]
+    return Result(summary, draw_strengths(first, next(iter(columns))), strengths_text(first))
 
 
 def strengths_text(first: DataFrame) -> str:

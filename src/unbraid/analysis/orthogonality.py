@@ -104,8 +104,8 @@ def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> RandomDistance
     if d < 1:
         reject("There must be at least one latent.", f"{d}", "Use a larger number.")
     normal = np.random.default_rng([seed, d]).normal(size=(draws, d, d))
-    found = permutation_distances(np.linalg.qr(normal)[0])
-    return RandomDistance(float(found.mean()), float(found.std() / np.sqrt(draws)))
+    distances = permutation_distances(np.linalg.qr(normal)[0])
+    return RandomDistance(float(distances.mean()), float(distances.std() / np.sqrt(draws)))
 
 
 def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE) -> PolarisedRegime:

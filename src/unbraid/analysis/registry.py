@@ -19,7 +19,7 @@ from unbraid.analysis.scores import scores, strengths
 from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.transfer import transfer
 from unbraid.analysis.variance import variance
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.runtime.files import make_folder, write_atomic
 
 
@@ -81,7 +81,7 @@ def analyse(
     """
     for name in names or ():
         if name not in ANALYSES:
-            raise UserError(unknown_name("analysis", name, ANALYSES))
+            raise UserError(unknown_name_message("analysis", name, ANALYSES))
     table = runs if isinstance(runs, DataFrame) else _load_table(runs)
     results = {}
     for name in names or ANALYSES:

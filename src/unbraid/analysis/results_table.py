@@ -151,10 +151,10 @@ def spearman(first: Any, second: Any, fewest: int = FEWEST_RUNS) -> float:
 def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
     """One row per group: number of `runs`, `low` quartile, `median` and `high` quartile of a column."""
     groups = table.dropna(subset=[column]).groupby(list(by), sort=False)[column]
-    found = groups.quantile([0.25, 0.5, 0.75]).unstack()
-    found.columns = pd.Index(["low", "median", "high"])
-    found.insert(0, "runs", groups.size())
-    return found.reset_index()
+    summary = groups.quantile([0.25, 0.5, 0.75]).unstack()
+    summary.columns = pd.Index(["low", "median", "high"])
+    summary.insert(0, "runs", groups.size())
+    return summary.reset_index()
 
 
 def score_name(metric: str) -> str:

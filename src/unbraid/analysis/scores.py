@@ -41,19 +41,19 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2)
     check_enough_runs(rows, columns.values(), fewest=2)
-    found = quartiles_by_metric(rows, columns, ["data", "method"])
+    summary = quartiles_by_metric(rows, columns, ["data", "method"])
     for name, what in (("least", "min"), ("most", "max")):
         ends = [rows.groupby(["data", "method"])[column].agg(what).rename(metric) for metric, column in columns.items()]
         wide = pd.concat(ends, axis=1).rename_axis(columns="metric").stack().rename(name)
-        found = found.merge(wide.reset_index(), on=["data", "method", "metric"])
-    good = found["median"] * found["metric"].map(sign)
-    leaders = found.loc[good.groupby([found["data"], found["metric"]]).idxmax(), "method"].value_counts()
+        summary = summary.merge(wide.reset_index(), on=["data", "method", "metric"])
+    good = summary["median"] * summary["metric"].map(sign)
+    leaders = summary.loc[good.groupby([summary["data"], summary["metric"]]).idxmax(), "method"].value_counts()
     text = (
         f"{plots.display_name(leaders.index[0])} has the best median score most often: for {leaders.iloc[0]} of "
         f"{leaders.sum()} combinations of a dataset and a metric. {len(leaders)} of {rows['method'].nunique()} methods "
         "have the best median for at least one combination."
     )
-    return Result(found, draw_scores(rows, columns), text)
+    return Result(summary, draw_scores(rows, columns), text)
 
 
 def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
@@ -80,17 +80,17 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2)
     check_enough_runs(rows, columns.values(), fewest=2)
-    found = quartiles_by_metric(rows, columns, ["data", "method", "level", "strength"])
+    summary = quartiles_by_metric(rows, columns, ["data", "method", "level", "strength"])
     groups = [part for _, part in rows.groupby(["data", "method"])]
     chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
     finite = np.array([chance for chance in chances if np.isfinite(chance)])
     if not len(finite):
-        return Result(found, draw_strengths(found, columns), "Every method has only one strength.")
+        return Result(summary, draw_strengths(summary, columns), "Every method has only one strength.")
     text = (
         "A run at the worst strength of a method scores better than a run at its best strength in "
         f"{plots.format_percent(finite.mean())} of pairs, on average over datasets, metrics and methods."
     )
-    return Result(found, draw_strengths(found, columns), text)
+    return Result(summary, draw_strengths(summary, columns), text)
 
 
 def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
@@ -138,16 +138,16 @@ def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:
     return figure
 
 
-def draw_strengths(found: DataFrame, columns: dict[str, str]) -> Figure:
+def draw_strengths(summary: DataFrame, columns: dict[str, str]) -> Figure:
     """One row of axes per metric, one column per dataset, one line per method."""
-    names, styles = list(found["data"].unique()), plots.line_styles(found["method"])
+    names, styles = list(summary["data"].unique()), plots.line_styles(summary["method"])
     figure, grid = plots.grid_figure(len(columns), len(names), sharex=True, sharey="row")
     for line, metric in zip(grid, columns, strict=True):
         for axes, data in zip(line, names, strict=True):
-            part = found[(found["data"] == data) & (found["metric"] == metric)]
+            part = summary[(summary["data"] == data) & (summary["metric"] == metric)]
             for method, levels in part.groupby("method", sort=False):
                 plots.draw_band(axes, levels, "level", styles[method])
-            axes.set_xticks(sorted(found["level"].unique()))
+            axes.set_xticks(sorted(summary["level"].unique()))
     plots.label_edges(grid, names, [score_name(metric) for metric in columns], "strength (level)")
     plots.draw_legend(figure, {plots.display_name(name): style for name, style in styles.items()})
     return figure

@@ -262,10 +262,10 @@ def collapse(
     for metric in resolve_metric_names(metrics):
         pair = [headline_score(metric, part, labels, seed) for part in (before, rotated)]
         lines.append({"metric": metric, "before": pair[0], "after": pair[1]})
-    found = DataFrame(lines)
-    changes = [f"{score_name(row.metric)} from {row.before:.2f} to {row.after:.2f}" for row in found.itertuples()]
+    summary = DataFrame(lines)
+    changes = [f"{score_name(row.metric)} from {row.before:.2f} to {row.after:.2f}" for row in summary.itertuples()]
     text = f"Rotating the codes, which does not change the likelihood, changes {', '.join(changes)}."
-    return Result(found, draw_collapse(found), text)
+    return Result(summary, draw_collapse(summary), text)
 
 
 def headline_score(metric: str, codes: Array, factors: Any, seed: int) -> float:
@@ -274,15 +274,15 @@ def headline_score(metric: str, codes: Array, factors: Any, seed: int) -> float:
     return float(rows.score([metric], seed).values_or_raise()[metric][TRAITS[metric].headline])
 
 
-def draw_collapse(found: DataFrame) -> Figure:
+def draw_collapse(summary: DataFrame) -> Figure:
     """Two bars per metric: before and after the rotation."""
     figure, (axes,) = plots.panel_figure(1, size=(4.5, 2.6))
-    places = np.arange(len(found))
+    places = np.arange(len(summary))
     for shift, (column, name) in zip((-0.2, 0.2), (("before", "original"), ("after", "rotated")), strict=True):
         color = plots.PALETTE[0] if column == "before" else plots.PALETTE[1]
-        bars = axes.bar(places + shift, found[column], 0.38, color=color, label=name)
+        bars = axes.bar(places + shift, summary[column], 0.38, color=color, label=name)
         axes.bar_label(bars, fmt=plots.format_score, size=plots.SMALL)
-    axes.set_xticks(places, [score_name(metric) for metric in found["metric"]], size=plots.LABEL)
+    axes.set_xticks(places, [score_name(metric) for metric in summary["metric"]], size=plots.LABEL)
     axes.legend(fontsize=plots.LABEL, frameon=False)
     plots.set_labels(axes, "Two models with the same likelihood", y="score")
     return figure

@@ -44,16 +44,16 @@ def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_va
         got = f"none (methods left out: {', '.join(without) or 'none'})"
         reject("Some runs must have a total correlation.", got, "Score 'unsupervised', or leave out fewer methods.")
     kinds = [quartiles(rows, column, BY).assign(codes=kind) for kind, column in CODES.items()]
-    found = pd.concat(kinds, ignore_index=True)
-    return Result(found, draw_total_correlation(found), summary_text(found))
+    summary = pd.concat(kinds, ignore_index=True)
+    return Result(summary, draw_total_correlation(summary), summary_text(summary))
 
 
-def summary_text(found: DataFrame) -> str:
+def summary_text(summary: DataFrame) -> str:
     """How often the median falls from the weakest to the strongest regularisation, and its overall median."""
-    ordered = found.sort_values("level")
+    ordered = summary.sort_values("level")
     ends = ordered.groupby(["codes", "data", "method"])["median"].agg(["first", "last"])
     counts = {kind: (int((e["last"] < e["first"]).sum()), len(e)) for kind, e in ends.groupby(level="codes")}
-    low, high = (found[found["codes"] == kind]["median"].median() for kind in CODES)
+    low, high = (summary[summary["codes"] == kind]["median"].median() for kind in CODES)
     parts = [f"for {kind} codes in {counts[kind][0]} of {counts[kind][1]}" for kind in CODES if kind in counts]
     return (
         f"From the weakest to the strongest regularisation, the total correlation falls {' and '.join(parts)} "
@@ -62,18 +62,18 @@ def summary_text(found: DataFrame) -> str:
     )
 
 
-def draw_total_correlation(found: DataFrame) -> Figure:
+def draw_total_correlation(summary: DataFrame) -> Figure:
     """Sampled codes in the upper row, mean codes in the lower; one column per dataset, one line per method."""
-    names, styles = list(found["data"].unique()), plots.line_styles(found["method"])
+    names, styles = list(summary["data"].unique()), plots.line_styles(summary["method"])
     figure, grid = plots.grid_figure(2, len(names), size=(2.1, 2.1), sharex=True, sharey=True)
     for i, kind in enumerate(CODES):
         for axes, data in zip(grid[i], names, strict=True):
-            part = found[(found["data"] == data) & (found["codes"] == kind)]
+            part = summary[(summary["data"] == data) & (summary["codes"] == kind)]
             for method, lines in part.groupby("method", sort=False):
                 plots.draw_band(axes, lines, "level", styles[method])
             axes.set_yscale("symlog", linthresh=0.1)
-            axes.set_xticks(sorted(found["level"].unique()))
-    grid[0, 0].set_ylim(0, max(0.1, 1.2 * found["high"].max()))
+            axes.set_xticks(sorted(summary["level"].unique()))
+    grid[0, 0].set_ylim(0, max(0.1, 1.2 * summary["high"].max()))
     plots.label_edges(grid, names, [f"TC of {kind} codes [nats]" for kind in CODES], "strength (level)")
     plots.draw_legend(figure, {plots.display_name(name): style for name, style in styles.items()})
     return figure

@@ -66,12 +66,12 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     if rows.groupby(SETTING).ngroups < 2:
         reject("There must be at least 2 settings to choose from.", "one", "Add a method or a strength.")
     cube = ScoreCube.of(rows, columns)
-    found = transfer_pairs(cube)
-    rates = win_rates(found)["by_mean"]
+    summary = transfer_pairs(cube)
+    rates = win_rates(summary)["by_mean"]
     known = [case for case in CASES if np.isfinite(rates.get(case, np.nan))]
     phrases = [f"{plots.format_percent(rates[case])} of comparisons with the {case}" for case in known]
     text = f"A setting chosen by its mean score beats a random setting in {'; '.join(phrases)}."
-    return Result(found, draw_transfer(found, cube), text)
+    return Result(summary, draw_transfer(summary, cube), text)
 
 
 class ScoreCube(NamedTuple):
@@ -138,15 +138,15 @@ def transfer_pairs(cube: ScoreCube) -> DataFrame:
     means, won = finite_mean(flat, -1), win_shares(flat)
     known = np.isfinite(won).reshape(len(combinations), -1).astype(float)
     share = np.nan_to_num(won).reshape(len(combinations), -1)
-    found = DataFrame([(*a, *b) for a in combinations for b in combinations])
-    found.columns = pd.Index(["from_metric", "from_data", "to_metric", "to_data"])
-    found["case"] = [_case(row) for row in found.itertuples(index=False)]
+    summary = DataFrame([(*a, *b) for a in combinations for b in combinations])
+    summary.columns = pd.Index(["from_metric", "from_data", "to_metric", "to_data"])
+    summary["case"] = [_case(row) for row in summary.itertuples(index=False)]
     for by in CHOICES:
         weights = choice_weights(flat, by).reshape(len(combinations), -1)
         top, bottom = weights @ share.T, weights @ known.T
-        found[by] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0).ravel()
-    found["correlation"] = [spearman(a, b, fewest=3) for a in means for b in means]
-    return found
+        summary[by] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0).ravel()
+    summary["correlation"] = [spearman(a, b, fewest=3) for a in means for b in means]
+    return summary
 
 
 def _case(row: tuple[str, str, str, str]) -> str:
@@ -155,25 +155,25 @@ def _case(row: tuple[str, str, str, str]) -> str:
     return f"{metric} metric, {'same' if row[1] == row[3] else 'other'} data"
 
 
-def win_rates(found: DataFrame) -> DataFrame:
+def win_rates(table: DataFrame) -> DataFrame:
     """The mean win rates of the four cases.
 
     Args:
-        found: The table of `transfer`.
+        table: The table of `transfer`.
 
     Returns:
         One row per case: same or other metric, same or other data, with the columns `by_mean` and `by_seed`.
     """
-    rates = found.groupby("case")[list(CHOICES)].mean()
+    rates = table.groupby("case")[list(CHOICES)].mean()
     return rates.reindex([case for case in CASES if case in rates.index])
 
 
-def draw_transfer(found: DataFrame, cube: ScoreCube) -> Figure:
+def draw_transfer(summary: DataFrame, cube: ScoreCube) -> Figure:
     """Heat maps of the win rates of the four cases, and of the rank correlation of settings for each metric."""
     figure, grid = plots.panel_figure(
         2 + len(cube.metrics), size=(max(2.6, 0.42 * len(cube.data) + 1.0), max(2.0, 0.3 * len(cube.data) + 1.3))
     )
-    rates = win_rates(found)
+    rates = win_rates(summary)
     for axes, (by, title) in zip(grid, CHOICES.items(), strict=False):
         wide = DataFrame(
             [[rates[by].get(f"{m} metric, {d} data", np.nan) for d in ("other", "same")] for m in ("other", "same")],
@@ -182,7 +182,7 @@ def draw_transfer(found: DataFrame, cube: ScoreCube) -> Figure:
         plots.draw_heat_map(axes, wide, low=0, form=lambda share: f"{100 * share:.1f} %")
         axes.set_xticks(range(2), list(wide.columns), rotation=0, ha="center")
         plots.set_labels(axes, f"Win rate over random,\n{title}")
-    same = found[found["from_metric"] == found["to_metric"]]
+    same = summary[summary["from_metric"] == summary["to_metric"]]
     for i, (axes, metric) in enumerate(zip(grid[2:], cube.metrics, strict=True)):
         wide = same[same["from_metric"] == metric].pivot(index="from_data", columns="to_data", values="correlation")
         plots.draw_heat_map(axes, wide.loc[cube.data, cube.data])

@@ -85,5 +85,5 @@ class Twin:
     def elbo(self, x: Float[Tensor, "b ..."], seed: int = 0) -> Float[Tensor, " b"]:
         r""":math:`\log p'(x|z) - KL(q' \| p)` of each example, with one sample z of q'(z|x)."""
         q, zero = self.run.posterior(x), torch.tensor(0, device=self.run.device)
-        z = q.sample(Noise.of(zero + seed, zero)) @ self.matrix.T
+        z = q.sample(Noise.from_seed(zero + seed, zero)) @ self.matrix.T
         return -self.run.net.nll(x.to(self.run.device), self.original(z)).double() - self.kl(x)

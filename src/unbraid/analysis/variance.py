@@ -49,8 +49,8 @@ def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
             runs = int(part[column].notna().sum())
             line = {"data": data, "metric": metric, "objective": objective[0], "setting": setting[0]}
             lines.append({**line, "objective_chance": objective[1], "setting_chance": setting[1], "runs": runs})
-    found = DataFrame(lines)
-    return Result(found, draw_shares(found, list(columns)), summary_text(found))
+    summary = DataFrame(lines)
+    return Result(summary, draw_shares(summary, list(columns)), summary_text(summary))
 
 
 def explained_share(rows: DataFrame, column: str, by: list[str]) -> tuple[float, float]:
@@ -64,9 +64,9 @@ def explained_share(rows: DataFrame, column: str, by: list[str]) -> tuple[float,
     return 1 - residual / total, (groups.ngroups - 1) / (len(rows) - 1)
 
 
-def summary_text(found: DataFrame) -> str:
+def summary_text(summary: DataFrame) -> str:
     """The median shares over datasets and metrics."""
-    median = found[["objective", "setting", "objective_chance", "setting_chance"]].median()
+    median = summary[["objective", "setting", "objective_chance", "setting_chance"]].median()
     return (
         f"The objective explains {plots.format_percent(median['objective'])} of the variance of scores "
         f"({plots.format_percent(median['objective_chance'])} by chance), and the objective with its strength explains "
@@ -75,12 +75,12 @@ def summary_text(found: DataFrame) -> str:
     )
 
 
-def draw_shares(found: DataFrame, metrics: list[str]) -> Figure:
+def draw_shares(summary: DataFrame, metrics: list[str]) -> Figure:
     """Two heat maps with one row per dataset and one column per metric."""
-    names = list(found["data"].unique())
+    names = list(summary["data"].unique())
     figure, grid = plots.grid_figure(1, 2, size=(0.55 * len(metrics) + 1.2, 0.3 * len(names) + 1.2))
     for axes, share in zip(grid[0], SHARES, strict=True):
-        wide = found.pivot(index="data", columns="metric", values=share).loc[names, metrics]
+        wide = summary.pivot(index="data", columns="metric", values=share).loc[names, metrics]
         plots.draw_heat_map(axes, wide.rename(columns=score_name), low=0, cmap="Blues", form=lambda v: f"{100 * v:.0f}")
         plots.set_labels(axes, SHARES[share])
         plots.hide_inner_labels(axes)

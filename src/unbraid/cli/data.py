@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from unbraid.cli.data_list import MOST_FILES, dataset_details, datasets_table
 from unbraid.cli.parser import Parser, add_quiet, add_root
+from unbraid.data.files.dataset_files import check_files, download_files
 from unbraid.data.files.integrity import CheckResult
 from unbraid.data.files.locate import data_folder, find_source
-from unbraid.data.files.obtain import check_files, get_files
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.runtime.progress import no_progress, progress
 
 Action: TypeAlias = Callable[[Parser, Sequence[str]], None]
@@ -32,7 +32,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         actions = "\n".join(f"  {name:<8}{text}" for name, (_, text) in ACTIONS.items())
         print(f"usage: unbraid data ACTION ...\n\n{__doc__}\n\nactions (each has --help):\n{actions}\n\n{EXAMPLES}")
     elif arguments[0] not in ACTIONS:
-        raise UserError(unknown_name("action of 'unbraid data'", arguments[0], ACTIONS))
+        raise UserError(unknown_name_message("action of 'unbraid data'", arguments[0], ACTIONS))
     else:
         action, text = ACTIONS[arguments[0]]
         action(Parser(prog=f"unbraid data {arguments[0]}", description=f"{text[:1].upper()}{text[1:]}."), arguments[1:])
@@ -69,7 +69,7 @@ def get(parser: Parser, arguments: Sequence[str]) -> None:
     if options.url and len(options.names) > 1:
         raise UserError(f"--url can be used with one dataset only. Got {len(options.names)} datasets.")
     meter = no_progress if options.quiet else progress
-    for_each(options.names, lambda name: get_files(name, options.root, options.url, meter, print))
+    for_each(options.names, lambda name: download_files(name, options.root, options.url, meter, print))
 
 
 def for_each(names: Sequence[str], act: Callable[[str], None]) -> None:
@@ -103,10 +103,10 @@ def check(parser: Parser, arguments: Sequence[str]) -> None:
 
 def result_lines(results: dict[Path, CheckResult]) -> list[str]:
     """One line per file, or one line for all if they are many."""
-    lines = [f"{path}: {result.how}" for path, result in results.items()]
+    lines = [f"{path}: {result.summary}" for path, result in results.items()]
     if len(lines) <= MOST_FILES:
         return lines
-    kinds = sorted({result.how for result in results.values()})
+    kinds = sorted({result.summary for result in results.values()})
     return [f"{len(lines)} files in {next(iter(results)).parent}: {', '.join(kinds)}"]
 
 

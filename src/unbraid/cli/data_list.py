@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unbraid.cli.printing import table
 from unbraid.data.files.catalogue import SOURCES, File, Source
-from unbraid.data.files.locate import best_alternative, can_fetch, present_files
+from unbraid.data.files.locate import best_alternative, can_download, present_files
 
 MOST_FILES = 6  # more files are shown as a range
 
@@ -32,7 +32,7 @@ def status(source: Source, folder: Path) -> str:
     counts = [(len(present_files(files, folder)), len(files)) for files in source.alternatives]
     if any(present == total for present, total in counts):
         return "present"
-    way = "can be downloaded" if can_fetch(source, folder) else "download by hand"
+    way = "can be downloaded" if can_download(source, folder) else "download by hand"
     present, total = max(counts)
     return f"{way}, {present} of {total} files present" if present else way
 

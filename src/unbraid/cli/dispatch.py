@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unbraid.cli.parser import Parser
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
@@ -75,7 +75,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     elif arguments[0] == "--version":
         print(f"unbraid {__version__}")
     elif arguments[0] not in COMMANDS:
-        raise UserError(unknown_name("command", arguments[0], COMMANDS))
+        raise UserError(unknown_name_message("command", arguments[0], COMMANDS))
     else:
         return COMMANDS[arguments[0]].run(arguments[0], arguments[1:])
     return 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         if left:
             flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
             if left[0].startswith("-"):
-                raise UserError(unknown_name(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
+                raise UserError(unknown_name_message(f"flag of '{self.prog}'", left[0].split("=")[0], flags))
             raise UserError(f"Unexpected argument {left[0]!r}. See: {self.prog} --help")
         return parsed
 

@@ -112,7 +112,7 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
     check_device(options.device)
     check_log(options.log, options.out)
     data = load_data(options.data, options.device, options.quiet)
-    defaults = RunDefaults.of(data, options.net, options.likelihood, options.precision)
+    defaults = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
         specs(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log,

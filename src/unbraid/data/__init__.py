@@ -22,7 +22,7 @@ from unbraid.data.rendered.painted import color_dsprites, noisy_dsprites, scream
 from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
 # Datasets that are generated without any file.
 BUILT_IN: dict[str, Callable[..., FactorData]] = {
@@ -88,7 +88,7 @@ def load(
         if is_path(plain_name):
             return _load_path(name, device, progress, root)
         raise UserError(
-            unknown_name("dataset", plain_name, DATASETS) + " Or give the path of a folder or file of your own."
+            unknown_name_message("dataset", plain_name, DATASETS) + " Or give the path of a folder or file of your own."
         )
     function = DATASETS[plain_name]
     options = check_options(plain_name, function, given)

@@ -1,6 +1,6 @@
-"""A cache on disk for tables that take long to compute.
+"""A cache on disk for tables that take a long time to compute.
 
-A failure of the cache never stops a program: it prints a warning, and the table is computed again.
+If the cache fails, a warning is issued and the table is computed again. The program never stops for this reason.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 
-DIGEST = hashlib.sha256().digest_size
-PIECE, BITE = 1 << 20, 1 << 16  # largest number of bytes decompressed and read at once
+DIGEST_BYTES = hashlib.sha256().digest_size
+OUTPUT_BYTES = 1 << 20  # maximum number of bytes that are decompressed at once
+INPUT_BYTES = 1 << 16  # maximum number of compressed bytes that are passed to zlib at once
 
 
 def read(name: str, shape: tuple[int, int]) -> Tensor | None:
-    """Return the uint8 table of `shape` stored as `name`, or None if it is missing or, with a warning, unreadable."""
+    """Return the uint8 table of `shape` that is stored as `name`, or None if it is missing or cannot be read.
+
+    A warning is issued if the file exists but cannot be read.
+    """
     try:
         content = (cache_folder() / name).read_bytes()
         return _unpack(content, shape)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, RuntimeError) as error:
-        _warn(f"The cache of {name} could not be read ({error}). The data are computed again.")
+        _warn(f"The cached file {name} could not be read ({error}). The data will be computed again.")
     except (ValueError, zlib.error) as error:
-        _warn(f"The cached {cache_folder() / name} is damaged ({error}). The data are computed again.")
+        _warn(f"The cached file {cache_folder() / name} is damaged ({error}). The data will be computed again.")
     return None
 
 
@@ -42,7 +46,10 @@ def write(name: str, table: Tensor) -> None:
         write_atomic(target, _pack(table))
     except (UserError, RuntimeError) as error:
         reason = error.__cause__ or error
-        _warn(f"The cache of {name} could not be written ({reason}). Set UNBRAID_CACHE to a folder with enough space.")
+        _warn(
+            f"The file {name} could not be written to the cache ({reason}). Set UNBRAID_CACHE to a folder with enough "
+            "space."
+        )
 
 
 def _warn(message: str) -> None:
@@ -50,9 +57,9 @@ def _warn(message: str) -> None:
 
 
 def _pack(table: Tensor) -> bytes:
-    """Return the bytes of the cache file: a sha256, then the table compressed by zlib at level 1.
+    """Return the content of the cache file, which is a SHA-256 followed by the table, compressed by zlib at level 1.
 
-    dSprites shrinks from 377 MB to 9.5 MB.
+    This reduces dSprites from 377 MB to 9.5 MB.
     """
     body = zlib.compress(table.numpy().data, 1)
     return hashlib.sha256(body).digest() + body
@@ -61,30 +68,30 @@ def _pack(table: Tensor) -> bytes:
 def _unpack(content: bytes, shape: tuple[int, int]) -> Tensor:
     """Return the table in `content`, or raise a ValueError if it is damaged.
 
-    The content is decompressed piece by piece into the table, without a second copy.
+    The content is decompressed in pieces directly into the table, so there is never a second copy in memory.
     """
-    body = memoryview(content)[DIGEST:]
-    if hashlib.sha256(body).digest() != content[:DIGEST]:
-        raise ValueError("its sha256 differs")
-    table, end = torch.empty(shape, dtype=torch.uint8), 0
+    body = memoryview(content)[DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != content[:DIGEST_BYTES]:
+        raise ValueError("its SHA-256 differs")
+    table, filled = torch.empty(shape, dtype=torch.uint8), 0
     flat = table.numpy().data.cast("B")
-    for piece in _inflate(body):
-        flat[end : end + len(piece)] = piece
-        end += len(piece)
-    if end != len(flat):
-        raise ValueError(f"it holds {end} bytes, not {len(flat)}")
+    for piece in _decompress(body):
+        flat[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    if filled != len(flat):
+        raise ValueError(f"it contains {filled} bytes instead of {len(flat)}")
     return table
 
 
-def _inflate(body: memoryview) -> Iterator[bytes]:
-    """Yield the decompressed pieces of a zlib stream.
+def _decompress(body: memoryview) -> Iterator[bytes]:
+    """Yield the decompressed content of a zlib stream in pieces.
 
-    The checksum at its end is read last, so the output is complete when no input is left. The input is passed in small
-    portions, because for every piece zlib copies the input that it has not used yet.
+    The stream ends with a checksum, so when no input is left, all output has been yielded. The input is passed to zlib
+    in small portions, because for every piece of output zlib copies the input that it has not used yet.
     """
     stream = zlib.decompressobj()
-    for start in range(0, len(body), BITE):
-        rest: bytes | memoryview = body[start : start + BITE]
+    for start in range(0, len(body), INPUT_BYTES):
+        rest: bytes | memoryview = body[start : start + INPUT_BYTES]
         while rest:
-            yield stream.decompress(rest, PIECE)
+            yield stream.decompress(rest, OUTPUT_BYTES)
             rest = stream.unconsumed_tail

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.own.arrays import OwnData, from_arrays
-from unbraid.data.rendered.toy import bend
+from unbraid.data.rendered.toy import nonlinearity
 
 MAX_CONDITION_NUMBER = 5.0  # of a mixing matrix
 
@@ -43,8 +43,8 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
 def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     """Return 512 vectors, a smooth curved embedding of three factors of equal strength, and the factors.
 
-    The embedding is an orthonormal mixing, the increasing function `bend`, and another orthonormal mixing, so it is
-    injective. The vectors are scaled to the spread of pixels.
+    The embedding is an orthonormal mixing, the increasing function `nonlinearity`, and another orthonormal mixing, so
+    it is injective. The vectors are scaled to the spread of pixels.
 
     Returns:
         The data, with rows of shape (12,), and the factors (512, 3).
@@ -53,7 +53,7 @@ def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
     steps = torch.cartesian_prod(*[torch.arange(8)] * 3)
     factors = torch.linspace(-1, 1, 8)[steps]
     p, r = (torch.linalg.qr(torch.randn(12, width, generator=g))[0] for width in (3, 12))
-    x = bend(2 * factors @ p.T) @ r.T
+    x = nonlinearity(2 * factors @ p.T) @ r.T
     x = x - x.mean(0)
     return from_arrays(0.25 * x / x.square().mean().sqrt(), steps, names=["a", "b", "c"], name="product"), factors
 
@@ -91,7 +91,7 @@ def step_unevenness(code: Float[Tensor, "n d"]) -> float:
     return float(step.max() / step.mean())
 
 
-def largest_fold(code: Float[Tensor, "n d"]) -> float:
+def largest_neighbour_angle(code: Float[Tensor, "n d"]) -> float:
     """Return the largest difference between the angles of a code and of its nearest other code, in radians."""
     n = len(code)
     gap = torch.cdist(code, code).fill_diagonal_(math.inf)

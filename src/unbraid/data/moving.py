@@ -49,7 +49,7 @@ def move_images(data: Labelled, degrees: float, share: float, seed: int = 0) -> 
             "Images can be rotated by 0 to 180 degrees and shifted by 0 to 99 % of their side. "
             f"Got {degrees:g} degrees and {100 * share:g} % for {data.name} of shape {data.shape} instead."
         )
-    noise = Noise.of(torch.tensor(seed), torch.tensor(0))
+    noise = Noise.from_seed(torch.tensor(seed), torch.tensor(0))
     reach = torch.tensor([degrees, share, share])
     moves = (2 * noise.uniform(len(data.table), 3) - 1) * reach
     chunks = zip(data.table.cpu().split(CHUNK), moves.split(CHUNK), strict=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.sampling import joint_distribution
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.noise import Noise
 
 # Options that every dataset takes.
@@ -71,7 +71,7 @@ def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str
     own = dataset_options(make)
     for key in options:
         if key not in own and key not in COMMON_OPTIONS:
-            raise UserError(unknown_name(f"option of {name}", key, [*own, *COMMON_OPTIONS]))
+            raise UserError(unknown_name_message(f"option of {name}", key, [*own, *COMMON_OPTIONS]))
     return {key: _parse_option(value, key, own[key].default) for key, value in options.items() if key in own}
 
 
@@ -119,7 +119,7 @@ class CorrelatedSampler:
             raise UserError(f"Only the factors of a full grid can be correlated. {data.name} is not a full grid.")
         for name in parts[:2]:
             if name not in data.names:
-                raise UserError(unknown_name(f"factor of {data.name}", name, list(data.names)))
+                raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
         if parts[0] == parts[1]:
             raise UserError(f"Correlate two different factors. Got {parts[0]} twice.")
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.exporting.formats import FORMATS, Runner, check_installed
 from unbraid.exporting.parts import CHECKED_BATCHES, ExportPart, export_parts
 from unbraid.runs.folder import read_json
@@ -53,7 +53,7 @@ def export(
             another run, or if the network cannot be exported.
     """
     if format not in FORMATS:
-        raise UserError(unknown_name("format", format, FORMATS))
+        raise UserError(unknown_name_message("format", format, FORMATS))
     check_installed(format)
     folder = Path(out)
     check_folder(folder, run.id)
@@ -61,7 +61,7 @@ def export(
     contents, about = _write_parts(export_parts(run, source), format, quiet)
     facts = {
         "format": FORMAT, "kind": format, "run": run.id, "spec": run.spec.to_dict(), "files": about,
-        "precision": "float32", "rule": RULE, "versions": provenance.versions(LIBRARIES),
+        "precision": "float32", "rule": RULE, "versions": provenance.library_versions(LIBRARIES),
     }  # fmt: skip
     make_folder(folder)
     for file, content in contents.items():

@@ -44,7 +44,7 @@ class AdversarialTraining:
 
     def draw_batch(self, number: Int[Tensor, ""]) -> tuple[Tensor, Tensor, Noise]:
         """Return the standardised factors (b, k) and images (b, c, h, w) of a batch, and noise for further draws."""
-        noise = Noise.of(self.seed, number)
+        noise = Noise.from_seed(self.seed, number)
         index = self.data.draw(noise, self.settings.batch)
         return self.standard(self.data.factors_at(index)), self.data.batch(index, noise), noise
 

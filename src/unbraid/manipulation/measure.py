@@ -85,7 +85,7 @@ def training_errors(
     clock, errors = torch.tensor(0, device=data.device), torch.zeros(settings.steps, 2, device=data.device)
 
     def train_step() -> None:
-        noise = Noise.of(seed, clock)
+        noise = Noise.from_seed(seed, clock)
         index = data.draw(noise, settings.batch)
         w, x = standard(data.factors_at(index)), data.batch(index, noise)
         errors.index_copy_(0, clock[None], train_on_batch(families, optimiser, w, x, noise)[None])

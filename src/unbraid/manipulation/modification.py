@@ -19,7 +19,7 @@ from unbraid.manipulation.settings import ManipulationSettings, Rotations, fill_
 from unbraid.runs.folder import Log, read_tensors, write_tensors
 from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder
-from unbraid.runtime.progress import Report, no_report, progress
+from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.runtime.signals import DeferredSignals, deferred_signals
 
 LOG_EVERY = 100  # steps between records of the log
@@ -96,7 +96,11 @@ def modify(
     make_folder(path.parent)
     training = AdversarialTraining(loaded, settings)
     with deferred_signals() as signals:
-        with contextlib.nullcontext(no_report) if quiet else progress(f"manipulating {loaded.name}", steps) as report:
+        with (
+            contextlib.nullcontext(ignore_progress)
+            if quiet
+            else progress(f"manipulating {loaded.name}", steps) as report
+        ):
             log = train_to_end(training, path.with_suffix(".checkpoint"), checkpoint_every, report, signals)
         write_result(training, path, log)
     return path
@@ -124,7 +128,7 @@ def _check_same_settings(path: Path, facts: dict[str, Any], data: FactorData, se
 
 
 def train_to_end(
-    training: AdversarialTraining, checkpoint: Path, every: int, report: Report, signals: DeferredSignals
+    training: AdversarialTraining, checkpoint: Path, every: int, report: ProgressCallback, signals: DeferredSignals
 ) -> Log:
     """Run all steps from the last checkpoint on, and return the log.
 
@@ -177,7 +181,7 @@ def write_result(training: AdversarialTraining, path: Path, log: Log) -> None:
         **describe_data(data), "eps": settings.eps, "recipe": settings.as_json(),
         "final": {term: sum(record[term] for record in tail) / len(tail) for term in TERMS},
         "sigma": _noise_of_pairs(training.families), "log": log[:: -(-len(log) // MAX_RECORDS)],
-        "versions": provenance.versions(), "commit": provenance.commit(), "device": data.device.type,
+        "versions": provenance.library_versions(), "commit": provenance.git_commit(), "device": data.device.type,
     }  # fmt: skip
     write_manipulation(path, patterns, which, facts)
     path.with_suffix(".checkpoint").unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import ChangedImages
 from unbraid.data.manipulation_files import plain_name
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.noise import Noise
 
 Planes: TypeAlias = tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class ManipulationSettings:
         for name in ("eps", "capacity", "learning_rate", "pace"):
             _check_positive(name, getattr(self, name), math.inf if name != "eps" else 1.0)
         if self.likelihood not in ERROR_LIKELIHOODS:
-            raise UserError(unknown_name("likelihood of a manipulation", self.likelihood, ERROR_LIKELIHOODS))
+            raise UserError(unknown_name_message("likelihood of a manipulation", self.likelihood, ERROR_LIKELIHOODS))
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as a dictionary that JSON reads back unchanged."""
@@ -164,7 +164,9 @@ def parse_planes(text: Rotations, ordered: Sequence[str], dataset: str) -> Plane
     parts = [plane.split(":") for plane in text.split(",")] if isinstance(text, str) else [list(p) for p in text]
     for name in (name for part in parts for name in part):
         if name not in ordered:
-            raise UserError(unknown_name(f"factor to rotate of {dataset}", name, [*ordered, "closest", "random"]))
+            raise UserError(
+                unknown_name_message(f"factor to rotate of {dataset}", name, [*ordered, "closest", "random"])
+            )
     flat = [name for part in parts for name in part]
     if not parts or any(len(part) != 2 for part in parts) or len(set(flat)) < len(flat):
         raise UserError(f"Rotations must be pairs of different factors, such as x:y. Got {text!r} instead.")

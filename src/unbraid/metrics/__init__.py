@@ -1,7 +1,7 @@
 """Metrics of disentanglement.
 
-Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. Importing this package never
-imports torch.
+Each metric is a pure function of arrays, ``(codes, factors, ...) -> dict of floats``. One row of `codes` belongs to one
+example, and one column is one latent. Importing this package never imports torch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.beta_vae import beta_vae
 from unbraid.metrics.dci import dci
 from unbraid.metrics.dcimig import dcimig
@@ -98,7 +98,7 @@ def headline(metric: str) -> str:
         metric: A key of `METRICS`.
 
     Returns:
-        The name under which result tables hold the headline score.
+        The name of the column that holds the headline score in result tables.
 
     Raises:
         UserError: If there is no such metric.
@@ -108,7 +108,7 @@ def headline(metric: str) -> str:
         'mig.discrete_mig'
     """
     if metric not in TRAITS:
-        raise UserError(unknown_name("metric", metric, TRAITS))
+        raise UserError(unknown_name_message("metric", metric, TRAITS))
     return f"{metric}.{TRAITS[metric].headline}"
 
 

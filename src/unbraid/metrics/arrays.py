@@ -1,4 +1,4 @@
-"""Conversion and validation of the arrays that users pass: float64 codes and int64 factors, or a `UserError`."""
+"""Conversion and validation of the arrays that users pass. Codes become float64 and factors become int64."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from unbraid.errors import UserError
 
-# Parameter types of public functions. The array is the documented type; ArrayLike lets any other input reach the checks
-# below, which raise an error that says what to do.
+# Parameter types of public functions. The array is the documented type. ArrayLike is allowed too, because the checks below
+# convert any other input or raise an error that says what to do.
 Codes: TypeAlias = Real[np.ndarray, "n d"] | ArrayLike
 Factors: TypeAlias = Real[np.ndarray, "n k"] | ArrayLike
 
@@ -28,26 +28,26 @@ def check_at_least(low: int, **parameters: int | float) -> None:
             raise UserError(f"The '{name}' parameter must be >= {low}. Got {value} instead.")
 
 
-def _checked_table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a 2-d array, with its own dtype, after checking that it is not empty and holds finite real numbers."""
+def _check_table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a 2-d array with its own dtype. Raise an error if it is empty or does not hold finite real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
         raise input_error(
             f"{name} must be real numbers.", f"dtype {array.dtype}", "Convert them to float or int first."
         )
     if array.ndim != 2:
-        remedy = "Pass one row per point and one column per dimension; reshape(-1, 1) turns a vector into one column."
+        remedy = "Pass one row per example and one column per dimension. reshape(-1, 1) turns a vector into one column."
         raise input_error(f"{name} must be a 2-d array.", f"shape {array.shape}", remedy)
     if len(array) < 2 or array.shape[1] < 1:
         raise input_error(
-            f"{name} must have at least 2 rows and 1 column.", f"shape {array.shape}", "Pass more points."
+            f"{name} must have at least 2 rows and 1 column.", f"shape {array.shape}", "Pass more examples."
         )
     _check_finite(np.isfinite(array), name)
     return array
 
 
 def _check_finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
-    """Raise an error for NaN and infinite values that says how many there are and where the first one is."""
+    """Raise an error that says how many values are NaN or infinite and where the first one is."""
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         got = f"{(~finite).sum()} NaN or infinite values (first at row {row}, column {column})"
@@ -55,26 +55,26 @@ def _check_finite(finite: Bool[np.ndarray, "n d"], name: str) -> None:
 
 
 def as_codes(codes: Codes, name: str = "Codes", *, columns: int = 1) -> Float[np.ndarray, "n d"]:
-    """Return codes as float64, after checking that they have at least `columns` columns.
+    """Return the codes as float64, or raise a `UserError` if they are invalid or have fewer than `columns` columns.
 
     >>> as_codes([[1, 2], [3, 4]]).dtype
     dtype('float64')
     """
-    table = _checked_table(codes, name)
+    table = _check_table(codes, name)
     if table.shape[1] < columns:
         raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass all code dimensions.")
     return table.astype(np.float64)
 
 
 def as_factors(factors: Factors, name: str = "Factors", *, columns: int = 1) -> Int[np.ndarray, "n k"]:
-    """Return factors as int64, after checking that they have at least `columns` columns.
+    """Return the factors as int64, or raise a `UserError` if they are invalid or have fewer than `columns` columns.
 
     Floating-point arrays are accepted if all their values are integers.
 
     >>> as_factors([[0.0, 1.0], [1.0, 0.0]]).dtype
     dtype('int64')
     """
-    table = _checked_table(factors, name)
+    table = _check_table(factors, name)
     if table.shape[1] < columns:
         raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass more factors.")
     if table.dtype.kind == "f" and not (integral := table == np.rint(table)).all():
@@ -89,21 +89,21 @@ def as_factors(factors: Factors, name: str = "Factors", *, columns: int = 1) -> 
 def check_same_rows(codes: Real[np.ndarray, "n d"], factors: Real[np.ndarray, "m k"]) -> None:
     """Raise a `UserError` if two tables have different numbers of rows."""
     if len(codes) != len(factors):
-        remedy = "Row i of both must belong to the same point; transpose arrays of shape (columns, points)."
+        remedy = "Row i of both must belong to the same example. Transpose arrays of shape (columns, examples)."
         raise input_error(
             "Codes and factors must have the same number of rows.", f"{len(codes)} and {len(factors)}", remedy
         )
 
 
 def check_same_columns(train: Real[np.ndarray, "n d"], test: Real[np.ndarray, "m e"], name: str) -> None:
-    """Raise a `UserError` if training and test tables have different numbers of columns."""
+    """Raise a `UserError` if the training table and the test table have different numbers of columns."""
     if train.shape[1] != test.shape[1]:
         got, remedy = f"{train.shape[1]} and {test.shape[1]}", "Pass the same columns in the same order."
         raise input_error(f"{name} must have as many columns in train as in test.", got, remedy)
 
 
 def check_factors_vary(factors: Real[np.ndarray, "n k"]) -> None:
-    """Raise a `UserError` if a factor is constant: no metric can measure it."""
+    """Raise a `UserError` if a factor is constant, because no metric can measure it."""
     constant = np.flatnonzero(factors.min(axis=0) == factors.max(axis=0))
     if constant.size:
         column = constant[0]
@@ -114,7 +114,7 @@ def check_factors_vary(factors: Real[np.ndarray, "n k"]) -> None:
 def as_codes_and_factors(
     codes: Codes, factors: Factors, *, min_codes: int = 1, min_factors: int = 1
 ) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "n k"]]:
-    """Return checked codes and factors of equal length, of which every factor varies.
+    """Return codes and factors after checking both arrays, their lengths, and that every factor varies.
 
     >>> codes, factors = as_codes_and_factors([[0.5], [1.5]], [[True], [False]])
     >>> factors.tolist()
@@ -133,7 +133,7 @@ def as_test_arrays(
     codes: Float[np.ndarray, "train _"],
     factors: Int[np.ndarray, "train _"],
 ) -> tuple[Float[np.ndarray, "m d"], Int[np.ndarray, "m k"]]:
-    """Return checked test codes and factors with as many columns as the checked training arrays.
+    """Return test codes and factors after checking both arrays, their lengths, and that they match the training arrays.
 
     >>> train = np.zeros((2, 3)), np.array([[0], [1]])
     >>> as_test_arrays([[0, 0, 0], [1, 1, 1]], [[1], [1]], *train)[1].tolist()

@@ -12,45 +12,51 @@ from unbraid.metrics.interventions import interventions_by_factor
 def beta_vae(
     codes: Codes, factors: Factors, *, batch: int = 64, train: int = 10_000, test: int = 5_000, seed: int = 0
 ) -> dict[str, float]:
-    r"""The accuracy of a linear classifier that finds the fixed factor from the mean differences of codes.
+    r"""Measure how accurately a linear classifier identifies the fixed factor from differences between codes.
 
     .. math:: \frac{1}{\text{test}} \sum_t \left[ \arg\max_j \left( w_j \cdot x_t + b_j \right) = j_t \right], \quad
         x_t = \frac{1}{\text{batch}} \sum_{l} \left| c(r_{tl}) - c(r'_{tl}) \right|
 
-    where the rows :math:`r_{tl}` and :math:`r'_{tl}` share their value of the factor :math:`j_t`, with a different
-    value for each :math:`l`, and :math:`w, b` is a logistic regression fitted to `train` other draws.
+    For each draw t, a factor :math:`j_t` is fixed and `batch` pairs of rows :math:`(r_{tl}, r'_{tl})` are drawn. Both
+    rows of a pair have the same value of this factor, and the value may differ between pairs. The features :math:`x_t`
+    are the mean absolute differences of the codes over the pairs. The weights :math:`w, b` are those of a logistic
+    regression that is fitted to `train` other draws.
 
-    The score lies in [0, 1]. 1 means that the small differences identify the fixed factor in every draw. Chance is 1/k.
-    0 means that the classifier is always wrong, which does not occur in practice.
+    The score lies in [0, 1]. 1 means that the classifier identifies the fixed factor in every test draw. Random
+    guessing scores 1/k. 0 means that the classifier is always wrong, which does not occur in practice.
 
-    The rows are a whole table. Each draw takes one factor and `batch` pairs: a random row, and a random row (possibly
-    the same) among those that share its value of the factor. Rows with a value that no other row has are left out. If
-    few rows share a value, pairs of a row with itself shrink all differences alike.
+    The arrays must hold the whole table and not a sample of it. The first row of a pair is drawn from all rows. The
+    second row is drawn from the rows that have the same value of the fixed factor, so it may be the same row. A row
+    whose value occurs in no other row is never drawn. If few rows share a value, rows are often paired with themselves,
+    which shrinks all differences by a similar factor.
 
-    Limitations: A rotated code reaches 1 like an aligned one. The score saturates and is no evidence of axis alignment.
-    Noise codes, constant codes and copies beside good codes cost nothing. Codes are not standardised and the regression
-    is penalised, so a code of small scale has little influence.
+    Limitations: The score saturates and is no evidence of axis alignment, because a rotated representation reaches 1
+    like an aligned one. Latents that hold noise or a constant do not lower the score, and neither do copies of good
+    latents. Codes are not standardised and the regression is penalised, so a latent with a small scale has little
+    influence.
 
-    Deviations: Pairs are drawn from the rows of a table and are not rendered again. A draw depends on the seed only.
+    Deviations: Pairs are drawn from the rows of a table, whereas the paper generates new images for each pair. The
+    draws depend only on `seed`.
 
-    Reference: Higgins et al. (2017), beta-VAE, ICLR. The sizes and the mean absolute difference follow Locatello et al.
-    (2019), arXiv:1811.12359.
+    Reference: Higgins et al. (2017), beta-VAE, ICLR. The numbers of draws and the mean absolute difference follow
+    Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table: one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), the factors of the same rows, one column per factor.
+        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
         batch: Number of pairs per draw.
         train: Number of draws to which the classifier is fitted.
         test: Number of draws on which the classifier is tested.
-        seed: Seed of the draws.
+        seed: Random seed for the draws.
 
     Returns:
         `eval_accuracy`, the score, and `train_accuracy`, the accuracy on the draws to which the classifier was fitted.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 factors, or if for some factor more than half
-            of the rows share their value with no other row.
+            integers, if a factor is constant, if there are fewer than 2 factors, or if there is a factor for which more
+            than half
+        of the rows have a value that occurs in no other row.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T

@@ -1,4 +1,4 @@
-"""Ceilings and floors of scores: the scores of a perfect code and of noise on the same rows of the same factors."""
+"""Ceilings and floors of scores, which are the scores of perfect codes and of noise for the same rows and factors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from unbraid.errors import UserError
-from unbraid.metrics.known_codes import noise, perfect
+from unbraid.metrics.known_codes import make_noise_codes, make_perfect_codes
 from unbraid.metrics.protocol import Array, Rows, Values, identity
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
-from unbraid.runtime.progress import ignore_note
+from unbraid.runtime.progress import ignore_message
 
 CachedScores = dict[str, Values]
 
@@ -24,26 +24,26 @@ def bounds(
     rows: Rows,
     names: Iterable[str],
     seed: int = 0,
-    on_metric: Callable[[str], None] = ignore_note,
+    on_metric: Callable[[str], None] = ignore_message,
     draws: str = "disjoint",
 ) -> dict[str, dict[str, Values]]:
-    """Return the scores of a perfect code and of noise.
+    """Return the scores of perfect codes and of noise.
 
-    The perfect code has one dimension per factor, which holds the values of the factor. The noise has as many standard
-    normal codes as `rows`. The scores are stored in the cache folder by factors, rows, estimator and versions, and are
-    read from there when they are needed again.
+    The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
+    normal latents as the codes of `rows`. The scores are stored in the cache folder by factors, rows, estimator and
+    versions. Later calls read them from there.
 
     Args:
-        rows: The factors and the samples. Only the number of its codes is used.
+        rows: The factors and the samples. Only the number of latents of its codes is used.
         names: Keys of `METRICS`.
-        seed: Seed of the noise and of the metrics.
-        on_metric: Called with a note before each metric is computed.
-        draws: How the samples were drawn; part of the identity of the scores.
+        seed: Random seed for the noise and the metrics.
+        on_metric: Function that is called with a message before each metric is computed.
+        draws: How the samples were drawn. This is part of the identity of the scores.
 
     Returns:
-        A dictionary with the keys "perfect" and "noise", and for each of them the scores by metric. The scores of a
-        metric are empty if it raises an error for such codes. For example, the perfect code of a single factor has no
-        second-best code for MIG.
+        A dictionary with the keys "perfect" and "noise". Each value holds the scores by metric. The scores of a metric
+        are empty if it raises an error for such codes. For example, MIG raises an error for the perfect codes of a
+        single factor, because there is no second-best latent.
 
     Example:
         >>> v = np.indices((3, 4)).reshape(2, -1).T
@@ -53,8 +53,8 @@ def bounds(
     """
     names, d = list(names), rows.codes.shape[1]
     make_codes: dict[str, Callable[[], Array]] = {
-        "perfect": lambda: perfect(rows.factors),
-        "noise": lambda: noise(rows.factors, seed, d=d),
+        "perfect": lambda: make_perfect_codes(rows.factors),
+        "noise": lambda: make_noise_codes(rows.factors, seed, d=d),
     }
     scores = {}
     for kind, codes in make_codes.items():
@@ -62,19 +62,20 @@ def bounds(
         cached = _read_cache(file)
         keys = {name: json.dumps(identity(name, seed, rows.sizes(), draws), sort_keys=True) for name in names}
         if missing := [name for name in names if keys[name] not in cached]:
-            outcome = rows.with_codes(codes()).score(missing, seed, partial(_report, on_metric, kind))
+            outcome = rows.with_codes(codes()).score(missing, seed, partial(_report_metric, on_metric, kind))
             cached |= {keys[name]: outcome.values.get(name, {}) for name in missing}
             _write_cache(file, cached)
         scores[kind] = {name: cached[key] for name, key in keys.items()}
     return scores
 
 
-def _report(on_metric: Callable[[str], None], kind: str, name: str) -> None:
+def _report_metric(on_metric: Callable[[str], None], kind: str, name: str) -> None:
+    """Call `on_metric` with the name of the metric and the kind of codes."""
     on_metric(f"{name} of {kind}")
 
 
 def _digest(rows: Rows, d: int) -> str:
-    """Return a digest of the factors, the row numbers of the samples, and the number of noise codes."""
+    """Return a digest of the factors, the row numbers of the samples, and the number of noise latents."""
     content = hashlib.sha256(str((rows.factors.shape, d)).encode())
     for array in (rows.factors.astype(np.int64), rows.train, rows.test):
         content.update(np.ascontiguousarray(array).data)
@@ -82,7 +83,7 @@ def _digest(rows: Rows, d: int) -> str:
 
 
 def _read_cache(file: Path) -> CachedScores:
-    """Return the stored scores, or none if the file is missing or damaged: they are then computed again."""
+    """Return the stored scores, or an empty dictionary if the file is missing or damaged."""
     try:
         content = json.loads(file.read_text())
         return content if isinstance(content, dict) else {}
@@ -91,7 +92,7 @@ def _read_cache(file: Path) -> CachedScores:
 
 
 def _write_cache(file: Path, content: CachedScores) -> None:
-    """Store scores in the cache folder. If the folder is not writable, warn and continue."""
+    """Write the scores to the cache folder, or warn if the folder is not writable."""
     try:
         make_folder(file.parent)
         write_atomic(file, json.dumps(content).encode())

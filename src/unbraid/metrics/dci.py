@@ -1,16 +1,16 @@
-"""Disentanglement, completeness and informativeness."""
+"""Disentanglement, completeness and informativeness (DCI)."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Real
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.arrays import Codes, Factors, as_codes, as_codes_and_factors, as_test_arrays, input_error
 from unbraid.metrics.trees import boosted_trees
 from unbraid.metrics.trees.boosting import FITS, IMPORTANCES
 
-FLOOR = 1e-11  # added to each importance, as in the reference code
+FLOOR = 1e-11  # added to each importance, as in disentanglement_lib, to avoid log(0)
 
 
 def dci(
@@ -23,47 +23,51 @@ def dci(
     importances: str = "mean",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Disentanglement (one factor per code), completeness (one code per factor) and informativeness by boosted trees.
+    r"""Measure disentanglement, completeness and informativeness with gradient-boosted trees.
 
     .. math:: D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} \left( 1 - H_k(R_{i \cdot}) \right), \qquad
         C = \sum_j \frac{\sum_i R_{ij}}{\sum_{il} R_{il}} \left( 1 - H_d(R_{\cdot j}) \right)
 
-    where :math:`R_{ij}` is the importance of code i to boosted trees that predict factor j, and :math:`H_b` is the
+    where :math:`R_{ij}` is the importance of latent i to boosted trees that predict factor j, and :math:`H_b` is the
     entropy, to base b, of a row or column scaled to sum 1. Informativeness is the mean accuracy of those trees.
 
-    All scores lie in [0, 1]. 0 means that every used code is equally important to all factors (D), or that every factor
-    needs all codes equally (C). 1 means one factor per code (D), or one code per factor (C). Both depend only on which
-    codes are used. Informativeness measures how useful these codes are, so read the scores together.
+    All scores lie in [0, 1]. For disentanglement D, 0 means that every used latent is equally important to all factors,
+    and 1 means that every used latent is important to one factor only. For completeness C, 0 means that every factor
+    needs all latents equally, and 1 means that every factor needs one latent only. D and C do not depend on how
+    accurate the predictions are. Informativeness measures that, so read the three scores together.
 
-    `importances` selects the definition of `disentanglement` and `completeness`: "mean" is that of current
-    scikit-learn, "per_tree" is that of scikit-learn up to 0.19 and so perhaps of older tables. They differ greatly: .68
-    against .18 for the same noisy code. Both are therefore always returned under their own names too. Scores also
-    depend on the number of training points: D of one code doubled from 2,000 to 10,000 points.
+    `importances` selects the definition of `disentanglement` and `completeness`. "mean" is that of current
+    scikit-learn. "per_tree" is that of scikit-learn up to 0.19, which older published scores may use. The two
+    definitions differ greatly: 0.68 against 0.18 for the same noisy representation. Both are therefore always returned
+    under their own names too. Scores also depend on the number of training examples. For one representation, D doubled
+    from 2,000 to 10,000 examples.
 
-    A constant or otherwise unused code has weight 0. If no code is used at all, D and C are 0. A test value that does
-    not occur in the training points counts as an error. Codes are compared as float32, and values closer than 1e-7
-    count as equal; apart from that, increasing maps of single codes do not change D and C.
+    A constant or otherwise unused latent has weight 0. If no latent is used at all, D and C are 0. A test value that
+    does not occur in the training examples is always counted as an error. Codes are compared as float32, and values
+    closer than 1e-7 are treated as equal. Apart from that, increasing maps of single latents do not change D and C.
 
-    Limitations: Trees memorise, so noise codes predict the training points well. A factor that no code represents still
-    has importances, caused by noise, which lower D of the codes that it uses: on 120 points, collapsing one of three
-    noisy codes reduced D from .63 to .26. Copies of a code share its importance at random, so C falls and D need not.
-    Rotated codes lose D and C while informativeness hardly changes.
+    Limitations: Trees memorise, so even noise latents predict the training examples well. A factor that no latent
+    represents still has importances, caused by noise, which lower the D of the latents that its trees use. On 120
+    examples, setting one of three noisy latents to a constant reduced D from 0.63 to 0.26. Copies of a latent split its
+    importance at random, which lowers C but not necessarily D. Rotating a representation lowers D and C, while
+    informativeness hardly changes.
 
-    Deviations: Informativeness is an accuracy, as in the reference code; the paper uses the error. Ties between equally
-    good cuts are broken by `seed`; in the reference code they are broken by the global state of numpy.
+    Deviations: Informativeness is an accuracy, as in disentanglement_lib, whereas the paper uses the error. Ties
+    between equally good cuts are broken by `seed`, whereas disentanglement_lib breaks them by the global random state
+    of numpy.
 
-    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. Boosted trees, 10,000 training points and 5,000 test
-    points follow Locatello et al. (2019), arXiv:1811.12359.
+    Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. Boosted trees, 10,000 training examples and 5,000
+    test examples follow Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        test_codes: Array of shape (m, d), the codes of the test points.
-        test_factors: Integer array of shape (m, k), the factors of the test points.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test examples.
+        test_factors: Integer array of shape (m, k), the factors of the test examples.
         trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
-            hundred times slower. Their scores agree to about .005.
+            hundred times slower. Their scores agree to about 0.005.
         importances: "mean" or "per_tree", the definition of `disentanglement` and `completeness`.
-        seed: Seed that breaks ties between equally good cuts.
+        seed: Random seed that breaks ties between equally good cuts.
 
     Returns:
         `disentanglement` and `completeness`; the same for both definitions, as `disentanglement_mean`,
@@ -72,7 +76,7 @@ def dci(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant in training, if there are fewer than 2 codes or 2 factors (an entropy to
+            integers, if a factor is constant in training, if there are fewer than 2 latents or 2 factors (an entropy to
             base 1 is undefined), or if an option is unknown.
 
     Example:
@@ -97,25 +101,26 @@ def dci(
 
 
 def _check_options(trees: str, importances: str) -> None:
+    """Raise a `UserError` if an option has an unknown value."""
     if trees not in FITS:
-        raise UserError(unknown_name("trees", trees, FITS))
+        raise UserError(unknown_name_message("trees", trees, FITS))
     if importances not in IMPORTANCES:
-        raise UserError(unknown_name("kind of importances", importances, IMPORTANCES))
+        raise UserError(unknown_name_message("kind of importances", importances, IMPORTANCES))
 
 
 def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.ndarray, " d"]]:
-    r"""Return the disentanglement of an importance matrix, and that of each code.
+    r"""Return the disentanglement of an importance matrix, and the disentanglement of each latent.
 
     .. math:: D_i = 1 - H_k(R_{i \cdot}), \quad D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} D_i
 
-    0 means that every code is equally important to all factors, or to none. 1 means that every used code serves one
-    factor.
+    0 means that every latent is equally important to all factors, or to none. 1 means that every used latent is
+    important to one factor only.
 
     >>> score, each = disentanglement(np.array([[1.0, 0.0], [0.5, 0.5]]))
     >>> round(score, 6), each.round(6).tolist()
     (0.5, [1.0, 0.0])
     """
-    matrix = _checked_importances(importance)
+    matrix = _check_importances(importance)
     p = (matrix + FLOOR) / (matrix + FLOOR).sum(axis=1, keepdims=True)
     each = 1 + np.sum(p * np.log(p), axis=1) / np.log(matrix.shape[1])
     weights = matrix.sum(axis=1) / (matrix.sum() or 1.0)
@@ -123,9 +128,9 @@ def disentanglement(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[n
 
 
 def completeness(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.ndarray, " k"]]:
-    """Return the completeness of an importance matrix, and that of each factor.
+    """Return the completeness of an importance matrix, and the completeness of each factor.
 
-    0 means that every factor needs all codes equally. 1 means that each factor needs one code.
+    0 means that every factor needs all latents equally. 1 means that each factor needs one latent only.
 
     >>> score, each = completeness(np.array([[1.0, 0.5], [0.0, 0.5]]))
     >>> round(score, 6), each.round(6).tolist()
@@ -134,8 +139,8 @@ def completeness(importance: Real[np.ndarray, "d k"]) -> tuple[float, Float[np.n
     return disentanglement(np.transpose(importance))
 
 
-def _checked_importances(importance: Real[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:
-    """Return a checked matrix of importances."""
+def _check_importances(importance: Real[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:
+    """Return the importances as float64, or raise a `UserError` if they are not a non-negative matrix."""
     matrix = as_codes(importance, "Importances", columns=2)
     if (matrix < 0).any():
         raise input_error("Importances must be >= 0.", matrix.min(), "Pass gains or absolute weights.")

@@ -1,4 +1,4 @@
-"""Explicitness."""
+"""Explicitness: how well factors can be predicted linearly."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, as_test
 
 
 def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors) -> dict[str, float]:
-    r"""The mean area under the ROC curve of a linear classifier that predicts each factor from all codes.
+    r"""Measure how well each factor can be predicted linearly from all latents, as the mean area under the ROC curve.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{|V_j|} \sum_{v \in V_j} \mathrm{AUC}_{jv}, \quad
         \mathrm{AUC}_{jv} = P\left( p_v(c) > p_v(c') \right) + \tfrac{1}{2} P\left( p_v(c) = p_v(c') \right)
 
-    where :math:`c` is a point with value v of factor j, :math:`c'` is a point with another value, and :math:`p_v` is
-    the probability that a logistic regression from standardised codes to factor j gives to v.
+    where :math:`c` are the codes of an example with value v of factor j, :math:`c'` are those of an example with a
+    different value, and :math:`p_v` is the probability of v according to a logistic regression that predicts factor j
+    from the standardised codes.
 
-    The score lies in [0, 1]. 1 means that every value is ranked above all others. Chance is 0.5. 0 means that every
-    value is ranked last where it is correct, which only an unusual test sample can produce. A perfect code of the usual
-    datasets scores .99 to 1, because the area saturates.
+    The score lies in [0, 1]. 1 means that examples with a value always receive a higher probability of this value than
+    all other examples. Random guessing scores 0.5. 0 means the opposite ranking, which only an unusual test sample can
+    produce. A perfect representation of the usual datasets scores 0.99 to 1, because the area saturates.
 
-    Codes are standardised with the mean and standard deviation of the training points; a code that is constant in
-    training becomes 0. The area of a value is undefined if the value is missing from the test points, is held by all of
-    them, or does not occur in training. Such values are left out of the mean of their factor.
+    Codes are standardised with the mean and standard deviation of the training examples. A latent that is constant in
+    training is set to 0. The area of a value is undefined if the value occurs in none or all of the test examples, or
+    if it does not occur in training. Such values are left out of the mean of their factor.
 
-    Limitations: A rotated code scores as high as an aligned one, and copies cost nothing: the score measures what can
-    be decoded linearly and not by which code. Noise codes beside good codes cost little. Factors that a code represents
-    non-linearly (circular, folded) score low.
+    Limitations: A rotated representation scores as high as an aligned one, and copies of latents do not lower the
+    score, because the score measures what can be decoded linearly and not from which latent. Noise latents beside good
+    latents lower the score only a little. Factors that are represented non-linearly, for example as an angle on a
+    circle, score low.
 
-    Deviations: The reference code raises an error for a constant code and for a value that is missing from the test
-    points.
+    Deviations: disentanglement_lib raises an error for a constant latent and for a value that is missing from the test
+    examples.
 
     Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The defaults of the regression follow Locatello et al.
-    (2019), arXiv:1811.12359, with the multinomial default of scikit-learn 1.9 instead of the one-vs-rest of 2018.
+    (2019), arXiv:1811.12359, with the multinomial default of scikit-learn 1.9 instead of the one-vs-rest default of
+    2018.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        test_codes: Array of shape (m, d), the codes of the test points.
-        test_factors: Integer array of shape (m, k), the factors of the test points.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        test_codes: Array of shape (m, d), the codes of the test examples.
+        test_factors: Integer array of shape (m, k), the factors of the test examples.
 
     Returns:
-        `explicitness_score_test`, the score on the test points, and `explicitness_score_train`, the same on the
-        training points.
+        `explicitness_score_test`, the score on the test examples, and `explicitness_score_train`, the same on the
+        training examples.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
@@ -67,7 +70,7 @@ def areas_by_factor(
     test_codes: Float[np.ndarray, "m d"],
     test_factors: Int[np.ndarray, "m k"],
 ) -> Float[np.ndarray, "2 k"]:
-    """Return the mean area over the values of each factor, on the training points and on the test points.
+    """Return the mean area over the values of each factor, on the training examples and on the test examples.
 
     >>> points = np.array([[-1.0], [-2.0], [1.0], [2.0]])
     >>> areas_by_factor(points, (points > 0).astype(int), -points, (points > 0).astype(int)).tolist()
@@ -95,11 +98,12 @@ def areas_by_factor(
 def areas_under_curve(
     scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"], classes: Int[np.ndarray, " c"]
 ) -> Float[np.ndarray, " c"]:
-    r"""Return the area under the ROC curve of each class against the rest; NaN if it is undefined.
+    r"""Return the area under the ROC curve of each class against the rest, or NaN where it is undefined.
 
     .. math:: \frac{\sum_{i : y_i = v} r_i - n_v (n_v + 1) / 2}{n_v (n - n_v)}
 
-    where :math:`r_i` is the rank of score i among all n. Equal scores have their mean rank, so ties count half.
+    where :math:`r_i` is the rank of score i among all n scores. Equal scores have the mean of their ranks, so a tie
+    contributes one half.
 
     >>> scores = np.array([[0.1], [0.4], [0.4], [0.8]])
     >>> areas_under_curve(scores, np.array([0, 0, 1, 1]), np.array([1])).tolist()
@@ -111,6 +115,8 @@ def areas_under_curve(
         own = scores[labels == value, c]
         if 0 < len(own) < n:
             below, up_to = (np.searchsorted(ordered[:, c], own, side).sum() for side in ("left", "right"))
-            pairs = (int(below) + int(up_to) - len(own) ** 2) / 2  # ranks start at 1: each is (below + up_to + 1) / 2
+            pairs = (
+                int(below) + int(up_to) - len(own) ** 2
+            ) / 2  # because the rank of a score is (below + up_to + 1) / 2
             areas[c] = pairs / (len(own) * (n - len(own)))
     return areas

@@ -19,47 +19,52 @@ def factor_vae(
     prune: int | float = 0.05,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""The accuracy of a majority vote that finds the fixed factor from the code that varies least.
+    r"""Measure how accurately a majority vote identifies the fixed factor from the latent that varies least.
 
     .. math:: \frac{1}{\text{test}} \sum_t \left[ v(i_t) = j_t \right], \quad
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}, \quad
         v(i) = \arg\max_j \#\{ s \in \text{train} : i_s = i, j_s = j \}
 
-    The score lies in [0, 1]. 1 means that for every factor there is a code that is constant if and only if this factor
-    is fixed. Chance is 1/k. 0 means that no code is active.
+    For each vote t, a factor :math:`j_t` is fixed and `batch` rows that share its value are drawn. The vote goes to the
+    latent :math:`i_t` whose variance over these rows is smallest relative to its variance over the whole table.
+    :math:`v(i)` is the factor that was fixed most often in the training votes for latent i.
 
-    The rows are a whole table. Each vote draws a factor :math:`j_t`, a row, and `batch` rows (with replacement) that
-    share the value of the factor with that row. If fewer than `batch` rows share a value, repeated rows shrink all
-    local variances alike and make small ones noisier; this biases scores on sparse tables. Rows with a value that no
-    other row has are left out.
+    The score lies in [0, 1]. 1 means that for every factor there is a latent that is constant if and only if this
+    factor is fixed. Random guessing scores 1/k. 0 means that no latent is active.
 
-    Limitations: A rotated code may still reach 1, so a high score is no evidence of axis alignment. Noise codes and
-    duplicated codes cost nothing. The scale of codes matters, because a code whose standard deviation is below `prune`
-    is ignored.
+    The arrays must hold the whole table and not a sample of it. Each vote draws a factor and a row, and then `batch`
+    rows, with replacement, among the rows that have the same value of the factor. A row whose value occurs in no other
+    row is never drawn. If fewer than `batch` rows share a value, rows are repeated. This shrinks all local variances by
+    a similar factor and makes small ones noisier, which biases the scores of sparse tables.
 
-    Deviations: Global variances are computed from the whole table and not from 10,000 points of it. `num_active_dims`
-    is the number of active codes; the reference code returns the number of all codes. A constant code is never active.
+    Limitations: A rotated representation may still score 1, so a high score is no evidence of axis alignment. Latents
+    that hold noise and duplicated latents do not lower the score. The scale of the codes matters, because a latent
+    whose standard deviation is below `prune` is ignored.
 
-    Reference: Kim and Mnih (2018), arXiv:1802.05983. Pruning and sizes follow Locatello et al. (2019),
+    Deviations: Global variances are computed from the whole table and not from 10,000 of its rows. `num_active_dims` is
+    the number of active latents, whereas disentanglement_lib returns the number of all latents. A constant latent is
+    never active.
+
+    Reference: Kim and Mnih (2018), arXiv:1802.05983. Pruning and the numbers of votes follow Locatello et al. (2019),
     arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table: one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), the factors of the same rows, one column per factor.
+        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
         batch: Number of rows per vote.
-        train: Number of votes that assign a factor to each code.
+        train: Number of votes that assign a factor to each latent.
         test: Number of votes on which the assignment is tested.
-        prune: Smallest standard deviation of an active code, in units of the codes.
-        seed: Seed of the draws.
+        prune: Minimum standard deviation of an active latent, in units of the codes.
+        seed: Random seed for the draws.
 
     Returns:
         `eval_accuracy`, the score; `train_accuracy`, the accuracy on the training votes; and `num_active_dims`, the
-        number of active codes.
+        number of active latents.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if for some factor more than half of the rows share their value with
-            no other row.
+            integers, if a factor is constant, or if there is a factor for which more than half of the rows have a value
+            that occurs in no other row.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -70,12 +75,12 @@ def factor_vae(
     check_at_least(1, train=train, test=test)
     check_at_least(0, prune=prune)
     table, values = as_codes_and_factors(codes, factors)
-    spread = table.var(axis=0, ddof=1)
-    active = (np.sqrt(spread) >= prune) & (np.ptp(table, axis=0) > 0)
+    global_variances = table.var(axis=0, ddof=1)
+    active = (np.sqrt(global_variances) >= prune) & (np.ptp(table, axis=0) > 0)
     fixed, local = intervention_variances(table, values, train + test, batch, np.random.default_rng(seed))
     k = values.shape[1]
     parts = slice(train), slice(train, None)
-    train_votes, test_votes = (vote_counts(local[part], spread, fixed[part], active, k) for part in parts)
+    train_votes, test_votes = (vote_counts(local[part], global_variances, fixed[part], active, k) for part in parts)
     return {
         "train_accuracy": vote_accuracy(train_votes, train_votes),
         "eval_accuracy": vote_accuracy(train_votes, test_votes),
@@ -86,7 +91,9 @@ def factor_vae(
 def intervention_variances(
     codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], count: int, batch: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
-    """Draw `count` factors to fix, and return them with the variances of codes over `batch` rows that share a value.
+    """Draw `count` factors to fix, and return them with the variances of the latents while they are fixed.
+
+    Each variance is computed over `batch` random rows that have the same value of the fixed factor.
 
     >>> fixed, local = intervention_variances(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
     >>> fixed.tolist(), local.shape
@@ -110,7 +117,7 @@ def vote_counts(
     active: Bool[np.ndarray, " d"],
     k: int,
 ) -> Int[np.ndarray, "k d"]:
-    """Count how often each code varied least while each of k factors was fixed; inactive codes get no vote.
+    """Count how often each latent varied least while each of k factors was fixed. Inactive latents get no votes.
 
     >>> local = np.array([[0.1, 1.0], [2.0, 0.1]])
     >>> vote_counts(local, np.ones(2), np.array([0, 1]), np.array([True, True]), 2).tolist()
@@ -125,7 +132,9 @@ def vote_counts(
 
 
 def vote_accuracy(train: Int[np.ndarray, "k d"], test: Int[np.ndarray, "k d"]) -> float:
-    """Return the share of test votes for the factor that most training votes of the code have; 0 without votes.
+    """Return the fraction of test votes in which the fixed factor is the one assigned to the latent.
+
+    Each latent is assigned the factor with most of its training votes. Without test votes the result is 0.
 
     >>> vote_accuracy(np.array([[9, 1], [0, 5]]), np.array([[3, 0], [1, 4]]))
     0.875

@@ -12,50 +12,53 @@ from unbraid.metrics.information import consecutive_labels
 def fairness(
     codes: Codes, factors: Factors, *, train: int = 10_000, test: int = 100, trees: str = "fast", seed: int = 0
 ) -> dict[str, float]:
-    r"""The change in predictions of one factor when another, sensitive factor is changed.
+    r"""Measure how much the predictions of one factor change when another, sensitive factor is changed.
 
     .. math:: \mathrm{mean}_{i \ne j} \; \mathrm{mean}_a \; \tfrac12 \sum_y
         \left| p(\hat v_i = y \mid do(v_j = a)) - \mathrm{mean}_b \, p(\hat v_i = y \mid do(v_j = b)) \right|
 
-    where :math:`\hat v_i` is the prediction of factor i by boosted trees that are fitted to `train` random rows.
+    where :math:`\hat v_i` is the prediction of factor i by boosted trees that are fitted to `train` random rows, and
+    do(v_j = a) means that factor j is set to the value a while all other factors stay the same.
 
-    The score is a total variation distance without unit. 0 means fair: predictions do not depend on the sensitive
-    factor. Low values are better. 1 is never reached: with m equally likely values of the sensitive factor, a distance
-    is at most 1 - 1/m.
+    The score is a mean total variation distance. Low values are better. 0 means that the predictions are fair, because
+    they do not depend on the sensitive factor. 1 is never reached, because with m equally likely values of the
+    sensitive factor a distance is at most 1 - 1/m.
 
-    The rows are a whole table. To intervene on the sensitive factor j, `test` rows are drawn with replacement among the
-    rows for which every observed value of j occurs together with the same values of all other factors. If several rows
-    share all factors, one of them is drawn. On a full grid all rows qualify.
+    The arrays must hold the whole table and not a sample of it. To intervene on the sensitive factor j, the metric
+    needs settings of the other factors that occur together with every value of j. It draws `test` rows, with
+    replacement, among the rows with such settings. If several rows have the same values of all factors, one of them is
+    drawn. On a full grid, all rows can be drawn.
 
-    Limitations: A low score is not evidence of a good code. Constant codes and any predictor that ignores its input are
-    perfectly fair, and so is a rotated code from which trees predict without error: report the score together with the
-    accuracy. Noise is unfair by chance: if every row is predicted at random, a distance is about .4 sqrt(number of
-    labels / test).
+    Limitations: A low score is not evidence of a good representation. Constant codes are perfectly fair, and so are a
+    predictor that ignores its input and a rotated representation from which the trees predict without error. Report the
+    score together with the accuracy. Pure noise is unfair by chance. If every row is predicted at random, a distance is
+    about 0.4 sqrt(number of labels / test).
 
-    Deviations: The same draws serve all targets, whereas the reference code draws again for each pair. Distances are
-    computed in double precision; the reference uses single precision, which differs by 1e-8.
+    Deviations: All targets use the same draws, whereas the authors' code draws again for each pair of factors.
+    Distances are computed in double precision, whereas the authors' code uses single precision, which changes them by
+    1e-8.
 
     Reference: Locatello et al. (2019), arXiv:1905.13662.
 
     Args:
-        codes: Array of shape (n, d), the codes of the whole table: one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), the factors of the same rows, one column per factor.
+        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
         train: Number of rows, drawn with replacement, to which the trees are fitted.
         test: Number of interventions per sensitive factor.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
-        seed: Seed of the draws and of the trees.
+        seed: Random seed for the draws and the trees.
 
     Returns:
-        ``mean_fairness:mean_pred:mean_sens``, the score of the paper, which is the mean over pairs;
-        ``mean_fairness:pred0:sens1`` and so on, the score of target 0 and sensitive factor 1; further keys with means
-        and maxima over targets and sensitive factors; and the same keys with ``max_fairness``, which takes the worst
-        value a of the sensitive factor instead of the mean.
+        ``mean_fairness:mean_pred:mean_sens``, the score of the paper, which is the mean over pairs of a target and a
+        sensitive factor; ``mean_fairness:pred0:sens1`` and so on, the score of target 0 and sensitive factor 1; further
+        keys with means and maxima over targets and sensitive factors; and the same keys with ``max_fairness``, which
+        takes the worst value a of the sensitive factor instead of the mean over a.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 factors, or if the table is too incomplete: for
-            some factor, the settings of the other factors that occur with all of its values are fewer than half of
-            `test` and fewer than half of all settings.
+            integers, if a factor is constant, if there are fewer than 2 factors, or if the table is too incomplete. It
+            is too incomplete if, for some factor, the settings of the other factors that occur with all of its values
+            are fewer than half of `test` and fewer than half of all settings.
 
     Example:
         >>> factors = np.indices((2, 3, 2)).reshape(3, -1).T
@@ -70,31 +73,35 @@ def fairness(
     rows = rng.integers(len(table), size=train)
     check_factors_vary(values[rows])
     k = values.shape[1]
-    changed_rows = [intervention_rows(values, j, test, rng) for j in range(k)]
+    rows_by_sensitive = [intervention_rows(values, j, test, rng) for j in range(k)]
     from unbraid.metrics.trees import boosted_trees
 
     means, maxima = np.zeros((k, k)), np.zeros((k, k))
     for i in range(k):
         forest = boosted_trees(table[rows], values[rows, i], seed=seed, trees=trees)
         for j in set(range(k)) - {i}:
-            predictions = np.asarray(forest.predict(table[changed_rows[j].ravel()])).reshape(changed_rows[j].shape)
+            predictions = np.asarray(forest.predict(table[rows_by_sensitive[j].ravel()])).reshape(
+                rows_by_sensitive[j].shape
+            )
             means[i, j], maxima[i, j] = total_variation(_label_counts(predictions))
-    return aggregates(means, "mean_fairness") | aggregates(maxima, "max_fairness")
+    return aggregate_scores(means, "mean_fairness") | aggregate_scores(maxima, "max_fairness")
 
 
 def intervention_rows(
     factors: Int[np.ndarray, "n k"], j: int, count: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "count m"]:
-    """Return the row numbers of `count` random settings of the other factors, one column per value of factor j.
+    """Draw `count` random settings of the other factors, and return their rows for all values of factor j.
+
+    The result holds row numbers, with one row per setting and one column per value of factor j.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
     >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
     [[0, 2, 4], [0, 2, 4]]
     """
-    place = consecutive_labels(factors[:, j])
-    m = int(place.max()) + 1
+    value_index = consecutive_labels(factors[:, j])
+    m = int(value_index.max()) + 1
     setting = _setting_numbers(np.delete(factors, j, axis=1))
-    cell = setting * m + place
+    cell = setting * m + value_index
     order = np.argsort(cell, kind="stable")
     cells, starts, counts = np.unique(cell[order], return_index=True, return_counts=True)
     complete = np.bincount(cells // m) == m
@@ -117,24 +124,27 @@ def _check_enough_settings(complete: np.ndarray[tuple[int], np.dtype[np.bool_]],
 
 
 def _setting_numbers(factors: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """Return a number for each row, from 0 without gaps, that is equal for equal rows."""
+    """Number the distinct rows from 0 without gaps, and return the number of each row."""
     setting = np.zeros(len(factors), dtype=np.int64)
     for column in factors.T:
-        place = consecutive_labels(column)
-        setting = setting * (int(place.max()) + 1) + place
-        if setting.max() > 2**31:  # the next product must not overflow
+        value_index = consecutive_labels(column)
+        setting = setting * (int(value_index.max()) + 1) + value_index
+        if setting.max() > 2**31:  # renumber, because the next product could overflow
             setting = consecutive_labels(setting)
     return consecutive_labels(setting)
 
 
 def _label_counts(predictions: Int[np.ndarray, "count m"]) -> Int[np.ndarray, "y m"]:
-    """Return how often each label was predicted under each value of the sensitive factor."""
+    """Return how often each label was predicted for each value of the sensitive factor."""
     labels = np.unique(predictions)
     return np.stack([(predictions == label).sum(axis=0) for label in labels])
 
 
 def total_variation(counts: Int[np.ndarray, "y m"]) -> tuple[float, float]:
-    """Return the mean, weighted by counts, and the largest distance of a column's distribution from the overall one.
+    """Return the mean and the maximum total variation distance of a column's distribution from the overall one.
+
+    `counts` holds how often each label (row) occurs for each value of the sensitive factor (column). The mean is
+    weighted by the sums of the columns.
 
     >>> total_variation(np.array([[10, 0], [0, 10]]))
     (0.5, 0.5)
@@ -145,10 +155,10 @@ def total_variation(counts: Int[np.ndarray, "y m"]) -> tuple[float, float]:
     return float(distances @ totals / totals.sum()), float(distances.max())
 
 
-def aggregates(matrix: Float[np.ndarray, "k k"], prefix: str) -> dict[str, float]:
+def aggregate_scores(matrix: Float[np.ndarray, "k k"], prefix: str) -> dict[str, float]:
     """Return the off-diagonal entries of a matrix of targets by sensitive factors, with their means and maxima.
 
-    >>> aggregates(np.array([[9.0, 1.0], [3.0, 9.0]]), "mean_fairness")["mean_fairness:mean_pred:max_sens"]
+    >>> aggregate_scores(np.array([[9.0, 1.0], [3.0, 9.0]]), "mean_fairness")["mean_fairness:mean_pred:max_sens"]
     2.0
     """
     k = len(matrix)

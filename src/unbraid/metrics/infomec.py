@@ -19,50 +19,55 @@ def infomec(
     iterations: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Modularity (InfoM), explicitness (InfoE) and compactness (InfoC) measured by information.
+    r"""Measure modularity (InfoM), explicitness (InfoE) and compactness (InfoC) by information.
 
     .. math:: InfoM = \mathrm{mean}_i \, \frac{\max_j N_{ij} / \sum_j N_{ij} - 1/k}{1 - 1/k}, \quad
         InfoC = \mathrm{mean}_j \, \frac{\max_i N_{ij} / \sum_i N_{ij} - 1/d}{1 - 1/d}, \quad
         InfoE = \mathrm{mean}_j \, \frac{H(v_j) - \min_w E[-\log p_w(v_j | c)]}{H(v_j)}, \quad
         N_{ij} = \frac{I(c_i; v_j)}{H(v_j)}
 
-    where :math:`p_w` are the multinomial logistic regressions on all codes. In InfoM and InfoC, i runs over the d
-    active codes: those whose range is larger than `prune` times the largest range. Constant codes are never active.
+    where :math:`p_w` is a multinomial logistic regression on all latents with the weights w. In InfoM and InfoC, i runs
+    over the d active latents. A latent is active if its range is larger than `prune` times the largest range. Constant
+    latents are never active.
 
-    All scores lie in [0, 1]. InfoM: 0 means that each code is equally informative about all factors, 1 that it is
-    informative about one. InfoC: 0 means that all codes are equally informative about each factor, 1 that one code is.
-    InfoE: 0 means that a linear model predicts no better than the frequencies of the values, 1 that it knows every
-    factor.
+    All scores lie in [0, 1]. For InfoM, 0 means that each latent is equally informative about all factors, and 1 means
+    that each latent is informative about one factor only. For InfoC, 0 means that all latents are equally informative
+    about each factor, and 1 means that only one latent is informative about each factor. For InfoE, 0 means that a
+    linear model predicts no better than the frequencies of the values, and 1 means that it predicts every factor with
+    certainty.
 
-    A code without information and a factor about which no code is informative count 0. With one factor, every
-    informative code counts 1 in InfoM; with one active code, every represented factor counts 1 in InfoC. Without active
-    codes all scores are 0.
+    A latent without information contributes 0 to InfoM, and a factor about which no latent is informative contributes 0
+    to InfoC. If there is only one factor, every informative latent contributes 1 to InfoM. If only one latent is
+    active, every factor about which it is informative contributes 1 to InfoC. If no latent is active, InfoM and InfoC
+    are 0. If all latents are constant, InfoE is 0 too.
 
     Information is computed from `bins` equal-width bins. If `neighbours` is above 0, it is estimated from nearest
-    neighbours with ``mutual_info_classif`` of scikit-learn, whose jitter is drawn with `seed`. The paper uses this
-    estimator, with 10 neighbours, for continuous codes. Quantised codes need more bins than they have levels. The
-    regression of InfoE stops at a gradient of 1e-4.
+    neighbours with ``mutual_info_classif`` of scikit-learn, which adds small random noise to the codes. The paper uses
+    this estimator, with 10 neighbours, for continuous codes. If the codes are quantised, set `bins` to more than the
+    number of distinct values of a latent, because otherwise a bin contains several of them. The regression of InfoE
+    stops when no entry of the gradient exceeds 1e-4.
 
-    Limitations: Pruning compares ranges, so rescaling one code may change InfoM and InfoC, and an outlier may prune all
-    other codes. The bias of the estimate differs between factors, so pure noise has an InfoM above 0. Duplicated codes
-    keep InfoM at 1, a rotated code keeps InfoE at 1, and constant codes do not lower InfoM: report all three scores.
-    InfoE is measured on the rows to which it was fitted, as in the reference; with few rows per value noise scores
-    high.
+    Limitations: Pruning compares ranges, so rescaling one latent may change InfoM and InfoC, and an outlier in one
+    latent may prune all other latents. The bias of the information estimate differs between factors, so pure noise has
+    an InfoM above 0. Duplicated latents do not lower InfoM, rotating a representation does not lower InfoE, and
+    constant latents do not lower InfoM, so report all three scores. InfoE is measured on the rows to which the
+    regression was fitted, as in the authors' code. If there are few rows per value, noise therefore scores high.
 
-    Deviations: Bins are the default. Classes have no weights, so that the model without codes has exactly the entropy;
-    the reference code balances classes, which is equivalent for uniformly drawn factors. The reference code also stops
-    after 100 iterations, which lowers InfoE of a linear code of 40 values by about .1 (``iterations=100``).
+    Deviations: Information is computed from bins by default. Classes are not weighted, because the cross-entropy of a
+    model that ignores the codes is then exactly the entropy of the factor. The authors' code balances the classes,
+    which is equivalent if factors are drawn uniformly. The authors' code also stops after 100 iterations
+    (``iterations=100``), which lowers InfoE by about 0.1 for a factor with 40 values that is represented linearly.
 
     Reference: Hsu et al. (2023), arXiv:2305.18378.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        bins: Number of equal-width bins into which each code is discretised.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        bins: Number of equal-width bins into which each latent is discretised.
         neighbours: Number of neighbours of the nearest-neighbour estimator, or 0 to use bins.
-        prune: Smallest range of an active code, as a fraction of the largest range.
-        iterations: Largest number of iterations of the logistic regressions.
-        seed: Seed of the jitter of the nearest-neighbour estimator.
+        prune: Fraction of the largest range that the range of an active latent must exceed.
+        iterations: Maximum number of iterations of the logistic regressions.
+        seed: Random seed for the noise that the nearest-neighbour estimator adds to the codes.
 
     Returns:
         `InfoM`, `InfoE` and `InfoC`.
@@ -81,28 +86,33 @@ def infomec(
     table, values = as_codes_and_factors(codes, factors)
     span = np.ptp(table, axis=0)
     active = (span > prune * span.max()) & (span > 0)
-    shares = np.zeros((0, values.shape[1]))
+    normalised = np.zeros((0, values.shape[1]))
     if active.any():
         used = table[:, active]
         if neighbours:
             information = _neighbour_information(used, values, neighbours, seed)
         else:
             information = mutual_information(discretise(used, bins), values)
-        shares = information / entropy(values)
-    explicit = linear_explicitness(table[:, span > 0], values, iterations)
-    return {"InfoM": concentration(shares), "InfoE": explicit, "InfoC": concentration(shares.T)}
+        normalised = information / entropy(values)
+    return {
+        "InfoM": concentration(normalised),
+        "InfoE": linear_explicitness(table[:, span > 0], values, iterations),
+        "InfoC": concentration(normalised.T),
+    }
 
 
-def concentration(shares: Float[np.ndarray, "d k"]) -> float:
-    """Return the mean over rows of the largest entry divided by the sum, scaled so that equal entries give 0.
+def concentration(information: Float[np.ndarray, "d k"]) -> float:
+    """Return how strongly the entries of each row concentrate on one column, averaged over rows.
 
-    A row of zeros counts 0. A row with a single positive entry counts 1. A matrix without rows scores 0.
+    The score of a row with k entries is the ratio of its largest entry to its sum, rescaled from [1/k, 1] to [0, 1]. A
+    row with equal entries scores 0, and so does a row of zeros. A row with a single positive entry scores 1. If there
+    are no rows, the result is 0.
 
     >>> concentration(np.array([[1.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
     0.5
     """
-    rows, width = shares.shape
-    informative = shares[shares.sum(axis=1) > 0]
+    rows, width = information.shape
+    informative = information[information.sum(axis=1) > 0]
     if not len(informative):
         return 0.0
     if width == 1:
@@ -112,32 +122,34 @@ def concentration(shares: Float[np.ndarray, "d k"]) -> float:
 
 
 def linear_explicitness(codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], iterations: int) -> float:
-    """Return the mean over factors of the share of their entropy that a logistic regression on the codes removes.
+    """Return the fraction of a factor's entropy that a logistic regression on the codes removes, averaged over factors.
 
     >>> linear_explicitness(np.zeros((4, 0)), np.array([[0], [1], [0], [1]]), 100)
     0.0
     """
     if not codes.shape[1]:
         return 0.0
-    scaled = (codes - codes.min(axis=0)) / np.ptp(codes, axis=0)  # a very small range would square to 0
+    # Scale to a range of 1 first, because the variance of a latent with a tiny range would underflow to 0.
+    scaled = (codes - codes.min(axis=0)) / np.ptp(codes, axis=0)
     standard = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
     remaining = np.array([_cross_entropy(standard, column, iterations) for column in factors.T])
     return float(np.mean(np.maximum(0.0, 1 - remaining / entropy(factors))))
 
 
 def _cross_entropy(codes: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], iterations: int) -> float:
-    """Return the mean negative log-likelihood, in nats, of an unpenalised logistic regression on its training rows."""
+    """Fit an unpenalised logistic regression, and return its mean negative log-likelihood on the same rows, in nats."""
     from unbraid.metrics.linear import logistic_regression
 
-    places = np.unique(labels, return_inverse=True)[1]
-    scores = logistic_regression(codes, places, C=np.inf, iterations=iterations).scores(codes)
-    # Computed from scores, because a probability may round to 0 and its logarithm to infinity.
-    return float(np.mean(np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(places)), places]))
+    class_index = np.unique(labels, return_inverse=True)[1]
+    scores = logistic_regression(codes, class_index, C=np.inf, iterations=iterations).scores(codes)
+    # Use scores instead of probabilities, because a probability may round to 0, whose logarithm is infinite.
+    return float(np.mean(np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(class_index)), class_index]))
 
 
 def _neighbour_information(
     codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], neighbours: int, seed: int
 ) -> Float[np.ndarray, "d k"]:
+    """Estimate the mutual information of each latent and each factor, in nats, from nearest neighbours."""
     from sklearn.feature_selection import mutual_info_classif
 
     options = {"discrete_features": False, "n_neighbors": neighbours, "random_state": seed}

@@ -9,17 +9,17 @@ from unbraid.metrics.arrays import Codes, Factors, as_codes, as_factors, check_a
 
 
 def discretise(codes: Codes, bins: int = 20) -> Int[np.ndarray, "n d"]:
-    r"""Return the number, from 1 to `bins`, of the equal-width bin that contains each code.
+    r"""Return the number, from 1 to `bins`, of the equal-width bin that contains each entry of the codes.
 
     .. math:: b_{ij} = \max \{ b : e_{jb} \le c_{ij} \}, \quad
         e_{jb} = \min_i c_{ij} + \frac{b - 1}{\text{bins}} (\max_i c_{ij} - \min_i c_{ij})
 
-    The bins have equal widths, not equal counts, so one outlier squeezes all other points into few bins. A constant
-    column falls into one bin, and so does a column whose range is too narrow for `bins` distinct float64 edges
-    (``np.histogram`` raises an error for it). Otherwise the result equals ``np.digitize(x, np.histogram(x,
-    bins)[1][:-1])`` for every column.
+    The bins have equal widths and not equal counts, so one outlier can move all other examples of a latent into few
+    bins. All entries of a constant column are in one bin, and so are those of a column whose range is too narrow for
+    `bins` distinct float64 edges (``np.histogram`` raises an error for it). For all other columns the result equals
+    ``np.digitize(x, np.histogram(x, bins)[1][:-1])``.
 
-    Reference: the discretiser of Locatello et al. (2019), arXiv:1811.12359.
+    Reference: the discretisation of Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
         codes: Array of shape (n, d).
@@ -37,8 +37,9 @@ def discretise(codes: Codes, bins: int = 20) -> Int[np.ndarray, "n d"]:
 
 
 def _bin_numbers(x: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]:
+    """Return the bin number of each entry of one column."""
     edges = np.linspace(x.min(), x.max(), bins + 1)
-    if not (np.diff(edges) > 0).all():  # np.histogram centres its bins on a constant column
+    if not (np.diff(edges) > 0).all():  # use the bins that np.histogram centres on a constant column
         edges = np.histogram_bin_edges(x[:1], bins)
         x = np.full_like(x, x[0])
     return np.searchsorted(edges[:-1], x, side="right")
@@ -49,7 +50,7 @@ def entropy(labels: Factors) -> Float[np.ndarray, " k"]:
 
     .. math:: H(v_j) = -\sum_a \frac{n_a}{n} \log \frac{n_a}{n}
 
-    0 means a constant column. The largest possible value is the logarithm of the number of distinct labels.
+    0 means that the column is constant. The maximum is the logarithm of the number of distinct labels.
 
     Args:
         labels: Integer array of shape (n, k).
@@ -72,10 +73,10 @@ def mutual_information(a: Codes, b: Factors) -> Float[np.ndarray, "d k"]:
 
     .. math:: I(a_i; b_j) = \sum_{u, v} \frac{n_{uv}}{n} \log \frac{n \, n_{uv}}{n_u \, n_v}
 
-    0 means independent in the sample, and is exact if all counts factorise. The value never exceeds either entropy. The
-    plug-in estimate is biased upwards by about (values of a - 1)(values of b - 1) / 2n: at n = 10,000, a column of 20
-    noise bins has about .028 nats of information about a factor of 32 values. Negative results of rounding are clipped
-    to 0.
+    0 means that the columns are independent in the sample. The result is exactly 0 if all counts factorise. Information
+    never exceeds the entropy of either column. The plug-in estimate is biased upwards by about (values of a - 1)(values
+    of b - 1) / 2n. At n = 10,000, for example, a column of noise in 20 bins has about 0.028 nats of information about a
+    factor with 32 values. If rounding makes a result negative, it is set to 0.
 
     Args:
         a: Integer array of shape (n, d).
@@ -88,18 +89,18 @@ def mutual_information(a: Codes, b: Factors) -> Float[np.ndarray, "d k"]:
         >>> mutual_information([[0], [1], [0], [1]], [[0, 0], [1, 0], [0, 1], [1, 1]]).round(4)
         array([[0.6931, 0.    ]])
     """
-    rows, columns = as_factors(a, "Labels"), as_factors(b, "Labels")
-    check_same_rows(rows, columns)
-    columns_b = [consecutive_labels(column) for column in columns.T]
+    table_a, table_b = as_factors(a, "Labels"), as_factors(b, "Labels")
+    check_same_rows(table_a, table_b)
+    columns_b = [consecutive_labels(column) for column in table_b.T]
     return np.array(
-        [[_pair_information(left, right) for right in columns_b] for left in map(consecutive_labels, rows.T)]
+        [[_pair_information(left, right) for right in columns_b] for left in map(consecutive_labels, table_a.T)]
     )
 
 
 def consecutive_labels(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Return the labels renumbered as 0, 1, ... in their order.
+    """Return the labels renumbered as 0, 1, ... in increasing order.
 
-    Labels of a short range are marked in an array, which is much faster than sorting.
+    If the labels span a short range, an array marks those that occur, which is much faster than sorting.
 
     >>> consecutive_labels(np.array([7, -2, 7, 3])).tolist()
     [2, 0, 2, 1]
@@ -117,12 +118,12 @@ def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"]) -> flo
     n, width = len(a), int(b.max()) + 1
     cells, counts = _count_labels(a * width + b)
     independent = np.bincount(a)[cells // width] * np.bincount(b)[cells % width]
-    # The ratio of integers is exactly 1 if the counts factorise, so that independence gives exactly 0.0.
+    # If the counts factorise, each ratio of integers is exactly 1, and independence gives exactly 0.0.
     return max(0.0, float(np.sum(counts / n * np.log(counts * n / independent))))
 
 
 def _count_labels(labels: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " c"], Int[np.ndarray, " c"]]:
-    """Return the labels that occur, sorted, and their counts. Long ranges are sorted instead of counted."""
+    """Return the distinct labels in increasing order and their counts. Sort labels that span a long range."""
     if labels.max() > 100 * len(labels):
         return np.unique(labels, return_counts=True)
     counts = np.bincount(labels)

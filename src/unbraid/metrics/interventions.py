@@ -1,4 +1,4 @@
-"""Groups of rows that share a value of a factor, which serve as interventions that fix the factor."""
+"""Groups of rows that have the same value of a factor. A sample from one group is an intervention that fixes it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from jaxtyping import Int
 
 from unbraid.metrics.arrays import input_error
 
-CHUNK = 1024  # interventions whose rows are in memory at once: 1 MB for 64 rows each
+CHUNK = 1024  # number of interventions whose rows are in memory at once, which is 1 MB for 64 rows each
 
 
 class ValueGroups(NamedTuple):
-    """Rows sorted by the value of one factor: rows ``order[start[i]:stop[i]]`` share the value of row i."""
+    """Rows sorted by the value of one factor. The rows ``order[start[i]:stop[i]]`` have the same value as row i."""
 
     order: Int[np.ndarray, " n"]
     start: Int[np.ndarray, " n"]
     stop: Int[np.ndarray, " n"]
-    drawable: Int[np.ndarray, " m"]  # rows that share their value with at least one other row
+    drawable: Int[np.ndarray, " m"]  # rows whose value occurs in at least one other row
 
     def replace_unshared(self, rows: Int[np.ndarray, " m"], rng: np.random.Generator) -> Int[np.ndarray, " m"]:
-        """Return the rows, with those whose value no other row has replaced by random other rows."""
+        """Return the rows, after replacing each row whose value occurs in no other row by a random drawable row."""
         unshared = self.stop[rows] - self.start[rows] < 2
         if not unshared.any():
             return rows
@@ -33,16 +33,16 @@ class ValueGroups(NamedTuple):
     def draw_from_same_group(
         self, rows: Int[np.ndarray, " m"], count: int, rng: np.random.Generator
     ) -> Int[np.ndarray, "m count"]:
-        """Draw, for each row, `count` random rows with replacement that share its value."""
+        """Draw, for each row, `count` random rows with the same value, with replacement."""
         start, stop = self.start[rows][:, None], self.stop[rows][:, None]
         return np.asarray(self.order[rng.integers(start, stop, size=(len(rows), count))])
 
 
 def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
-    """Return the groups of equal values in factor column j.
+    """Group the rows of factor column j by their value.
 
     Raises:
-        UserError: If fewer than half of the rows share their value with another row. The score would then describe
+        UserError: If fewer than half of the rows have a value that occurs in another row. The score would then describe
             only those few rows.
 
     Example:
@@ -50,7 +50,9 @@ def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
         [0, 2, 4]
     """
     low, high = int(column.min()), int(column.max())
-    keys = (column - low).astype(np.uint16) if high - low < 2**16 else column  # 16-bit keys sort many times faster
+    keys = (
+        (column - low).astype(np.uint16) if high - low < 2**16 else column
+    )  # 16-bit keys are sorted many times faster
     order = np.argsort(keys, kind="stable")
     ordered = column[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -68,11 +70,11 @@ def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
 def interventions_by_factor(
     factors: Int[np.ndarray, "n k"], fixed: Int[np.ndarray, " m"]
 ) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
-    """Yield the groups of each factor together with the numbers of the interventions that fix it, in chunks.
+    """Yield the groups of each factor together with the indices of the interventions that fix it, in chunks.
 
     `fixed` holds the factor that each of the m interventions fixes.
     """
     for j, column in enumerate(factors.T):
-        groups, numbers = group_rows(column, j), np.flatnonzero(fixed == j)
-        for i in range(0, len(numbers), CHUNK):
-            yield groups, numbers[i : i + CHUNK]
+        groups, indices = group_rows(column, j), np.flatnonzero(fixed == j)
+        for i in range(0, len(indices), CHUNK):
+            yield groups, indices[i : i + CHUNK]

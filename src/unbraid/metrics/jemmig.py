@@ -1,4 +1,4 @@
-"""Joint entropy minus mutual information gap."""
+"""Joint entropy minus mutual information gap (JEMMIG)."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
 def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""The purity of the most informative code of each factor, and its lead over the second most informative one.
+    r"""Measure the purity of the most informative latent of each factor and its lead over the second most informative.
 
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{J_j}{H(v_j) + \log \text{bins}} \right), \quad
         J_j = H(c_{i_1}, v_j) - I(c_{i_1}; v_j) + I(c_{i_2}; v_j)
 
-    where :math:`i_1` and :math:`i_2` are the codes with the most and the second most information about factor
+    where :math:`i_1` and :math:`i_2` are the latents with the most and the second most information about factor
     :math:`j`.
 
-    The score lies in [0, 1]. 0 means that the best code of each factor is uniform noise over all bins. 1 means that one
-    code determines each factor and contains nothing else.
+    The score lies in [0, 1]. 0 means that the best latent of each factor is noise that is distributed uniformly over
+    all bins. 1 means that for each factor one latent determines it and contains no other information.
 
-    The joint entropy equals H(c) + H(v) - I, so a code is penalised for information about other factors, unlike in MIG.
-    If several codes are equally informative, the one with the largest entropy counts.
+    The joint entropy equals H(c) + H(v) - I(c; v). A latent is therefore penalised for information about other factors,
+    unlike in MIG. If several latents are equally informative, the one with the largest entropy is used.
 
-    Limitations: A collapsed code does not score 0. A constant has no entropy, so constant codes score
-    log(bins) / (H(v) + log(bins)), which is .81 for a factor of 2 values and .49 for one of 24. A perfect code with
-    every dimension twice has the same score as constant codes. Only noise that fills all bins evenly scores 0; normal
-    noise leaves bins nearly empty and scores .1 to .2. More bins raise the scores of codes that do not fill them.
+    Limitations: A collapsed representation does not score 0. A constant has no entropy, so constant latents score
+    log(bins) / (H(v) + log(bins)), which is 0.81 for a factor with 2 values and 0.49 for a factor with 24 values. Two
+    copies of each perfect latent have the same score as constant latents. Only noise that fills all bins evenly scores
+    0. Normal noise leaves some bins nearly empty and scores 0.1 to 0.2. Increasing `bins` raises the scores of latents
+    that do not fill all bins.
 
-    Deviations: Information is computed from `bins` equal-width bins of point codes, whereas the paper bins the
-    posterior. The score is normalised by the upper bound H(v) + log(bins), as in the paper and in Carbonneau et al.
-    (2022), arXiv:2012.09276.
+    Deviations: Information is computed from point codes, sorted into `bins` equal-width bins, whereas the paper
+    discretises the posterior distribution. The score is normalised by the upper bound H(v) + log(bins), as in the paper
+    and in Carbonneau et al. (2022), arXiv:2012.09276.
 
     Reference: Do and Tran (2020), arXiv:1908.09961.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        bins: Number of equal-width bins into which each code is discretised, at least 2.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        bins: Number of equal-width bins into which each latent is discretised, at least 2.
 
     Returns:
-        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, which is the first definition of the
+        `jemmig`, the score, and `jemmig_nats`, the mean of :math:`J_j` in nats, which is the original definition of the
         metric. The best value of `jemmig_nats` is 0, and it has no fixed upper bound.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 codes, or if `bins` is below 2.
+            integers, if a factor is constant, if there are fewer than 2 latents, or if `bins` is below 2.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -57,7 +58,7 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
     labels = discretise(table, bins)
     information, factor_entropy = mutual_information(labels, values), entropy(values)
     second, first = np.sort(information, axis=0)[-2:]
-    tied = information >= first - 1e-12  # up to rounding, so that the choice is independent of the order of codes
+    tied = information >= first - 1e-12  # compare up to rounding, because the order of latents must not matter
     joint = np.where(tied, entropy(labels)[:, None], 0.0).max(axis=0) + factor_entropy - first
     cost = np.maximum(0.0, joint - first + second)
     scores = 1 - cost / (factor_entropy + np.log(bins))

@@ -1,4 +1,7 @@
-"""Codes with known strengths and weaknesses, made from factors: perfect codes, pure noise, and cases between them."""
+"""Representations with known strengths and weaknesses, generated from factors.
+
+They range from perfect codes to pure noise. All functions take a random seed, but the deterministic ones ignore it.
+"""
 
 from __future__ import annotations
 
@@ -7,87 +10,92 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Int
 
-KnownCode = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]]
+CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]]
 
 
-def perfect(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """One code per factor, which holds the values of the factor, centred.
+def make_perfect_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return one latent per factor, which holds the centred values of the factor.
 
-    >>> perfect(np.array([[0, 0], [2, 3]])).tolist()
+    >>> make_perfect_codes(np.array([[0, 0], [2, 3]])).tolist()
     [[-1.0, -1.5], [1.0, 1.5]]
     """
     return np.asarray(factors - (factors.min(axis=0) + factors.max(axis=0)) / 2)
 
 
-def noise(factors: Int[np.ndarray, "n k"], seed: int = 0, *, d: int = 10) -> Float[np.ndarray, "n d"]:
-    """Standard normal codes that are independent of the factors."""
+def make_noise_codes(factors: Int[np.ndarray, "n k"], seed: int = 0, *, d: int = 10) -> Float[np.ndarray, "n d"]:
+    """Return standard normal latents that are independent of the factors."""
     return np.random.default_rng([seed, d]).normal(size=(len(factors), d))
 
 
-def noisy(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """The perfect code, standardised, plus normal noise with standard deviation .3."""
-    return _standardise(perfect(factors)) + 0.3 * noise(factors, seed, d=factors.shape[1])
+def make_noisy_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return the perfect codes, standardised, plus normal noise with a standard deviation of 0.3."""
+    return _standardise(make_perfect_codes(factors)) + 0.3 * make_noise_codes(factors, seed, d=factors.shape[1])
 
 
-def rotated(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """The perfect code, standardised and reflected so that every code mixes all factors.
+def make_rotated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return the perfect codes, standardised and mixed by a Householder reflection, so every latent depends on all
+    factors.
 
-    The reflection keeps all information and all distances, so a metric whose score does not fall cannot detect axis
-    alignment.
+    A reflection, like a rotation, preserves all information and all distances. A metric whose score does not fall
+    cannot detect axis alignment.
     """
     k = factors.shape[1]
     v = np.arange(1, k + 1) / np.linalg.norm(np.arange(1, k + 1))
-    return np.asarray(_standardise(perfect(factors)) @ (np.eye(k) - 2 * np.outer(v, v)))
+    return np.asarray(_standardise(make_perfect_codes(factors)) @ (np.eye(k) - 2 * np.outer(v, v)))
 
 
-def duplicated(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n m"]:
-    """Every perfect code twice: modular and informative, but not compact."""
-    return np.repeat(perfect(factors), 2, axis=1)
+def make_duplicated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n m"]:
+    """Return two copies of each perfect latent. They are modular and informative, but not compact."""
+    return np.repeat(make_perfect_codes(factors), 2, axis=1)
 
 
-def merged(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
-    """The first two factors in one code, one number for each pair of values, and perfect codes of the others."""
+def make_merged_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
+    """Return one latent that numbers the pairs of values of the first two factors, and perfect latents of the others."""
     width = np.ptp(factors[:, 1]) + 1
     pair = (factors[:, 0] - factors[:, 0].min()) * width + factors[:, 1] - factors[:, 1].min()
-    return perfect(np.c_[pair, factors[:, 2:]])
+    return make_perfect_codes(np.c_[pair, factors[:, 2:]])
 
 
-def collapsed(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """The perfect code with its last dimension exactly constant, so that no code represents the last factor."""
-    codes = perfect(factors)
+def make_collapsed_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return the perfect codes with a constant last latent, so no latent represents the last factor."""
+    codes = make_perfect_codes(factors)
     codes[:, -1] = 0.3
     return codes
 
 
-def scrambled(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """One code per factor with the values in random order: as informative as the perfect code, but not monotonic."""
+def make_scrambled_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return the perfect codes after a random permutation maps the values of each factor to each other.
+
+    The codes are as informative as the perfect codes, but not monotonic functions of the factors.
+    """
     rng = np.random.default_rng(seed)
     columns = []
-    for column in perfect(factors).T:
-        values, place = np.unique(column, return_inverse=True)
-        columns.append(rng.permutation(values)[place])
+    for column in make_perfect_codes(factors).T:
+        values, index = np.unique(column, return_inverse=True)
+        columns.append(rng.permutation(values)[index])
     return np.stack(columns, axis=1)
 
 
-def squeezed(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """The perfect code with one distant outlier per 500 points, which squeezes all other points into one bin."""
-    codes = perfect(factors)
+def make_codes_with_outliers(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return the perfect codes with one distant outlier per 500 examples, which moves all others into one equal-width bin."""
+    codes = make_perfect_codes(factors)
     codes[::500] = 1000 * (1 + np.abs(codes).max(axis=0))
     return codes
 
 
-KNOWN_CODES: dict[str, KnownCode] = {
-    "perfect": perfect,
-    "noisy": noisy,
-    "rotated": rotated,
-    "duplicated": duplicated,
-    "merged": merged,
-    "collapsed": collapsed,
-    "scrambled": scrambled,
-    "squeezed": squeezed,
-    "noise": noise,
+KNOWN_CODES: dict[str, CodeGenerator] = {
+    "perfect": make_perfect_codes,
+    "noisy": make_noisy_codes,
+    "rotated": make_rotated_codes,
+    "duplicated": make_duplicated_codes,
+    "merged": make_merged_codes,
+    "collapsed": make_collapsed_codes,
+    "scrambled": make_scrambled_codes,
+    "squeezed": make_codes_with_outliers,
+    "noise": make_noise_codes,
 }
 
 
 def _standardise(codes: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Return the codes with mean 0 and standard deviation 1 in each column."""
     return np.asarray((codes - codes.mean(axis=0)) / codes.std(axis=0))

@@ -1,4 +1,4 @@
-"""Mean correlation coefficient."""
+"""Mean correlation coefficient (MCC)."""
 
 from __future__ import annotations
 
@@ -9,42 +9,43 @@ from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
 
 
 def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
-    r"""The mean correlation of each factor with its own code, under the best one-to-one assignment.
+    r"""Measure the mean correlation of each factor with its own latent, under the best one-to-one assignment.
 
     .. math:: \frac{1}{k} \max_{\pi} \sum_j \left| \mathrm{corr}(c_{\pi(j)}, v_j) \right|
 
-    where :math:`\pi` runs over the assignments of different codes to factors, and corr is Pearson's coefficient of the
-    values (`mcc_pearson`) or of their ranks, with ties averaged (`mcc_spearman`).
+    where :math:`\pi` runs over the assignments of a different latent to each factor, and corr is Pearson's correlation
+    coefficient of the values (`mcc_pearson`) or of their ranks, with ties averaged (`mcc_spearman`).
 
-    The scores lie in [0, 1]. 0 means that no code correlates with any factor. 1 means that every factor has its own
-    code, which is a linear (Pearson) or monotonic (Spearman) function of it.
+    The scores lie in [0, 1]. 0 means that no latent correlates with any factor. 1 means that every factor has its own
+    latent, which is a linear (Pearson) or monotonic (Spearman) function of it.
 
-    The mean is over factors. If there are fewer codes than factors, the unmatched factors count 0; if there are more
-    codes, the unmatched codes are ignored. An exactly constant code has correlation 0 with everything. Each of the two
-    scores has its own optimal assignment. Factors are integer labels that are read as numbers: their order and, for
-    Pearson, their spacing matter.
+    The mean is taken over factors. If there are fewer latents than factors, each unmatched factor contributes 0. If
+    there are more latents than factors, the unmatched latents are ignored. An exactly constant latent has correlation 0
+    with everything. Each of the two scores has its own optimal assignment. The integer labels of a factor are used as
+    numbers, so their order matters and, for Pearson, also their spacing.
 
-    Limitations: A code that determines a factor but does not preserve its order scores low, so cyclic factors
+    Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
-    Noise scores above 0, by about the largest of d correlations of size 1 / sqrt(n). Surplus codes cost nothing: a
-    perfect code beside copies of itself or noise scores 1. A rotated code scores its cosines, .5 and more for few
-    factors.
+    Pure noise scores above 0, because the best of d correlations is taken and each is of size 1 / sqrt(n). Surplus
+    latents do not lower the score: perfect latents beside copies of themselves or beside noise score 1. A rotated
+    representation scores the cosines of its rotation, which are 0.5 or more for few factors.
 
-    Deviations: Papers compare as many continuous sources as codes; the rules for other numbers of codes are our own.
+    Deviations: Papers compare as many continuous sources as latents. The rules for other numbers of latents are our
+    own.
 
     Reference: Hyvarinen and Morioka (2016), arXiv:1605.06336. Ranks are used as in Klindt et al. (2021),
     arXiv:2007.10930.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
 
     Returns:
         `mcc_pearson` and `mcc_spearman`, the two scores.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, or if a factor is constant.
+        integers, or if a factor is constant.
 
     Example:
         >>> factors = np.indices((3, 3)).reshape(2, -1).T
@@ -57,22 +58,27 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
     table, values = as_codes_and_factors(codes, factors)
     ranks, value_ranks = rankdata(table, axis=0), rankdata(values, axis=0)
     return {
-        "mcc_pearson": best_assignment_mean(correlation(table, values.astype(np.float64))),
-        "mcc_spearman": best_assignment_mean(correlation(ranks, value_ranks)),
+        "mcc_pearson": best_assignment_mean(absolute_correlations(table, values.astype(np.float64))),
+        "mcc_spearman": best_assignment_mean(absolute_correlations(ranks, value_ranks)),
     }
 
 
-def correlation(a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "d k"]:
-    """Return the absolute Pearson correlation of each column of `a` with each column of `b`; 0 for constant columns.
+def absolute_correlations(a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "d k"]:
+    """Return the absolute Pearson correlation of each column of `a` with each column of `b`.
 
-    >>> correlation(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([[1.0], [0.0]])).round(6).tolist()
+    Constant columns have correlation 0.
+
+    >>> absolute_correlations(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([[1.0], [0.0]])).round(6).tolist()
     [[1.0], [0.0]]
     """
-    return np.asarray(np.minimum(1.0, np.abs(_unit(a).T @ _unit(b))))
+    return np.asarray(np.minimum(1.0, np.abs(_unit_columns(a).T @ _unit_columns(b))))
 
 
-def _unit(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Return centred columns of length 1. Halving and dividing by the range first keeps squares from overflowing."""
+def _unit_columns(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Return the columns centred and scaled to length 1. Constant columns become 0.
+
+    Halving the values and dividing by the range first prevents overflow of the squares.
+    """
     low, high = x.min(axis=0) / 2, x.max(axis=0) / 2
     varies = high > low
     scaled = np.where(varies, (x / 2 - low) / np.where(varies, high - low, 1), 0.0)
@@ -81,7 +87,9 @@ def _unit(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 
 def best_assignment_mean(correlations: Float[np.ndarray, "d k"]) -> float:
-    """Return the mean over columns of the best one-to-one assignment of rows; a column without a row counts 0.
+    """Assign rows to columns one to one with the largest sum, and return the mean over columns.
+
+    A column without a row contributes 0.
 
     >>> best_assignment_mean(np.array([[0.9, 0.8], [0.8, 0.1]]))
     0.8

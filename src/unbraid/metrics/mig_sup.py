@@ -1,4 +1,4 @@
-"""Mutual information gap over factors."""
+"""Mutual information gap between the factors of each latent (MIG-sup)."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
 def mig_sup(codes: Codes, factors: Factors, *, bins: int = 20, prune: int | float = 0) -> dict[str, float]:
-    r"""The gap in information that each code has about its best and its second-best factor.
+    r"""Measure the gap in information that each latent has about its best and its second-best factor.
 
     .. math:: \frac{1}{|A|} \sum_{i \in A} \left( N_{i j_1} - N_{i j_2} \right), \quad
         N_{ij} = \frac{I(c_i; v_j)}{H(v_j)}
 
-    where :math:`j_1` and :math:`j_2` are the factors with the largest and the second largest :math:`N_{ij}` of code
-    :math:`i`, and :math:`A` are the active codes: those that vary and have a standard deviation of at least `prune`.
+    where :math:`j_1` and :math:`j_2` are the factors with the largest and the second largest :math:`N_{ij}` of latent
+    :math:`i`, and :math:`A` is the set of active latents. A latent is active if it varies and its standard deviation is
+    at least `prune`.
 
-    The score lies in [0, 1]. 0 means that every code is equally informative about two factors, that no code is
-    informative, or that no code is active. 1 means that each code determines exactly one factor.
+    The score lies in [0, 1]. 0 means that every latent is equally informative about two factors, that no latent is
+    informative, or that no latent is active. 1 means that each active latent determines one factor and is informative
+    about no other factor.
 
-    MIG-sup complements MIG, which takes the gap over codes and does not penalise a code that is informative about two
-    factors. The ceiling is below 1 for factors with more than `bins` values.
+    MIG-sup complements MIG, which takes the gap between latents and does not penalise a latent that is informative
+    about two factors. The maximum score is below 1 for factors with more than `bins` values.
 
-    Limitations: The score does not require that every factor is represented: one perfect code beside constant codes
-    scores 1, and so do duplicated codes. A code of pure noise is active and scores about 0, so unused latents that
-    carry noise lower the mean, whereas exactly constant latents do not. `prune` is an absolute value and makes the
-    score depend on the scale of the codes.
+    Limitations: The score does not require that every factor is represented. One perfect latent beside constant latents
+    scores 1, and so do duplicated latents. A latent that holds pure noise is active and scores about 0, so unused
+    latents that hold noise lower the mean, whereas exactly constant latents do not. If `prune` is above 0, the score
+    depends on the scale of the codes, because `prune` is an absolute value.
 
-    Deviations: Information is computed from `bins` equal-width bins of point codes. Sources differ in the codes over
-    which they average: the formula of the paper names all codes, the code of its authors takes codes with a variance
-    above .01 (``prune=0.1``), and Carbonneau et al. (2022), arXiv:2012.09276, take all. The default here is all codes
-    that vary.
+    Deviations: Information is computed from point codes, sorted into `bins` equal-width bins. Sources differ in the
+    latents over which they average. The formula of the paper names all latents. The authors' code takes latents with a
+    variance above 0.01 (``prune=0.1``). Carbonneau et al. (2022), arXiv:2012.09276, take all latents. The default here
+    is all latents that vary.
 
     Reference: Li et al. (2020), arXiv:2002.10549.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        bins: Number of equal-width bins into which each code is discretised.
-        prune: Smallest standard deviation of an active code, in units of the codes.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        bins: Number of equal-width bins into which each latent is discretised.
+        prune: Minimum standard deviation of an active latent, in units of the codes.
 
     Returns:
         `mig_sup`, the score.
@@ -58,6 +60,6 @@ def mig_sup(codes: Codes, factors: Factors, *, bins: int = 20, prune: int | floa
     active = (table.std(axis=0) >= prune) & (np.ptp(table, axis=0) > 0)
     if not active.any():
         return {"mig_sup": 0.0}
-    shares = mutual_information(discretise(table[:, active], bins), values) / entropy(values)
-    ordered = np.sort(shares, axis=1)
+    normalised = mutual_information(discretise(table[:, active], bins), values) / entropy(values)
+    ordered = np.sort(normalised, axis=1)
     return {"mig_sup": float(np.mean(ordered[:, -1] - ordered[:, -2]))}

@@ -1,4 +1,4 @@
-"""Modularity."""
+"""Modularity: whether each latent is informative about one factor only."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from unbraid.metrics.information import discretise, mutual_information
 
 
 def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
-    r"""The degree to which each code is informative about one factor only.
+    r"""Measure the degree to which each latent is informative about one factor only.
 
     .. math:: \frac{1}{d} \sum_i \left( 1 - \frac{\sum_j I_{ij}^2 - \max_j I_{ij}^2}{(k - 1) \max_j I_{ij}^2} \right),
         \quad I_{ij} = I(c_i; v_j)
 
-    The score lies in [0, 1]. 0 means that every code is equally informative about all factors. 1 means that each code
-    is informative about a single factor. Two codes may represent the same factor and a factor may be represented by
-    none, so modularity alone is no evidence of a complete code. A code without any information, such as a constant
-    code, scores 0 and stays in the mean.
+    The score lies in [0, 1]. 0 means that every latent is equally informative about all factors. 1 means that each
+    latent is informative about a single factor. A latent without any information, such as a constant latent, scores 0
+    and is included in the mean.
 
-    Limitations: The bias of the information estimate differs between factors, so a code of pure noise appears modular:
-    it scores .67 to .99 on the usual datasets (`noise`). Copies of a code are not penalised (`duplicated`). Report this
-    score together with MIG.
+    Limitations: Two latents may represent the same factor and a factor may be represented by no latent, so a high score
+    is no evidence of a complete representation, and duplicated latents are not penalised. The bias of the information
+    estimate differs between factors, so pure noise appears modular: it scores 0.67 to 0.99 on the usual datasets.
+    Report this score together with MIG.
 
     Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The 20 equal-width bins follow Locatello et al. (2019),
     arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor.
-        bins: Number of equal-width bins into which each code is discretised.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:
         `modularity_score`, the score.

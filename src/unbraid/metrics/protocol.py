@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS, TRAITS
-from unbraid.runtime.progress import ignore_note
-from unbraid.runtime.provenance import versions
+from unbraid.runtime.progress import ignore_message
+from unbraid.runtime.provenance import library_versions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, float]
@@ -82,7 +82,7 @@ class Rows:
         sizes = {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
         return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
-    def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_note) -> Outcome:
+    def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
         """Compute the named metrics, each on the arrays that its signature names. Equal fits of trees are shared.
 
         Args:
@@ -168,7 +168,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if self.draws not in DRAWS:
-            raise UserError(unknown_name("way to draw rows", self.draws, DRAWS))
+            raise UserError(unknown_name_message("way to draw rows", self.draws, DRAWS))
 
     def sizes(self, count: int) -> dict[str, int]:
         """Return the sizes of the samples of a table of `count` rows, and of the table.
@@ -272,7 +272,7 @@ def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjo
 
 @functools.cache
 def _library_versions() -> dict[str, str]:
-    return versions(LIBRARIES)
+    return library_versions(LIBRARIES)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -319,5 +319,5 @@ def resolve_metric_names(names: Iterable[str] | None) -> list[str]:
     requested = list(METRICS) if names is None else list(dict.fromkeys(names))
     for name in requested:
         if name not in METRICS:
-            raise UserError(unknown_name("metric", name, list(METRICS)))
+            raise UserError(unknown_name_message("metric", name, list(METRICS)))
     return requested

@@ -1,4 +1,4 @@
-"""Compiled statistics of selected rows of a table, which are computed without copying the rows."""
+"""Compiled statistics of selected rows of a table. They are computed without copying the rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @kernel()
 def row_variances(codes: Array, rows: Array) -> Array:
-    """Return, for each t, the variance (ddof 1) of each code over rows[t]; exactly 0 if the rows are equal."""
+    """Return, for each t, the variance (ddof 1) of each latent over rows[t], which is exactly 0 for equal values."""
     (m, batch), d = rows.shape, codes.shape[1]
     result = np.empty((m, d))
     first, second = np.empty(d), np.empty(d)
     for t in range(m):
-        origin = codes[rows[t, 0]]  # differences from one of the rows avoid cancellation if codes are far from 0
+        origin = codes[rows[t, 0]]  # subtracting one of the rows avoids cancellation if codes are far from 0
         first[:] = 0.0
         second[:] = 0.0
         for b in range(1, batch):

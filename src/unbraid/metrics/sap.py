@@ -1,4 +1,4 @@
-"""Separated attribute predictability."""
+"""Separated attribute predictability (SAP)."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ from unbraid.metrics.arrays import (
 def sap(
     codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, *, continuous: bool = False
 ) -> dict[str, float]:
-    r"""The gap in the accuracy of predicting each factor between the best and the second-best single code.
+    r"""Measure the gap in the accuracy of predicting each factor between the best and the second-best latent.
 
     .. math:: \frac{1}{k} \sum_j \left( S_{i_1 j} - S_{i_2 j} \right)
 
-    where :math:`S_{ij}` is the test accuracy of a linear SVM from code i to factor j, and :math:`i_1` and :math:`i_2`
-    are the best and the second-best code of factor j. If `continuous`, :math:`S_{ij}` is the squared correlation of
-    code and factor on the training points.
+    where :math:`S_{ij}` is the test accuracy of a linear SVM that predicts factor j from latent i alone, and
+    :math:`i_1` and :math:`i_2` are the best and the second-best latent for factor j. If `continuous` is true,
+    :math:`S_{ij}` is the squared correlation of latent and factor on the training examples.
 
-    The score lies in [0, 1]. 0 means that two codes predict every factor equally well. 1 means that one code predicts
-    each factor and all other codes are always wrong. Accuracies cannot reach that. One-vs-rest lines on one code cannot
-    select a middle value, so even a perfect code, centred at 0, scores only .25 to .41 on the usual datasets.
+    The score lies in [0, 1]. 0 means that for every factor two latents predict it equally well. 1 would mean that one
+    latent predicts each factor and all other latents are always wrong, which is impossible in practice. One-vs-rest
+    lines on one latent cannot select a value between two others, so even a perfect representation, centred at 0, scores
+    only 0.25 to 0.41 on the usual datasets.
 
-    Codes are not standardised, and the SVM penalises slope and intercept, so scaling or shifting a code changes its
-    accuracies. A test value that does not occur in the training points counts as an error.
+    Codes are not standardised, and the SVM penalises slope and intercept, so scaling or shifting a latent changes its
+    accuracies. A test value that does not occur in the training examples is always counted as an error.
 
-    Limitations: Duplicated codes score 0, however informative they are. A factor with many values scores low, however
-    well it is represented. A code of small scale is suppressed by the penalty. Noise codes beside good codes cost
-    little. Rotated codes score lower.
+    Limitations: Duplicated latents score 0, however informative they are. A factor with many values scores low, however
+    well it is represented. The penalty suppresses latents with a small scale. Noise latents beside good latents lower
+    the score only a little. Rotated representations score lower than aligned ones.
 
-    Deviations: Each SVM is solved to its minimum, whereas scikit-learn stops liblinear at a tolerance of 1e-4: single
-    accuracies on 5,000 test points differ by at most about .001. Older tables used scikit-learn's randomised dual
-    solver.
+    Deviations: Each SVM is solved to its minimum, whereas scikit-learn stops liblinear at a tolerance of 1e-4. Single
+    accuracies on 5,000 test examples differ by at most about 0.001. Older published scores were computed with
+    scikit-learn's randomised dual solver.
 
     Reference: Kumar et al. (2018), arXiv:1711.00848. C = 0.01 and balanced classes follow Locatello et al. (2019),
     arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        factors: Integer array of shape (n, k), one row per point and one column per factor. If `continuous`, any real
-            numbers.
-        test_codes: Array of shape (m, d), the codes of the test points.
-        test_factors: Integer array of shape (m, k), the factors of the test points. If `continuous`, the test points
-            are checked but not used.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Integer array of shape (n, k), one row per example and one column per factor. Any real numbers if
+            `continuous` is true.
+        test_codes: Array of shape (m, d), the codes of the test examples.
+        test_factors: Integer array of shape (m, k), the factors of the test examples. If `continuous` is true, the test
+            arrays are checked but not used.
         continuous: Whether to use squared correlations instead of SVM accuracies.
 
     Returns:
-        `SAP_score`, or `SAP_score_continuous` if `continuous`.
+        `SAP_score`, or `SAP_score_continuous` if `continuous` is true.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there are fewer than 2 codes.
+            integers, if a factor is constant, or if there are fewer than 2 latents.
 
     Example:
         >>> factors = np.indices((2, 2)).reshape(2, -1).T
@@ -77,20 +78,20 @@ def sap(
     check_same_columns(values, test_values, "Factors")
     check_factors_vary(values)
     if continuous:
-        return {"SAP_score_continuous": _gap(squared_correlation(table, values))}
+        return {"SAP_score_continuous": _mean_gap(squared_correlation(table, values))}
     from unbraid.metrics.linear import svm_accuracies
 
-    return {"SAP_score": _gap(svm_accuracies(table, values, test_table, test_values))}
+    return {"SAP_score": _mean_gap(svm_accuracies(table, values, test_table, test_values))}
 
 
-def _gap(scores: Float[np.ndarray, "d k"]) -> float:
-    """Return the mean over factors of the difference between the best and the second-best score."""
+def _mean_gap(scores: Float[np.ndarray, "d k"]) -> float:
+    """Return the difference between the best and the second-best score of each factor, averaged over factors."""
     ordered = np.sort(scores, axis=0)
     return float((ordered[-1] - ordered[-2]).mean())
 
 
 def squared_correlation(codes: Float[np.ndarray, "n d"], factors: Real[np.ndarray, "n k"]) -> Float[np.ndarray, "d k"]:
-    r"""Return the squared Pearson correlation of each code with each factor; 0 if a variance is at most 1e-12.
+    r"""Return the squared Pearson correlation of each latent with each factor, or 0 if a variance is at most 1e-12.
 
     .. math:: S_{ij} = \frac{\mathrm{Cov}(c_i, v_j)^2}{\mathrm{Var}(c_i) \mathrm{Var}(v_j)}
 

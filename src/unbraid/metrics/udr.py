@@ -1,4 +1,4 @@
-"""Unsupervised disentanglement ranking: which of several models agree with the others without using labels."""
+"""Unsupervised disentanglement ranking (UDR): rank models by their agreement with each other, without labels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Ranking:
     """Scores of r models with m latents in total. Higher scores are better.
 
     Attributes:
-        model_scores: The score of each model: the median of its column of `pairwise`, without the diagonal.
+        model_scores: Score of each model, which is the median of its column of `pairwise` without the diagonal entry.
         pairwise: Entry (i, j) is the degree to which single latents of model i predict single latents of model j.
-        correlations: Absolute weights or rank correlations of all latents, in the order of the models. Rows predict
-            columns.
+        correlations: Absolute Lasso weights or rank correlations of all latents, in the order of the models. Rows
+            predict columns.
     """
 
     model_scores: Float[np.ndarray, " r"]
@@ -38,43 +38,44 @@ def udr(
     method: str = "lasso",
     threshold: int | float = 0.01,
 ) -> Ranking:
-    r"""A ranking of models without labels: how closely the latents of each match those of the others one to one.
+    r"""Rank models without labels by how closely the latents of each model match those of the others one to one.
 
     .. math:: \mathrm{median}_{i \ne j} \; \tfrac12 \left( \mathrm{mean}_b \frac{\max_a R_{ab}^2}{\sum_a R_{ab}}
         + \mathrm{mean}_a \frac{\max_b R_{ab}^2}{\sum_b R_{ab}} \right)
 
-    for model j, where a and b run over informative latents. :math:`R_{ab}` is the absolute weight of latent a of model
-    i in the Lasso (penalty .1, standardised latents) that predicts latent b of model j, or their absolute rank
-    correlation.
+    This is the score of model j. The median runs over the other models i, a runs over the informative latents of model
+    i, and b runs over those of model j. :math:`R_{ab}` is the absolute weight of latent a in the Lasso (penalty 0.1,
+    standardised latents) that predicts latent b from all latents of model i, or the absolute rank correlation of a and
+    b.
 
-    The scores lie in [0, 1]. 0 means that a model has nothing in common with the others. 1 means that the latents are
-    equal up to order, sign and, with rank correlations, monotonic maps. The Lasso shrinks weights, so its scores reach
-    only .9.
+    The scores lie in [0, 1]. 0 means that the latents of a model are unrelated to those of the others. 1 means that the
+    latents are equal up to order, sign and, with rank correlations, monotonic maps. The Lasso shrinks weights, so its
+    scores reach only 0.9.
 
     A latent is informative if its mean KL divergence from the prior exceeds `threshold`. If `kl` is not given, half of
-    the variance of the latent is used instead; it never exceeds the divergence of a mean latent from a standard normal.
-    Codes that are not scaled like those of a VAE need their own threshold; 0 keeps all codes that vary. Exactly
-    constant latents are never informative. Rows and columns of latents that are not informative are 0 in
-    `correlations`.
+    the variance of the latent is used instead, which never exceeds the divergence of a Gaussian latent from a standard
+    normal prior. Codes that are not scaled like those of a VAE need their own threshold. A threshold of 0 keeps all
+    latents that vary. Exactly constant latents are never informative. The rows and columns of latents that are not
+    informative are 0 in `correlations`.
 
     Limitations: The score measures agreement and not correctness. Models that share a rotated solution, or are copies
-    of one another, score as high as disentangled ones, and a single good model among bad ones scores low. Latents that
-    are duplicated inside a model share their weight in an order that the Lasso decides by position.
+    of one another, score as high as disentangled ones, and a single good model among bad ones scores low. If latents
+    are duplicated inside a model, the Lasso divides their weight between the copies by their position.
 
-    Deviations: The reference code raises an error if a model has no informative latent; here all its pairs and its
-    score are 0. The Lasso is solved from covariances to 1e-10, so that values differ from those of scikit-learn in the
-    seventh digit. One threshold is used for setting latents to zero and for excluding them, whereas the reference fixes
-    the first at .01.
+    Deviations: The authors' code raises an error if a model has no informative latent. Here its score and all its
+    pairwise scores are 0. The Lasso is solved from covariances to 1e-10, so weights differ from those of scikit-learn
+    in the seventh digit. One threshold is used for setting latents to zero and for excluding them, whereas the authors'
+    code fixes the first at 0.01.
 
     Reference: Duan et al. (2020), arXiv:1905.12614.
 
     Args:
         representations: One array of codes of shape (n, d) per model. Row t of all arrays must belong to the same
-            example. The number of codes d may differ between models.
-        kl: For each model, an array of shape (d,) with the mean divergence of each latent from the prior, over
+            example. The number of latents d may differ between models.
+        kl: For each model, an array of shape (d,) with the KL divergence of each latent from the prior, averaged over
             examples.
         method: "lasso" or "spearman".
-        threshold: Smallest divergence of an informative latent.
+        threshold: Value that the divergence of an informative latent must exceed.
 
     Returns:
         A `Ranking` with the score of each model.
@@ -91,11 +92,11 @@ def udr(
     check_at_least(0, threshold=threshold)
     if method not in ("lasso", "spearman"):
         raise input_error("The 'method' of udr must be 'lasso' or 'spearman'.", repr(method), "Choose one of them.")
-    models = _checked_models(representations)
+    models = _check_models(representations)
     informative = [
-        _informative(codes, row, threshold) for codes, row in zip(models, _divergences(models, kl), strict=True)
+        _is_informative(codes, row, threshold) for codes, row in zip(models, _divergences(models, kl), strict=True)
     ]
-    standard = _standardised(np.concatenate(models, axis=1), np.concatenate(informative), method)
+    standard = _standardise(np.concatenate(models, axis=1), np.concatenate(informative), method)
     covariance = standard.T @ standard / len(standard)
     edges = np.cumsum([0, *(codes.shape[1] for codes in models)])
     blocks = [slice(a, b) for a, b in pairwise(edges.tolist())]
@@ -108,8 +109,8 @@ def udr(
     return Ranking(_column_medians(scores), scores, correlations)
 
 
-def _checked_models(representations: Sequence[Codes]) -> list[Float[np.ndarray, "n _"]]:
-    """Return the checked tables of codes: at least two, with the same number of rows."""
+def _check_models(representations: Sequence[Codes]) -> list[Float[np.ndarray, "n _"]]:
+    """Return the codes of each model as float64. Raise an error if there are fewer than two or their lengths differ."""
     models = [as_codes(codes, f"Representation {i}") for i, codes in enumerate(representations)]
     if len(models) < 2:
         raise input_error("A ranking needs at least 2 representations.", len(models), "Pass the codes of more models.")
@@ -122,7 +123,7 @@ def _checked_models(representations: Sequence[Codes]) -> list[Float[np.ndarray, 
 def _divergences(
     models: list[Float[np.ndarray, "n _"]], kl: Sequence[ArrayLike] | None
 ) -> list[Float[np.ndarray, " _"]]:
-    """Return one number per latent: the given divergence, or half the variance."""
+    """Return the given divergence of each latent of each model, or half of the variance if `kl` is None."""
     if kl is None:
         return [codes.var(axis=0) / 2 for codes in models]
     rows = [np.asarray(row, dtype=np.float64) for row in kl]
@@ -133,21 +134,22 @@ def _divergences(
     return rows
 
 
-def _informative(
+def _is_informative(
     codes: Float[np.ndarray, "n d"], divergence: Float[np.ndarray, " d"], threshold: int | float
 ) -> Bool[np.ndarray, " d"]:
+    """Return whether each latent varies and has a divergence above the threshold."""
     return np.asarray((divergence > threshold) & (np.ptp(codes, axis=0) > 0))
 
 
-def _standardised(
+def _standardise(
     codes: Float[np.ndarray, "n m"], informative: Bool[np.ndarray, " m"], method: str
 ) -> Float[np.ndarray, "n m"]:
-    """Return codes, or their ranks, with mean 0 and variance 1; columns that are not informative become 0."""
+    """Return codes (or ranks, for "spearman") with mean 0 and variance 1, and with uninformative columns set to 0."""
     from scipy.stats import rankdata
 
     standard = np.zeros_like(codes)
     columns = codes[:, informative] if method == "lasso" else rankdata(codes[:, informative], axis=0)
-    columns = (columns - columns.min(axis=0)) / np.ptp(columns, axis=0)  # a very small range would square to 0
+    columns = (columns - columns.min(axis=0)) / np.ptp(columns, axis=0)  # the variance of a tiny range would underflow
     standard[:, informative] = (columns - columns.mean(axis=0)) / columns.std(axis=0)
     return standard
 
@@ -155,7 +157,7 @@ def _standardised(
 def lasso(
     gram: Float[np.ndarray, "d d"], cross: Float[np.ndarray, "d m"], alpha: float, *, tolerance: float = 1e-10
 ) -> Float[np.ndarray, "d m"]:
-    r"""Return the weights of m Lasso regressions on the same d standardised inputs, computed from covariances.
+    r"""Fit m Lasso regressions on the same d standardised inputs, given their covariances, and return the weights.
 
     .. math:: \min_w \tfrac12 w' G w - w' g + \alpha \|w\|_1
 
@@ -167,7 +169,7 @@ def lasso(
     """
     weights = np.zeros_like(cross)
     varying = np.flatnonzero(np.diag(gram) > 0)
-    for _ in range(100_000):  # usually tens of sweeps; collinear inputs converge slowly
+    for _ in range(100_000):  # tens of sweeps are usually enough, but collinear inputs converge slowly
         largest_change = 0.0
         for a in varying:
             slope = cross[a] - gram[a] @ weights + gram[a, a] * weights[a]
@@ -180,7 +182,9 @@ def lasso(
 
 
 def relative_strength(correlations: Float[np.ndarray, "d e"]) -> float:
-    """Return the degree to which a matrix of absolute correlations matches rows and columns one to one; 0 if empty.
+    """Return the degree to which a matrix of absolute correlations matches rows and columns one to one.
+
+    An empty matrix scores 0.
 
     >>> relative_strength(np.array([[1.0, 0.0], [0.0, 0.5]]))
     0.75
@@ -197,6 +201,7 @@ def relative_strength(correlations: Float[np.ndarray, "d e"]) -> float:
 def _pairwise_scores(
     correlations: Float[np.ndarray, "m m"], blocks: list[slice], informative: list[Bool[np.ndarray, " _"]]
 ) -> Float[np.ndarray, "r r"]:
+    """Return the score of each ordered pair of models. The diagonal is 0."""
     scores = np.zeros((len(blocks), len(blocks)))
     for i, rows in enumerate(blocks):
         for j, columns in enumerate(blocks):
@@ -206,4 +211,5 @@ def _pairwise_scores(
 
 
 def _column_medians(scores: Float[np.ndarray, "r r"]) -> Float[np.ndarray, " r"]:
+    """Return the median of each column without its diagonal entry."""
     return np.array([np.median(np.delete(column, i)) for i, column in enumerate(scores.T)])

@@ -1,4 +1,4 @@
-"""Measures of the dependence between codes, without labels."""
+"""Measures of the dependence between latents, which need no labels."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from unbraid.metrics.information import discretise, mutual_information
 
 
 def unsupervised(codes: Codes, *, bins: int = 20) -> dict[str, float]:
-    r"""The dependence between codes, without labels: total correlation, Wasserstein distance and mutual information.
+    r"""Measure the dependence between latents by total correlation, Wasserstein distance and mutual information.
 
     .. math:: TC = -\tfrac12 \log \det R, \quad
         W = 2 \, \mathrm{tr}\, \Sigma - 2 \, \mathrm{tr}\, (D^{1/2} \Sigma D^{1/2})^{1/2}, \quad
         MI = \frac{1}{d (d - 1)} \sum_{i \ne j} I(c_i; c_j)
 
     where :math:`\Sigma` is the covariance (ddof 1), :math:`D` is its diagonal and :math:`R` is the correlation matrix.
-    TC and W describe a Gaussian fitted to the codes. W is its squared 2-Wasserstein distance from the Gaussian with
-    independent codes, in squared units of the codes. MI is in nats and is computed from `bins` equal-width bins, with a
-    bias of about (bins - 1)^2 / 2n.
+    No factors are needed. TC and W describe a Gaussian that is fitted to the codes. W is its squared 2-Wasserstein
+    distance from the Gaussian with the same variances and independent latents, in squared units of the codes. MI is in
+    nats and is computed from `bins` equal-width bins, with a bias of about (bins - 1)^2 / 2n.
 
-    All scores are at least 0 and have no upper bound. 0 means independent codes (for TC and W, to second order), so low
-    values are better. The value 1 has no special meaning.
+    All scores are at least 0 and have no upper bound. Low values are better. 0 means that the latents are independent
+    (MI) or uncorrelated (TC and W). The value 1 has no special meaning.
 
-    Limitations: Independence is not disentanglement. A rotated code of unit variance and pure noise both score close to
-    0 (`rotated`, `noise`), and so does a code that contains no information about any factor. TC and W detect linear
-    dependence only.
+    Limitations: Independence is not disentanglement. A rotated representation with unit variances and pure noise both
+    score close to 0, and so does a representation that contains no information about any factor. TC and W detect only
+    linear dependence.
 
-    Deviations: All concern cases in which the reference code returns nan, inf or complex numbers. Exactly constant
-    codes are excluded from TC and W (they stay in MI, with 0), and fewer than two remaining codes score 0. Exactly
-    dependent codes have infinite TC: eigenvalues of R are clipped at rounding precision (2.2e-16 d), so that each
-    redundant code adds about 17 nats.
+    Deviations: All deviations concern cases in which the library of Locatello et al. returns nan, inf or complex
+    numbers. Exactly constant latents are excluded from TC and W, and TC and W are 0 if fewer than two latents remain.
+    In MI they remain and contribute 0. Exactly dependent latents would have an infinite TC. The eigenvalues of R are
+    therefore clipped at rounding precision (2.2e-16 d), and each redundant latent adds about 17 nats.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        codes: Array of shape (n, d), one row per point and one column per code dimension.
-        bins: Number of equal-width bins into which each code is discretised.
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:
         `gaussian_total_correlation` (TC), `gaussian_wasserstein_correlation` (W),
         `gaussian_wasserstein_correlation_norm` (W divided by the trace of the covariance) and `mutual_info_score` (MI).
 
     Raises:
-        UserError: If the codes are not a finite 2-d array of numbers, or if there are fewer than 2 codes.
+        UserError: If the codes are not a finite 2-d array of numbers, or if there are fewer than 2 latents.
 
     Example:
         >>> scores = unsupervised([[1, 1], [-1, 1], [1, -1], [-1, -1]])
@@ -76,7 +76,7 @@ def total_correlation(covariance: Float[np.ndarray, "d d"]) -> float:
 
 
 def wasserstein(covariance: Float[np.ndarray, "d d"]) -> float:
-    """Return the squared 2-Wasserstein distance of a Gaussian from the uncorrelated one with equal variances.
+    """Return the squared 2-Wasserstein distance of a Gaussian from the uncorrelated Gaussian with the same variances.
 
     >>> round(wasserstein(np.array([[1.0, 0.6], [0.6, 1.0]])), 6)  # 4 - 2 sqrt(1.6) - 2 sqrt(0.4)
     0.205267
@@ -88,7 +88,7 @@ def wasserstein(covariance: Float[np.ndarray, "d d"]) -> float:
 
 
 def _mean_pairwise_information(codes: Float[np.ndarray, "n d"], bins: int) -> float:
-    """Return the mean mutual information over all pairs of different codes."""
+    """Return the mean mutual information over all pairs of different latents, in nats."""
     labels = discretise(codes, bins)
     information = mutual_information(labels, labels)
     d = len(information)

@@ -8,7 +8,7 @@ import hashlib
 import torch
 from torch import nn
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.nets import vitae
 from unbraid.nets.conv import burgess, locatello
 from unbraid.nets.mlp import mlp
@@ -69,7 +69,7 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
             f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder)."
         )
     if ":" not in net:
-        raise UserError(unknown_name("net", net, NETS))
+        raise UserError(unknown_name_message("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
     return net, builder
 

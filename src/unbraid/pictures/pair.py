@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
 from unbraid.metrics.information import discretise, entropy, mutual_information
@@ -165,7 +165,7 @@ def informative_controls(run: Run, data: FactorData, controls: int, factors: tup
     """
     for name in factors:
         if name not in data.names:
-            raise UserError(unknown_name(f"factor of {data.name}", name, data.names))
+            raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
     index = draw_examples(data, ROWS, 0)
     codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
     if codes.shape[1] != controls:
@@ -198,7 +198,7 @@ def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, flo
         UserError: If the metric does not exist, or if no run has a score of it.
     """
     if metric not in TRAITS:
-        raise UserError(unknown_name("metric", metric, TRAITS))
+        raise UserError(unknown_name_message("metric", metric, TRAITS))
     column, sign = headline(metric), -1 if TRAITS[metric].low_is_good else 1
     groups: dict[tuple[str, str], list[tuple[bool, float, Run]]] = {}
     for run in runs:

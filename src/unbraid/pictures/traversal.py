@@ -114,18 +114,16 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     codes = adapter.encode_images(x)
     start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)
     if codes.nats is not None:
-        centre, unit, size = 0 * std, 1 + 0 * std, codes.nats
+        centre, unit, size, measure = 0 * std, 1 + 0 * std, codes.nats, "nats"
     elif len(x) > 1:
-        centre, unit, size = codes.z.mean(0), std, std
+        centre, unit, size, measure = codes.z.mean(0), std, std, "std"
     else:
-        centre, unit, size = start[0], 1 + 0 * std, std
+        centre, unit, size, measure = start[0], 1 + 0 * std, std, None
     order = size.argsort(descending=True, stable=True).tolist()
     z = start.repeat(len(order), len(positions), 1)
     for row, latent in enumerate(order):
         z[row, :, latent] = centre[latent] + unit[latent] * positions
-    measure = "nats" if codes.nats is not None else "std"
-    labels = [RowLabel(f"latent {i}", i, **({measure: float(size[i])} if len(x) > 1 or codes.nats is not None else {}))
-              for i in order]  # fmt: skip
+    labels = [RowLabel(f"latent {i}", i, **({measure: float(size[i])} if measure else {})) for i in order]
     shape = tuple(x.shape[1:])
     images = adapter.decode_images(z.flatten(0, 1), shape).unflatten(0, z.shape[:2])
     reconstruction = adapter.decode_images(start, shape)[0]

@@ -85,7 +85,7 @@ def report_content(
     listed = ranked[:MOST_RUNS]
     facts: dict[str, Any] = {
         "title": title,
-        "made": {"version": __version__, "commit": provenance.commit()},
+        "made": {"version": __version__, "commit": provenance.git_commit()},
         "metrics": [metric_column(name) for name in columns],
         "rank": rank,
         "bounds": {name: ceilings_and_floors(data, runs, columns) for name, data in datasets.items()},

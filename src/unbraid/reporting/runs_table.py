@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS, TRAITS, headline
 from unbraid.metrics.bounds import bounds
 from unbraid.runs.folder import RunFolder
@@ -30,7 +30,7 @@ def read_and_compute_scores(
     """
     for name in metrics:
         if name not in METRICS:
-            raise UserError(unknown_name("metric", name, METRICS))
+            raise UserError(unknown_name_message("metric", name, METRICS))
     scores: Scores = {}
     notes = []
     for name, data in datasets.items():
@@ -81,7 +81,7 @@ def rank_runs(runs: Sequence[Run], scores: Scores, metric: str | None) -> list[R
     if metric is None:
         return list(runs)
     if metric not in METRICS:
-        raise UserError(unknown_name("metric", metric, METRICS))
+        raise UserError(unknown_name_message("metric", metric, METRICS))
     sign = 1.0 if TRAITS[metric].low_is_good else -1.0
 
     def sort_key(run: Run) -> tuple[bool, float]:

@@ -8,57 +8,24 @@ decoding needs the token of the page.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hmac
-import os
 import secrets
-import socket
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
 
 import numpy as np
 from torch import Tensor
 
 from unbraid.errors import UserError
+from unbraid.reporting.http_listener import HOST, Listener, RequestError, open_listener
 from unbraid.runs.run import Run
 
-HOST = "127.0.0.1"
 MOST_BODY_BYTES = 1 << 16  # largest body of a request, unless a run has more latents
-# Bytes of a rejected request that are read, so that the client receives the answer.
-MOST_DISCARDED_BYTES = 1 << 20
-LINGER_SECONDS = 2  # time to wait for these bytes
-IDLE_SECONDS = 30  # time after which an idle connection is closed
-METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
-# These headers hold for any page. The page itself contains the policy for its scripts and styles.
-HEADERS = {
-    "Content-Security-Policy": "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
 
 Latents = np.ndarray[Any, np.dtype[np.float32]]
 Draw = Callable[[Run, Tensor], Tensor]
-
-
-class RequestError(Exception):
-    """A request that is rejected: the status, and a sentence that says why."""
-
-    def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers
 
 
 class Server:
@@ -165,162 +132,3 @@ def serve(
 def new_token() -> str:
     """A random secret."""
     return secrets.token_urlsafe(24)
-
-
-class Listener(ThreadingHTTPServer):
-    """Accepts connections, with one thread for each, and keeps track of open ones."""
-
-    owner: Server
-    daemon_threads = True
-    request_queue_size = 128
-    allow_reuse_address = os.name == "posix"  # on other systems it would let two servers share a port
-
-    def __init__(self, port: int) -> None:
-        self.open: set[socket.socket] = set()
-        self.guard = threading.Lock()
-        super().__init__((HOST, port), Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self.guard:
-            self.open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self.guard:
-            self.open.discard(request)
-        super().shutdown_request(request)
-
-    def close_connections(self) -> None:
-        """Close every open connection; this also ends the threads that serve them."""
-        with self.guard:
-            for connection in self.open:
-                with contextlib.suppress(OSError):  # the client has closed it already
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections that clients have closed; show all others, which are bugs."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
-
-
-def open_listener(port: int) -> Listener:
-    """A listener on the port; raises a UserError if it cannot be opened."""
-    try:
-        return Listener(port)
-    except OSError as error:
-        advice = "Choose another with --port, or leave it out for any free one."
-        if error.errno == errno.EADDRINUSE:
-            raise UserError(f"Port {port} of {HOST} is in use by another program. {advice}") from error
-        raise UserError(f"Port {port} of {HOST} cannot be opened: {error.strerror}. {advice}") from error
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Handles one connection. Every request is checked before anything is done for it."""
-
-    server: Listener
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
-    disable_nagle_algorithm = True
-
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        """Let `answer` handle all methods of HTTP, also unknown ones. The base class calls do_GET and so on."""
-        if name.startswith("do_"):
-            return self.answer
-        raise AttributeError(name)
-
-    def answer(self) -> None:
-        """Answer a request. If its body is not read, close the connection; else the body would be read as a request."""
-        self.pending = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-        try:
-            body, kind = self.response()
-        except RequestError as error:
-            self.reply(error.status, f"{error.reason}\n".encode(), "text/plain; charset=utf-8", error.headers)
-        else:
-            self.reply(HTTPStatus.OK, body, kind)
-        if self.pending:
-            self.linger()
-
-    def response(self) -> tuple[bytes, str]:
-        """The body of the answer and its content type."""
-        self.check_sender()
-        owner, (path, _, query) = self.server.owner, self.path.partition("?")
-        if path not in METHODS:
-            raise RequestError(HTTPStatus.NOT_FOUND, "There is no such page.")
-        allowed = METHODS[path]
-        if self.command not in allowed:
-            raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"Use {' or '.join(allowed)}.", Allow=", ".join(allowed))
-        if path == "/":
-            return owner.page, "text/html; charset=utf-8"
-        parameters = self.parameters(query)
-        return owner.decode(parameters["run"], self.body()), "application/octet-stream"
-
-    def check_sender(self) -> None:
-        """Reject requests for another host, and requests of scripts on other pages."""
-        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
-        if len(hosts) != 1 or hosts[0].lower() not in self.server.owner.hosts:
-            raise RequestError(HTTPStatus.FORBIDDEN, "The Host header must be the address of this server.")
-        if origins and origins != [f"http://{hosts[0].lower()}"]:
-            raise RequestError(HTTPStatus.FORBIDDEN, "Only the page of this server may send requests.")
-
-    def parameters(self, query: str) -> Mapping[str, str]:
-        """The parameters of a request; rejects requests without the token."""
-        try:
-            found = {key: values[-1] for key, values in parse_qs(query, max_num_fields=8).items()}
-        except ValueError:
-            raise RequestError(HTTPStatus.BAD_REQUEST, "Too many parameters.") from None
-        if not hmac.compare_digest(found.get("token", "").encode(), self.server.owner.token):
-            raise RequestError(HTTPStatus.FORBIDDEN, "The token is not that of this server. Reload the page.")
-        return {"run": "", **found}
-
-    def body(self) -> bytes:
-        """The body of the request; rejects bodies of unknown or excessive length."""
-        length = self.length()
-        if length is None:
-            raise RequestError(HTTPStatus.LENGTH_REQUIRED, "The request needs a Content-Length.")
-        if length > self.server.owner.limit:
-            raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body may have at most {self.server.owner.limit} bytes."
-            )
-        content = self.rfile.read(length)
-        self.pending = False
-        return content
-
-    def length(self) -> int | None:
-        """The Content-Length if it is given once as a number and there is no Transfer-Encoding, else None."""
-        values = self.headers.get_all("Content-Length", [])
-        valid = len(values) == 1 and values[0].isascii() and values[0].isdigit() and len(values[0]) < 19
-        return int(values[0]) if valid and "Transfer-Encoding" not in self.headers else None
-
-    def reply(self, status: HTTPStatus, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
-        """Send an answer with the headers that all answers have."""
-        self.close_connection |= self.pending
-        self.send_response(status)
-        own = {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}
-        if self.close_connection:
-            own["Connection"] = "close"
-        for name, value in {**HEADERS, **own}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def linger(self) -> None:
-        """Read the rest of a rejected request for a while; closing at once would discard the answer as well."""
-        self.connection.shutdown(socket.SHUT_WR)
-        self.connection.settimeout(LINGER_SECONDS)
-        left = MOST_DISCARDED_BYTES
-        while left > 0 and (piece := self.connection.recv(1 << 16)):
-            left -= len(piece)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer malformed requests with the same headers as all others."""
-        self.close_connection, self.pending = True, False
-        status = HTTPStatus(code)
-        self.reply(status, f"{status.phrase}.\n".encode(), "text/plain; charset=utf-8")
-
-    def version_string(self) -> str:
-        """The Server header, which reveals no versions."""
-        return "unbraid"
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Print nothing to the terminal."""

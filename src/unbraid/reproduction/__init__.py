@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import demystifying, locatello, vitae
 from unbraid.reproduction.agreement import (
     RULE,
@@ -66,7 +66,7 @@ def find_target(name: str) -> Target:
             f"published numbers: {', '.join(TARGETS)}."
         )
     if name not in TARGETS:
-        raise UserError(unknown_name("study with published numbers", name, TARGETS))
+        raise UserError(unknown_name_message("study with published numbers", name, TARGETS))
     return TARGETS[name]
 
 

@@ -15,7 +15,7 @@ from scipy.stats import ttest_ind_from_stats
 from unbraid.errors import UserError
 
 Verdict = Literal["agree", "differ", "missing", "open"]
-Place = tuple[str, str]
+CellKey = tuple[str, str]
 ALLOWED_DEVIATIONS = 2.0  # distance of our mean from the published one, in published standard deviations
 RULE = (
     "A cell agrees if our mean is within 2 published standard deviations of the published mean, plus half a unit of "
@@ -192,7 +192,7 @@ class Cell:
         }
 
 
-OurResults = Mapping[Place, OurResult | str]
+OurResults = Mapping[CellKey, OurResult | str]
 """Our result for each row and column, or the reason why there is none."""
 
 
@@ -205,7 +205,7 @@ class Target:
         published: The published numbers and signs.
         select: Selects the rows of a results table that correspond to the runs of the paper.
         ours: Computes our results from these rows.
-        home: The name in the paper of one of our datasets, or None if the paper does not use it.
+        published_data: The name in the paper of one of our datasets, or None if the paper does not use it.
         metrics: The metrics that the comparison needs.
         only: The part of the study that the comparison needs, as settings and their values.
         finish: Adds further scores to trained runs. Called with their folder, the device and whether to be quiet.
@@ -215,7 +215,7 @@ class Target:
     published: tuple[Published | PublishedSign, ...]
     select: Callable[[DataFrame], DataFrame]
     ours: Callable[[DataFrame], OurResults]
-    home: Callable[[str], str | None]
+    published_data: Callable[[str], str | None]
     metrics: tuple[str, ...]
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     finish: Callable[[Path, str, bool], None] | None = None

@@ -9,15 +9,15 @@ from pandas import DataFrame
 
 from unbraid.analysis.demystifying import VARIANTS, dataset_variant, discard_over_pruned
 from unbraid.reproduction.agreement import (
+    CellKey,
     OurResult,
     OurResults,
-    Place,
     Published,
     PublishedSign,
     Target,
     difference_of_means,
 )
-from unbraid.reproduction.rows import HOME, longest_runs, published_name, runs_on_published_data
+from unbraid.reproduction.rows import PUBLISHED_DATA, longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Zietlow, Rolinek, Martius (2021), arXiv:2102.06822"
 SEEDS = 10
@@ -77,13 +77,13 @@ TABLES = {
 }
 
 
-def row_label(method: str, home: str) -> str:
+def row_label(method: str, data: str) -> str:
     """The name of a row: method and dataset.
 
     >>> row_label("pcl", "dsprites noise")
     'pcl, dsprites noise'
     """
-    return f"{method}, {home}"
+    return f"{method}, {data}"
 
 
 def published_data(data: str) -> str | None:
@@ -92,19 +92,20 @@ def published_data(data: str) -> str | None:
     >>> published_data("dsprites?modified=default"), published_data("shapes3d_rendered"), published_data("sprites")
     ('dsprites modified', 'shapes3d original', None)
     """
-    bare, form = dataset_variant(data)
-    return f"{published_name(bare)} {form}" if published_name(bare) in DATA else None
+    original, variant = dataset_variant(data)
+    name = published_name(original)
+    return f"{name} {variant}" if name in DATA else None
 
 
 def numbers() -> Iterator[Published]:
     """All cells of the four tables."""
-    homes = [f"{data} {form}" for data in DATA for form in VARIANTS]
+    datasets = [f"{data} {variant}" for data in DATA for variant in VARIANTS]
     for column, text in TABLES.items():
         for line in text.strip().splitlines():
             method, *digits = line.split()
             values = [float(digit) for digit in digits]
-            for place, value, spread in zip(homes, values[::2], values[1::2], strict=True):
-                yield Published(row_label(method, place), column, value, spread, SEEDS, source=SOURCES[column])
+            for data, value, spread in zip(datasets, values[::2], values[1::2], strict=True):
+                yield Published(row_label(method, data), column, value, spread, SEEDS, source=SOURCES[column])
 
 
 LOSS, THAN_NOISE, THAN_PCL = (
@@ -114,7 +115,7 @@ LOSS, THAN_NOISE, THAN_PCL = (
 )
 
 
-def differences(cells: Mapping[Place, OurResult]) -> Iterator[tuple[Place, OurResult]]:
+def differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[CellKey, OurResult]]:
     """Yield the differences whose signs are compared, with their standard errors, from the cells of one source.
 
     For each method: original minus modified, noise minus modified, and for VAEs the first of these minus that of PCL.
@@ -122,8 +123,10 @@ def differences(cells: Mapping[Place, OurResult]) -> Iterator[tuple[Place, OurRe
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
         for data, method in itertools.product(DATA, methods):
-            first, changed, noise = (cells.get((row_label(method, f"{data} {form}"), column)) for form in VARIANTS)
-            before, after = (cells.get((row_label("pcl", f"{data} {form}"), column)) for form in VARIANTS[:2])
+            first, changed, noise = (
+                cells.get((row_label(method, f"{data} {variant}"), column)) for variant in VARIANTS
+            )
+            before, after = (cells.get((row_label("pcl", f"{data} {variant}"), column)) for variant in VARIANTS[:2])
             row = row_label(method, data)
             if first and changed:
                 yield (f"{row}: {LOSS}", column), difference_of_means([first], [changed])
@@ -150,9 +153,9 @@ def select(table: DataFrame) -> DataFrame:
 def ours(runs: DataFrame) -> OurResults:
     """Our results for each cell, without over-pruned runs, and the differences between them."""
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
-    trained = dict(list(runs.groupby([HOME, "method"])))
-    kept = dict(list(remaining.groupby([HOME, "method"])))
-    results: dict[Place, OurResult | str] = {}
+    trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
+    kept = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))
+    results: dict[CellKey, OurResult | str] = {}
     for cell in numbers():
         method, data = cell.row.split(", ")
         results[cell.row, cell.column] = summarise_cell(
@@ -188,7 +191,7 @@ def runs_at_primary_strength(runs: DataFrame) -> DataFrame:
         strength = runs.get(f"setting.{name}")
         for data, value in zip(DATA, values, strict=True):
             if strength is not None:
-                wanted |= (runs["method"] == method) & runs[HOME].str.startswith(data) & (strength == value)
+                wanted |= (runs["method"] == method) & runs[PUBLISHED_DATA].str.startswith(data) & (strength == value)
     return runs[wanted]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pandas import DataFrame
 
 from unbraid.reproduction.agreement import Target
-from unbraid.reproduction.rows import HOME
+from unbraid.reproduction.rows import PUBLISHED_DATA
 
 SETTINGS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 REGENERATED = {
@@ -39,13 +39,13 @@ def list_deviations(name: str, target: Target, table: DataFrame, folder: Path | 
 def planned_runs(name: str, target: Target) -> DataFrame:
     """The runs of the study that the comparison needs, one row per run, with their seed, data and settings."""
     from unbraid.studies import STUDIES
-    from unbraid.studies.cut import Cut
+    from unbraid.studies.reduction import Reduction
 
     every = STUDIES[name]()
-    specs = [run.spec for run in (Cut(target.only).of(every) if target.only else every)]
+    specs = [run.spec for run in (Reduction(target.only).apply(every) if target.only else every)]
     plan = DataFrame([{"data": s.data, "seed": s.seed, **{key: getattr(s, key) for key in SETTINGS}} for s in specs])
-    homes = {data: target.home(data) for data in plan["data"].unique()}
-    return plan.assign(**{HOME: plan["data"].map(homes)}).dropna(subset=[HOME])
+    published = {data: target.published_data(data) for data in plan["data"].unique()}
+    return plan.assign(**{PUBLISHED_DATA: plan["data"].map(published)}).dropna(subset=[PUBLISHED_DATA])
 
 
 def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
@@ -53,7 +53,7 @@ def missing_runs(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
     done = runs[runs["status"] == "done"] if "status" in runs else runs
     if len(done) < len(plan):
         yield f"{len(done):,} of {len(plan):,} runs"
-    absent = [home for home in plan[HOME].unique() if home not in set(done[HOME])]
+    absent = [name for name in plan[PUBLISHED_DATA].unique() if name not in set(done[PUBLISHED_DATA])]
     if absent:
         yield f"no runs on {', '.join(absent)}"
     seeds, wanted = done["seed"].nunique(), plan["seed"].nunique()
@@ -68,8 +68,8 @@ def differing_settings(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
     for key in SETTINGS:
         if key not in runs:
             continue
-        for (got, planned), homes in unplanned_values(plan, runs, key).items():
-            where = "" if len(homes) == runs[HOME].nunique() else f" on {', '.join(homes)}"
+        for (got, planned), names in unplanned_values(plan, runs, key).items():
+            where = "" if len(names) == runs[PUBLISHED_DATA].nunique() else f" on {', '.join(names)}"
             yield f"{key.replace('_', ' ')} {got} instead of {planned}{where}"
 
 
@@ -79,11 +79,11 @@ def unplanned_values(plan: DataFrame, runs: DataFrame, key: str) -> dict[tuple[s
     The keys are pairs of our values and the planned values, as text.
     """
     datasets: dict[tuple[str, str], list[str]] = {}
-    for home, part in runs.groupby(HOME, sort=False):
-        known = set(plan[plan[HOME] == home][key])
+    for name, part in runs.groupby(PUBLISHED_DATA, sort=False):
+        known = set(plan[plan[PUBLISHED_DATA] == name][key])
         other = set(part[key].dropna()) - known
         if other:
-            datasets.setdefault((format_values(other), format_values(known)), []).append(str(home))
+            datasets.setdefault((format_values(other), format_values(known)), []).append(str(name))
     return datasets
 
 
@@ -108,10 +108,10 @@ def replaced_data(plan: DataFrame, runs: DataFrame) -> Iterator[str]:
 
     Modified images are covered by `regenerated_data`.
     """
-    known = dict(zip(plan[HOME], plan["data"], strict=True))
-    for data, home in dict(zip(runs["data"], runs[HOME], strict=True)).items():
-        if "modified=" not in data and data.partition("?")[2] != known[home].partition("?")[2]:
-            yield f"{data} instead of {known[home]}"
+    known = dict(zip(plan[PUBLISHED_DATA], plan["data"], strict=True))
+    for data, name in dict(zip(runs["data"], runs[PUBLISHED_DATA], strict=True)).items():
+        if "modified=" not in data and data.partition("?")[2] != known[name].partition("?")[2]:
+            yield f"{data} instead of {known[name]}"
 
 
 def regenerated_data(names: Iterable[str]) -> Iterator[str]:

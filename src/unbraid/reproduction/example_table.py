@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.reproduction import demystifying as paper
 
 
@@ -31,7 +31,7 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
     [0.21, 0.03]
     """
     if name != "demystifying2021":
-        raise UserError(unknown_name("study with an example table", name, ["demystifying2021"]))
+        raise UserError(unknown_name_message("study with an example table", name, ["demystifying2021"]))
     if seeds < 2:
         raise UserError(f"A standard deviation needs at least 2 seeds. Got {seeds} instead.")
     steps = np.linspace(-1.0, 1.0, seeds)
@@ -47,10 +47,10 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
 
 def example_run(row: str, seed: int) -> dict[str, Any]:
     """The settings of one run of a row of the paper, without scores."""
-    method, home = row.split(", ")
-    data, form = home.split()
+    method, cell_data = row.split(", ")
+    data, variant = cell_data.split()
     eps, factors = (0.1, 5) if data == "dsprites" else (0.175, 6)
-    name = {"original": data, "modified": f"{data}?modified=default", "noise": f"{data}?noise={eps}"}[form]
+    name = {"original": data, "modified": f"{data}?modified=default", "noise": f"{data}?noise={eps}"}[variant]
     run: dict[str, Any] = {"run": f"example-{method}-{name}-{seed}", "status": "done", "method": method, "data": name}
     run |= {"seed": seed, "level": 0, "strength": 0.0, "active.units": factors, "active.factors": factors}
     if method in paper.PRIMARY:

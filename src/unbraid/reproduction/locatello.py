@@ -12,8 +12,8 @@ from unbraid.analysis.transfer import transfer, win_rates
 from unbraid.analysis.variance import explained_share
 from unbraid.errors import UserError
 from unbraid.metrics import headline
-from unbraid.reproduction.agreement import OurResult, OurResults, Place, Published, PublishedSign, Target
-from unbraid.reproduction.rows import HOME, longest_runs, published_name, runs_on_published_data
+from unbraid.reproduction.agreement import CellKey, OurResult, OurResults, Published, PublishedSign, Target
+from unbraid.reproduction.rows import PUBLISHED_DATA, longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Locatello et al. (2019), arXiv:1811.12359"
 METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
@@ -115,8 +115,8 @@ def ours(runs: DataFrame) -> OurResults:
 
 def explained_shares(runs: DataFrame) -> OurResults:
     """The explained variance for each dataset and metric, as expected for the number of seeds in the paper."""
-    results: dict[Place, OurResult | str] = {}
-    for data, part in runs.groupby(HOME):
+    results: dict[CellKey, OurResult | str] = {}
+    for data, part in runs.groupby(PUBLISHED_DATA):
         for metric in METRICS:
             column = headline(metric)
             scored = part.dropna(subset=[column]) if column in part else part[:0]
@@ -164,15 +164,15 @@ def with_seeds(objective: float, setting: float, seeds: float, wanted: int) -> t
 
 def win_rate_results(runs: DataFrame) -> OurResults:
     """How often a setting chosen by one run beats a random setting, if all 36 settings have runs."""
-    counts = runs.groupby([HOME, *SETTING]).ngroups
-    if counts < SETTINGS * runs[HOME].nunique():
+    counts = runs.groupby([PUBLISHED_DATA, *SETTING]).ngroups
+    if counts < SETTINGS * runs[PUBLISHED_DATA].nunique():
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")
     try:
-        rates = win_rates(transfer(runs.assign(data=runs[HOME])).table)
+        rates = win_rates(transfer(runs.assign(data=runs[PUBLISHED_DATA])).table)
     except UserError as reason:
         return dict.fromkeys(((case, "win rate") for case in WINS), " ".join(str(reason).split()))
-    datasets = runs[HOME].nunique()
-    results: dict[Place, OurResult | str] = {}
+    datasets = runs[PUBLISHED_DATA].nunique()
+    results: dict[CellKey, OurResult | str] = {}
     for case in WINS:
         note = f"{datasets} datasets; {100 * rates['by_mean'][case]:.1f} % if the mean chooses"
         results[case, "win rate"] = OurResult(float(rates["by_seed"][case]), None, len(runs), note)
@@ -181,11 +181,11 @@ def win_rate_results(runs: DataFrame) -> OurResults:
 
 def correlation_signs(runs: DataFrame) -> OurResults:
     """The rank correlation of the strength with the total correlation on color_dsprites, for each method."""
-    results: dict[Place, OurResult | str] = {}
+    results: dict[CellKey, OurResult | str] = {}
     for sign in signs():
         method, data = sign.row.split(", ")
         column = headline("unsupervised") + (".sampled" if "sampled" in sign.column else "")
-        part = runs[(runs["method"] == method) & (runs[HOME] == data)]
+        part = runs[(runs["method"] == method) & (runs[PUBLISHED_DATA] == data)]
         scored = part.dropna(subset=[column]) if column in part else part[:0]
         rho = spearman(scored["level"], scored[column], fewest=3) if len(scored) else math.nan
         reason = "needs 2 strengths or more, and their total correlation"

@@ -9,7 +9,7 @@ from pandas import DataFrame
 from unbraid.errors import UserError
 
 STAND_INS = {"dsprites_file": "dsprites", "shapes3d_rendered": "shapes3d"}
-HOME = "home"
+PUBLISHED_DATA = "published_data"  # column with the name of a dataset in the paper
 
 
 def published_name(data: str) -> str:
@@ -22,22 +22,22 @@ def published_name(data: str) -> str:
     return STAND_INS.get(bare, bare)
 
 
-def runs_on_published_data(table: DataFrame, home: Callable[[str], str | None]) -> DataFrame:
-    """The runs on datasets that the paper uses, with the column `home`: the name of the dataset in the paper.
+def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str | None]) -> DataFrame:
+    """The runs on datasets that the paper uses, with the name of each dataset in the paper.
 
     Raises a UserError if two of our datasets correspond to the same dataset of the paper.
     """
     check_columns(table, ["data", "method", "seed"])
-    names = {data: place for data in table["data"].unique() if (place := home(data))}
-    for place in names.values():
-        alike = [data for data in names if names[data] == place]
+    names = {data: name for data in table["data"].unique() if (name := published_data(data))}
+    for name in names.values():
+        alike = [data for data in names if names[data] == name]
         if len(alike) > 1:
             raise UserError(
-                f"Only one dataset may correspond to {place} of the paper. Got {' and '.join(alike)} instead. Move the "
+                f"Only one dataset may correspond to {name} of the paper. Got {' and '.join(alike)} instead. Move the "
                 "runs of one of them to another folder."
             )
     chosen = table[table["data"].isin(list(names))]
-    return chosen.assign(**{HOME: chosen["data"].map(names)})
+    return chosen.assign(**{PUBLISHED_DATA: chosen["data"].map(names)})
 
 
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
@@ -45,7 +45,7 @@ def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
 
     Raises a UserError if two of them have the same number of steps.
     """
-    key = [HOME, "method", *setting, "seed"]
+    key = [PUBLISHED_DATA, "method", *setting, "seed"]
     check_columns(table, key)
     if "steps" in table and len(table):
         table = table[table["steps"] == table.groupby(key, dropna=False)["steps"].transform("max")]

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from unbraid.reproduction.agreement import Reproduction, Verdict
 from unbraid.reproduction.figure import draw_reproduction
 from unbraid.runtime.files import make_folder, write_atomic
-from unbraid.runtime.provenance import commit, versions
+from unbraid.runtime.provenance import git_commit, library_versions
 
 
 def save_reproduction(reproduction: Reproduction, folder: str | Path) -> list[Path]:
@@ -41,8 +41,8 @@ def summary(reproduction: Reproduction) -> dict[str, Any]:
         "cut": list(reproduction.deviations),
         "counts": {kind: len(reproduction.cells_with(kind)) for kind in kinds},
         "cells": lines,
-        "versions": versions(),
-        "commit": commit(),
+        "versions": library_versions(),
+        "commit": git_commit(),
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from unbraid.reproduction.agreement import OurResult, OurResults, Place, PublishedSign, Target, difference_of_means
+from unbraid.reproduction.agreement import CellKey, OurResult, OurResults, PublishedSign, Target, difference_of_means
 from unbraid.reproduction.rows import longest_runs, published_name, runs_on_published_data
 
 REFERENCE = "Detlefsen & Hauberg (2019), arXiv:1906.11881"
@@ -52,7 +52,7 @@ def body_signs() -> tuple[PublishedSign, ...]:
 def ours(runs: DataFrame, signs: Iterable[PublishedSign]) -> OurResults:
     """The differences of mean scores over the finished runs."""
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
-    results: dict[Place, OurResult | str] = {}
+    results: dict[CellKey, OurResult | str] = {}
     for sign in signs:
         pair, column = sign.row.split(" above "), COLUMNS[sign.column]
         scores = [runs[runs["method"] == method].get(column) for method in pair]
@@ -81,15 +81,15 @@ def add_appearance_scores(folder: Path, device: str, quiet: bool) -> None:
 def target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
     """The target with the signs of one dataset. It needs no metrics of codes."""
 
-    def home(name: str) -> str | None:
+    def published_data(name: str) -> str | None:
         return data if published_name(name) == data else None
 
     return Target(
         REFERENCE,
         signs,
-        lambda table: longest_runs(runs_on_published_data(table, home), []),
+        lambda table: longest_runs(runs_on_published_data(table, published_data), []),
         lambda runs: ours(runs, signs),
-        home,
+        published_data,
         metrics=("none",),
         finish=add_appearance_scores,
     )

@@ -117,7 +117,7 @@ def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None =
     The noise of sampled codes has the seed and the step 0, so that the same posteriors always give the same codes.
     """
     zero = torch.zeros((), dtype=torch.int64, device=q.mean.device)
-    return method.code(net, q, kind or method.code_kinds[0], Noise.of(zero, zero))
+    return method.code(net, q, kind or method.code_kinds[0], Noise.from_seed(zero, zero))
 
 
 def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAENet:

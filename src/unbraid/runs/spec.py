@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods import METHODS, Hyper, Method, setting
 from unbraid.methods.method import check_settings
 from unbraid.runtime.importing import import_name
@@ -26,7 +26,7 @@ def method_class(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
-        raise UserError(unknown_name("method", name, METHODS))
+        raise UserError(unknown_name_message("method", name, METHODS))
     cls = import_name("method", name)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
@@ -136,4 +136,4 @@ def _check_fields(cls: type[Any], values: dict[str, Any]) -> None:
     known = [f.name for f in dataclasses.fields(cls)]
     for name in values:
         if name not in known:
-            raise UserError(unknown_name(f"field of {cls.__name__}", name, known))
+            raise UserError(unknown_name_message(f"field of {cls.__name__}", name, known))

@@ -7,7 +7,7 @@ import io
 import warnings
 from pathlib import Path
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.runs.folder import Log, RunFolder
 from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
@@ -23,7 +23,7 @@ def check_log(log: str | None, out: object) -> None:
     if log is None:
         return
     if log not in KINDS:
-        raise UserError(unknown_name("kind of log", log, KINDS))
+        raise UserError(unknown_name_message("kind of log", log, KINDS))
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
             "A log for TensorBoard needs the package tensorboard, which is not installed. Install it: "

@@ -1,1 +1,1 @@
-"""Services for all other packages: files, locks, signals, progress, provenance, imports by name, and numba."""
+"""General utilities for files, locks, signals, progress, provenance, imports by name and numba compilation."""

@@ -1,4 +1,4 @@
-"""Reading and writing files, so that a file is either complete or absent."""
+"""Reading and writing files. A file is written as a whole, so it is either complete or absent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unbraid.errors import UserError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file through a temporary file in the same folder, which is synced and then renamed.
+    """Write a file by way of a temporary file in the same folder, which is synced to disk and then renamed.
 
-    Readers see the old content or the new content, never a part of it, even if the process is killed.
+    Readers see either the old content or all of the new content, even if the process is killed.
 
     Raises:
         UserError: If the file cannot be written.
@@ -37,7 +37,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The records of a .jsonl file, or an empty list if the file does not exist.
+    """Return the records of a .jsonl file, or an empty list if the file does not exist.
 
     Raises:
         UserError: If a line is not valid JSON.
@@ -49,12 +49,15 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Replace a .jsonl file, with one line per record."""
+    """Write records to a .jsonl file, one per line. An existing file is replaced."""
     write_atomic(path, "".join(json.dumps(record) + "\n" for record in records).encode())
 
 
 def cache_folder() -> Path:
-    """The folder of the cache: $UNBRAID_CACHE, else $XDG_CACHE_HOME/unbraid, else ~/.cache/unbraid."""
+    """Return the cache folder.
+
+    It is the first of $UNBRAID_CACHE and $XDG_CACHE_HOME/unbraid whose variable is set, or ~/.cache/unbraid.
+    """
     if chosen := os.environ.get("UNBRAID_CACHE"):
         return Path(chosen)
     if xdg := os.environ.get("XDG_CACHE_HOME"):
@@ -75,6 +78,6 @@ def make_folder(path: Path) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove temporary files of `write_atomic` that a killed process has left in a folder."""
+    """Remove temporary files of `write_atomic` that a killed process left in a folder."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)

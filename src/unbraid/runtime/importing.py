@@ -1,4 +1,4 @@
-"""Importing objects that files refer to as `module:attribute`."""
+"""Importing objects by a name of the form `module:attribute`, which specs and settings use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ def import_name(kind: str, name: str) -> Any:
 
     Args:
         kind: What the object is, for the error message.
-        name: The name.
+        name: The name, such as "package.module:function".
+
+    Returns:
+        The object.
 
     Raises:
         UserError: If the object cannot be imported.

@@ -1,4 +1,7 @@
-"""Compilation with numba. Only modules that are imported on first use import this one, so that start-up stays fast."""
+"""Compilation of functions with numba.
+
+Importing numba is slow. Only modules that are themselves imported on first use may import this one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(**options: Any) -> Callable[[F], F]:
-    """Compile a function to machine code on its first call. It releases the GIL and is cached on disk.
+    """Return a decorator that compiles a function to machine code on its first call.
+
+    The compiled function releases the GIL and is cached on disk.
+
+    Args:
+        **options: Further options of `numba.njit`.
 
     >>> @kernel()
     ... def double(x):
@@ -22,11 +30,11 @@ def kernel(**options: Any) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        bare = inspect.unwrap(function)  # tests wrap every function in a type check
-        cache = not bare.__code__.co_filename.startswith("<")
+        bare = inspect.unwrap(function)  # because tests wrap every function in a type check
+        cache = not bare.__code__.co_filename.startswith("<")  # code without a file cannot be cached
         try:
             return cast(F, njit(bare, cache=cache, nogil=True, **options))
-        except RuntimeError:  # no folder is writable: compile again in every process
+        except RuntimeError:  # no cache folder is writable, so every process has to compile
             return cast(F, njit(bare, nogil=True, **options))
 
     return decorate

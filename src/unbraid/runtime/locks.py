@@ -1,4 +1,4 @@
-"""Locks between processes that work in the same folder. A lock is released when its process ends, however it ends."""
+"""Locks between processes that work in the same folder. A lock is released when its process ends for any reason."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from unbraid.errors import UserError
 
 @contextmanager
 def lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock file `path`; wait while another process holds it.
+    """Hold the lock file `path` inside this context. Wait while another process holds it.
 
     Args:
-        path: The lock file. It is created, and stays after the lock is released.
-        on_wait: Called once if another process holds the lock.
+        path: The lock file. It is created if necessary and is not deleted when the lock is released.
+        on_wait: Function that is called once if another process holds the lock.
 
     Raises:
         UserError: If the file cannot be created.
     """
-    with try_lock(path) as mine:
-        if mine:
+    with try_lock(path) as acquired:
+        if acquired:
             yield
             return
     on_wait()
@@ -33,7 +33,9 @@ def lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[Non
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path` and yield True, or yield False if another process holds it.
+    """Hold the lock file `path` inside this context, unless another process holds it.
+
+    The context yields whether the lock was acquired. It never waits.
 
     Raises:
         UserError: If the file cannot be created.

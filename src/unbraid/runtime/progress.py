@@ -1,6 +1,6 @@
-"""Progress with an estimate of the remaining time: a bar on a terminal, plain lines elsewhere.
+"""Progress of long jobs with an estimate of the remaining time.
 
-Jobs of less than two seconds show nothing.
+Progress is shown as a bar on a terminal and as plain lines elsewhere. Jobs of less than two seconds show nothing.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import time
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-QUIET_SECONDS = 2.0  # before the first output
-LINE_SECONDS = 5.0  # between two plain lines
+QUIET_SECONDS = 2.0  # time before the first output
+LINE_SECONDS = 5.0  # minimum time between two plain lines
 
 
 @runtime_checkable
-class Report(Protocol):
-    """A function that a long job calls with the amount done so far and a short note."""
+class ProgressCallback(Protocol):
+    """A function that a long job calls with the amount of work done so far and a short text to show after it."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 
 
-def no_report(done: float, note: str = "") -> None:
-    """A report that shows nothing."""
+def ignore_progress(done: float, note: str = "") -> None:
+    """Do nothing. This is a `ProgressCallback` that shows no progress."""
 
 
-def ignore_note(note: str) -> None:
-    """A callback for notes without an amount that shows nothing."""
+def ignore_message(message: str) -> None:
+    """Do nothing. This is a callback for messages that shows none of them."""
 
 
 def format_duration(seconds: float) -> str:
-    """Hours, minutes and seconds.
+    """Format a duration as minutes and seconds, with hours if there are any.
 
     >>> format_duration(3723), format_duration(123)
     ('1:02:03', '02:03')
@@ -42,29 +42,29 @@ def format_duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def no_progress(label: str, total: float) -> Iterator[Report]:
-    """Like `progress`, but shows nothing."""
-    yield no_report
+def no_progress(label: str, total: float) -> Iterator[ProgressCallback]:
+    """Show nothing. This context can be used in place of `progress`."""
+    yield ignore_progress
 
 
 @contextlib.contextmanager
-def progress(label: str, total: float) -> Iterator[Report]:
-    """Show the progress of a job on standard error.
+def progress(label: str, total: float) -> Iterator[ProgressCallback]:
+    """Show the progress of a job on standard error inside this context.
 
     Args:
-        label: What the job does.
-        total: The amount at which the job is complete.
+        label: Short description of the job.
+        total: The amount of work at which the job is complete.
 
-    Returns:
-        A report to call with the amount done so far.
+    Yields:
+        The function to call with the amount of work done so far.
     """
-    with _bar(label, total) if sys.stderr.isatty() else _lines(label, total) as report:
+    with _progress_bar(label, total) if sys.stderr.isatty() else _progress_lines(label, total) as report:
         yield report
 
 
 @contextlib.contextmanager
-def _lines(label: str, total: float) -> Iterator[Report]:
-    """Progress as plain lines."""
+def _progress_lines(label: str, total: float) -> Iterator[ProgressCallback]:
+    """Show progress as plain lines."""
     started = time.monotonic()
     done_at_start: list[float] = []
     last_line = started + QUIET_SECONDS - LINE_SECONDS
@@ -86,8 +86,8 @@ def _lines(label: str, total: float) -> Iterator[Report]:
 
 
 @contextlib.contextmanager
-def _bar(label: str, total: float) -> Iterator[Report]:
-    """Progress as a bar on a terminal."""
+def _progress_bar(label: str, total: float) -> Iterator[ProgressCallback]:
+    """Show progress as a bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

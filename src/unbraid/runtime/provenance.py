@@ -1,4 +1,4 @@
-"""The provenance of results: library versions, commit and machine."""
+"""The provenance of results, which consists of library versions, the git commit and the machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 LIBRARIES = ("unbraid", "torch", "numpy", "scipy", "scikit-learn", "safetensors")
 
 
-def versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
-    """The installed versions of Python and some libraries. Nothing is imported, and missing libraries are left out."""
+def library_versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
+    """Return the versions of Python and of some libraries, without importing them. Missing libraries are left out."""
     installed = {"python": platform.python_version()}
     for name in libraries:
         try:
@@ -25,8 +25,11 @@ def versions(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
 
 
 @functools.cache
-def commit() -> str | None:
-    """The git commit of the source tree, or None if there is none. The variable UNBRAID_COMMIT overrides it."""
+def git_commit() -> str | None:
+    """Return the git commit of the source tree, or None if the package is not in a git repository.
+
+    The environment variable UNBRAID_COMMIT overrides it.
+    """
     if "UNBRAID_COMMIT" in os.environ:
         return os.environ["UNBRAID_COMMIT"]
     folder = Path(__file__).parent
@@ -39,12 +42,13 @@ def commit() -> str | None:
     return answer.stdout.strip() if in_tree else None
 
 
-def machine() -> dict[str, Any]:
-    """The operating system, the processor and the number of cores."""
-    return {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()}
+def machine_info() -> dict[str, Any]:
+    """Return the operating system, the name of the processor and the number of CPU cores."""
+    return {"system": platform.system(), "processor": _processor_name(), "cores": os.cpu_count()}
 
 
-def _processor() -> str:
+def _processor_name() -> str:
+    """Return the model name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -12,13 +12,15 @@ from unbraid.accel.capture import supports_kernels
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.runs.run import CHUNK, Run
-from unbraid.runtime.progress import ignore_note
+from unbraid.runtime.progress import ignore_message
 
 RUNS_PER_STACK = 64  # runs that are encoded together; posteriors take 10 MB per run for 65,536 rows of 10 codes
 
 
 @torch.no_grad()
-def encode_table(run: Run, data: FactorData, index: Tensor, on_note: Callable[[str], None] = ignore_note) -> Gaussian:
+def encode_table(
+    run: Run, data: FactorData, index: Tensor, on_note: Callable[[str], None] = ignore_message
+) -> Gaussian:
     """The posteriors of the examples at `index`, computed in chunks. `on_note` is called with the progress."""
     parts = []
     for i, part in enumerate(index.split(CHUNK)):
@@ -29,7 +31,7 @@ def encode_table(run: Run, data: FactorData, index: Tensor, on_note: Callable[[s
 
 @torch.no_grad()
 def encode_stack(
-    runs: Sequence[Run], data: FactorData, index: Tensor, on_note: Callable[[str], None] = ignore_note
+    runs: Sequence[Run], data: FactorData, index: Tensor, on_note: Callable[[str], None] = ignore_message
 ) -> list[Gaussian]:
     """The posteriors of the examples at `index` for several runs with the same `stacking_key`.
 
@@ -56,7 +58,7 @@ def stacking_key(run: Run, data: FactorData) -> Hashable | None:
 
 
 def encode_tables(
-    runs: Iterable[tuple[Run, FactorData, Tensor]], on_note: Callable[[str], None] = ignore_note
+    runs: Iterable[tuple[Run, FactorData, Tensor]], on_note: Callable[[str], None] = ignore_message
 ) -> Iterator[Gaussian]:
     """Yield the posteriors of each run, in order. Adjacent runs that can be encoded together are."""
     for key, group in groupby(runs, lambda item: (stacking_key(item[0], item[1]), id(item[1]), id(item[2]))):

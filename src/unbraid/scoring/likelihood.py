@@ -15,7 +15,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import no_report, progress
+from unbraid.runtime.progress import ignore_progress, progress
 
 SAMPLES_PER_BATCH = 8_192  # samples that are decoded together
 
@@ -77,10 +77,10 @@ def likelihood_bounds(
     weights = []
     chunk = max(1, SAMPLES_PER_BATCH // samples)
     zero = torch.tensor(0, device=run.device)
-    with contextlib.nullcontext(no_report) if quiet else progress("bounding", len(rows)) as report:
+    with contextlib.nullcontext(ignore_progress) if quiet else progress("bounding", len(rows)) as report:
         for step, part in enumerate(rows.to(data.device).split(chunk)):
             report(step * chunk)
-            noise = Noise.of(zero + seed, zero + step)
+            noise = Noise.from_seed(zero + seed, zero + step)
             weights.append(log_weights(run, data.batch(part).to(run.device), samples, noise).cpu())
     every = torch.cat(weights).double()
     bounds = {"elbo": every.mean(1), "iwae": every.logsumexp(1) - math.log(samples)}

@@ -23,7 +23,7 @@ from unbraid.metrics.protocol import (
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
 from unbraid.runs.scores import add_scores, find_score, read_scores
-from unbraid.runtime.progress import ignore_note
+from unbraid.runtime.progress import ignore_message
 from unbraid.scoring.encoding import encode_tables
 
 
@@ -51,8 +51,6 @@ class EncodingQueue:
         self.pending = list(scorers)
         self.encoded: dict[int, Gaussian] = {}
         self.posteriors: Iterator[Gaussian] | None = None
-        for scorer in scorers:
-            scorer.queue = self
 
     def pop_posterior(self, scorer: RunScorer, on_note: Callable[[str], None]) -> Gaussian:
         """The posteriors of the examples of one run, (n, d)."""
@@ -115,7 +113,7 @@ class RunScorer:
             flat |= {f"{name}.{key}{suffix}": value for key, value in (self.find_values(name, kind) or {}).items()}
         return flat
 
-    def rows(self, kind: str, on_note: Callable[[str], None] = ignore_note) -> Rows:
+    def rows(self, kind: str, on_note: Callable[[str], None] = ignore_message) -> Rows:
         """The rows of codes and factors that metrics use. The first call encodes all kinds of codes of the run."""
         if not self.code_rows:
             q = self.queue.pop_posterior(self, on_note)
@@ -123,6 +121,13 @@ class RunScorer:
             method, seed = self.run.spec.method, zero + self.protocol.seed
             factors = self.data.factors(self.index).cpu().numpy()
             for name in method.code_kinds:
-                code = method.code(self.run.net, q, name, Noise.of(seed, zero))
+                code = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
                 self.code_rows[name] = self.protocol.rows(code.cpu().numpy(), factors)
         return self.code_rows[kind]
+
+
+def share_encoding_queue(scorers: Sequence[RunScorer]) -> None:
+    """Let scorers encode their runs through one queue, so that runs can be encoded together."""
+    queue = EncodingQueue(scorers)
+    for scorer in scorers:
+        scorer.queue = queue

@@ -14,8 +14,8 @@ from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
 from unbraid.runs.run import Run
 from unbraid.runs.scores import read_protocol
-from unbraid.runtime.progress import no_report, progress
-from unbraid.scoring.run_scorer import EncodingQueue, ExampleTable, RunScorer
+from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.scoring.run_scorer import ExampleTable, RunScorer, share_encoding_queue
 from unbraid.scoring.tasks import ProgressCounter, ScoringTask, available_cores, run_tasks
 
 
@@ -74,15 +74,8 @@ def score(
         for kind in kinds[scorer.run.id]
         if (missing := scorer.missing_metrics(names, kind))
     ]
-    EncodingQueue([scorer for scorer in scorers if scorer.kinds_to_score])
-    errors: dict[str, str] = {}
-    with progress("scoring", sum(len(task.names) for task in tasks)) as report:
-        counter = ProgressCounter(report if not quiet else no_report)
-        for task, outcome in run_tasks(tasks, jobs or available_cores(), counter):
-            task.scorer.add_outcome(task.kind, outcome)
-            if metrics is not None or not task.scorer.records:
-                outcome.values_or_raise()
-            errors |= outcome.errors
+    share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
+    errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
     for name, reason in errors.items():
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
     return [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
@@ -93,6 +86,22 @@ def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol
     keys = [(run.spec.data, run.device, protocol or study_protocol(run)) for run in runs]
     tables = {key: ExampleTable.of(datasets[key[0]].to(key[1]), key[2]) for key in set(keys)}
     return [RunScorer(run, tables[key], key[2]) for run, key in zip(runs, keys, strict=True)]
+
+
+def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: bool) -> dict[str, str]:
+    """Run tasks, add the scores to their runs, and return the errors by metric.
+
+    The first error is raised instead if the metrics were `named`, or if a run has no score at all.
+    """
+    errors: dict[str, str] = {}
+    with progress("scoring", sum(len(task.names) for task in tasks)) as report:
+        counter = ProgressCounter(ignore_progress if quiet else report)
+        for task, outcome in run_tasks(tasks, jobs, counter):
+            task.scorer.add_outcome(task.kind, outcome)
+            if named or not task.scorer.records:
+                outcome.values_or_raise()
+            errors |= outcome.errors
+    return errors
 
 
 def _code_kinds(run: Run, codes: Iterable[str] | None) -> list[str]:

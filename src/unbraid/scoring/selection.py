@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import Report, no_report, progress
+from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import describe_run, load_datasets
 
@@ -63,13 +63,13 @@ def select(
     [['steps', 'udr'], ['steps', 'udr']]
     """
     if method not in ("lasso", "spearman"):
-        raise UserError(unknown_name("method of ranking", method, ["lasso", "spearman"]))
+        raise UserError(unknown_name_message("method of ranking", method, ["lasso", "spearman"]))
     if within is not None and within not in GROUPINGS:
-        raise UserError(unknown_name("group to rank within", within, list(GROUPINGS)))
+        raise UserError(unknown_name_message("group to rank within", within, list(GROUPINGS)))
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
-        shown = no_report if quiet else report
+        shown = ignore_progress if quiet else report
         for group in group_runs(runs, within):
             dataset = datasets[group[0].spec.data].to(group[0].device)
             ranked = rank_group(group, dataset, draw_examples(dataset, examples, seed), method, shown, len(rows))
@@ -99,7 +99,7 @@ def rank_group(
     data: FactorData,
     index: Tensor,
     method: str = "lasso",
-    report: Report = no_report,
+    report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> RankedGroup:
     """Encode the same examples with every run and compute their UDR. The UDR of a single run is NaN."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from unbraid.metrics.protocol import Outcome, Rows
-from unbraid.runtime.progress import Report
+from unbraid.runtime.progress import ProgressCallback
 from unbraid.scoring.run_scorer import RunScorer
 
 PARALLEL_SECONDS = 4.0  # expected seconds of remaining work above which other processes are started
@@ -18,7 +18,7 @@ QUEUED_RUNS_PER_PROCESS = 8  # encoded runs in memory per process, two kinds of 
 class ProgressCounter:
     """Counts the metrics that are done and reports them to a progress bar."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ProgressCallback) -> None:
         self.report, self.done = report, 0
 
     def note(self, text: str) -> None:

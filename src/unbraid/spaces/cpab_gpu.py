@@ -18,14 +18,14 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from unbraid.accel.kernels.jit import block_count, interpreted, kernel, next_power_of_two
+from unbraid.accel.kernels.jit import block_count, is_interpreted, kernel, next_power_of_two
 from unbraid.spaces.tessellation import Tessellation
 
 EXACT = {"enable_fp_fusion": False, "num_stages": 1}
 FORWARD = {"BLOCK": 128, "num_warps": 4, **EXACT}
 BLOCK, PROGRAMS = 32, 2560  # of the backward kernel: one point per thread, one warp per program; 2560 fill an H200
 TOP: tl.constexpr = tl.constexpr(-65536)  # mask of the bits of a float32 that a bfloat16 keeps
-EIGHT: tl.constexpr = tl.constexpr(tl.float32 if interpreted() else tl.bfloat16)  # the interpreter has no bfloat16
+EIGHT: tl.constexpr = tl.constexpr(tl.float32 if is_interpreted() else tl.bfloat16)  # the interpreter has no bfloat16
 
 
 @kernel

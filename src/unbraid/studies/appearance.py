@@ -18,7 +18,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.data.moving import MOVES, MovedImages
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.protocol import Array, Values
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import read_places, write_results
@@ -26,7 +26,7 @@ from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.spec import registry_name
 from unbraid.runtime.progress import no_progress, progress
-from unbraid.runtime.provenance import versions
+from unbraid.runtime.provenance import library_versions
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
 
@@ -67,7 +67,7 @@ class AppearanceSettings:
         """The factors of appearance and those of perspective, by name. Movements are numbers, not bins."""
         for name in self.perspective or ():
             if name not in data.names:
-                raise UserError(unknown_name(f"factor of {data.name}", name, data.names))
+                raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
         known = PERSPECTIVE if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
         if isinstance(data, MovedImages):
@@ -126,7 +126,8 @@ def read_or_evaluate(run: Run, learn: FactorData, test: FactorData, settings: Ap
     key = {
         "codes": run.spec.method.code_kinds[0], "data": test.name, "examples": settings.examples,
         "samples": settings.samples, "perspective": perspective, "seed": settings.seed,
-        "source": getattr(test, "fingerprint", None), "versions": versions(("unbraid", "torch", "scikit-learn")),
+        "source": getattr(test, "fingerprint", None),
+        "versions": library_versions(("unbraid", "torch", "scikit-learn")),
     }  # fmt: skip
     assert run.path is not None
     folder = RunFolder(run.path, run.spec)

@@ -25,7 +25,7 @@ from unbraid.runs.scores import add_scores
 from unbraid.runs.spec import RunSpec
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
-from unbraid.runtime.progress import no_report
+from unbraid.runtime.progress import ignore_progress
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, try_train_stack
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
@@ -136,7 +136,7 @@ def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
 def train_and_score(stack: StudyStack, settings: StudySettings) -> None:
     """Train and score a stack in the folder of the settings; wait while another process has claimed it."""
     with BackgroundScoring(settings) as scoring:
-        while not try_train_stack(stack, settings, StudyProgress(no_report, len(stack.runs)), scoring):
+        while not try_train_stack(stack, settings, StudyProgress(ignore_progress, len(stack.runs)), scoring):
             time.sleep(POLL_SECONDS)
 
 

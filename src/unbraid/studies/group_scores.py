@@ -25,7 +25,7 @@ from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import progress
-from unbraid.runtime.provenance import versions
+from unbraid.runtime.provenance import library_versions
 from unbraid.scoring.code_statistics import (
     ACTIVE_VARIANCE,
     BINS,
@@ -127,7 +127,7 @@ class GroupScoring:
             "rows": {"examples": len(self.protocol.sample_indices(len(data)))},
             "draws": self.protocol.draws,
             "seed": self.protocol.seed,
-            "versions": versions(LIBRARIES),
+            "versions": library_versions(LIBRARIES),
             "codes": run.spec.method.code_kinds[0],
             "data": data.name,
             "source": getattr(data, "fingerprint", None),

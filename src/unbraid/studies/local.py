@@ -12,13 +12,13 @@ from pathlib import Path
 from unbraid.runs.results import read_places, write_results
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
-from unbraid.runtime.progress import Report, no_report, progress
+from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.studies.group_scores import GroupScoring
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.run_scores import BackgroundScoring
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
-from unbraid.training.train import train_checked
+from unbraid.training.train import train_checked_specs
 
 POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes hold
 
@@ -27,7 +27,7 @@ POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes
 class StudyProgress:
     """Reports the progress of a study: the number of runs done, and of steps of all runs."""
 
-    report: Report
+    report: ProgressCallback
     runs: int
     runs_done: int = 0
     steps_done: int = 0
@@ -55,7 +55,7 @@ def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: boo
     make_folder(settings.out)
     steps = sum(run.spec.steps for run in planned)
     with ExitStack() as contexts:
-        report = no_report if quiet else contexts.enter_context(progress("study", steps))
+        report = ignore_progress if quiet else contexts.enter_context(progress("study", steps))
         study_progress = StudyProgress(report, len(planned))
         scoring = contexts.enter_context(BackgroundScoring(settings))
         waiting = []
@@ -87,7 +87,7 @@ def try_train_stack(
         if not claimed:
             return False
         specs = [run.spec for run in stack.runs]
-        runs = train_checked(
+        runs = train_checked_specs(
             specs, stack.data, stack.builder, settings.out, report=progress.update,
             checkpoint_seconds=settings.checkpoint_seconds,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
@@ -26,7 +26,8 @@ def find_study(name: str) -> Study:
     path = Path(name)
     readers = {".py": study_from_python, ".toml": study_from_grid, ".json": study_from_grid}
     if path.suffix not in readers:
-        raise UserError(unknown_name("study", name, STUDIES) + " Or give a .py, .toml or .json file of your own.")
+        message = unknown_name_message("study", name, STUDIES)
+        raise UserError(f"{message} Or give a .py, .toml or .json file of your own.")
     if not path.is_file():
         raise UserError(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or write that file.")
     return readers[path.suffix](path)
@@ -83,7 +84,7 @@ def study_from_grid(path: Path) -> Study:
     known = ("data", "seeds", "method", *SPEC_KEYS)
     for key in content:
         if key not in known:
-            raise UserError(unknown_name(f"entry of {path}", key, known))
+            raise UserError(unknown_name_message(f"entry of {path}", key, known))
     if not content.get("data") or not content.get("method"):
         raise UserError(f"{path} must have an entry data = [...] and a table [[method]] with a name. Add them.")
     data = [content["data"]] if isinstance(content["data"], str) else content["data"]

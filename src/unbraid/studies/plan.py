@@ -11,7 +11,7 @@ import torch
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, study_stacks
-from unbraid.training.schedule import threads_for
+from unbraid.training.schedule import thread_count
 from unbraid.training.stack import Stack
 
 TRIAL_SECONDS = 2.0
@@ -55,7 +55,7 @@ def measure_stack(stack: StudyStack) -> tuple[float, int]:
         [run.spec for run in stack.runs],
         stack.data,
         stack.builder,
-        threads=threads_for(len(stack.runs), stack.data.device),
+        threads=thread_count(len(stack.runs), stack.data.device),
     )
     for _ in range(WARM_UP_STEPS if cuda else 1):
         trained.advance()

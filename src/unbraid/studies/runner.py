@@ -13,13 +13,13 @@ from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.cluster import run_cluster
-from unbraid.studies.cut import Cut
-from unbraid.studies.cut import shard as share_of
 from unbraid.studies.local import run_study
 from unbraid.studies.own import find_study, planned_run
 from unbraid.studies.plan import Estimate, estimate_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import STUDIES
+from unbraid.studies.reduction import Reduction
+from unbraid.studies.reduction import shard as share_of
 from unbraid.studies.settings import StudySettings, split_metrics
 
 StudySource = str | Path | Iterable[RunSpec | PlannedRun]
@@ -95,7 +95,7 @@ def study(
     """
     if cluster_shared and cluster is None:
         raise UserError("cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or its address.")
-    if cluster is None or device == "cpu":  # on a cluster, only the nodes need a GPU
+    if cluster is None or not device.startswith("cuda"):  # on a cluster, only the nodes need a GPU
         check_device(device)
     names = None if metrics is None else list(metrics)
     run_metrics, group_metrics = split_metrics(names)
@@ -148,7 +148,7 @@ def select_runs(
 ) -> list[PlannedRun]:
     """The selected runs of a study, with the changes asked for; see `study` for the arguments."""
     values = {fact: [value] if isinstance(value, str) else list(value) for fact, value in (only or {}).items()}
-    runs = Cut(values, seeds, steps, scale, data, learning_rate).of(planned_runs(source))
+    runs = Reduction(values, seeds, steps, scale, data, learning_rate).apply(planned_runs(source))
     return runs if shard is None else share_of(runs, *shard)
 
 

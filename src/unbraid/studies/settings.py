@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol
 from unbraid.studies.group_scores import GROUP_METRICS
@@ -56,5 +56,5 @@ def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:
     unique = list(dict.fromkeys(STUDY_METRICS if names is None else names))
     for name in unique:
         if name not in known:
-            raise UserError(unknown_name("metric", name, known))
+            raise UserError(unknown_name_message("metric", name, known))
     return [name for name in unique if name not in GROUP_METRICS], [name for name in unique if name in GROUP_METRICS]

@@ -18,7 +18,7 @@ from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.studies.settings import StudySettings
-from unbraid.training.schedule import group_by_stack_key, groups_that_fit, most_runs_in_stack, split_into_stacks
+from unbraid.training.schedule import group_by_stack_key, group_small_stacks, max_runs_in_stack, split_into_stacks
 from unbraid.training.train import RunDefaults, check_specs
 
 
@@ -44,13 +44,13 @@ def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iter
         for alike in group_by_stack_key(runs, lambda run: run.spec):
             builder = resolve_net(alike[0].spec.net)[1]
             check_specs([alike[0].spec], data, builder)
-            most = most_runs_in_stack(alike[0].spec, data, builder, len(alike))
+            most = max_runs_in_stack(alike[0].spec, data, builder, len(alike))
             yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, most))
 
 
 def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:
     """Fields of the spec that depend on the data and the device: the precision, and for vectors an MLP."""
-    defaults = RunDefaults.of(data)
+    defaults = RunDefaults.choose(data)
     precision = settings.precision or defaults.precision
     if len(data.shape) == 3 or run.spec.net != "locatello":
         return {"precision": precision}
@@ -66,7 +66,7 @@ def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[St
         yield from stacks
         return
     for _, alike in groupby(stacks, lambda stack: (id(stack.data), stack.builder)):
-        for group in groups_that_fit(alike, lambda stack: len(stack.runs)):
+        for group in group_small_stacks(alike, lambda stack: len(stack.runs)):
             yield StudyStack([run for stack in group for run in stack.runs], group[0].data, group[0].builder)
 
 

@@ -1,14 +1,22 @@
 """Training many runs at once.
 
-`unbraid train` passes through these modules from top to bottom, and the trained runs return the same way:
+Terms:
+
+- A *run* is one training, given by a spec (method, dataset, seed, learning rate and so on).
+- A *stack* is a set of runs whose networks have the same shape. One computation takes a training step of all of them.
+- A *member* is the index of a run in its stack.
+- A *row* holds all parameters of one run as one flat vector. The parameters of a stack are a matrix (runs, parameters).
+- A *group* is a set of stacks that train at the same time.
+
+`unbraid train` calls these modules in the following order:
 
 1. `cli/train.py` parses the command into specs.
 2. `train` checks the specs, locks the output folder and loads the runs that are already trained.
 3. `schedule` decides which runs form a stack and which stacks train at the same time.
-4. `loop` takes the steps and writes logs, checkpoints and finished runs.
-5. `stack` computes one step of many runs.
+4. `loop` takes the training steps and writes logs, checkpoints and finished runs.
+5. `stack` computes one step of a stack.
 
-Each module imports only from those below it. `active` holds the records that `schedule` passes to `loop`. `memory`
-measures how many runs fit into the memory of a GPU. `rows` describes how a stack stores parameters, and `fused`
-contains networks that compute a whole stack in GPU kernels.
+Each module imports only from those after it. Besides these, `active` contains the records that `schedule` passes to
+`loop`, `memory` measures how many runs fit into the memory of a GPU, `rows` describes how a stack stores parameters,
+and `fused` contains networks that compute a whole stack in GPU kernels.
 """

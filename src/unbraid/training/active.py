@@ -1,4 +1,9 @@
-"""Records of training in progress: a run, a stack of runs, and a group of stacks."""
+"""Records of training in progress.
+
+`RunInTraining` is one run. `StackGroup` lists stacks that train at the same time, and `ActiveStack` is one of these
+stacks after it has been loaded. On a GPU, each stack of a group has its own CUDA stream, which is a queue of GPU work.
+Work on different streams can overlap.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unbraid.accel.capture import stack_stream
+from unbraid.accel.capture import cuda_stream
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
@@ -21,7 +26,18 @@ from unbraid.training.stack import Divergence, Stack
 
 @dataclass
 class RunInTraining:
-    """A run while it trains: its folder, its step, its log and how it ended."""
+    """A run and the state of its training.
+
+    Attributes:
+        spec: The spec of the run.
+        folder: The folder of the run, or None if it is not stored.
+        step: The number of training steps taken so far.
+        log: The lines of the log so far.
+        divergence: Where the run became non-finite, or None.
+        trained: Whether the run is finished, that is, complete or diverged.
+        state: The state to resume from, or None to use the checkpoint in the folder.
+        on_log: Function that is called whenever the log is written to the folder.
+    """
 
     spec: RunSpec
     folder: RunFolder | None
@@ -29,12 +45,12 @@ class RunInTraining:
     log: Log = field(default_factory=list)
     divergence: Divergence | None = None
     trained: bool = False
-    state: dict[str, Tensor] | None = None  # to resume from, instead of the checkpoint in the folder
-    on_log: Callable[[RunFolder, Log], None] | None = None  # called whenever the log is written to the folder
+    state: dict[str, Tensor] | None = None
+    on_log: Callable[[RunFolder, Log], None] | None = None
 
     @classmethod
-    def of(cls, spec: RunSpec, out: Path | None) -> RunInTraining:
-        """Create the folder of a spec in `out`, or read the step that its checkpoint has reached."""
+    def open(cls, spec: RunSpec, out: Path | None) -> RunInTraining:
+        """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint."""
         folder = None if out is None else RunFolder.create(out, spec)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
@@ -43,23 +59,32 @@ class RunInTraining:
 
 @dataclass(frozen=True)
 class StackGroup:
-    """Stacks that train at the same time, each given by its runs. All runs of a stack are at the same step.
+    """Stacks that train at the same time.
 
-    Several stacks share a GPU by one CUDA stream per stack, and a CPU by `stack_threads` threads.
+    Attributes:
+        stacks: The runs of each stack. All runs of a stack are at the same step.
+        run_threads: Number of CPU threads that compute different runs of the same stack.
+        stack_threads: Number of CPU threads that compute different stacks.
     """
 
     stacks: list[list[RunInTraining]]
-    run_threads: int = 1  # CPU threads that advance different runs of the same stack
-    stack_threads: int = 1  # CPU threads that advance different stacks
+    run_threads: int = 1
+    stack_threads: int = 1
 
 
 @dataclass
 class ActiveStack:
-    """A stack that is loaded and being trained, with its runs."""
+    """A stack that has been loaded for training, with its runs.
+
+    Attributes:
+        stack: The parameters and the optimiser state of all runs.
+        runs: The runs, in the order of the rows of the stack.
+        stream: The CUDA stream of the stack, or None for the current stream.
+    """
 
     stack: Stack
     runs: list[RunInTraining]
-    stream: torch.cuda.Stream | None = None  # None: the current stream
+    stream: torch.cuda.Stream | None = None
 
     @classmethod
     def start(
@@ -70,35 +95,35 @@ class ActiveStack:
         threads: int = 1,
         stream_index: int | None = None,
     ) -> ActiveStack:
-        """Load a stack, on a CUDA stream of its own if `stream_index` is given."""
+        """Load a stack. If `stream_index` is given, the stack uses the CUDA stream with this index."""
         if stream_index is None:
             return cls(load_stack(runs, data, builder, threads), runs)
-        stream = stack_stream(data.device, stream_index)
-        stream.wait_stream(torch.cuda.current_stream(data.device))  # which may still be writing the data
+        stream = cuda_stream(data.device, stream_index)
+        stream.wait_stream(torch.cuda.current_stream(data.device))  # because it may still be writing the data
         with torch.cuda.stream(stream):
             return cls(load_stack(runs, data, builder, threads, stream_index), runs, stream)
 
     def on_stream(self) -> AbstractContextManager[None]:
-        """Launch GPU work on the stream of this stack. All work on the stack must be launched inside this context."""
+        """Return a context in which GPU work is launched on the stream of this stack, as all work on the stack must be."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def wait_for_stream(self) -> None:
-        """Make the current stream wait for all work that the stream of this stack still has to do."""
+        """Make the current stream wait for all work that has been launched on the stream of this stack."""
         if self.stream is not None:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
     @property
     def steps(self) -> int:
-        """The number of steps to train in total."""
+        """The total number of training steps."""
         return self.runs[0].spec.steps
 
     @property
     def finished(self) -> bool:
-        """Whether the last step is done or every run has diverged."""
+        """Whether the last step has been taken or every run has diverged."""
         return self.stack.step >= self.steps or all(run.divergence is not None for run in self.runs)
 
     def store_states(self) -> None:
-        """Copy the state after the last complete step into each run, so that training can resume from it."""
+        """Copy the state after the last complete step into each run. Training can then resume from it."""
         self.wait_for_stream()
         for run, state in zip(self.runs, self.stack.states(), strict=True):
             run.state, run.step = state, self.stack.step
@@ -107,7 +132,7 @@ class ActiveStack:
 def load_stack(
     runs: list[RunInTraining], data: FactorData, builder: PairBuilder, threads: int, stream_index: int = 0
 ) -> Stack:
-    """Create a stack from the states or checkpoints of its runs, or at step 0 if they have none."""
+    """Create a stack and load the states or checkpoints of its runs. Runs without either start at step 0."""
     stack = Stack([run.spec for run in runs], data, builder, threads=threads, stream_index=stream_index)
     stack.resume(runs[0].step)
     for i, run in enumerate(runs):
@@ -120,7 +145,7 @@ def load_stack(
 
 
 def load_state(stack: Stack, i: int, state: dict[str, Tensor], run: RunInTraining) -> None:
-    """Load a state into row `i` of a stack.
+    """Load a state into member `i` of a stack.
 
     Raises:
         UserError: If the state does not fit the network of the run.
@@ -128,8 +153,8 @@ def load_state(stack: Stack, i: int, state: dict[str, Tensor], run: RunInTrainin
     try:
         stack.load_state(i, state)
     except (KeyError, RuntimeError) as error:
-        place = run.spec.id if run.folder is None else run.folder.path
+        location = run.spec.id if run.folder is None else run.folder.path
         raise UserError(
-            f"The checkpoint in {place} does not fit the network of its spec ({error}). It was written by another "
-            "version. Delete that file to train the run again from step 0."
+            f"The checkpoint in {location} must fit the network of its spec. Got this error instead: {error}. The "
+            "checkpoint was probably written by another version. Delete it to train the run again from step 0."
         ) from error

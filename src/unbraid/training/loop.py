@@ -1,7 +1,7 @@
-"""The training loop: steps, logs, checkpoints, divergence and finished runs.
+"""The training loop.
 
-`schedule` calls `train_group` for each group of stacks. The loop advances the stacks and knows nothing of how they were
-grouped.
+`schedule` calls `train_group` once for each group of stacks. The loop takes the training steps of these stacks, writes
+logs and checkpoints, records which runs diverge and writes the finished runs.
 """
 
 from __future__ import annotations
@@ -17,25 +17,37 @@ from unbraid.data.dataset import FactorData
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, load_weights
-from unbraid.runtime.progress import Report
+from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup
 from unbraid.training.stack import Stack, thread_pool
 
-LOG_LINES = 200  # most lines in the log of a run
-REPORT_SECONDS = 0.2  # least time between two progress reports
-CHECKPOINT_SHARE = 0.02  # most of the running time that may be spent on writing checkpoints
+MAX_LOG_LINES = 200  # per run
+REPORT_SECONDS = 0.2  # minimum time between two progress reports
+MAX_CHECKPOINT_FRACTION = 0.02  # of the running time that is spent on writing checkpoints
 
 
 @dataclass
 class Monitor:
-    """Reports progress and decides when the next checkpoint is due."""
+    """Reports progress and decides when the next checkpoint is due.
 
-    runs: list[RunInTraining]  # every run that has to be trained
-    report: Report | None
+    A model-step is one training step of one run.
+
+    Attributes:
+        runs: Every run of the command that has to be trained.
+        report: Function that shows the progress, or None.
+        checkpoint_seconds: The minimum time between two checkpoints.
+        signals: Signals that ask the process to end.
+        model_steps: The number of model-steps since the last report.
+        last_report: The time of the last report.
+        next_checkpoint: The time at which the next checkpoint is due.
+    """
+
+    runs: list[RunInTraining]
+    report: ProgressCallback | None
     checkpoint_seconds: float
     signals: DeferredSignals = field(default_factory=DeferredSignals)
-    model_steps: int = 0  # since the last report
+    model_steps: int = 0
     last_report: float = field(default_factory=time.monotonic)
     next_checkpoint: float = field(init=False)
 
@@ -43,7 +55,7 @@ class Monitor:
         self.next_checkpoint = self.last_report + self.checkpoint_seconds
 
     def report_step(self, stacks: list[ActiveStack]) -> None:
-        """Count a step of these stacks. From time to time, report the model-steps, their rate and the mean loss."""
+        """Count one step of these stacks. If a report is due, report the total of steps, the rate and the mean loss."""
         runs = sum(len(active.stack) for active in stacks)
         self.model_steps += runs
         now = time.monotonic()
@@ -56,21 +68,21 @@ class Monitor:
             self.report(sum(run.step for run in self.runs), note)
 
     def checkpoint_due(self) -> bool:
-        """Whether enough time has passed, or the process has been asked to end."""
+        """Return whether enough time has passed or a signal has asked the process to end."""
         return self.signals.received is not None or time.monotonic() >= self.next_checkpoint
 
-    def checkpoint_written(self, seconds: float) -> None:
-        """End the process if it has been asked to end. Otherwise set the time of the next checkpoint.
+    def finish_checkpoint(self, seconds: float) -> None:
+        """End the process if a signal has asked for it. Otherwise set the time of the next checkpoint.
 
         Args:
-            seconds: How long this checkpoint took. Slow checkpoints are written less often.
+            seconds: Duration of this checkpoint. Checkpoints that take long are written less often.
         """
         self.signals.deliver()
-        self.next_checkpoint = time.monotonic() + max(self.checkpoint_seconds, seconds / CHECKPOINT_SHARE)
+        self.next_checkpoint = time.monotonic() + max(self.checkpoint_seconds, seconds / MAX_CHECKPOINT_FRACTION)
 
 
 def total_loss(active: ActiveStack) -> float:
-    """The sum of the losses of the runs at the last step."""
+    """Return the sum over runs of the loss at the last step."""
     with active.on_stream():
         return float(active.stack.last[:, 0].sum())
 
@@ -79,8 +91,8 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
     """Train the stacks of a group to their last step and write the finished runs.
 
     Raises:
-        torch.cuda.OutOfMemoryError: If the GPU has too little memory for the group. Each run then holds its state after
-            its last complete step, and a smaller group can resume from there.
+        torch.cuda.OutOfMemoryError: If the group does not fit into the memory of the GPU. Before the error is raised,
+            each run receives its state after its last complete step, from which a smaller group can resume.
     """
     stacks: list[ActiveStack] = []
     try:
@@ -96,19 +108,19 @@ def train_group(group: StackGroup, data: FactorData, builder: PairBuilder, monit
 
 
 def advance_to_end(stacks: list[ActiveStack], threads: int, monitor: Monitor) -> None:
-    """Advance every stack to its last step."""
+    """Train every stack until it is finished."""
     while unfinished := [active for active in stacks if not active.finished]:
         checkpoint, started = monitor.checkpoint_due(), time.monotonic()
         advance(unfinished, threads, checkpoint)
         if checkpoint:
-            monitor.checkpoint_written(time.monotonic() - started)
+            monitor.finish_checkpoint(time.monotonic() - started)
         monitor.report_step(unfinished)
 
 
 def advance(stacks: list[ActiveStack], threads: int, checkpoint: bool) -> None:
-    """Take one step of each stack, on several threads or one stack after another.
+    """Take one step of each stack, either on several threads or one stack after another.
 
-    If a step fails, the stacks before it have completed theirs.
+    If the step of a stack fails, the step of every earlier stack is complete.
     """
     if threads > 1:
         list(thread_pool(threads).map(Stack.advance, [active.stack for active in stacks]))
@@ -116,15 +128,15 @@ def advance(stacks: list[ActiveStack], threads: int, checkpoint: bool) -> None:
         with active.on_stream():
             if threads == 1:
                 active.stack.advance()
-            after_step(active, checkpoint)
+            record_step(active, checkpoint)
 
 
-def after_step(active: ActiveStack, checkpoint: bool) -> None:
-    """Update the step of each run, and write log lines and checkpoints where they are due."""
+def record_step(active: ActiveStack, checkpoint: bool) -> None:
+    """Update the step of each run, append to the log if a line is due, and write checkpoints if `checkpoint`."""
     stack, runs = active.stack, active.runs
     for run in runs:
         run.step = stack.step
-    log = stack.step % max(1, ceil(active.steps / LOG_LINES)) == 0 or stack.step == active.steps
+    log = stack.step % max(1, ceil(active.steps / MAX_LOG_LINES)) == 0 or stack.step == active.steps
     if log or checkpoint:
         record_divergences(stack, runs)
     if log:
@@ -134,14 +146,14 @@ def after_step(active: ActiveStack, checkpoint: bool) -> None:
 
 
 def record_divergences(stack: Stack, runs: list[RunInTraining]) -> None:
-    """Record which runs have become non-finite. The other runs continue."""
+    """Record which runs have become non-finite. The other runs continue to train."""
     for divergence in stack.divergences():
         runs[divergence.member].divergence = divergence
 
 
 def append_log(stack: Stack, runs: list[RunInTraining]) -> None:
-    """Append one line per run: the step, and the mean of each term since the previous line."""
-    for run, means in zip(runs, stack.means(), strict=True):
+    """Append one line to the log of each run, with the step and the mean of each term since the previous line."""
+    for run, means in zip(runs, stack.pop_mean_terms(), strict=True):
         if run.divergence is None:
             run.log.append({"step": stack.step, **means})
 
@@ -156,14 +168,14 @@ def write_checkpoints(stack: Stack, runs: list[RunInTraining]) -> None:
 
 
 def finish_stack(active: ActiveStack, data: FactorData, builder: PairBuilder) -> Iterator[Run]:
-    """Finish the runs of a stack, one after another."""
+    """Write and yield the runs of a stack, one after another."""
     active.wait_for_stream()
     for i, run in enumerate(active.runs):
         yield finish_run(active.stack, i, run, data, builder)
 
 
 def finish_run(stack: Stack, i: int, run: RunInTraining, data: FactorData, builder: PairBuilder) -> Run:
-    """Write row `i` of a stack to the folder of its run, and return the trained run."""
+    """Write member `i` of a stack to the folder of its run, and return the trained run."""
     weights = stack.weights(i)
     end = run.divergence
     divergence = None if end is None else {"step": end.step, "term": end.term}

@@ -1,4 +1,4 @@
-"""How many runs fit into the memory of a GPU."""
+"""Measuring how many runs fit into the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from unbraid.nets.vae import PairBuilder
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
 
-MOST_RUNS = 256  # in a stack; larger stacks are no faster
-MEMORY_SHARE = 0.85  # of the free memory that a stack may use; the rest is for other work of the process
-PROBE_RUNS = 2  # runs of the stack that is measured
+MAX_RUNS = 256  # per stack, because larger stacks are not faster
+MEMORY_FRACTION = 0.85  # fraction of the free memory that a stack may use; the process needs the rest for other work
+PROBE_RUNS = 2  # number of runs in the small stack whose memory is measured
 
 
-def capacity(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
-    """The number of runs of a spec that fit into the free memory of the GPU, at most `wanted`.
+def max_runs_in_memory(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
+    """Return the number of runs of a spec that fit into the free memory of the GPU, at most `wanted`.
 
-    It is computed from the peak memory of one step of a small stack.
+    The memory per run is measured as the peak memory of one training step of a small stack.
     """
     if wanted <= PROBE_RUNS:
         return wanted
@@ -33,4 +33,4 @@ def capacity(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int)
     per_run = (torch.cuda.max_memory_allocated(device) - before) / PROBE_RUNS
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
-    return max(1, min(MOST_RUNS, wanted, int(MEMORY_SHARE * free / per_run)))
+    return max(1, min(MAX_RUNS, wanted, int(MEMORY_FRACTION * free / per_run)))

@@ -1,4 +1,14 @@
-"""The parameters of a run as one flat row: their places in files and in kernels, and their constants of Adam."""
+"""The parameters of a run as one flat row.
+
+A *row* is the concatenation of all parameters of one run, each flattened. A stack stores the rows of its runs as one
+matrix (runs, parameters). There are two orders of the elements of a row:
+
+- *Checkpoint order* is the order of `named_parameters()`. Checkpoints and weight files use it.
+- *Storage order* is the order in which a stack stores the elements during training. It differs from the checkpoint
+  order only if GPU kernels compute a network. The parameters of that network are then rearranged and padded with zeros.
+
+`Layout` gives the position of each parameter in a row. `Storage` converts between the two orders.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +27,38 @@ from unbraid.nets.vae import VAENet
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of named parameters in a flat row."""
+    """The positions of named parameters in a row, given by the shapes of the parameters in their order."""
 
     shapes: dict[str, torch.Size]
 
     @classmethod
-    def of(cls, net: nn.Module) -> Layout:
-        """The layout of the parameters of a module, in their order."""
+    def from_module(cls, net: nn.Module) -> Layout:
+        """Return the layout of the parameters of a module, in the order of `named_parameters()`."""
         return cls({name: p.shape for name, p in net.named_parameters()})
 
     @property
     def size(self) -> int:
-        """The length of a row."""
+        """The number of elements of a row."""
         return sum(shape.numel() for shape in self.shapes.values())
 
     def flatten(self, net: nn.Module) -> Float[Tensor, " p"]:
-        """The parameters of a module as one row."""
+        """Return the parameters of a module as one row."""
         values = dict(net.named_parameters())
         return torch.cat([values[name].detach().reshape(-1) for name in self.shapes])
 
     def unflatten(self, row: Float[Tensor, " p"]) -> dict[str, Tensor]:
-        """Named views of a row. The gradient by the row is one concatenation."""
+        """Return the parameters of one row as views, by name. The gradient of this split is a single concatenation."""
         parts = row.split([shape.numel() for shape in self.shapes.values()])
         return {name: part.view(shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     def columns(self, rows: Float[Tensor, "r p"]) -> dict[str, Tensor]:
-        """Named views of all rows, each (r, *shape)."""
+        """Return the parameters of all rows as views (r, *shape), by name."""
         parts = rows.split([shape.numel() for shape in self.shapes.values()], 1)
         named = zip(parts, self.shapes.items(), strict=True)
         return {name: part.unflatten(1, shape) if shape else part[:, 0] for part, (name, shape) in named}
 
     def spans(self) -> dict[str, slice]:
-        """The slice of the row that belongs to each parameter."""
+        """Return the slice of the row that each parameter occupies, by name."""
         slices, start = {}, 0
         for name, shape in self.shapes.items():
             slices[name] = slice(start, start + shape.numel())
@@ -58,7 +68,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the row whose parameters share the constants of Adam."""
+    """Consecutive elements `start` to `stop` of a row that have the same constants of Adam."""
 
     start: int
     stop: int
@@ -69,18 +79,18 @@ Constants = tuple[tuple[float, ...], float, float, float]
 
 
 def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Constants]:
-    """A function that returns the constants of Adam of a named parameter, as a value that can be compared."""
+    """Return a function from the name of a parameter to its constants of Adam, as a tuple that can be compared."""
 
-    def of(name: str) -> Constants:
+    def constants_of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)
         rates = torch.as_tensor(adam.learning_rate).flatten().tolist()
         return tuple(rates), adam.beta1, adam.beta2, adam.epsilon
 
-    return of
+    return constants_of
 
 
 def adam_segments(layout: Layout, method: Method, learning_rate: Tensor) -> list[Segment]:
-    """The segments of a row: consecutive parameters with equal constants are merged."""
+    """Return the segments of a row. Consecutive parameters with equal constants are merged into one segment."""
     merged, start = [], 0
     for _, group in groupby(layout.shapes, adam_constants(method, learning_rate)):
         names = list(group)
@@ -92,63 +102,65 @@ def adam_segments(layout: Layout, method: Method, learning_rate: Tensor) -> list
 
 @dataclass(frozen=True)
 class Storage:
-    """How a stack stores its rows: in the order of files, or with whole modules rearranged for kernels.
+    """The storage order of a stack and the conversion from and to the checkpoint order.
 
     Attributes:
-        layout: The places of parameters in a stored row.
-        where: Element i of a row in the order of files is element `where[i]` of a stored row. The other elements are
-            padding and stay zero. None if the order is that of files.
-        adams: The constants of Adam of each parameter.
-        copied: The parameters that kernels read from a copy.
+        layout: The positions of parameters in a row in storage order.
+        positions: Element i of a row in checkpoint order is element `positions[i]` of the row in storage order. The
+            other elements are padding and stay zero. None if both orders are equal.
+        adams: The constants of Adam of each parameter, by name.
+        copied: Names of the parameters that kernels read from a copy, which may have a lower precision.
     """
 
     layout: Layout
-    where: Tensor | None
+    positions: Tensor | None
     adams: dict[str, Adam]
     copied: tuple[str, ...] = ()
 
     @classmethod
     def plain(cls, layout: Layout, method: Method, learning_rate: Tensor) -> Storage:
-        """Store rows in the order of files."""
+        """Create a storage whose order is the checkpoint order."""
         return cls(layout, None, {name: method.adam(name, learning_rate) for name in layout.shapes})
 
     @classmethod
     def fused(
         cls, net: VAENet, method: Method, learning_rate: Tensor, shape: tuple[int, ...], likelihood: str
     ) -> Storage:
-        """Store rows for kernels, and replace the children of `net` for which kernels exist.
+        """Create a storage for kernels, and replace the children of `net` for which kernels exist.
 
-        A child is replaced only if all its parameters share the constants of Adam, with an epsilon above zero: the
-        moments of padding are zero.
+        A child is replaced only if all its parameters have the same constants of Adam and epsilon is positive. With an
+        epsilon of 0, the padding would be divided by 0, because its moments are 0.
         """
         from unbraid.training.fused.modules import Fused, fuse
 
-        files, constants_of = Layout.of(net), adam_constants(method, learning_rate)
-        children = {name: [p for p in files.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
-        alike = [name for name, inside in children.items() if len({constants_of(p) for p in inside}) == 1]
-        able = [name for name in alike if method.adam(children[name][0], learning_rate).epsilon > 0]
-        fuse(net, shape, likelihood, able)
-        layout = Layout.of(net)
-        spans, where, adams = layout.spans(), [], {}
+        original, constants_of = Layout.from_module(net), adam_constants(method, learning_rate)
+        children = {name: [p for p in original.shapes if p.startswith(f"{name}.")] for name, _ in net.named_children()}
+        uniform = [name for name, inside in children.items() if len({constants_of(p) for p in inside}) == 1]
+        fusible = [name for name in uniform if method.adam(children[name][0], learning_rate).epsilon > 0]
+        fuse(net, shape, likelihood, fusible)
+        layout = Layout.from_module(net)
+        spans, positions, adams = layout.spans(), [], {}
         for name in layout.shapes:
             owner = net.get_submodule(name.rpartition(".")[0])
             fused = isinstance(owner, Fused)
-            inside = owner.plan.packing.where if isinstance(owner, Fused) else torch.arange(layout.shapes[name].numel())
-            where.append(spans[name].start + inside)
+            inside = (
+                owner.plan.packing.positions if isinstance(owner, Fused) else torch.arange(layout.shapes[name].numel())
+            )
+            positions.append(spans[name].start + inside)
             adams[name] = method.adam(children[name.partition(".")[0]][0] if fused else name, learning_rate)
         copied = tuple(name for name in layout.shapes if name.endswith(".row"))
-        return cls(layout, torch.cat(where), adams, copied)
+        return cls(layout, torch.cat(positions), adams, copied)
 
-    def store(self, rows: Sequence[Tensor]) -> Tensor:
-        """Convert rows in the order of files to stored rows."""
+    def to_storage_order(self, rows: Sequence[Tensor]) -> Tensor:
+        """Convert rows (p) in checkpoint order to one matrix (r, stored p) in storage order."""
         stacked = torch.stack(list(rows))
-        if self.where is None:
+        if self.positions is None:
             return stacked
         stored = torch.zeros(len(stacked), self.layout.size, dtype=stacked.dtype)
-        stored[:, self.where] = stacked
+        stored[:, self.positions] = stacked
         return stored
 
-    def restore(self, rows: Tensor) -> Tensor:
-        """Convert stored rows to rows in the order of files, on the CPU. This is the inverse of `store`."""
+    def to_checkpoint_order(self, rows: Tensor) -> Tensor:
+        """Convert rows in storage order to checkpoint order, on the CPU. This is the inverse of `to_storage_order`."""
         on_cpu = rows.detach().cpu()
-        return on_cpu.clone() if self.where is None else on_cpu[..., self.where]
+        return on_cpu.clone() if self.positions is None else on_cpu[..., self.positions]

@@ -1,7 +1,8 @@
-"""Which runs form a stack, and which stacks train at the same time.
+"""Deciding which runs form a stack and which stacks train at the same time.
 
-The grouping depends only on the specs, and runs that are already trained count as well. An interrupted command that is
-repeated therefore computes with the same stacks and threads, and gives the same numbers.
+A stack is a set of runs that are computed together, and a group is a set of stacks that train at the same time. Both
+depend only on the specs of all runs, including those that are already trained. When an interrupted command is repeated,
+it therefore uses the same stacks and threads and computes the same numbers.
 """
 
 from __future__ import annotations
@@ -22,58 +23,60 @@ from unbraid.runs.run import Run
 from unbraid.runs.spec import RunSpec
 from unbraid.training.active import RunInTraining, StackGroup
 from unbraid.training.loop import Monitor, train_group
-from unbraid.training.memory import capacity
+from unbraid.training.memory import max_runs_in_memory
 
-RUNS_PER_STACK_ON_CPU = 16  # most runs in a stack
-MOST_THREADS = 4  # more Python threads than this wait for each other
-RUNS_AT_ONCE = 64  # most runs that a GPU trains at the same time in several stacks; larger stacks fill it alone
+MAX_RUNS_PER_STACK_ON_CPU = 16
+MAX_THREADS = 4  # because more Python threads than this mostly wait for each other
+MAX_CONCURRENT_RUNS = 64  # for several stacks on one GPU; a larger stack uses the whole GPU by itself
 Item = TypeVar("Item")
 
 
 def train_runs(runs: list[RunInTraining], data: FactorData, builder: PairBuilder, monitor: Monitor) -> Iterator[Run]:
-    """Train the runs that are not trained yet, group by group. A group is loaded when its turn comes."""
+    """Train the runs that are not trained yet, one group after another, and yield them. Groups are loaded one by one."""
     for group in stack_groups(runs, data, builder):
-        yield from train_group_in_memory(group, data, builder, monitor)
+        yield from train_or_split_group(group, data, builder, monitor)
 
 
 def group_by_stack_key(items: Iterable[Item], spec_of: Callable[[Item], RunSpec]) -> list[list[Item]]:
-    """Group items whose specs may share a stack. Items and groups keep the order in which they first appear."""
+    """Group items whose specs may be in the same stack. Groups, and the items in them, stay in order of appearance."""
     groups: dict[str, list[Item]] = {}
     for item in items:
         groups.setdefault(spec_of(item).stack_key(), []).append(item)
     return list(groups.values())
 
 
-def most_runs_in_stack(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
-    """The most runs of a spec that a stack may have on the device of the data, at most `wanted` on a GPU."""
-    return RUNS_PER_STACK_ON_CPU if data.device.type == "cpu" else capacity(spec, data, builder, wanted)
+def max_runs_in_stack(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
+    """Return the maximum number of runs in a stack of this spec. On a GPU it is limited by memory and by `wanted`."""
+    return MAX_RUNS_PER_STACK_ON_CPU if data.device.type == "cpu" else max_runs_in_memory(spec, data, builder, wanted)
 
 
-def split_into_stacks(items: Sequence[Item], most: int) -> list[list[Item]]:
-    """Split items into consecutive parts of `most` items; the last part may be smaller.
+def split_into_stacks(items: Sequence[Item], max_size: int) -> list[list[Item]]:
+    """Split items into consecutive parts of `max_size` items. The last part may be smaller.
 
     >>> split_into_stacks(range(5), 2)
     [[0, 1], [2, 3], [4]]
     """
-    return [list(items[i : i + most]) for i in range(0, len(items), most)]
+    return [list(items[i : i + max_size]) for i in range(0, len(items), max_size)]
 
 
-def groups_that_fit(
-    stacks: Iterable[Item], size: Callable[[Item], int], most: int = RUNS_AT_ONCE
+def group_small_stacks(
+    stacks: Iterable[Item], size: Callable[[Item], int], max_runs: int = MAX_CONCURRENT_RUNS
 ) -> Iterator[list[Item]]:
-    """Group consecutive stacks that a GPU trains at the same time, because one small stack leaves it mostly idle.
+    """Group consecutive stacks that a GPU trains at the same time.
+
+    A single small stack would leave the GPU mostly idle.
 
     Args:
         stacks: The stacks, in order.
-        size: Returns the number of runs of a stack.
-        most: The most runs of a group. A stack with more runs is a group of its own.
+        size: Function that returns the number of runs of a stack.
+        max_runs: The maximum number of runs in a group. A stack with more runs is a group of its own.
 
-    Returns:
-        The groups, in order. Together they contain every stack once.
+    Yields:
+        The groups, in order. Each stack is in exactly one group.
     """
     group: list[Item] = []
     for stack in stacks:
-        if group and sum(map(size, group)) + size(stack) > most:
+        if group and sum(map(size, group)) + size(stack) > max_runs:
             yield group
             group = []
         group.append(stack)
@@ -81,56 +84,61 @@ def groups_that_fit(
         yield group
 
 
-def threads_for(runs: int, device: torch.device) -> int:
-    """The number of CPU threads that advance `runs` runs, or stacks of one run, at the same time."""
-    return min(MOST_THREADS, torch.get_num_threads(), runs) if device.type == "cpu" else 1
+def thread_count(runs: int, device: torch.device) -> int:
+    """Return the number of CPU threads that compute `runs` runs, or as many stacks of one run, at the same time."""
+    return min(MAX_THREADS, torch.get_num_threads(), runs) if device.type == "cpu" else 1
 
 
 def stack_groups(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[StackGroup]:
-    """The groups of stacks in the order in which they are trained."""
+    """Yield the groups of stacks in the order in which they are trained."""
     stacks = list(plan_stacks(runs, data, builder))
     if data.device.type != "cuda":
-        yield from groups_without_gpu(stacks, data.device)
+        yield from groups_without_cuda(stacks, data.device)
         return
-    for group in groups_that_fit(stacks, len):
-        if untrained := [part for stack in group for part in untrained_by_step(stack)]:
+    for group in group_small_stacks(stacks, len):
+        if untrained := [part for stack in group for part in split_untrained_by_step(stack)]:
             yield StackGroup(untrained)
 
 
-def groups_without_gpu(stacks: list[list[RunInTraining]], device: torch.device) -> Iterator[StackGroup]:
-    """First stacks of several runs, one at a time with their runs on threads; then single runs, several at a time."""
+def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device) -> Iterator[StackGroup]:
+    """Yield the groups for a device that is not a CUDA GPU.
+
+    Stacks of several runs come first, one at a time, and threads compute different runs of the stack. Stacks of a
+    single run follow, several at a time, and threads compute different stacks.
+    """
     single = [stack for stack in stacks if len(stack) == 1]
-    threads = threads_for(MOST_THREADS, device)
+    threads = thread_count(MAX_THREADS, device)
     concurrent = len(single) > 1 and threads > 1
     for stack in stacks:
         if len(stack) > 1 or not concurrent:
-            for part in untrained_by_step(stack):
-                yield StackGroup([part], run_threads=threads_for(len(stack), device))
-    for together in split_into_stacks(single, threads) if concurrent else ():
-        if untrained := [part for stack in together for part in untrained_by_step(stack)]:
+            for part in split_untrained_by_step(stack):
+                yield StackGroup([part], run_threads=thread_count(len(stack), device))
+    for batch in split_into_stacks(single, threads) if concurrent else ():
+        if untrained := [part for stack in batch for part in split_untrained_by_step(stack)]:
             yield StackGroup(untrained, stack_threads=threads)
 
 
 def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
-    """Divide runs into stacks. On a GPU the stacks of the same key have nearly equal sizes."""
+    """Divide runs into stacks. On a GPU, stacks with the same stack key have nearly equal sizes."""
     on_cpu = data.device.type == "cpu"
     ordered = sorted(runs, key=lambda run: run.spec.stack_key())
-    for alike in group_by_stack_key(ordered, lambda run: run.spec):
-        if not on_cpu and all(run.trained for run in alike):
-            yield alike
+    for same_key in group_by_stack_key(ordered, lambda run: run.spec):
+        count = len(same_key)
+        if not on_cpu and all(run.trained for run in same_key):
+            yield same_key  # there is no need to measure the memory of a stack that is not trained
             continue
-        most = most_runs_in_stack(alike[0].spec, data, builder, len(alike))
-        yield from split_into_stacks(alike, most if on_cpu else ceil(len(alike) / ceil(len(alike) / most)))
+        max_runs = max_runs_in_stack(same_key[0].spec, data, builder, count)
+        yield from split_into_stacks(same_key, max_runs if on_cpu else ceil(count / ceil(count / max_runs)))
 
 
-def untrained_by_step(stack: list[RunInTraining]) -> Iterator[list[RunInTraining]]:
-    """The runs of a stack that are not trained yet, grouped by the step they have reached."""
+def split_untrained_by_step(stack: list[RunInTraining]) -> Iterator[list[RunInTraining]]:
+    """Yield the runs of a stack that are not trained yet, as one list per step that they have reached."""
     untrained = sorted((run for run in stack if not run.trained), key=lambda run: run.step)
     yield from (list(part) for _, part in groupby(untrained, lambda run: run.step))
 
 
-def train_group_in_memory(group: StackGroup, data: FactorData, builder: PairBuilder, monitor: Monitor) -> Iterator[Run]:
-    """Train a group. If the GPU has too little memory, train smaller groups that resume from the last complete step."""
+def train_or_split_group(group: StackGroup, data: FactorData, builder: PairBuilder, monitor: Monitor) -> Iterator[Run]:
+    """Train a group. If GPU memory runs out, split the group and resume each part from its last complete step."""
     smaller: list[StackGroup] = []
     try:
         runs = train_group(group, data, builder, monitor)
@@ -139,14 +147,14 @@ def train_group_in_memory(group: StackGroup, data: FactorData, builder: PairBuil
     else:
         yield from runs
     if smaller:
-        gc.collect()  # the failed step may have left tensors in reference cycles
+        gc.collect()  # because the failed step may have left tensors in reference cycles
         torch.cuda.empty_cache()
     for part in smaller:
-        yield from train_group_in_memory(part, data, builder, monitor)
+        yield from train_or_split_group(part, data, builder, monitor)
 
 
 def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
-    """The stacks of a group one at a time, or the two halves of a single stack.
+    """Return one group per stack, or two groups with the halves of a single stack.
 
     Raises:
         UserError: If the group is a single run.
@@ -158,10 +166,10 @@ def smaller_groups(group: StackGroup, device: torch.device) -> list[StackGroup]:
     if len(runs) == 1:
         raise UserError(
             f"One run of batch {runs[0].spec.batch} does not fit into the free memory of {device}. Use a smaller batch "
-            "or network, or end other programs that use the device."
+            "or a smaller network, or end other programs that use the device."
         )
     warnings.warn(
-        f"{len(runs)} runs together do not fit into the memory of {device}. Training continues with {half} at a time.",
+        f"{len(runs)} runs do not fit into the memory of {device} together. Training continues with {half} at a time.",
         RuntimeWarning,
         stacklevel=2,
     )

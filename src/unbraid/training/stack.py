@@ -1,4 +1,10 @@
-"""Stacks: many runs of the same shape that advance together. No code outside `training` knows that runs are stacked."""
+"""A stack of runs, which takes one training step of many runs in one computation.
+
+The networks of all runs of a stack have the same shape. The parameters of each run are one flat row of a matrix (see
+`unbraid.training.rows`), and a *member* is the index of a run, and of its row, in the stack. Methods, networks and
+datasets are written for one run. Only the package `training` stacks them. In shapes, r is the number of runs and p the
+number of parameters of one run. *Terms* are the values that an objective logs, of which the first is the loss.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +29,18 @@ from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
 from unbraid.training.rows import Layout, Storage, adam_segments
 
-DATA, OBJECTIVE, EXAMPLES = 0, 1, 2  # noise streams
+# Indices of the noise streams of a step, for the choice of examples, the objective and the random parts of examples.
+DATA, OBJECTIVE, EXAMPLES = 0, 1, 2
 
 
 @functools.cache
 def thread_pool(n: int) -> ThreadPoolExecutor:
-    """A pool of `n` threads, each of which computes on its share of the cores."""
+    """Return a pool of `n` threads that divide the CPU cores equally among themselves."""
     return ThreadPoolExecutor(n, initializer=torch.set_num_threads, initargs=(max(1, torch.get_num_threads() // n),))
 
 
 class ObjectiveModule(nn.Module):
-    """A network whose forward pass is an objective, so that `functional_call` can replace its parameters."""
+    """A network whose forward pass computes the objective. `functional_call` can therefore replace its parameters."""
 
     def __init__(self, net: VAENet) -> None:
         super().__init__()
@@ -45,36 +52,44 @@ class ObjectiveModule(nn.Module):
 
 @dataclass(frozen=True)
 class Divergence:
-    """A run that became non-finite: its index in the stack, the step, and the term in which it happened."""
+    """A run that became non-finite.
+
+    Attributes:
+        member: Index of the run in its stack.
+        step: The first step with a non-finite value.
+        term: Name of the term that was not finite, or "gradient".
+    """
 
     member: int
     step: int
     term: str
 
 
-def _per_run(value: float | Tensor, rows: Tensor) -> Tensor:
-    """A number or a tensor as a contiguous tensor of one float32 per run."""
+def _expand_per_run(value: float | Tensor, rows: Tensor) -> Tensor:
+    """Expand a number or a tensor to a contiguous float32 tensor (r), with one value per row."""
     return torch.as_tensor(value, dtype=torch.float32, device=rows.device).expand(len(rows)).contiguous()
 
 
 class Stack:
-    """Runs that share everything but seed, learning rate and `Hyper` fields, stored as the rows of one state.
+    """Runs that differ only in seed, learning rate and `Hyper` fields, with the state of their training.
 
-    A run never depends on its neighbours. Its data and noise are functions of (seed, step), its row is updated from its
-    own gradient, and a row that becomes non-finite is frozen without any effect on the others.
+    A run never depends on the other runs of its stack. Its data and noise are functions of its seed and the step, and
+    its row is updated from its own gradient. When a run becomes non-finite, its row is not updated any more, and the
+    other runs continue.
 
-    On a CPU the runs are computed one after another with ordinary operations, elsewhere all at once with `vmap`. On a
-    GPU with Triton, networks for which kernels exist are `fused`, and from the third step on the whole step is
-    replayed as one CUDA graph.
+    On a CPU, the runs are computed one after another with ordinary operations. On other devices, `vmap` computes all
+    runs at once. On a GPU with Triton, networks for which kernels exist are replaced by fused ones (see
+    `unbraid.training.fused`), and from the third step on, the whole step is replayed as one CUDA graph.
 
     Args:
         specs: The specs, whose `stack_key` must be equal.
         data: The dataset, on the device to train on.
-        builder: Builds the encoder and decoder of a run.
-        vmapped: Whether to compute all runs at once. Default: on every device but the CPU.
-        threads: The number of CPU threads that compute different runs, if they are not `vmapped`.
-        fused: Whether to use kernels. Default: where the device supports them.
-        stream_index: Which CUDA stream captures the graph. Stacks that train at the same time need different ones.
+        builder: Function that builds the encoder and decoder of a run.
+        vmapped: Whether to compute all runs at once with `vmap`. Default: on every device but the CPU.
+        threads: The number of CPU threads that compute different runs. Only used if not `vmapped`.
+        fused: Whether to use kernels. Default: if the device supports them.
+        stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
+            different streams.
     """
 
     def __init__(
@@ -98,7 +113,7 @@ class Stack:
             name: torch.tensor([getattr(spec.method, name) for spec in specs], device=device)
             for name in self.method.hypers()
         }
-        self.layout = Layout.of(nets[0])
+        self.layout = Layout.from_module(nets[0])
         rows = [self.layout.flatten(net) for net in nets]
         self.buffers = {
             name: torch.stack([dict(net.named_buffers())[name] for net in nets]).to(device)
@@ -109,14 +124,16 @@ class Stack:
         self.alive = torch.ones(len(specs), dtype=torch.bool, device=device)
         self.diverged_at = torch.full((len(specs),), -1, device=device)
         self.step = 0
-        self.device_step = torch.zeros((), dtype=torch.int64, device=device)  # `step`, for captured graphs
+        self.device_step = torch.zeros(
+            (), dtype=torch.int64, device=device
+        )  # a copy of `step` that a CUDA graph can read
         self.terms: list[str] = []
-        self.last = self.total = torch.zeros(len(specs), 0, device=device)  # (r, terms): of the last step, and summed
-        self.logged_steps = 0  # the number of steps that `total` sums
+        self.last = self.total = torch.zeros(len(specs), 0, device=device)  # last and summed terms
+        self.logged_steps = 0  # the number of steps over which `total` is summed
         self.captured = CapturedStep(device, stream_index) if self.kernels and device.type == "cuda" else None
 
     def _allocate(self, nets: list[VAENet], rows: list[Tensor]) -> None:
-        """Allocate the parameters, the moments of Adam and, for kernels, the copy of the parameters that they read."""
+        """Allocate the parameters, the moments of Adam, and the copy of the parameters that kernels read."""
         device, spec = self.data.device, self.specs[0]
         rate = torch.tensor([spec.learning_rate for spec in self.specs], device=device)
         method = dataclasses.replace(self.method, **self.hypers)
@@ -126,12 +143,12 @@ class Stack:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
         self.modules = [ObjectiveModule(net).to(device) for net in (nets[:1] if self.vmapped else nets)]
-        self.rows = self.storage.store(rows).to(device)
+        self.rows = self.storage.to_storage_order(rows).to(device)
         self.moment1, self.moment2 = torch.zeros_like(self.rows), torch.zeros_like(self.rows)
         self.grad = self.rows.new_zeros(0) if self.vmapped else torch.zeros_like(self.rows)
         half = spec.precision == "bf16" and device.type == "cuda" and self.storage.copied
         self.copy = self.rows.to(torch.bfloat16) if half else self.rows
-        self.rates = {name: _per_run(adam.learning_rate, self.rows) for name, adam in self.storage.adams.items()}
+        self.rates = {name: _expand_per_run(adam.learning_rate, self.rows) for name, adam in self.storage.adams.items()}
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -145,20 +162,20 @@ class Stack:
         step: Tensor,
         member: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """The loss of one run at one step, and a vector of the loss and the terms to log."""
+        """Return the loss of one run at one step, and the vector of its terms."""
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
-        drawn = method.draw(self.data, Noise.of(seed, step, DATA), spec.batch)
-        x = self.data.batch(drawn.examples, Noise.of(seed, step, EXAMPLES))
+        drawn = method.draw(self.data, Noise.from_seed(seed, step, DATA), spec.batch)
+        x = self.data.batch(drawn.examples, Noise.from_seed(seed, step, EXAMPLES))
         batch = Batch(x, len(self.data), drawn.changed, spec.steps)
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         loss, logs = functional_call(
-            self.modules[member], state, (method, batch, Noise.of(seed, step, OBJECTIVE), step.to(torch.float32))
+            self.modules[member], state, (method, batch, Noise.from_seed(seed, step, OBJECTIVE), step.to(torch.float32))
         )
         self.terms = ["loss", *logs]
         return loss, torch.stack([loss, *logs.values()]).detach()
 
     def _gradients_vmapped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The terms, (r, terms), and the gradients, (r, ...) by name, of all runs at once with `vmap`."""
+        """Compute all runs at once. Return the terms (r, terms) and the gradients (r, ...) by parameter name."""
         columns = self.storage.layout.columns(self.rows)
         leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
         copies = self.storage.layout.columns(self.copy)
@@ -171,10 +188,10 @@ class Stack:
         return values, dict(zip(leaves, gradients, strict=True))
 
     def _gradients_one_by_one(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """The terms, (r, terms), and the gradients, (r, p), by ordinary operations, which are faster on a CPU.
+        """Compute one run at a time with ordinary operations. Return the terms (r, terms) and the gradients (r, p).
 
-        The runs are computed one after another on all cores, or several at a time on `threads` threads that share the
-        cores. Diverged runs are skipped.
+        This is faster than `vmap` on a CPU. With several threads, each thread computes a different run on its part of
+        the cores. Diverged runs are skipped and keep their last terms.
         """
         members = self.alive.nonzero().flatten().tolist()
         each = thread_pool(self.threads).map if self.threads > 1 else map
@@ -183,7 +200,7 @@ class Stack:
         return torch.stack(values), self.grad
 
     def _gradient(self, i: int, step: Tensor) -> Tensor:
-        """The terms of run `i`. Its gradient is written to its row of `grad`."""
+        """Return the terms of member `i`, and write its gradient to its row of `grad`."""
         row = self.rows[i].detach().requires_grad_()
         buffers, hypers = ({k: v[i] for k, v in part.items()} for part in (self.buffers, self.hypers))
         loss, values = self.objective(self.layout.unflatten(row), buffers, hypers, self.seeds[i], step, i)
@@ -191,7 +208,7 @@ class Stack:
         return values
 
     def advance(self) -> None:
-        """Take one optimiser step of every run that is still finite."""
+        """Take one training step of every run that is still finite."""
         if self.captured is not None:
             self.captured.run(self._step_vmapped)
         elif self.vmapped:
@@ -202,7 +219,7 @@ class Stack:
         self.logged_steps += 1
 
     def _step_vmapped(self) -> None:
-        """A step that never waits for the device and works in place, so that a CUDA graph can capture it."""
+        """Take a step with `vmap`. It never waits for the device and works in place, so a CUDA graph can capture it."""
         values, grads = self._gradients_vmapped(self.device_step)
         flat = {name: grad.reshape(len(self), -1).contiguous() for name, grad in grads.items()}
         sums = torch.stack([grad.sum(1) for grad in flat.values()]).sum(0)
@@ -214,7 +231,7 @@ class Stack:
             self._adam_in_pytorch(torch.where(self.alive[:, None], torch.cat(list(flat.values()), 1), 0.0))
 
     def _adam_in_kernels(self, grads: dict[str, Tensor]) -> None:
-        """Update the parameters by Adam, with one kernel launch per parameter."""
+        """Update the parameters by Adam, with one kernel launch for each parameter of the layout."""
         from unbraid.accel.kernels.adam import adam
 
         for name, span in self.storage.layout.spans().items():
@@ -223,18 +240,18 @@ class Stack:
             adam(row, moment1, moment2, copy, grads[name], rate, self.alive, self.device_step, constants)
 
     def _step_one_by_one(self) -> None:
-        """A step by ordinary operations, for the CPU."""
+        """Take a step with ordinary operations, for the CPU."""
         values, grad = self._gradients_one_by_one(self.device_step)
         self._record_terms(values, grad.sum(1))
         self.device_step.add_(1)
         self._adam_in_pytorch(grad if self.alive.all() else torch.where(self.alive[:, None], grad, 0.0))
 
     def _record_terms(self, values: Tensor, sums: Tensor) -> None:
-        """Record the terms for the log, and which runs are still finite.
+        """Add the terms to the sums for the log, and record which runs are still finite.
 
         Args:
             values: The terms of each run, (r, terms).
-            sums: The sum of the gradient of each run, (r,), which is finite only if the gradient is.
+            sums: The sum of the gradient of each run, (r,). It is finite only if the whole gradient is finite.
         """
         if self.total.shape != values.shape:
             self.total = torch.zeros_like(values)
@@ -247,7 +264,7 @@ class Stack:
         self.alive.logical_and_(finite)
 
     def _adam_in_pytorch(self, grad: Tensor) -> None:
-        """Update the parameters by Adam in operations of PyTorch, over whole rows."""
+        """Update the parameters by Adam with PyTorch operations on whole segments of the rows."""
         t = self.step + 1
         for s in self.segments:
             part = slice(s.start, s.stop)
@@ -255,15 +272,15 @@ class Stack:
             row, gradient, moment1, moment2 = (x[:, part] for x in (self.rows, grad, self.moment1, self.moment2))
             adam_step(row, gradient, moment1, moment2, rate, t, s.adam)
 
-    def means(self) -> list[dict[str, float]]:
-        """The terms of each run, averaged over the steps since the last call."""
+    def pop_mean_terms(self) -> list[dict[str, float]]:
+        """Return the terms of each run, averaged over the steps since the last call, and reset the sums."""
         rows = (self.total / max(self.logged_steps, 1)).tolist()
         self.total.zero_()
         self.logged_steps = 0
         return [dict(zip(self.terms, row, strict=True)) for row in rows]
 
     def divergences(self) -> list[Divergence]:
-        """The runs that have diverged so far, each with its first non-finite step."""
+        """Return the runs that have diverged so far."""
         found = []
         for i in (~self.alive).nonzero().flatten().tolist():
             bad = (~self.last[i].isfinite()).nonzero().flatten().tolist()
@@ -271,15 +288,15 @@ class Stack:
         return found
 
     def weights(self, i: int) -> dict[str, Tensor]:
-        """The named parameters and buffers of run `i`, ready to be loaded into its network."""
-        row = self.storage.restore(self.rows[i])
+        """Return the parameters and buffers of member `i` by name, on the CPU. Its network can load them."""
+        row = self.storage.to_checkpoint_order(self.rows[i])
         named = {**self.layout.unflatten(row), **{name: value[i] for name, value in self.buffers.items()}}
         return {name: value.detach().cpu().contiguous().clone() for name, value in named.items()}
 
     def states(self) -> list[dict[str, Tensor]]:
-        """For each run, all that is needed to resume it from here besides its spec and the step."""
-        tensors = {name: self.storage.restore(value) for name, value in self._rows().items()}
-        tensors |= {name: value.detach().cpu() for name, value in self._others().items()}
+        """Return the state of each run. A run can be resumed from its state, its spec and the step."""
+        tensors = {name: self.storage.to_checkpoint_order(value) for name, value in self._row_tensors().items()}
+        tensors |= {name: value.detach().cpu() for name, value in self._other_tensors().items()}
         steps = torch.tensor(self.logged_steps)
         return [
             {**{name: value[i].contiguous() for name, value in tensors.items()}, "counted": steps}
@@ -287,25 +304,25 @@ class Stack:
         ]
 
     def load_state(self, i: int, state: dict[str, Tensor]) -> None:
-        """Load into row `i` what `states` has returned for a run."""
+        """Load a state that `states` returned for one run into member `i`."""
         self.logged_steps = int(state["counted"])
         if self.total.shape[1] != len(state["total"]):
             self.total = self.total.new_zeros(len(self), len(state["total"]))
-        for name, target in self._rows().items():
-            target[i].copy_(self.storage.store([state[name]])[0])
-        for name, target in self._others().items():
+        for name, target in self._row_tensors().items():
+            target[i].copy_(self.storage.to_storage_order([state[name]])[0])
+        for name, target in self._other_tensors().items():
             target[i].copy_(state[name])
         self.copy[i].copy_(self.rows[i])
 
     def resume(self, step: int) -> None:
-        """Set the number of steps that have been taken, after loading states."""
+        """Set the number of steps taken so far. To be called with the step of the states that are loaded."""
         self.step = step
         self.device_step.fill_(step)
 
-    def _rows(self) -> dict[str, Tensor]:
-        """The parameters and the moments of Adam, by their names in checkpoints."""
+    def _row_tensors(self) -> dict[str, Tensor]:
+        """Return the parameters and the moments of Adam, each (r, p), by their names in checkpoints."""
         return {"row": self.rows, "moment1": self.moment1, "moment2": self.moment2}
 
-    def _others(self) -> dict[str, Tensor]:
-        """The other tensors that change in training, with one row per run."""
+    def _other_tensors(self) -> dict[str, Tensor]:
+        """Return the other tensors that change during training, with one row per run, by their names in checkpoints."""
         return {"total": self.total, **{f"buffer.{name}": value for name, value in self.buffers.items()}}

@@ -1,7 +1,7 @@
-"""`train`, and what happens to specs before and after training: checks, the lock of the folder, runs already trained.
+"""The public function `train`, and everything around the training itself.
 
-The route of a command is cli/train.py -> training/train.py -> training/schedule.py -> training/loop.py ->
-training/stack.py, and back. This module calls `schedule.train_runs` once.
+This module turns arguments into specs, checks the specs, locks the output folder and loads runs that are already
+trained. It passes the other runs to `schedule.train_runs`. See `unbraid.training` for an overview.
 """
 
 from __future__ import annotations
@@ -28,21 +28,25 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runs.tensorboard import check_log, update_during_training
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
-from unbraid.runtime.progress import Report, progress
+from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training.active import RunInTraining
 from unbraid.training.loop import Monitor
 from unbraid.training.schedule import train_runs
 
-CHECKPOINT_SECONDS = 30.0  # least time between two checkpoints
+CHECKPOINT_SECONDS = 30.0  # minimum time between two checkpoints
 
 
 @dataclass(frozen=True)
 class RunDefaults:
-    """The dataset, network, likelihood and precision that all runs of one command share.
+    """The dataset, network, likelihood and precision that all runs of one command have in common.
 
-    Defaults depend on the data and the device: `locatello` and Bernoulli pixels for images, `mlp` and a Gaussian for
-    vectors, and the fastest precision of the device for images.
+    Attributes:
+        data: The dataset.
+        net: Name of the network.
+        builder: Function that builds the encoder and the decoder.
+        likelihood: Name of the likelihood.
+        precision: Precision of matrix products.
     """
 
     data: FactorData
@@ -52,14 +56,18 @@ class RunDefaults:
     precision: str
 
     @classmethod
-    def of(
+    def choose(
         cls,
         data: FactorData,
         net: str | PairBuilder | Pair | None = None,
         likelihood: str | None = None,
         precision: str | None = None,
     ) -> RunDefaults:
-        """Use what is given, and the defaults for the rest."""
+        """Use the arguments that are given and choose the others.
+
+        For images these are the network `locatello`, Bernoulli pixels and the fastest precision of the device. For
+        vectors they are the network `mlp`, a Gaussian likelihood and float32.
+        """
         images = len(data.shape) == 3
         name, builder = resolve_net(net or ("locatello" if images else "mlp"))
         likelihood = likelihood or ("bernoulli" if images else "gaussian")
@@ -68,7 +76,7 @@ class RunDefaults:
         return cls(data, name, builder, likelihood, precision)
 
     def spec(self, method: Method, **settings: Any) -> RunSpec:
-        """The spec of one run. `settings` are the other fields of `RunSpec`, such as `seed` and `steps`."""
+        """Return the spec of one run. `settings` are the other fields of `RunSpec`, such as `seed` and `steps`."""
         shared: dict[str, Any] = {"net": self.net, "likelihood": self.likelihood, "precision": self.precision}
         return RunSpec(method, self.data.name, **settings, **shared)
 
@@ -94,27 +102,28 @@ def train(
 ) -> list[Run]:
     """Train one run for every combination of methods, learning rates and seeds.
 
-    With `out`, the runs are stored in that folder. The same call resumes interrupted runs from their checkpoints and
-    loads finished ones. Ctrl-C and SIGTERM end training after the current step and a checkpoint.
+    If `out` is given, the runs are stored in that folder. Repeating the call then resumes interrupted runs from their
+    checkpoints and loads finished runs. On Ctrl-C or SIGTERM, training completes the current step, writes a checkpoint
+    and ends.
 
     Args:
-        method: One method or several.
-        data: The name of a dataset, a path, or a dataset.
+        method: One method or several methods.
+        data: The name of a dataset, a path, or a dataset object.
         seeds: The random seeds.
         steps: The number of training steps of each run.
         batch: The number of examples per step.
-        learning_rate: One learning rate of Adam or several.
+        learning_rate: One learning rate of Adam or several learning rates.
         latents: The number of latent dimensions.
-        net: The name of a network, a function that builds an encoder and a decoder, or such a pair of modules.
+        net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
             Default: `locatello` for images, `mlp` for vectors.
         likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
-        precision: `fp32`, `tf32` or `bf16`. Default: the fastest of the device for images, `fp32` for vectors.
-        out: The folder of the runs. By default, runs stay in memory only.
+        precision: `fp32`, `tf32` or `bf16`. Default: the fastest one of the device for images, `fp32` for vectors.
+        out: The folder in which runs are stored. By default, they are not stored.
         device: The device to train on.
-        add: Whether `out` may contain other runs.
-        checkpoint_seconds: The least time between two checkpoints, in seconds.
-        quiet: Whether to show no progress.
-        log: "tensorboard" also writes event files into the folder of each run.
+        add: Whether `out` may already contain runs other than those of this call.
+        checkpoint_seconds: The minimum time between two checkpoints, in seconds.
+        quiet: Whether to hide the progress.
+        log: If "tensorboard", TensorBoard event files are also written to the folder of each run.
 
     Returns:
         The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
@@ -134,7 +143,7 @@ def train(
     rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
     all_seeds = list(seeds)
     source = load_data(data, device, quiet)
-    defaults = RunDefaults.of(source, net, likelihood, precision)
+    defaults = RunDefaults.choose(source, net, likelihood, precision)
     specs = [
         defaults.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
         for m in methods
@@ -158,7 +167,7 @@ def train_specs(
     quiet: bool = False,
     log: str | None = None,
 ) -> list[Run]:
-    """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are only loaded."""
+    """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
     check_log(log, out)
     unique = {spec.id: spec for spec in specs}
     check_specs(specs, data, builder)
@@ -166,10 +175,14 @@ def train_specs(
         if out is not None:
             make_folder(out)
             if not contexts.enter_context(try_lock(out / ".lock")):
-                raise UserError(f"Another process is training in {out}. Wait for it, or choose another output folder.")
+                raise UserError(
+                    f"Another process is training in {out}. Wait until it ends, or choose another output folder."
+                )
             if unique and not add:
                 reject_other_runs(out, set(unique))
-        return train_checked(specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log)
+        return train_checked_specs(
+            specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
+        )
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
@@ -179,7 +192,7 @@ def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder
         check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
 
 
-def train_checked(
+def train_checked_specs(
     specs: Sequence[RunSpec],
     data: FactorData,
     builder: PairBuilder,
@@ -187,16 +200,16 @@ def train_checked(
     *,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
-    report: Report | None = None,
+    report: ProgressCallback | None = None,
     log: str | None = None,
 ) -> list[Run]:
-    """Train specs that have been checked, in a folder (or runs of it) that the caller has locked.
+    """Train specs that have been checked. The caller must have locked the folder `out`, or the folders of these runs.
 
-    Ctrl-C and SIGTERM (from schedulers and `timeout`) end training after the current step and a checkpoint. A second
-    signal ends it at once.
+    On Ctrl-C or SIGTERM, training completes the current step, writes a checkpoint and ends. A second signal ends it at
+    once.
     """
     unique = {spec.id: spec for spec in specs}
-    in_training = [RunInTraining.of(spec, out) for spec in unique.values()]
+    in_training = [RunInTraining.open(spec, out) for spec in unique.values()]
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
     if log is not None:
@@ -210,7 +223,7 @@ def train_checked(
 
 
 def update_event_files(in_training: list[RunInTraining], runs: dict[str, Run]) -> None:
-    """Write event files for TensorBoard: now for trained runs, and with every checkpoint for the others."""
+    """Write TensorBoard event files of trained runs now. Those of the other runs are written with each checkpoint."""
     for run in in_training:
         run.on_log = update_during_training
         if run.folder is not None and run.trained:
@@ -223,5 +236,5 @@ def reject_other_runs(out: Path, wanted: set[str]) -> None:
     if others:
         raise UserError(
             f"{out} holds {len(others)} other run(s), such as {others[0].path.name}. Choose another output folder, "
-            "ask for those runs as well, or pass --add (add=True) to keep them in the same folder."
+            "request those runs as well, or pass --add (add=True) to store the new runs in the same folder."
         )

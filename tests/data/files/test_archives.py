@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
-from unbraid.data.files.archives import safe_members, safe_tar, safe_zip
+from unbraid.data.files.archives import read_tar_files, read_zip_files, safe_members
 from unbraid.errors import UserError
 
 CONTENTS = {"data/cars/b.mat": bytes(range(256)) * 40, "data/cars/a.mat": b"first", "data/empty": b""}
@@ -51,15 +51,18 @@ def zip_info(name: str, mode: int) -> zipfile.ZipInfo:
 def test_tar_is_read_in_order(mode: str, tmp_path: Path) -> None:
     folder = tar_member("data/cars", None, tarfile.DIRTYPE)
     path = write_tar(tmp_path / "a.tar", folder, *(tar_member(*pair) for pair in CONTENTS.items()), mode=mode)
-    assert [(name, file.read()) for name, file in safe_tar(path)] == list(CONTENTS.items())
-    assert [name for name, _ in safe_tar(path, lambda name: name.endswith("a.mat"))] == ["data/cars/a.mat"]
+    assert [(name, file.read()) for name, file in read_tar_files(path)] == list(CONTENTS.items())
+    assert [name for name, _ in read_tar_files(path, lambda name: name.endswith("a.mat"))] == ["data/cars/a.mat"]
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.tar"]
 
 
 def test_zip_is_read_in_order(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", ("data/", b""), *CONTENTS.items())
-    assert [(name, file.read()) for name, file in safe_zip(path)] == list(CONTENTS.items())
-    assert [name for name, _ in safe_zip(path, lambda name: "cars" in name)] == ["data/cars/b.mat", "data/cars/a.mat"]
+    assert [(name, file.read()) for name, file in read_zip_files(path)] == list(CONTENTS.items())
+    assert [name for name, _ in read_zip_files(path, lambda name: "cars" in name)] == [
+        "data/cars/b.mat",
+        "data/cars/a.mat",
+    ]
     with zipfile.ZipFile(path) as archive:
         assert [info.filename for info in safe_members(archive, path)] == list(CONTENTS)
 
@@ -70,8 +73,8 @@ OUTSIDE = ["../a", "/etc/passwd", "data/../../a", "..\\a", "C:\\a", "data/.."]
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_paths_outside_the_archive_are_rejected(name: str, tmp_path: Path) -> None:
     for files in (
-        safe_tar(write_tar(tmp_path / "a.tar", tar_member("good"), tar_member(name))),
-        safe_zip(write_zip(tmp_path / "a.zip", ("good", b""), (name, b""))),
+        read_tar_files(write_tar(tmp_path / "a.tar", tar_member("good"), tar_member(name))),
+        read_zip_files(write_zip(tmp_path / "a.zip", ("good", b""), (name, b""))),
     ):
         with pytest.raises(UserError, match="must stay inside") as caught:
             list(files)
@@ -81,14 +84,14 @@ def test_paths_outside_the_archive_are_rejected(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_tar_are_rejected(kind: bytes, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'odd', a link or device"):
-        list(safe_tar(write_tar(tmp_path / "a.tar", tar_member("odd", None, kind))))
+        list(read_tar_files(write_tar(tmp_path / "a.tar", tar_member("odd", None, kind))))
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK])
 def test_links_and_devices_in_zip_are_rejected(kind: int, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'odd', a link or device"):
-        list(safe_zip(write_zip(tmp_path / "a.zip", (zip_info("odd", kind | 0o644), b"elsewhere"))))
-    assert len(list(safe_zip(write_zip(tmp_path / "b.zip", (zip_info("plain", stat.S_IFREG | 0o644), b""))))) == 1
+        list(read_zip_files(write_zip(tmp_path / "a.zip", (zip_info("odd", kind | 0o644), b"elsewhere"))))
+    assert len(list(read_zip_files(write_zip(tmp_path / "b.zip", (zip_info("plain", stat.S_IFREG | 0o644), b""))))) == 1
 
 
 def test_encrypted_zip_is_rejected(tmp_path: Path) -> None:
@@ -97,7 +100,7 @@ def test_encrypted_zip_is_rejected(tmp_path: Path) -> None:
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match="encrypted file"):
-        list(safe_zip(path))
+        list(read_zip_files(path))
 
 
 def test_archive_bombs_are_rejected_before_unpacking(tmp_path: Path) -> None:
@@ -112,13 +115,13 @@ def test_archive_bombs_are_rejected_before_unpacking(tmp_path: Path) -> None:
     assert packed.stat().st_size < 400_000
     own = rf"\(the archive has {packed.stat().st_size:,}\)"
     with pytest.raises(UserError, match=rf"268,435,456 bytes in total {own}.* Got 1,048,576 in '256' and 269,484,032"):
-        list(safe_zip(packed, wanted))
+        list(read_zip_files(packed, wanted))
     assert seen == []
     large, _ = tar_member("large", None)
     large.size = 3 << 30
     (tmp_path / "a.tar").write_bytes(large.tobuf())
     with pytest.raises(UserError, match=r"2,147,483,648 bytes per member.* Got 3,221,225,472 in 'large'"):
-        list(safe_tar(tmp_path / "a.tar", wanted))
+        list(read_tar_files(tmp_path / "a.tar", wanted))
     assert seen == []
 
 
@@ -140,7 +143,7 @@ def test_damaged_tar_raises_a_user_error(cut: str, tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar.gz", *(tar_member(*pair) for pair in CONTENTS.items()))
     path.write_bytes(CUTS[cut](path.read_bytes()))
     with pytest.raises(UserError, match="must be a complete tar archive"):
-        list(safe_tar(path))
+        list(read_tar_files(path))
 
 
 @pytest.mark.parametrize("cut", ZIP_CUTS)
@@ -148,7 +151,7 @@ def test_damaged_zip_raises_a_user_error(cut: str, tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", *CONTENTS.items())
     path.write_bytes(CUTS[cut](path.read_bytes()))
     with pytest.raises(UserError, match="must be a complete zip archive"):
-        list(safe_zip(path))
+        list(read_zip_files(path))
 
 
 def test_padding_after_the_last_member_is_limited(tmp_path: Path) -> None:
@@ -157,4 +160,4 @@ def test_padding_after_the_last_member_is_limited(tmp_path: Path) -> None:
         for _ in range(66):
             more.write(NUL)
     with pytest.raises(UserError, match="more than 67,108,864 bytes follow its last member"):
-        list(safe_tar(path))
+        list(read_tar_files(path))

@@ -162,7 +162,7 @@ def test_full_disk_leaves_no_file(store: Path, source: Path) -> None:
 
 def test_missing_disk_space_is_reported_before_reading(store: Path, source: Path) -> None:
     rows = shutil.disk_usage(source.parent).total + 1
-    with pytest.raises(UserError, match=r"must have [\d,]+ MB free .* Got [\d,]+ MB instead.*UNBRAID_CACHE"):
+    with pytest.raises(UserError, match=r"must have [\d,]+ MB of free space .* Got [\d,]+ MB instead.*UNBRAID_CACHE"):
         cached_table("set", [source], (rows, 1), fail_if_called)
 
 

@@ -15,9 +15,9 @@ import pytest
 from support.faulty_server import Server, run_server
 from unbraid.data import DATASETS
 from unbraid.data.files.catalogue import SOURCES, File
-from unbraid.data.files.fetch import fetch
+from unbraid.data.files.download import download_file
 from unbraid.data.files.integrity import check_file, read_sha256_record
-from unbraid.data.files.locate import data_folder, locate
+from unbraid.data.files.locate import data_folder, locate_files
 from unbraid.errors import UserError
 
 CONTENT = bytes(range(97)) * 2 + b"end"
@@ -53,24 +53,24 @@ def test_wrong_and_truncated_files_are_detected_without_a_checksum(
     name: str, content: bytes, message: str, server: Server, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        fetch(File(name, (server.add("/file", content),)), tmp_path)
+        download_file(File(name, (server.add("/file", content),)), tmp_path)
     assert not (tmp_path / name).exists()
-    assert fetch(File("b.npz", (server.add("/file", npz()),)), tmp_path).read_bytes() == npz()
+    assert download_file(File("b.npz", (server.add("/file", npz()),)), tmp_path).read_bytes() == npz()
 
 
 def test_first_sha256_is_recorded_and_compared(server: Server, tmp_path: Path) -> None:
     file = File("data.bin", (server.add("/data.bin", CONTENT),))
-    path = fetch(file, tmp_path)
+    path = download_file(file, tmp_path)
     done = subprocess.run(["sha256sum", "-c", "data.bin.sha256"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0
-    assert check_file(file, path, read_sha256_record(path)).how == "first seen sha256"
+    assert check_file(file, path, read_sha256_record(path)).summary == "the SHA-256 equals the recorded one"
     for damaged in (CONTENT[:-1], b"!" + CONTENT[1:]):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"first seen sha256 {SHA256}. Got {hashlib.sha256(damaged).hexdigest()}"):
+        with pytest.raises(UserError, match=f"recorded SHA-256 {SHA256}. Got {hashlib.sha256(damaged).hexdigest()}"):
             check_file(file, path, read_sha256_record(path))
     path.unlink()
     server.add("/data.bin", CONTENT + b"new")
-    assert read_sha256_record(fetch(file, tmp_path)) == hashlib.sha256(CONTENT + b"new").hexdigest()
+    assert read_sha256_record(download_file(file, tmp_path)) == hashlib.sha256(CONTENT + b"new").hexdigest()
     (tmp_path / "data.bin.sha256").write_text("short")
     with pytest.raises(UserError, match="64 digits"):
         read_sha256_record(path)
@@ -88,45 +88,45 @@ def test_data_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert data_folder("/r") == Path("/r")
 
 
-def test_locate_accepts_any_complete_alternative(tmp_path: Path) -> None:
+def test_locate_files_accepts_any_complete_alternative(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        locate("cars3d", tmp_path)
+        locate_files("cars3d", tmp_path)
     for part in (str(tmp_path / "cars3d"), "http://www.scottreed.info/files/", "unbraid data get cars3d"):
         assert part in str(caught.value)
     folder = tmp_path / "cars3d"
     folder.mkdir()
     (folder / "nips2015-analogy-data.tar.gz").touch()
-    assert locate("cars3d", tmp_path) == {"nips2015-analogy-data.tar.gz": folder / "nips2015-analogy-data.tar.gz"}
+    assert locate_files("cars3d", tmp_path) == {"nips2015-analogy-data.tar.gz": folder / "nips2015-analogy-data.tar.gz"}
     (folder / "cars3d.npz").touch()
-    assert locate("cars3d", tmp_path) == {"cars3d_64x64.npz": folder / "cars3d.npz"}
-    assert locate("dsprites", tmp_path) == {}
+    assert locate_files("cars3d", tmp_path) == {"cars3d_64x64.npz": folder / "cars3d.npz"}
+    assert locate_files("dsprites", tmp_path) == {}
     with pytest.raises(ValueError, match="Did you mean 'cars3d'"):
-        locate("cars3", tmp_path)
+        locate_files("cars3", tmp_path)
 
 
-def test_locate_lists_only_missing_files(tmp_path: Path) -> None:
+def test_locate_files_lists_only_missing_files(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     for file in SOURCES["mnist"].alternatives[0][:3]:
         (tmp_path / "mnist" / file.name).touch()
     with pytest.raises(UserError) as caught:
-        locate("mnist", tmp_path)
+        locate_files("mnist", tmp_path)
     assert "t10k-labels-idx1-ubyte.gz (4,542 bytes) from https://" in str(caught.value)
     assert "train-images" not in str(caught.value)
 
 
-def test_locate_finds_folders_and_unpacked_archives(tmp_path: Path) -> None:
+def test_locate_files_finds_folders_and_unpacked_archives(tmp_path: Path) -> None:
     nested = tmp_path / "celeba" / "img_align_celeba" / "img_align_celeba"
     nested.mkdir(parents=True)
     (nested / "000001.jpg").touch()
     (tmp_path / "celeba" / "list_attr_celeba.txt").touch()
-    assert locate("celeba", tmp_path)["img_align_celeba"] == nested
+    assert locate_files("celeba", tmp_path)["img_align_celeba"] == nested
     with pytest.raises(UserError, match=r"must contain 202,599 files\. Got 1 instead"):
         check_file(SOURCES["celeba"].alternatives[0][0], nested)
     meshes = tmp_path / "faust" / "MPI-FAUST" / "training" / "registrations"
     meshes.mkdir(parents=True)
     for file in SOURCES["faust"].alternatives[0]:
         (meshes / file.name).touch()
-    assert len(locate("faust", tmp_path)) == 100
+    assert len(locate_files("faust", tmp_path)) == 100
 
 
 def test_catalogue_is_consistent() -> None:

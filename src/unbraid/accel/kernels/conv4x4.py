@@ -15,7 +15,7 @@ from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_bord
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
-NARROW = 16  # with fewer channels than this, all 16 taps are one product
+MIN_STRIP_CHANNELS = 16  # with fewer channels than this, all 16 taps are one product
 
 
 @kernel
@@ -116,7 +116,7 @@ def conv4x4(
     runs, batch = x.shape[:2]
     stride = weight.stride(0)
     y = x.new_empty(runs, batch, h, h, M) if plain else zero_border(empty_blocked(x, h, M, x.dtype), h, M)
-    if C < NARROW:
+    if C < MIN_STRIP_CHANNELS:
         tuned = launch_settings("image conv4x4", C, M, x.dtype)
         m = batch * h * h
         grid = (block_count(m, tuned["BM"]), runs)

@@ -17,7 +17,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 @functools.cache
-def interpreted() -> bool:
+def is_interpreted() -> bool:
     """Whether kernels run in the interpreter of Triton, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 

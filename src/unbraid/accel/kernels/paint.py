@@ -51,7 +51,7 @@ class Paint(NonDifferentiable):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, back, kind = inputs
-        index, back = _mapped_first((index, back), in_dims[1:3], info.batch_size)
+        index, back = _move_mapped_axis_first((index, back), in_dims[1:3], info.batch_size)
         painted: Tensor = Paint.apply(table, index, back, kind)  # type: ignore[no-untyped-call]
         return painted, 0
 
@@ -90,12 +90,12 @@ class Negative(NonDifferentiable):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         table, index, picture, place, colour = inputs
-        index, place, colour = _mapped_first((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
+        index, place, colour = _move_mapped_axis_first((index, place, colour), (in_dims[1], *in_dims[3:]), info.batch_size)
         painted: Tensor = Negative.apply(table, index, picture, place, colour)  # type: ignore[no-untyped-call]
         return painted, 0
 
 
-def _mapped_first(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
+def _move_mapped_axis_first(values: tuple[Tensor, ...], dims: tuple[int | None, ...], count: int) -> tuple[Tensor, ...]:
     """Move the mapped axis of each tensor to the front, and expand tensors that have none."""
     pairs = zip(values, dims, strict=True)
     return tuple(v.expand(count, *v.shape) if dim is None else v.movedim(dim, 0) for v, dim in pairs)

@@ -1,4 +1,4 @@
-"""The catalogue of datasets: their files, where to download them, their licences and what to cite."""
+"""The catalogue of datasets, with their files, download addresses, licences and citations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class File:
     Attributes:
         name: Path inside the dataset's folder.
         urls: Addresses to download the file from, in the order in which they are tried.
-        sha256: The published sha256, or None. It was never computed from a copy of ours.
+        sha256: The published SHA-256, or None. It always comes from a public source, never from our own copy.
         size: The published size in bytes, or None.
-        other_names: Other paths under which people store the same content.
-        entries: For a folder, the number of files in it; None for a file.
+        other_names: Other common paths of the same file.
+        entries: For a folder, the number of files in it. None for a file.
     """
 
     name: str
@@ -45,15 +45,16 @@ class Source:
 
     Attributes:
         name: Name in the registry of datasets.
-        description: One line about the data.
-        licence: The licence of the data.
-        citation: What to cite.
+        description: One line about the dataset.
+        licence: Licence of the dataset.
+        citation: Publication to cite.
         homepage: Address of the authors' page.
-        alternatives: Sets of files, each of which is sufficient. The first complete one is used.
-        manual_steps: How to download files that no program can download.
-        built_in: Whether the data are generated and have no files.
-        made_from: What built-in data are generated from.
-        extra: For built-in data, the extra of this package that is needed, and the package that it installs.
+        alternatives: Sets of files. Any one of them is sufficient, and the first complete one is used.
+        manual_steps: How to download files that a program cannot download.
+        built_in: Whether the dataset is generated and has no files.
+        made_from: What a built-in dataset is generated from.
+        extra: For a built-in dataset, the optional dependency group of unbraid that it needs, and the name of the
+            package in that group.
     """
 
     name: str
@@ -69,19 +70,19 @@ class Source:
 
 
 def _mirrored_files(published: Iterable[tuple[str, int, str]], folders: tuple[str, ...]) -> tuple[File, ...]:
-    """Return files with a published size and sha256 that have the same names at several base addresses."""
+    """Return files that have the same names at several base addresses, with their published sizes and SHA-256."""
     return tuple(File(name, tuple(f + name for f in folders), sha256, size) for name, size, sha256 in published)
 
 
 def _unpacked_files(files: tuple[File, ...], below: str) -> tuple[File, ...]:
-    """Return the same files without their .gz; `below` is the folder in which other programs store them."""
+    """Return the same files in decompressed form. Other programs store them in the folder `below`."""
     names = (file.name.removesuffix(".gz") for file in files)
     return tuple(File(name, other_names=(f"{below}/{name}",)) for name in names)
 
 
-# Sizes and sha256 of the tables below: tensorflow/datasets, tensorflow_datasets/url_checksums/{dsprites,shapes3d,
-# smallnorb,mnist,fashion_mnist,celeb_a}.txt. The sha256 of img_align_celeba.zip is also in pytorch/tutorials,
-# .jenkins/download_data.py, beside the mirror given here.
+# The sizes and SHA-256 below come from the repository tensorflow/datasets, tensorflow_datasets/url_checksums/{dsprites,
+# shapes3d,smallnorb,mnist,fashion_mnist,celeb_a}.txt. The SHA-256 of img_align_celeba.zip is also in the repository
+# pytorch/tutorials, .jenkins/download_data.py, together with the mirror that is used here.
 _TRAINING = "smallnorb-5x46789x9x18x6x2x96x96-training"
 _TESTING = "smallnorb-5x01235x9x18x6x2x96x96-testing"
 SMALLNORB = _mirrored_files(
@@ -155,7 +156,7 @@ _MPI3D_AUTHORS = "https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/mai
 _MPI3D_BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
 _MPI3D_NOTE = (
     "The links in older papers (storage.googleapis.com/disentanglement_dataset) no longer work, and no size or "
-    "sha256 is published. The authors now use huggingface.co/datasets/waleedgondal/mpi3d: download {} there."
+    "sha256 is published. The authors now use huggingface.co/datasets/waleedgondal/mpi3d. Download {} from there."
 )
 _UNPACKED = "The files may also be decompressed, without the .gz."
 _SPRITES = "regenerated dSprites"
@@ -163,9 +164,9 @@ _BODIES = ("bodies", "anny")
 _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
 
 _ALL = (
-    _built_in("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "its geometry, rendered", DSPRITES),
+    _built_in("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "the geometry of dSprites", DSPRITES),
     _built_in("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
-    _built_in("toy", "known codes behind a known mixing: 960 vectors"),
+    _built_in("toy", "nonlinear mixtures of four factors: 960 vectors"),
     _built_in("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
     _built_in("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),
     _built_in("scream_dsprites", "dSprites on crops of a picture, 64x64x3", f"{_SPRITES} and a picture", STUDY),
@@ -198,7 +199,7 @@ _ALL = (
             (File("cars3d_64x64.npz", other_names=("cars3d_x64.npz", "cars3d.npz")),),
             (File("nips2015-analogy-data.tar.gz", ("http://www.scottreed.info/files/nips2015-analogy-data.tar.gz",)),),
         ),
-        "An npz made from it, cars3d_64x64.npz with an array 'images', works as well.",
+        "An .npz file with the array 'images', called cars3d_64x64.npz, works as well.",
     ),
     Source(
         "smallnorb", "SmallNORB: 48,600 photographs of 50 toys, 64x64x1", "research use, not to be sold",
@@ -230,8 +231,8 @@ _ALL = (
             ("https://huggingface.co/datasets/randall-lab/mpi3d-complex/resolve/main/real3d_complicated_shapes_ordered.npz",),
             other_names=("mpi3d_complex.npz", "mpi3d_real_complex.npz"),
         ),
-        "The authors only offer a Google Drive page, which programs cannot download from reliably. The address here "
-        "is a copy by others, and no size or sha256 is published.",
+        "The authors offer only a Google Drive page, from which programs cannot download reliably. The address here "
+        "is a copy made by others, and no size or sha256 is published.",
     ),
     Source(
         "mnist", "MNIST: 70,000 digits 28x28x1", "CC BY-SA 3.0",

@@ -1,4 +1,4 @@
-"""Convert published files once into a table of bytes in the cache folder, which is memory-mapped afterwards."""
+"""Convert published files to a table of bytes in the cache folder. The table is memory-mapped when it is used."""
 
 from __future__ import annotations
 
@@ -26,27 +26,40 @@ from unbraid.runtime.locks import lock
 ByteArray: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Blocks: TypeAlias = Callable[[], Iterator[ByteArray]]
 
-VERSION = 1  # of the output of the readers; a new version makes every file be converted again
+VERSION = 1  # increase this when the output of a reader changes; all files are then converted again
 
 
 def cached_table(
     name: str, sources: Sequence[Path], shape: tuple[int, ...], blocks: Blocks, progress: Progress | None = None
 ) -> UInt8[Tensor, "n ..."]:
-    """Return the table of `shape` whose rows `blocks()` yields, memory-mapped from a .npy file in the cache folder.
+    """Return a table of bytes, which is computed on the first call and memory-mapped from the cache folder later.
 
-    The file is written on the first call. Its name contains digests of the paths of `sources` and of their sizes and
-    modification times. A changed source is therefore converted again, and the table of its earlier state is deleted.
-    If two processes need the same table, the second one waits for the first and uses its file. The file gets its final
-    name only when it is complete and on disk, so a conversion that was killed never leaves a file that looks complete.
+    The name of the cached .npy file contains digests of the paths of `sources` and of their sizes and modification
+    times. A changed source is therefore converted again, and the table of its earlier state is deleted. If two
+    processes need the same table, the second one waits for the first and uses its file. The file gets its final name
+    only when it is complete and on disk, so an interrupted conversion never leaves a file that looks complete.
+
+    Args:
+        name: First part of the name of the cached file.
+        sources: Files that the table is computed from.
+        shape: Shape of the table.
+        blocks: Function that yields the rows of the table in blocks of shape (rows, *shape[1:]).
+        progress: Called with the finished fraction, from 0 to 1.
+
+    Returns:
+        The table, uint8 of `shape`.
+
+    Raises:
+        UserError: If the cache folder cannot be written or has too little space.
     """
-    where, state = _source_digests(sources)
-    target = cache_folder() / f"{name}-{where}-{state}.npy"
+    paths_digest, state_digest = _source_digests(sources)
+    target = cache_folder() / f"{name}-{paths_digest}-{state_digest}.npy"
     if not _is_complete(target, shape):
         make_folder(target.parent)
         with lock(target.parent / f".{name}.lock"):
             if not _is_complete(target, shape):
                 _convert(target, shape, blocks, progress)
-                for outdated in target.parent.glob(f"{name}-{where}-*.npy"):
+                for outdated in target.parent.glob(f"{name}-{paths_digest}-*.npy"):
                     if outdated != target:
                         outdated.unlink(missing_ok=True)
     if progress:
@@ -55,10 +68,10 @@ def cached_table(
 
 
 def _source_digests(sources: Sequence[Path]) -> tuple[str, str]:
-    """Return digests of the paths of the sources, and of their sizes and modification times."""
-    where = [str(path.resolve()) for path in sources]
+    """Return two digests, one of the paths of the sources and one of their sizes and modification times."""
+    paths = [str(path.resolve()) for path in sources]
     state = [f"{path.stat().st_size} {path.stat().st_mtime_ns}" for path in sources]
-    first, second = (hashlib.sha256("\0".join(words).encode()).hexdigest() for words in (where, [str(VERSION), *state]))
+    first, second = (hashlib.sha256("\0".join(words).encode()).hexdigest() for words in (paths, [str(VERSION), *state]))
     return first[:12], second[:12]
 
 
@@ -67,7 +80,7 @@ def _convert(target: Path, shape: tuple[int, ...], blocks: Blocks, progress: Pro
     needed, free = math.prod(shape), shutil.disk_usage(target.parent).free
     if free < needed:
         raise UserError(
-            f"The folder {target.parent} must have {needed / 1e6:,.0f} MB free for {target.name}. Got "
+            f"The folder {target.parent} must have {needed / 1e6:,.0f} MB of free space for {target.name}. Got "
             f"{free / 1e6:,.0f} MB instead. Free some space, or set UNBRAID_CACHE to a folder with enough space."
         )
     temporary = target.with_name(f".{target.name}.tmp")
@@ -86,7 +99,8 @@ def _convert(target: Path, shape: tuple[int, ...], blocks: Blocks, progress: Pro
 def _write_table(file: Any, shape: tuple[int, ...], blocks: Iterator[ByteArray], progress: Progress | None) -> None:
     """Write the .npy header and the blocks.
 
-    The file is not memory-mapped, because a full disk would then kill the process instead of raising an error.
+    The file is not memory-mapped while it is written, because a full disk would then kill the process instead of
+    raising an error.
     """
     rows = 0
     with _convert_write_errors(Path(file.name).parent):
@@ -108,17 +122,18 @@ def _write_table(file: Any, shape: tuple[int, ...], blocks: Iterator[ByteArray],
 
 @contextlib.contextmanager
 def _convert_write_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError into a UserError about the cache folder, to distinguish it from errors of the sources."""
+    """Convert an OSError to a UserError about the cache folder. Errors from reading the sources are not converted."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"Could not write in {folder}: {error.strerror}. Free some space, or set UNBRAID_CACHE to another folder."
+            f"Could not write in {folder}: {error.strerror}. Free some space, or set UNBRAID_CACHE to a different "
+            "folder."
         ) from error
 
 
 def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
-    """Whether `path` is a complete table of `shape`."""
+    """Return whether `path` is a complete table of `shape`."""
     try:
         with path.open("rb") as file:
             return _data_offset(file, shape) is not None
@@ -127,7 +142,7 @@ def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
 
 
 def _data_offset(file: Any, shape: tuple[int, ...]) -> int | None:
-    """Return the offset of the data, or None if the header or the length do not match a table of `shape`."""
+    """Return the offset of the data in bytes, or None if the header or the length does not match `shape`."""
     try:
         if npy.read_magic(file) != (1, 0) or npy.read_array_header_1_0(file) != (shape, False, np.dtype(np.uint8)):
             return None
@@ -138,10 +153,10 @@ def _data_offset(file: Any, shape: tuple[int, ...]) -> int | None:
 
 
 def _map_table(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """Memory-map the table with private pages: torch may write to them, and the file does not change.
+    """Memory-map the table. The pages are private, so writing to the tensor does not change the file.
 
-    Without MAP_NORESERVE a table larger than the memory could not be mapped. Older versions of Python do not define
-    the constant, so its value on Linux is used.
+    MAP_NORESERVE makes it possible to map a table that is larger than the memory. Older versions of Python do not
+    define this constant, so its value on Linux is used.
     """
     reserve = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
     with path.open("rb") as file:

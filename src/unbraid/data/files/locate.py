@@ -1,4 +1,4 @@
-"""Find the files of datasets, and explain how to get those that are missing."""
+"""Find the files of datasets, and explain how to download those that are missing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unbraid.data.files.catalogue import SOURCES, File, Source
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
-MANY = 6  # most missing files that are listed one by one
+MAX_LISTED_FILES = 6  # maximum number of missing files that are listed individually
 
 
 def data_folder(root: Path | str | None = None) -> Path:
-    """Return the folder of published files: `root`, else UNBRAID_DATA, else XDG_DATA_HOME/unbraid or its default."""
+    """Return the folder in which the files of published datasets are stored.
+
+    This is `root` if it is given. Otherwise it is the environment variable UNBRAID_DATA, or else the folder unbraid in
+    XDG_DATA_HOME, which is ~/.local/share by default.
+    """
     chosen = root or os.environ.get("UNBRAID_DATA")
     try:
         if chosen:
@@ -23,23 +27,34 @@ def data_folder(root: Path | str | None = None) -> Path:
         return Path.home() / ".local" / "share" / "unbraid"
     except RuntimeError as error:
         raise UserError(
-            f"There is no home folder to store data in ({error}). Set UNBRAID_DATA or pass --root."
+            f"There must be a home folder to store data in. Got an error instead: {error}. Set UNBRAID_DATA or pass "
+            "--root."
         ) from error
 
 
 def find_source(name: str) -> Source:
-    """Return the catalogue entry of a dataset; raise a UserError if the name is unknown."""
+    """Return the catalogue entry of a dataset, or raise a UserError if the name is unknown."""
     if name not in SOURCES:
-        raise UserError(unknown_name("dataset", name, SOURCES))
+        raise UserError(unknown_name_message("dataset", name, SOURCES))
     return SOURCES[name]
 
 
-def locate(name: str, root: Path | str | None = None) -> dict[str, Path]:
+def locate_files(name: str, root: Path | str | None = None) -> dict[str, Path]:
     """Return the paths of the files of a dataset, by `File.name`.
 
-    The files are in `data_folder(root)`, in a folder with the name of the dataset. Of several alternatives the first
-    complete one is returned. Built-in data have no files. The files are not read; `unbraid data check` does that.
-    Raises a UserError with instructions for the download if files are missing.
+    The files are in `data_folder(root)`, in a folder with the name of the dataset. The files are not read. To check
+    their contents, use `unbraid data check`.
+
+    Args:
+        name: Name of a dataset in the catalogue.
+        root: Data folder; see `data_folder`.
+
+    Returns:
+        The paths of the first alternative whose files are all present. Built-in datasets have no files, so the result
+        is empty for them.
+
+    Raises:
+        UserError: If files are missing. The message contains instructions for downloading them.
     """
     source, folder = find_source(name), data_folder(root) / name
     for files in source.alternatives:
@@ -52,7 +67,7 @@ def locate(name: str, root: Path | str | None = None) -> dict[str, Path]:
 
 
 def present_files(files: Sequence[File], folder: Path) -> dict[str, Path]:
-    """Return the paths of those files that are in the folder, under any of their names, by `File.name`."""
+    """Return the paths of those files that are in the folder, by `File.name`. A file may have any of its names."""
     paths = {file.name: _find_file(file, folder) for file in files}
     return {name: path for name, path in paths.items() if path is not None}
 
@@ -66,9 +81,9 @@ def _find_file(file: File, folder: Path) -> Path | None:
 
 
 def _contains_files(path: Path) -> bool:
-    """Whether `path` is a folder with files directly in it.
+    """Return whether `path` is a folder that directly contains files.
 
-    An archive unpacked into a folder of the same name leaves a folder that contains only another folder.
+    If an archive is unpacked into a folder of the same name, that folder contains only another folder.
     """
     if not path.is_dir():
         return False
@@ -79,48 +94,48 @@ def _contains_files(path: Path) -> bool:
 def best_alternative(source: Source, folder: Path) -> tuple[File, ...]:
     """Return the alternative to download.
 
-    It has the largest share of files that are present or can be downloaded, then the largest share of files that are
-    present. Of equal alternatives the first is returned.
+    It is the one with the largest fraction of files that are present or can be downloaded. Ties are broken by the
+    fraction of files that are present, and then by the order in the catalogue.
     """
 
-    def shares(files: tuple[File, ...]) -> tuple[float, float]:
+    def fractions(files: tuple[File, ...]) -> tuple[float, float]:
         present = present_files(files, folder)
         available = sum(bool(file.urls) or file.name in present for file in files)
         return available / len(files), len(present) / len(files)
 
-    return max(source.alternatives, key=shares)
+    return max(source.alternatives, key=fractions)
 
 
-def can_fetch(source: Source, folder: Path) -> bool:
-    """Whether all missing files of the dataset can be downloaded by a program."""
+def can_download(source: Source, folder: Path) -> bool:
+    """Return whether a program can download all missing files of a dataset."""
     files = best_alternative(source, folder)
     present = present_files(files, folder)
     return all(file.urls or file.name in present for file in files)
 
 
 def download_instructions(source: Source, folder: Path) -> str:
-    """Return a message with the missing files, where to download them and where to put them."""
+    """Return a message that lists the missing files, where to download them and where to put them."""
     choices: tuple[tuple[File, ...], ...]
-    if can_fetch(source, folder):
+    if can_download(source, folder):
         choices, remedy = (best_alternative(source, folder),), f"Run: unbraid data get {source.name}. Or download"
     else:
         choices = source.alternatives
-        remedy = f"No program can download all of them (see: unbraid data list {source.name}). Download"
+        remedy = f"A program cannot download all of them (see: unbraid data list {source.name}). Download"
     missing = ", or else ".join(_describe_missing(files, folder) for files in choices)
     hint = f" {source.manual_steps}" if source.manual_steps else ""
     return (
         f"The files of {source.name} must be in {folder}. Some are missing. {remedy} these files yourself and put "
-        f"them there: {missing}.{hint} Homepage: {source.homepage}. If the files are in another "
-        "folder, set UNBRAID_DATA or pass --root."
+        f"them there: {missing}.{hint} Homepage: {source.homepage}. If the files are in a "
+        "different folder, set UNBRAID_DATA or pass --root."
     )
 
 
 def _describe_missing(files: Sequence[File], folder: Path) -> str:
-    """List the missing files. Addresses that all of them share are given once."""
+    """Return a list of the missing files as text. Addresses that are the same for all files appear only once."""
     present = present_files(files, folder)
     absent = [file for file in files if file.name not in present]
     bases = {tuple(url.removesuffix(file.name) for url in file.urls) for file in absent}
-    if len(absent) > MANY:
+    if len(absent) > MAX_LISTED_FILES:
         return f"{absent[0].name} to {absent[-1].name} ({len(absent)} files)"
     if len(absent) > 1 and len(bases) == 1 and all(file.urls for file in absent):
         return f"{', '.join(map(_name_and_size, absent))}, all from {' or '.join(bases.pop())}"

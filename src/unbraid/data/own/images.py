@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-GREY = ("1", "L", "LA", "La")
-ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
-LARGEST = 1024  # largest side in pixels
-BLOCK = 256  # images decoded at once
-FEW, SMALL = 1000, 1 << 22  # at most this many files with this many bytes in total are not cached
-PROBING = 0.1  # share of the work that finds out whether the images have colour
+GREY_MODES = ("1", "L", "LA", "La")
+ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
+MAX_SIZE = 1024  # largest side in pixels
+BLOCK_IMAGES = 256  # images decoded at once
+MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22  # at most this many files with this many bytes in total are not cached
+COLOUR_CHECK_FRACTION = 0.1  # share of the work that finds out whether the images have colour
 
 
 def image_files(folder: Path) -> list[str]:
@@ -75,8 +75,8 @@ def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
 
 def check_image_options(size: int, channels: int | None) -> None:
     """Raise a UserError for a size or a number of channels that is not supported."""
-    if not 1 <= size <= LARGEST:
-        raise UserError(f"The 'size' of images must be 1 to {LARGEST} pixels. Got {size} instead. {supported_sizes()}")
+    if not 1 <= size <= MAX_SIZE:
+        raise UserError(f"The 'size' of images must be 1 to {MAX_SIZE} pixels. Got {size} instead. {supported_sizes()}")
     if channels not in (None, 1, 3):
         raise UserError(f"The 'channels' must be 1 (grey) or 3 (colour). Got {channels} instead.")
 
@@ -104,14 +104,14 @@ def image_table(
     changes.
     """
     paths, (total, stamp), begun = [folder / file for file in files], state, 0.0
-    small = len(paths) <= FEW and total <= SMALL
+    small = len(paths) <= MAX_UNCACHED_FILES and total <= MAX_UNCACHED_BYTES
     cache_name = None if small else f"own-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if channels is None:
-        probing = _part_of_progress(progress, 0.0, PROBING)
+        probing = _part_of_progress(progress, 0.0, COLOUR_CHECK_FRACTION)
         colours = _load_or_compute_table(
             cache_name, "colour", stamp, (len(paths),), partial(_blocks, paths, _is_colour), probing
         )
-        channels, begun = 3 if colours.any() else 1, PROBING
+        channels, begun = 3 if colours.any() else 1, COLOUR_CHECK_FRACTION
     shape = (len(paths), channels, size, size)
     blocks = partial(_blocks, paths, partial(_decode_image, size=size, channels=channels))
     return _load_or_compute_table(
@@ -151,8 +151,8 @@ def _blocks(paths: Sequence[Path], work: Callable[[Path], ByteArray]) -> Iterato
     Threads make this faster, because Pillow releases the global interpreter lock while it decodes.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(paths), BLOCK):
-            yield np.stack(list(pool.map(work, paths[start : start + BLOCK])))
+        for start in range(0, len(paths), BLOCK_IMAGES):
+            yield np.stack(list(pool.map(work, paths[start : start + BLOCK_IMAGES])))
 
 
 def _is_colour(path: Path) -> ByteArray:
@@ -183,7 +183,7 @@ def is_grey(image: Image.Image) -> bool:
     if image.mode in ("P", "PA"):
         palette = np.array(image.getpalette("RGB")).reshape(-1, 3)
         return bool((palette == palette[:, :1]).all())
-    return image.mode in GREY or image.mode.startswith(("I", "F"))
+    return image.mode in GREY_MODES or image.mode.startswith(("I", "F"))
 
 
 def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
@@ -196,7 +196,7 @@ def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
         upright = Image.fromarray(_from_16_bit(np.asarray(upright)))
-    elif upright.mode in ALPHA or "transparency" in upright.info:
+    elif upright.mode in ALPHA_MODES or "transparency" in upright.info:
         background = Image.new("RGBA", upright.size, "black")
         background.alpha_composite(upright.convert("RGBA"))
         upright = background

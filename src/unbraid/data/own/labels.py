@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from unbraid.data.own.arrays import Label, Labels
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # of a csv; the first one that occurs in the header is used
@@ -31,7 +31,7 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
     if labels in SOURCES:
         return SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
-        raise UserError(unknown_name("source of labels", labels, [*SOURCES, "the path of a csv"]))
+        raise UserError(unknown_name_message("source of labels", labels, [*SOURCES, "the path of a csv"]))
     return _from_table(Path(labels).expanduser(), files)
 
 

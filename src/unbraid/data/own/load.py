@@ -19,7 +19,7 @@ from unbraid.data.dataset import Progress
 from unbraid.data.own.arrays import Array, OwnData, assemble_data, from_arrays
 from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
 from unbraid.data.own.labels import read_labels
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
@@ -144,7 +144,7 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
     options: dict[str, Any] = {}
     for key, values in given.items():
         if key not in known:
-            raise UserError(unknown_name("option of own data", key, known))
+            raise UserError(unknown_name_message("option of own data", key, known))
         options[key] = tuple(values) if key == "names" else values[-1]
         if key in ("size", "channels"):
             if not values[-1].isdecimal():
@@ -242,7 +242,7 @@ def _read_array(file: Path, archive: Any, name: str | Path | None, defaults: Seq
     if key is None:
         return None
     if key not in archive.files:
-        raise UserError(unknown_name(f"array of {file}", key, archive.files))
+        raise UserError(unknown_name_message(f"array of {file}", key, archive.files))
     found: Array = archive[key]
     return found
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.archives import safe_tar
+from unbraid.data.files.archives import read_tar_files
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import mat, npz
 from unbraid.data.readers.verify import convert_read_errors, expect
@@ -34,7 +34,7 @@ def cars3d(
     arXiv:1811.12359 used the order of a directory listing.
     Reference: Reed et al. (2015), Deep Visual Analogy-Making, NIPS; used as in arXiv:1811.12359.
     """
-    (path,) = locate("cars3d", root).values()
+    (path,) = locate_files("cars3d", root).values()
     return read_cars3d(path, device=device, progress=progress)
 
 
@@ -100,7 +100,7 @@ def _archive_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
         inside = PurePosixPath(name)
         return inside.parent.name == "cars" and inside.suffix == ".mat" and not inside.name.startswith(".")
 
-    for name, file in safe_tar(path, wanted):
+    for name, file in read_tar_files(path, wanted):
         yield PurePosixPath(name).name, file.getvalue()
 
 

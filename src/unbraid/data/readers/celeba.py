@@ -14,7 +14,7 @@ import torch
 from unbraid.data.dataset import Progress
 from unbraid.data.files.archives import safe_members
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.verify import REMEDY, Array, Stream, convert_read_errors, expect
 from unbraid.data.resizing import crop_and_resize
@@ -22,9 +22,9 @@ from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
 SOURCE_SIZE = (178, 218)
-LARGEST = 1 << 24  # most bytes of a picture
-STEP = 256
-MARKS = {"-1": 0, "1": 1}
+MAX_PICTURE_BYTES = 1 << 24  # most bytes of a picture
+BLOCK_ROWS = 256
+LABELS = {"-1": 0, "1": 1}
 
 Opener: TypeAlias = Callable[[str], Stream]
 
@@ -50,7 +50,7 @@ def celeba(
 
     Reference: Liu et al. (2015), arXiv:1411.7766.
     """
-    files = locate("celeba", root)
+    files = locate_files("celeba", root)
     attributes = files.pop("list_attr_celeba.txt")
     (images,) = files.values()
     return read_celeba(images, attributes, size, device=device, progress=progress)
@@ -71,9 +71,9 @@ def read_celeba(
 
     def blocks() -> Iterator[ByteArray]:
         with _picture_opener(images) as open_picture:
-            for start in range(0, rows, STEP):
+            for start in range(0, rows, BLOCK_ROWS):
                 yield np.stack(
-                    [_read_picture(images, open_picture, name, size) for name in files[start : start + STEP]]
+                    [_read_picture(images, open_picture, name, size) for name in files[start : start + BLOCK_ROWS]]
                 )
 
     table = cached_table(f"celeba-{size}", [images, attributes], (rows, 3, size, size), blocks, progress)
@@ -93,12 +93,12 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
         expect(path, "number of attributes", ATTRIBUTES, len(names))
         for number, line in enumerate(lines, 3):
             name, *words = line.split() or [""]
-            if len(words) != ATTRIBUTES or not MARKS.keys() >= set(words):
+            if len(words) != ATTRIBUTES or not LABELS.keys() >= set(words):
                 raise UserError(
                     f"Line {number} of {path} must be a file name and {ATTRIBUTES} values 1 or -1. {REMEDY}"
                 )
             files.append(name)
-            marks += bytes(map(MARKS.__getitem__, words))
+            marks += bytes(map(LABELS.__getitem__, words))
     expect(path, "number of rows", rows, len(files))
     expect(path, "number of distinct file names", rows, len(set(files)))
     return names, files, np.frombuffer(marks, np.uint8).reshape(rows, ATTRIBUTES).astype(np.int64)
@@ -135,9 +135,9 @@ def _open_in_folder(images: Path, name: str) -> Stream:
 def _open_in_zip(images: Path, archive: zipfile.ZipFile, inside: dict[str, zipfile.ZipInfo], name: str) -> Stream:
     if name not in inside:
         raise _missing_error(images, name)
-    if inside[name].file_size > LARGEST:
+    if inside[name].file_size > MAX_PICTURE_BYTES:
         raise UserError(
-            f"{images / name} must have at most {LARGEST:,} bytes. Got {inside[name].file_size:,}. {REMEDY}"
+            f"{images / name} must have at most {MAX_PICTURE_BYTES:,} bytes. Got {inside[name].file_size:,}. {REMEDY}"
         )
     return cast(Stream, archive.open(inside[name]))
 

@@ -11,7 +11,7 @@ import torch
 
 from unbraid.data.dataset import BinaryImages, Progress
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.readers import hdf5, npz
 from unbraid.data.readers.verify import Array, check_grid, expect_below
 from unbraid.data.rendered.dsprites import NAMES, SIZES
@@ -27,7 +27,7 @@ def dsprites_file(
     All label rows are checked against the grid. The factor colour, which has a single value, is left out.
     Reference: Matthey et al. (2017), github.com/google-deepmind/dsprites-dataset.
     """
-    (path,) = locate("dsprites_file", root).values()
+    (path,) = locate_files("dsprites_file", root).values()
     return read_dsprites(path, device=device, progress=progress)
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData, Progress
-from unbraid.data.files.archives import safe_zip
-from unbraid.data.files.locate import locate
+from unbraid.data.files.archives import read_zip_files
+from unbraid.data.files.locate import locate_files
 from unbraid.data.readers.ply import read_mesh
 from unbraid.data.readers.verify import REMEDY, Stream, convert_read_errors, expect
 from unbraid.errors import UserError
@@ -59,7 +59,7 @@ def faust(
     Registration 10 i + j is subject i in pose j.
     Reference: Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
     """
-    return read_faust(locate("faust", root), device=device, progress=progress)
+    return read_faust(locate_files("faust", root), device=device, progress=progress)
 
 
 def read_faust(
@@ -107,5 +107,5 @@ def _open_zip(path: Path) -> Iterator[tuple[Path, Stream]]:
         inside = PurePosixPath(name)
         return inside.name in FILES and inside.parent.name == "registrations"
 
-    for name, file in safe_zip(path, wanted):
+    for name, file in read_zip_files(path, wanted):
         yield path / PurePosixPath(name).name, file

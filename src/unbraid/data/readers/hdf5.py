@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.data.files.convert import ByteArray
-from unbraid.data.readers.verify import PIECE, Array, Stream, convert_read_errors, expect, expect_numbers
+from unbraid.data.readers.verify import READ_BYTES, Array, Stream, convert_read_errors, expect, expect_numbers
 from unbraid.errors import UserError
 
-MOST = 1 << 28  # largest number of bytes read at once
+MAX_BYTES = 1 << 28  # largest number of bytes read at once
 
 
 @contextlib.contextmanager
@@ -50,6 +50,6 @@ def read_blocks(path: Path, key: str, shape: tuple[int, ...]) -> Iterator[ByteAr
         found = find_dataset(path, file, key, shape, "u")
         expect(path, f"type of {key!r}", "uint8", str(found.dtype))
         width, chunk = math.prod(shape[1:]), found.chunks[0] if found.chunks else 1
-        step = max(1, min(chunk * max(1, PIECE // (chunk * width)), MOST // width))
+        step = max(1, min(chunk * max(1, READ_BYTES // (chunk * width)), MAX_BYTES // width))
         for start in range(0, shape[0], step):
             yield found[start : start + step]

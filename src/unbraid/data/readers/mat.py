@@ -19,11 +19,11 @@ from unbraid.data.readers import hdf5
 from unbraid.data.readers.verify import convert_read_errors, expect
 from unbraid.errors import UserError
 
-HEADER = 128
+HEADER_BYTES = 128
 HDF5 = b"MATLAB 7.3"
 ORDERS = {b"IM": "<", b"MI": ">"}
 MATRIX, DEFLATED, BYTES, BYTE_CLASS = 14, 15, 2, 9
-AHEAD = 1 << 12  # bytes that are sufficient for the head of a matrix: its flags, dimensions and name
+MAX_HEAD_BYTES = 1 << 12  # bytes that are sufficient for the head of a matrix: its flags, dimensions and name
 
 
 def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:
@@ -46,12 +46,12 @@ def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) ->
 
 
 def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:
-    mark, names = content[HEADER - 2 : HEADER], list[str]()
+    mark, names = content[HEADER_BYTES - 2 : HEADER_BYTES], list[str]()
     if mark not in ORDERS:
         raise EOFError(f"bytes 126 and 127 must be IM or MI, but are {mark!r}")
     order = ORDERS[mark]
     size = math.prod(shape)
-    for matrix in _read_matrices(content, order, size + AHEAD):
+    for matrix in _read_matrices(content, order, size + MAX_HEAD_BYTES):
         kind, dimensions, found, at = _read_head(matrix, order)
         names.append(found)
         if found == name:
@@ -65,7 +65,7 @@ def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...
 
 def _read_matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
     """Yield the contents of the matrices, decompressed up to `most` bytes."""
-    at = HEADER
+    at = HEADER_BYTES
     while at < len(content):
         kind, length, start, after = _read_tag(content, at, order)
         if start + length > len(content):
@@ -89,9 +89,9 @@ def _read_head(matrix: bytes, order: str) -> tuple[int, tuple[int, ...], str, in
     _, _, start, at = _read_tag(matrix, 0, order)
     kind = struct.unpack_from(f"{order}I", matrix, start)[0] & 0xFF
     _, length, start, at = _read_tag(matrix, at, order)
-    dimensions = struct.unpack_from(f"{order}{min(length, AHEAD) // 4}i", matrix, start)
+    dimensions = struct.unpack_from(f"{order}{min(length, MAX_HEAD_BYTES) // 4}i", matrix, start)
     _, length, start, at = _read_tag(matrix, at, order)
-    return kind, dimensions, matrix[start : start + min(length, AHEAD)].decode("ascii"), at
+    return kind, dimensions, matrix[start : start + min(length, MAX_HEAD_BYTES)].decode("ascii"), at
 
 
 def _read_tag(content: bytes, at: int, order: str) -> tuple[int, int, int, int]:

@@ -10,12 +10,12 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import move_images
 from unbraid.data.readers.binary import read_idx
 from unbraid.data.readers.verify import expect_below
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 
 PARTS = {"train": 60_000, "t10k": 10_000}
 PIXELS, CLASSES = 28, 10
@@ -51,7 +51,7 @@ def mnist(
 
     Reference: LeCun et al. (1998), doi:10.1109/5.726791.
     """
-    data = read_mnist("mnist", "digit", locate("mnist", root), pad=pad, progress=progress)
+    data = read_mnist("mnist", "digit", locate_files("mnist", root), pad=pad, progress=progress)
     return select_and_move(data, part, turn, shift).to(device)
 
 
@@ -84,7 +84,7 @@ def fashion_mnist(
 
     Reference: Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
     """
-    data = read_mnist("fashion_mnist", "kind", locate("fashion_mnist", root), pad=pad, progress=progress)
+    data = read_mnist("fashion_mnist", "kind", locate_files("fashion_mnist", root), pad=pad, progress=progress)
     return select_and_move(data, part, turn, shift).to(device)
 
 
@@ -94,7 +94,7 @@ def select_and_move(data: Labelled, part: str, turn: int, shift: int) -> Labelle
     The movement of an image does not depend on the part.
     """
     if part not in RANGES:
-        raise UserError(unknown_name("part of " + data.name, part, RANGES))
+        raise UserError(unknown_name_message("part of " + data.name, part, RANGES))
     images = move_images(data, turn, shift / 100) if turn or shift else data
     return images if part == "all" else images.select_rows(RANGES[part])
 

@@ -11,7 +11,7 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import npz
 from unbraid.data.readers.verify import REMEDY
@@ -74,7 +74,7 @@ def mpi3d_complex(
 
 
 def _load(name: str, device: str | torch.device, root: str | Path | None, progress: Progress | None) -> ByteImages:
-    (path,) = locate(name, root).values()
+    (path,) = locate_files(name, root).values()
     return read_mpi3d(name, path, device=device, progress=progress)
 
 

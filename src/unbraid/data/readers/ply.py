@@ -19,8 +19,8 @@ TYPES |= {"double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": 
 TYPES |= {"float32": "f4", "float64": "f8"}
 ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 COLUMNS = {"vertex": ("x", "y", "z"), "face": ("count", "0", "1", "2")}
-LONGEST = 1 << 12  # most bytes of a line of the header
-MOST = 1 << 24  # most rows of an element
+MAX_LINE_BYTES = 1 << 12  # most bytes of a line of the header
+MAX_ROWS = 1 << 24  # most rows of an element
 
 
 @dataclass
@@ -58,7 +58,7 @@ def read_mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
 
 
 def _read_line(file: Stream) -> list[str]:
-    line = file.readline(LONGEST)
+    line = file.readline(MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
         raise EOFError("the header has no end")
     return line.decode("ascii").split()
@@ -74,7 +74,7 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
                 if order not in ORDERS:
                     raise ValueError(f"unknown format {order!r}")
             case ["element", name, rows]:
-                expect_below(path, f"number of rows of {name!r}", MOST, np.array([int(rows)]))
+                expect_below(path, f"number of rows of {name!r}", MAX_ROWS, np.array([int(rows)]))
                 elements.append(Element(name, int(rows)))
             case ["property", "list", count, number, _]:
                 elements[-1].columns += [("count", TYPES[count]), *((corner, TYPES[number]) for corner in "012")]
@@ -110,7 +110,7 @@ def _read_binary(file: Stream, element: Element, order: str) -> dict[str, Array]
 
 
 def _read_text(file: Stream, element: Element) -> dict[str, Array]:
-    lines = [file.readline(LONGEST).split() for _ in range(element.rows)]
+    lines = [file.readline(MAX_LINE_BYTES).split() for _ in range(element.rows)]
     short = sum(len(line) != len(element.columns) for line in lines)
     if short:
         raise EOFError(

@@ -11,7 +11,7 @@ import torch
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import ByteImages
 from unbraid.data.readers import hdf5
 from unbraid.data.readers.verify import Array, check_grid
@@ -29,7 +29,7 @@ def shapes3d(
     All label rows are checked against the grid.
     Reference: Burgess and Kim (2018), github.com/google-deepmind/3d-shapes.
     """
-    (path,) = locate("shapes3d", root).values()
+    (path,) = locate_files("shapes3d", root).values()
     return read_shapes3d(path, device=device, progress=progress)
 
 

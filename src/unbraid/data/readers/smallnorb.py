@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 from unbraid.data.files.convert import ByteArray, cached_table
-from unbraid.data.files.locate import locate
+from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import Labelled
 from unbraid.data.readers.binary import read_norb_blocks, read_norb_integers
 from unbraid.data.readers.verify import Array, expect, expect_below
@@ -48,7 +48,7 @@ def smallnorb(
     Each combination of category, elevation, azimuth and lighting has ten images, one per instance.
     Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; used as in arXiv:1811.12359.
     """
-    return read_smallnorb(locate("smallnorb", root), device=device, progress=progress)
+    return read_smallnorb(locate_files("smallnorb", root), device=device, progress=progress)
 
 
 def read_smallnorb(

@@ -19,11 +19,11 @@ from unbraid.errors import UserError
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
 
-PIECE = 1 << 24  # bytes read at once
+READ_BYTES = 1 << 24  # bytes read at once
 REMEDY = "Check that it is the published file, or download it again."
 KINDS = {"iu": "integers", "u": "unsigned integers", "f": "floating-point numbers"}
 # All exceptions that the decoders of Python, numpy, Pillow and h5py were observed to raise on damaged files.
-FAILURES = (
+READ_ERRORS = (
     *(EOFError, LookupError, OSError, RuntimeError, SyntaxError, ValueError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
@@ -36,7 +36,7 @@ def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except FAILURES as error:
+    except READ_ERRORS as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{path} must be a complete {kind} file. Reading it failed: {reason}. {REMEDY}") from error
 
@@ -87,7 +87,7 @@ def expect_end(stream: Stream) -> None:
 def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
     """Yield the bytes of a stream as blocks of rows of a table of `shape`. The stream must end after the table."""
     width = math.prod(shape[1:])
-    step = max(1, PIECE // width)
+    step = max(1, READ_BYTES // width)
     for start in range(0, shape[0], step):
         rows = min(step, shape[0] - start)
         yield np.frombuffer(read_exactly(stream, rows * width), np.uint8).reshape(rows, *shape[1:])

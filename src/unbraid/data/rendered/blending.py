@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbraid.data.rendered.raycast import FLOOR, FLOOR_SHARE, GLOSS, SKY_RED, SOLID, SOLID_SHARE, WALL, WALL_SHARE
+from unbraid.data.rendered.raycast import (
+    FLOOR,
+    FLOOR_COVERAGE,
+    GLOSS,
+    SKY_RED,
+    SOLID,
+    SOLID_COVERAGE,
+    WALL,
+    WALL_COVERAGE,
+)
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,10 +78,10 @@ def fill_images(table: Array, index: Array, colours: Array, unit: Any, image: Ar
 def fill_channel(layers: Array, floor: Any, wall: Any, solid: Any, sky: Array, unit: Any, image: Array) -> None:
     """Write one channel of one image. Each step is cast to int16, because numba would otherwise compute in 64 bits."""
     for p in range(len(image)):
-        total = min(np.int16(floor * layers[FLOOR, p]), layers[FLOOR_SHARE, p])
-        total = np.int16(total + min(np.int16(wall * layers[WALL, p]), layers[WALL_SHARE, p]))
+        total = min(np.int16(floor * layers[FLOOR, p]), layers[FLOOR_COVERAGE, p])
+        total = np.int16(total + min(np.int16(wall * layers[WALL, p]), layers[WALL_COVERAGE, p]))
         glossy = np.int16(np.int16(solid * layers[SOLID, p]) + layers[GLOSS, p])
-        total = np.int16(np.int16(total + min(glossy, layers[SOLID_SHARE, p])) + sky[p])
+        total = np.int16(np.int16(total + min(glossy, layers[SOLID_COVERAGE, p])) + sky[p])
         odd = np.int16((total >> 5) & 1)
         level = np.int16(np.int16(np.int16(total + odd) + 15) >> 5)
         image[p] = np.float32(max(np.int16(0), min(np.int16(255), level))) / unit

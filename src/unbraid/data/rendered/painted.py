@@ -155,7 +155,7 @@ class SpritesOnPicture(PaintedSprites):
     def __init__(self, sprites: BinaryImages, name: str, picture: UInt8[Tensor, "3 h w"]) -> None:
         super().__init__(sprites, name)
         self.picture = picture.to(self.device)
-        self.words = shifted_words(self.picture >> 1)
+        self.words = pack_shifted_pictures(self.picture >> 1)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """Return the images at `index`, as in the base class. Kernels read crops directly from the picture."""
@@ -190,7 +190,7 @@ class SpritesOnPicture(PaintedSprites):
         return moved
 
 
-def shifted_words(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
+def pack_shifted_pictures(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
     """Return the picture shifted left by 0 to 7 pixels, with eight pixels per word.
 
     So crops can be copied word by word instead of byte by byte: a crop from column c consists of the 8 words from word

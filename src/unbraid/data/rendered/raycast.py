@@ -20,7 +20,7 @@ PIXELS = 64
 SKY = (153, 226, 249)
 # Indices of the layers: light on each surface and the share of the pixel that it covers, the gloss of the solid, the
 # sky.
-FLOOR, FLOOR_SHARE, WALL, WALL_SHARE, SOLID, SOLID_SHARE, GLOSS, SKY_RED = range(8)
+FLOOR, FLOOR_COVERAGE, WALL, WALL_COVERAGE, SOLID, SOLID_COVERAGE, GLOSS, SKY_RED = range(8)
 LAYERS = SKY_RED + 3
 
 
@@ -108,7 +108,9 @@ def render_layers(
     parts = (background * floor, floor, background * wall, wall, (lamp + rest) * visible, visible, gloss * visible, sky)
     down = lanczos(pixels, room.t.shape[-1] // pixels).to(room.t)
     small = down @ torch.stack([part.to(room.t) for part in parts], 1) @ down.T
-    small[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]] = small[:, [FLOOR_SHARE, WALL_SHARE, SOLID_SHARE]].clamp_min(0)
+    small[:, [FLOOR_COVERAGE, WALL_COVERAGE, SOLID_COVERAGE]] = small[
+        :, [FLOOR_COVERAGE, WALL_COVERAGE, SOLID_COVERAGE]
+    ].clamp_min(0)
     colour = room.t.new_tensor(SKY) / 255
     return torch.cat([small[:, :SKY_RED], small[:, SKY_RED, None] * colour[:, None, None]], 1)
 
@@ -122,9 +124,9 @@ def blend_layers(
     """
     maps = layers.unsqueeze(-3).unbind(-4)
     floor, wall, solid = (colour[..., None, None] for colour in (floor, wall, solid))
-    image = torch.minimum(floor * maps[FLOOR], maps[FLOOR_SHARE])
-    image.add_(torch.minimum(wall * maps[WALL], maps[WALL_SHARE]))
-    image.add_(torch.minimum((solid * maps[SOLID]).add_(maps[GLOSS]), maps[SOLID_SHARE]))
+    image = torch.minimum(floor * maps[FLOOR], maps[FLOOR_COVERAGE])
+    image.add_(torch.minimum(wall * maps[WALL], maps[WALL_COVERAGE]))
+    image.add_(torch.minimum((solid * maps[SOLID]).add_(maps[GLOSS]), maps[SOLID_COVERAGE]))
     return image.add_(layers[..., SKY_RED:, :, :])
 
 

@@ -14,7 +14,7 @@ from unbraid.noise import Noise
 NAMES = ("a", "b", "c", "d")
 SIZES = (8, 6, 5, 4)
 WIDTH = 16
-KEY = 2024
+SEED = 2024
 
 
 class Toy(FactorData):
@@ -44,7 +44,7 @@ def toy(device: str | torch.device = "cpu", progress: Progress | None = None) ->
     Returns:
         960 examples of shape (16,), with the factors a, b, c and d.
     """
-    x = mix_codes(_standardise(torch.cartesian_prod(*map(torch.arange, SIZES))))
+    x = mix_factors(_standardise(torch.cartesian_prod(*map(torch.arange, SIZES))))
     x = x - x.mean(0)
     table = (x / x.square().mean().sqrt()).float().to(device)
     if progress:
@@ -58,20 +58,20 @@ def _standardise(factors: Tensor) -> Tensor:
     return torch.stack([(v - (s - 1) / 2) / math.sqrt((s * s - 1) / 12) for v, s in columns], -1)
 
 
-def mix_codes(codes: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+def mix_factors(codes: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
     r"""Mix codes (n, 4) to vectors (n, 16).
 
     .. math:: x = R\,g(Q\,g(2 P c))
 
-    with orthonormal columns in P (16 x 4), Q and R (16 x 16), and the elementwise function g = `bend`. Every part is
-    injective, and therefore the whole: orthonormal columns are independent, and g is strictly increasing.
+    with orthonormal columns in P (16 x 4), Q and R (16 x 16), and the elementwise function g = `nonlinearity`. Every
+    part is injective, and therefore the whole: orthonormal columns are independent, and g is strictly increasing.
     """
-    noise = Noise(torch.tensor(KEY))
+    noise = Noise(torch.tensor(SEED))
     p, q, r = (_random_orthonormal(noise, width) for width in (codes.shape[1], WIDTH, WIDTH))
-    return bend(bend(2 * codes @ p.T) @ q.T) @ r.T
+    return nonlinearity(nonlinearity(2 * codes @ p.T) @ q.T) @ r.T
 
 
-def bend(u: Tensor) -> Tensor:
+def nonlinearity(u: Tensor) -> Tensor:
     """Return g(u) = u + 0.45 sin(2u), whose slope 1 + 0.9 cos(2u) is at least 0.1."""
     return u + 0.45 * (2 * u).sin()
 

@@ -1,6 +1,6 @@
-"""Compiled one-dimensional linear classifiers with squared hinge loss.
+"""Compiled linear classifiers on one latent with squared hinge loss.
 
-The values are sorted, so that a Newton step needs only four binary searches.
+The values are sorted, so a Newton step needs only four binary searches.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-STEPS = 100  # each minimises one piece of a piecewise quadratic exactly; about 12 are usually enough
-HALVINGS = 60  # of a step that does not lower the loss
+MAX_STEPS = 100  # each step minimises one piece of a piecewise quadratic exactly, and about 12 are usually enough
+MAX_HALVINGS = 60  # maximum number of times that a step is halved because it does not lower the loss
 
 
 @kernel()
 def _prefix_sums(x: Array) -> Array:
-    """Return the sums (n + 1, 3) of 1, x and x^2 over the first 0, 1, ..., n values."""
+    """Return the sums of 1, x and x^2 over the first 0, 1, ..., n values, with shape (n + 1, 3)."""
     sums = np.zeros((len(x) + 1, 3))
     for i in range(len(x)):
         sums[i + 1, 0] = sums[i, 0] + 1
@@ -30,7 +30,10 @@ def _prefix_sums(x: Array) -> Array:
 
 @kernel()
 def _sums_on_side(x: Array, sums: Array, w: float, b: float, level: float, above: bool, out: Array) -> None:
-    """Write to `out` the sums over those sorted x for which w x + b is above (or below) the level."""
+    """Write to `out` the sums of 1, x and x^2 over the values for which w x + b is above (or below) `level`.
+
+    `x` is sorted and `sums` are its prefix sums.
+    """
     out[:] = 0.0
     if w == 0:
         if (b > level) if above else (b < level):
@@ -45,9 +48,10 @@ def _sums_on_side(x: Array, sums: Array, w: float, b: float, level: float, above
 
 @kernel()
 def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> None:
-    """Write to `sums` (2, 3) the sums over the points with positive hinge loss.
+    """Write to `sums` (2, 3) the sums of 1, x and x^2 over the rows with positive hinge loss.
 
-    These are the points of the class with w x + b below 1, and the other points with w x + b above -1.
+    These are the rows of the class for which w x + b is below 1, and the other rows for which w x + b is above -1.
+    `own` and `all_` hold the sorted values and prefix sums of the class and of all rows.
     """
     _sums_on_side(own[0], own[1], w, b, 1.0, False, sums[0])
     _sums_on_side(own[0], own[1], w, b, -1.0, True, sums[1])
@@ -58,7 +62,7 @@ def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> Non
 
 @kernel()
 def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: float) -> float:
-    """Return the penalised loss of a line."""
+    """Return the penalised squared hinge loss of a line."""
     total = 0.5 * (w * w + b * b)
     for side, cost, sign in ((0, own_cost, -1.0), (1, other_cost, 1.0)):
         count, first, second = sums[side]
@@ -69,7 +73,7 @@ def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: flo
 
 @kernel()
 def _minimum_of_piece(sums: Array, own_cost: float, other_cost: float) -> tuple[float, float]:
-    """Return slope and intercept that minimise the quadratic in which exactly the points of `sums` have a loss."""
+    """Return the slope and intercept that minimise the loss if exactly the rows in `sums` have a positive hinge loss."""
     ww = 1 + 2 * (own_cost * sums[0, 2] + other_cost * sums[1, 2])
     wb = 2 * (own_cost * sums[0, 1] + other_cost * sums[1, 1])
     bb = 1 + 2 * (own_cost * sums[0, 0] + other_cost * sums[1, 0])
@@ -80,8 +84,8 @@ def _minimum_of_piece(sums: Array, own_cost: float, other_cost: float) -> tuple[
 
 
 @kernel()
-def _fit_line(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple[float, float]:
-    """Return slope and intercept of one class against the rest.
+def _fit_class(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple[float, float]:
+    """Fit the line of one class against the rest, and return its slope and intercept.
 
     Each step goes to the minimum of the current quadratic piece. A step that does not lower the loss is halved.
     """
@@ -89,19 +93,19 @@ def _fit_line(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple[
     sums, trial = np.empty((2, 3)), np.empty((2, 3))
     _violation_sums(own, all_, w, b, sums)
     value = _objective(w, b, sums, own_cost, other_cost)
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         target_w, target_b = _minimum_of_piece(sums, own_cost, other_cost)
-        share = 1.0
-        for _half in range(HALVINGS):
-            new_w, new_b = w + share * (target_w - w), b + share * (target_b - b)
+        fraction = 1.0
+        for _half in range(MAX_HALVINGS):
+            new_w, new_b = w + fraction * (target_w - w), b + fraction * (target_b - b)
             _violation_sums(own, all_, new_w, new_b, trial)
             after = _objective(new_w, new_b, trial, own_cost, other_cost)
             if after <= value:
                 break
-            share /= 2
+            fraction /= 2
         if after > value:
             return w, b
-        same = share == 1.0 and np.array_equal(trial[:, 0], sums[:, 0])
+        same = fraction == 1.0 and np.array_equal(trial[:, 0], sums[:, 0])
         w, b, value = new_w, new_b, after
         sums[:] = trial
         if same:
@@ -110,17 +114,18 @@ def _fit_line(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple[
 
 
 @kernel()
-def fit_lines(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Array]:
-    """Return slopes and intercepts of all classes.
+def fit_all_classes(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Array]:
+    """Fit one line per class, and return the slopes and the intercepts.
 
-    Points of class c have cost costs[c]. Other points have cost `cost`, or with two classes costs[0].
+    Rows of class c have cost costs[c]. For the line of class c, all other rows have cost `cost`. With two classes only
+    the line of the second class is fitted, and the rows of the first class have cost costs[0].
     """
     k = len(costs)
     slopes, intercepts = np.zeros(k), np.zeros(k)
     all_ = (x, _prefix_sums(x))
     for c in range(1 if k == 2 else 0, k):
         values = x[y == c]
-        slopes[c], intercepts[c] = _fit_line(
+        slopes[c], intercepts[c] = _fit_class(
             (values, _prefix_sums(values)), all_, costs[c], costs[0] if k == 2 else cost
         )
     return slopes, intercepts
@@ -128,7 +133,7 @@ def fit_lines(x: Array, y: Array, costs: Array, cost: float) -> tuple[Array, Arr
 
 @kernel()
 def count_correct(slopes: Array, intercepts: Array, x: Array, truth: Array) -> int:
-    """Count the points whose highest line, the first of equal ones, is that of their own class."""
+    """Count the rows for which the line of their own class is the highest. Of equal lines, the first is predicted."""
     count = 0
     for i in range(len(x)):
         best, top = 0, slopes[0] * x[i] + intercepts[0]

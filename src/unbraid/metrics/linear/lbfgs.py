@@ -17,13 +17,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[float, float, float]  # a point of a line search: step, value, slope
 
 MEMORY = 10  # pairs of steps and gradient changes that approximate the curvature
-SEARCHES = 50  # largest number of evaluations in one line search
-GRADIENT = 1e-4  # stop if no entry of the gradient is larger
+MAX_EVALUATIONS = 50  # largest number of evaluations in one line search
+GRADIENT_TOLERANCE = 1e-4  # stop if no entry of the gradient is larger
 EPSILON = 2.0**-52
-DECREASE = 64 * EPSILON  # stop if the loss falls by less, relative to its size
+DECREASE_TOLERANCE = 64 * EPSILON  # stop if the loss falls by less, relative to its size
 # A step is accepted if loss and slope fall enough (Wolfe conditions), or if the bracket is this narrow.
 SUFFICIENT, CURVATURE, NARROW = 1e-3, 0.9, 0.1
-LONGEST = 1e10  # largest step
+MAX_STEP = 1e10  # largest step
 
 
 @kernel(fastmath={"contract", "reassoc"})
@@ -42,7 +42,7 @@ def _add(a: Array, scale: float, b: Array) -> None:
 
 
 @kernel()
-def _cubic(a: float, fa: float, da: float, b: float, fb: float, db: float) -> tuple[float, float]:
+def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: float) -> tuple[float, float]:
     """Return the minimum of the cubic through two values and slopes, as a fraction of the way from a to b.
 
     The second return value is the square root in the formula of the minimum.
@@ -74,21 +74,21 @@ def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: fl
     (x, fx, dx), (y, fy, dy), (t, f, d) = best, other, tried
     limit = high if t > x else low
     if f > fx:
-        cubic = x + _cubic(x, fx, dx, t, f, d)[0] * (t - x)
+        cubic = x + _cubic_minimum(x, fx, dx, t, f, d)[0] * (t - x)
         quadratic = x + dx / ((fx - f) / (t - x) + dx) / 2 * (t - x)
         return cubic if abs(cubic - x) < abs(quadratic - x) else (cubic + quadratic) / 2
     if d * dx < 0:
-        cubic = t + _cubic(t, f, d, x, fx, dx)[0] * (x - t)
+        cubic = t + _cubic_minimum(t, f, d, x, fx, dx)[0] * (x - t)
         return _farther(cubic, t + d / (d - dx) * (x - t), t)
     if abs(d) < abs(dx):
-        share, root = _cubic(t, f, d, x, fx, dx)
+        share, root = _cubic_minimum(t, f, d, x, fx, dx)
         cubic = t + share * (x - t) if share < 0 and root != 0 else limit
         secant = t + d / (d - dx) * (x - t)
         if not bracketed:
             return min(high, max(low, _farther(cubic, secant, t)))
         inside, edge = _nearer(cubic, secant, t), t + 0.66 * (y - t)
         return min(edge, inside) if t > x else max(edge, inside)
-    return t + _cubic(t, f, d, y, fy, dy)[0] * (y - t) if bracketed else limit
+    return t + _cubic_minimum(t, f, d, y, fy, dy)[0] * (y - t) if bracketed else limit
 
 
 @kernel()
@@ -115,15 +115,15 @@ def _line_search(
     """
     best = other = (0.0, loss, slope)
     low, high, bracketed, early = 0.0, 5 * step, False, True
-    width, before = LONGEST, 2 * LONGEST
-    for _ in range(SEARCHES):
+    width, before = MAX_STEP, 2 * MAX_STEP
+    for _ in range(MAX_EVALUATIONS):
         w[:] = start
         _add(w, step, d)
         f = loss_gradient(w, g, *problem)
         tried, line = (step, f, _dot(g, d)), loss + step * SUFFICIENT * slope
         early = early and not (f <= line and tried[2] >= 0)
         stuck = bracketed and (step <= low or step >= high or high - low <= NARROW * high)
-        far = step == LONGEST and f <= line and tried[2] <= SUFFICIENT * slope
+        far = step == MAX_STEP and f <= line and tried[2] <= SUFFICIENT * slope
         if stuck or far or (f <= line and abs(tried[2]) <= -CURVATURE * slope):
             return f, step, True
         removed = SUFFICIENT * slope if early and line < f <= best[1] else 0.0  # until a step is low enough
@@ -140,14 +140,16 @@ def _line_search(
             low, high = min(best[0], other[0]), max(best[0], other[0])
         else:
             low, high = step + 1.1 * (step - best[0]), step + 4 * (step - best[0])
-        step = min(LONGEST, max(0.0, step))
+        step = min(MAX_STEP, max(0.0, step))
         if bracketed and (step <= low or step >= high or high - low <= NARROW * high):
             step = best[0]
     return loss, step, False
 
 
 @kernel()
-def _direction(d: Array, g: Array, steps: Array, changes: Array, products: Array, first: int, count: int) -> None:
+def _search_direction(
+    d: Array, g: Array, steps: Array, changes: Array, products: Array, first: int, count: int
+) -> None:
     """Set d to minus the inverse curvature times g.
 
     The curvature is approximated by `count` pairs, from index `first` on, in a ring buffer of length MEMORY.
@@ -173,12 +175,12 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
     steps, changes, products = np.empty((MEMORY, len(w))), np.empty((MEMORY, len(w))), np.empty(MEMORY)
     first = count = iteration = 0
     loss = loss_gradient(w, g, *problem)
-    while iteration < iterations and np.max(np.abs(g)) > GRADIENT:
-        _direction(d, g, steps, changes, products, first, count)
+    while iteration < iterations and np.max(np.abs(g)) > GRADIENT_TOLERANCE:
+        _search_direction(d, g, steps, changes, products, first, count)
         slope, start[:], old[:] = _dot(g, d), w, g
         found, step, after = False, 0.0, loss
         if slope < 0:
-            length = 1.0 if iteration else min(1 / np.sqrt(_dot(d, d)), LONGEST)
+            length = 1.0 if iteration else min(1 / np.sqrt(_dot(d, d)), MAX_STEP)
             after, step, found = _line_search(w, start, g, d, loss, slope, length, problem)
         if not found:
             w[:], g[:] = start, old
@@ -188,7 +190,7 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
             continue
         iteration += 1
         fall, before, loss = loss - after, loss, after
-        if fall <= DECREASE * max(abs(before), max(abs(loss), 1.0)):
+        if fall <= DECREASE_TOLERANCE * max(abs(before), max(abs(loss), 1.0)):
             break
         product = (_dot(g, d) - slope) * step
         if product > -EPSILON * slope * step:

@@ -60,7 +60,7 @@ def as_blocks(codes: Array) -> Array:
 
 
 @kernel(fastmath=FAST)
-def _exponentials(scores: Array, top: Array, norm: Array) -> None:
+def _exponentiate_scores(scores: Array, top: Array, norm: Array) -> None:
     """Replace scores (k, ROWS) by 2^(scores - top) and set norm to their sums over k."""
     norm[:] = 0.0
     for c in range(scores.shape[0]):
@@ -91,7 +91,7 @@ def _row_maxima(scores: Array, top: Array) -> None:
 
 
 @kernel(fastmath={"contract", "reassoc"})
-def _log_norms(top: Array, norm: Array) -> float:
+def _sum_log_norms(top: Array, norm: Array) -> float:
     """Return the sum over rows of top + log2(norm), with one logarithm per ROWS / LANES rows."""
     total, products = 0.0, np.ones(LANES)
     for i in range(ROWS):
@@ -122,9 +122,9 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
         np.dot(base2, x[b], scores[:k])
         scores[k:] = 0.0
         _row_maxima(scores, top)
-        _exponentials(scores, top, norm)
+        _exponentiate_scores(scores, top, norm)
         norm[min(ROWS, rows - b * ROWS) :] = 1.0
-        total += _log_norms(top, norm)
+        total += _sum_log_norms(top, norm)
         inverse = 1 / norm
         for f in range(p):
             for i in range(ROWS):

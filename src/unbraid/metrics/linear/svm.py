@@ -1,11 +1,11 @@
-"""Linear support vector machines on single codes: the problem of ``LinearSVC``, solved exactly."""
+"""Linear support vector machines on single latents. They solve the problem of scikit-learn's ``LinearSVC`` exactly."""
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
 
-C = 0.01
+C = 0.01  # inverse regularisation strength
 
 
 def svm_accuracies(
@@ -14,7 +14,9 @@ def svm_accuracies(
     test_codes: Float[np.ndarray, "m d"],
     test_factors: Int[np.ndarray, "m k"],
 ) -> Float[np.ndarray, "d k"]:
-    """Return the test accuracy of a linear SVM (C = 0.01, balanced classes) from each single code to each factor.
+    """Fit a linear SVM from each latent to each factor, and return the test accuracies.
+
+    Each SVM equals ``LinearSVC(C=0.01, class_weight="balanced")`` on a single latent.
 
     >>> codes = np.array([[-9.0], [-8.0], [8.0], [9.0]])
     >>> svm_accuracies(codes, (codes > 0).astype(int), codes, (codes > 0).astype(int)).tolist()
@@ -26,35 +28,46 @@ def svm_accuracies(
     orders = [np.argsort(code, kind="stable") for code in codes.T]
     for j, (factor, test_factor) in enumerate(zip(factors.T, test_factors.T, strict=True)):
         classes, y = np.unique(factor, return_inverse=True)
-        place = np.minimum(np.searchsorted(classes, test_factor), len(classes) - 1)
-        truth = np.where(
-            classes[place] == test_factor, place, -1
-        )  # a value that does not occur in training is always an error
+        index = np.minimum(np.searchsorted(classes, test_factor), len(classes) - 1)
+        # A test value that does not occur in training gets the class -1, which is never predicted.
+        truth = np.where(classes[index] == test_factor, index, -1)
         for i, order in enumerate(orders):
-            slopes, intercepts = one_vs_rest_lines(codes[order, i], y[order], len(classes))
-            accuracies[i, j] = count_correct(slopes, intercepts, np.ascontiguousarray(test_codes[:, i]), truth) / len(
-                truth
-            )
+            slopes, intercepts = fit_one_vs_rest(codes[order, i], y[order], len(classes))
+            correct = count_correct(slopes, intercepts, np.ascontiguousarray(test_codes[:, i]), truth)
+            accuracies[i, j] = correct / len(truth)
     return accuracies
 
 
-def one_vs_rest_lines(
+def fit_one_vs_rest(
     x: Float[np.ndarray, " n"], y: Int[np.ndarray, " n"], k: int
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    r"""Return slope and intercept for each of k classes against the rest; x must be sorted and y be 0 to k - 1.
+    r"""Fit one line for each of k classes against all other classes, and return the slopes and intercepts.
 
     .. math:: \min_{w, b} \tfrac{1}{2} (w^2 + b^2) + C \sum_i a_i \max(0, 1 - s_i (w x_i + b))^2
 
     where :math:`s_i = 1` and :math:`a_i = n / (k n_c)` for the :math:`n_c` rows of the class, and :math:`s_i = -1` and
-    :math:`a_i = 1` for the rest, as in liblinear. With two classes one line is fitted, with class weights on both
-    sides, and the first class has the line 0.
+    :math:`a_i = 1` for all other rows. These are the weights that liblinear uses for ``class_weight="balanced"``. The
+    predicted class is the one with the highest line.
 
-    >>> slopes, intercepts = one_vs_rest_lines(np.array([-9.0, -8.0, 8.0, 9.0]), np.array([0, 0, 1, 1]), 2)
-    >>> float(slopes[0]), bool(slopes[1] > 0), abs(round(float(intercepts[1]), 12))
-    (0.0, True, 0.0)
+    With two classes, one line separates both, as in liblinear. It is fitted for the second class, and the rows of both
+    classes have their class weight. The first class has slope 0 and intercept 0, so the second class is predicted where
+    its line is above 0.
+
+    Args:
+        x: Values of one latent, in increasing order.
+        y: Class of each value, from 0 to k - 1.
+        k: Number of classes.
+
+    Returns:
+        The slopes and the intercepts, one of each per class.
+
+    Example:
+        >>> slopes, intercepts = fit_one_vs_rest(np.array([-9.0, -8.0, 8.0, 9.0]), np.array([0, 0, 1, 1]), 2)
+        >>> float(slopes[0]), bool(slopes[1] > 0), abs(round(float(intercepts[1]), 12))
+        (0.0, True, 0.0)
     """
-    from unbraid.metrics.linear.hinge import fit_lines
+    from unbraid.metrics.linear.hinge import fit_all_classes
 
     costs = C * len(y) / (k * np.bincount(y, minlength=k))
-    slopes, intercepts = fit_lines(x, y, costs, C)
+    slopes, intercepts = fit_all_classes(x, y, costs, C)
     return slopes, intercepts

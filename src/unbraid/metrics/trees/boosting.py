@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float, Float32, Int, Real
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.arrays import as_codes, check_at_least, check_same_rows, input_error
 from unbraid.metrics.trees.bins import Trees, as_columns, number_of_bins
 from unbraid.metrics.trees.fit_cache import cached_fit
@@ -60,7 +60,7 @@ class Forest:
         [1.0, 0.0]
         """
         if kind not in IMPORTANCES:
-            raise UserError(unknown_name("kind of importances", kind, IMPORTANCES))
+            raise UserError(unknown_name_message("kind of importances", kind, IMPORTANCES))
         gains = self.gains if kind == "per_tree" else self.gains.sum(axis=0, keepdims=True)
         if not len(gains):
             return np.zeros(gains.shape[1])
@@ -110,7 +110,7 @@ def boosted_trees(
     """
     check_at_least(1, stages=stages)
     if trees not in FITS:
-        raise UserError(unknown_name("trees", trees, FITS))
+        raise UserError(unknown_name_message("trees", trees, FITS))
     points = _as_float32(as_codes(codes))
     check_same_rows(points, labels[:, None])
     return cached_fit(lambda: _fit(points, labels, seed, stages, trees), points, labels, seed, stages, trees)
@@ -131,7 +131,7 @@ def _fit_constant(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], s
 def _fit_fast(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], seed: int, stages: int) -> FitResult:
     """Fit our implementation."""
     trees, start, raw = grow_trees(codes, y, seed, stages, number_of_bins(len(codes)))
-    bound = _rounded_down(trees.threshold)
+    bound = _round_down(trees.threshold)
 
     def predict_index(points: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, " m"]:
         from unbraid.metrics.trees.stages import add_forest
@@ -210,7 +210,7 @@ def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
     return best
 
 
-def _rounded_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
+def _round_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
     """Return the largest float32 up to each threshold: float32 codes compare with both in the same way."""
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)

@@ -44,14 +44,14 @@ class Node(NamedTuple):
 
 
 @kernel(inline="always")
-def unpack(total: Number, shift: Number) -> tuple[Number, Number]:
+def unpack_sum(total: Number, shift: Number) -> tuple[Number, Number]:
     """Return the number of rows and the sum of residuals of a packed sum."""
     count = (total + (np.int64(1) << (shift - 1))) >> shift
     return count, total - (count << shift)
 
 
 @kernel(inline="always")
-def exceeds(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Number:
+def gain_exceeds(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Number:
     """Return whether the gain is above `bar`."""
     excess = np.float64(W * s - w * S)
     return excess * excess > bar * np.float64(w * (W - w))
@@ -68,14 +68,14 @@ def gain(w: Number, s: Number, W: Number, S: Number) -> Number:
 def best_cut_between_bins(node: Node, columns: Columns, perm: Array, left: Array) -> Cut:
     """Return the best cut between bins, and write to `left` the sum over all lower bins of the column."""
     hist, shift, offset = node.hist, node.shift, columns.offset
-    W, S = unpack(node.total, shift)
+    W, S = unpack_sum(node.total, shift)
     best, rank, place, bar = -1.0, -1, np.int64(-1), -1.0
     for u in range(len(perm)):
         f, below = perm[u], np.int64(0)
         for b in range(offset[f], offset[f + 1]):
             left[b] = below
-            w, s = unpack(below, shift)
-            if exceeds(w, s, W, S, bar):  # false if a side is empty: both sides of the comparison are then 0
+            w, s = unpack_sum(below, shift)
+            if gain_exceeds(w, s, W, S, bar):  # false if a side is empty: both sides of the comparison are then 0
                 value = gain(w, s, W, S)
                 if value > best:
                     best, rank, place, bar = value, u, np.int64(columns.start[b + f]), value * SLACK
@@ -89,13 +89,13 @@ def best_cut_inside_bin(
 ) -> Cut:
     """Return the better of `best` and the best cut inside bin b of column f; `left` is the sum over lower bins."""
     order, values, where, packed, shift = columns.order[f], columns.values[f], node.where, node.packed, node.shift
-    W, S = unpack(node.total, shift)
+    W, S = unpack_sum(node.total, shift)
     begin, inside, bar = columns.start[b + f], left, best.gain * SLACK
     for j in range(begin, columns.start[b + f + 1]):
         i = order[j]
         own = where[i] == node.number
-        w, s = unpack(inside, shift)
-        if exceeds(w, s, W, S, bar) and own and inside != left:
+        w, s = unpack_sum(inside, shift)
+        if gain_exceeds(w, s, W, S, bar) and own and inside != left:
             value = gain(w, s, W, S)
             first = rank < best.rank or (rank == best.rank and j < best.place)
             if value > best.gain or (value == best.gain and first):
@@ -110,7 +110,7 @@ def best_cut_inside_bin(
 
 
 @kernel(inline="always")
-def may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Number:
+def gain_may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Number:
     """Return whether the gain could be above `bar`. 1024 covers the rounding of the products, a few hundred units."""
     excess = abs(W * s - w * S) + 1024.0
     return excess * excess > bar * w * (W - w)
@@ -120,16 +120,16 @@ def may_exceed(w: Number, s: Number, W: Number, S: Number, bar: Number) -> Numbe
 def mark_promising_bins(node: Node, left: Array, wide: Array, bar: Number, open_bins: Array) -> None:
     """Mark bins inside which a cut might have a gain above `bar`, in a loop without branches, which vectorises."""
     none, some, shift = node.hist[0], node.hist[1], node.shift
-    count, total = unpack(node.total, shift)
+    count, total = unpack_sum(node.total, shift)
     W, S = np.float64(count), np.float64(total)
     for b in range(len(left)):
-        below, low = unpack(none[b], shift)
-        above, high = unpack(some[b], shift)
-        w, s = unpack(left[b], shift)
+        below, low = unpack_sum(none[b], shift)
+        above, high = unpack_sum(some[b], shift)
+        w, s = unpack_sum(left[b], shift)
         first, last = np.float64(w + 1), np.float64(w + below + above - 1)
         top, bottom = np.float64(s + high), np.float64(s + low)
-        a = may_exceed(first, top, W, S, bar) | may_exceed(last, top, W, S, bar)
-        z = may_exceed(first, bottom, W, S, bar) | may_exceed(last, bottom, W, S, bar)
+        a = gain_may_exceed(first, top, W, S, bar) | gain_may_exceed(last, top, W, S, bar)
+        z = gain_may_exceed(first, bottom, W, S, bar) | gain_may_exceed(last, bottom, W, S, bar)
         open_bins[b] = (a | z) & (last > first - 1) & wide[b]
 
 
@@ -147,12 +147,12 @@ def may_hold_better_cut(
         i = order[begin + j]
         left += packed[i] if where[i] == node.number else np.int64(0)
         sums[j] = left
-    count, total = unpack(node.total, shift)
+    count, total = unpack_sum(node.total, shift)
     W, S = np.float64(count), np.float64(total)
     better = False
     for j in range(end - begin - 1):
-        w, s = unpack(sums[j], shift)
-        better |= may_exceed(np.float64(w), np.float64(s), W, S, bar)
+        w, s = unpack_sum(sums[j], shift)
+        better |= gain_may_exceed(np.float64(w), np.float64(s), W, S, bar)
     return better
 
 

@@ -1,4 +1,7 @@
-"""Dense layers of all runs: batched products of the low-precision copy, with gradients written into the flat rows."""
+"""Dense layers of all runs of a stack, computed as batched matrix products.
+
+The products read the low-precision copy of the parameter rows. Gradients are written directly into rows of gradients.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from unbraid.training.fused.streams import SideStream
 
 @dataclass(frozen=True)
 class Dense:
-    """One layer. `slope` is the negative slope of its leaky ReLU: 0 for a ReLU, 1 for no activation."""
+    """One dense layer with its activation.
+
+    `slope` is the negative slope of a leaky ReLU. It is 0 for a ReLU and 1 for no activation.
+    """
 
     weight: Slot
     bias: Slot
@@ -22,16 +28,16 @@ class Dense:
 
 
 def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | None:
-    """The linear layers of a list of modules, each with the slope of the activation after it.
+    """Return the linear layers of a list of modules, each with the negative slope of the activation after it.
 
-    Returns None if the list contains any other module. Subclasses, parametrised layers and layers that are used twice
-    count as other modules.
+    Return None if the list contains any other module. Subclasses, parametrised layers and layers that are used twice
+    are treated as other modules.
     """
     layers: list[tuple[nn.Linear, float]] = []
     for module in modules:
         if type(module) is nn.Linear and is_plain_layer(module) and all(module is not layer for layer, _ in layers):
             layers.append((module, 1.0))
-        elif layers and layers[-1][1] == 1.0 and (slope := _slope(module)) is not None:
+        elif layers and layers[-1][1] == 1.0 and (slope := _negative_slope(module)) is not None:
             layers[-1] = (layers[-1][0], slope)
         else:
             return None
@@ -39,12 +45,12 @@ def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | No
 
 
 def is_plain_layer(layer: nn.Module) -> bool:
-    """Whether a layer has exactly the parameters weight and bias, and no forward hooks."""
+    """Return whether a layer has exactly the parameters weight and bias, and no forward pre-hooks."""
     return [name for name, _ in layer.named_parameters()] == ["weight", "bias"] and not layer._forward_pre_hooks
 
 
-def _slope(module: nn.Module) -> float | None:
-    """The negative slope of a ReLU or of a leaky ReLU with a slope in [0, 1), or None for another module."""
+def _negative_slope(module: nn.Module) -> float | None:
+    """Return the negative slope of a ReLU or of a leaky ReLU with a slope in [0, 1), or None for any other module."""
     if type(module) is nn.ReLU:
         return 0.0
     leaky = type(module) is nn.LeakyReLU and 0 <= module.negative_slope < 1
@@ -54,10 +60,13 @@ def _slope(module: nn.Module) -> float | None:
 def pack_dense(
     packing: Packing, layers: list[tuple[nn.Linear, float]], before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> list[Dense]:
-    """Reserve places for dense layers in a row.
+    """Reserve slots for dense layers in a row.
 
-    `before` is the shape (c, h, w) of an image that is the input of the first layer, `after` that of an image that is
-    the output of the last one.
+    Args:
+        packing: The slots of the row.
+        layers: The layers, each with the negative slope of its activation.
+        before: Shape (c, h, w) of the image that is flattened to the input of the first layer, if there is one.
+        after: Shape (c, h, w) of the image into which the output of the last layer is unflattened, if there is one.
     """
     packed = []
     for i, (layer, slope) in enumerate(layers):
@@ -71,15 +80,15 @@ def pack_dense(
 
 
 def pad_columns(x: Tensor, width: int) -> Tensor:
-    """Append columns of zeros up to a width."""
+    """Append columns of zeros until there are `width` columns."""
     return torch.nn.functional.pad(x, (0, width - x.shape[-1])) if width > x.shape[-1] else x
 
 
 def forward(copy: Tensor, layers: list[Dense], x: Tensor) -> list[Tensor]:
-    """The padded input and the output of each layer, (r, b, width)."""
+    """Return the padded input and the output of each layer, each (r, b, width)."""
     values = [pad_columns(x.to(copy.dtype), layers[0].weight.shape[0])]
     for layer in layers:
-        y = torch.baddbmm(layer.bias.of(copy)[:, None], values[-1], layer.weight.of(copy))
+        y = torch.baddbmm(layer.bias.view(copy)[:, None], values[-1], layer.weight.view(copy))
         if layer.slope != 1:
             y = torch.relu_(y) if layer.slope == 0 else torch.nn.functional.leaky_relu_(y, layer.slope)
         values.append(y)
@@ -95,16 +104,16 @@ def backward(
     side: SideStream,
     masked: bool,
 ) -> Tensor:
-    """The gradient by the padded input. If `out` is given, it receives the gradients by the parameters.
+    """Return the gradient with respect to the padded input, (r, b, width).
 
     Args:
-        copy: The parameters of all runs.
+        copy: The parameters of all runs, (r, p).
         layers: The layers.
         values: The result of `forward`.
-        g: The gradient by the last output.
-        out: Receives the gradients by the parameters.
-        side: The stream on which they are computed.
-        masked: Whether `g` is already the gradient before the activation of the last layer.
+        g: The gradient with respect to the last output.
+        out: Rows (r, p) that receive the gradients with respect to the parameters. If None, they are not computed.
+        side: The CUDA stream on which these gradients are computed.
+        masked: Whether `g` is already the gradient with respect to the input of the last activation.
     """
     for i in reversed(range(len(layers))):
         layer, y = layers[i], values[i + 1]
@@ -113,19 +122,19 @@ def backward(
         elif layer.slope != 1 and layer.slope != 0:
             g = torch.ops.aten.leaky_relu_backward(g, y, layer.slope, True)
         if out is not None:
-            side.run(multiply_into, values[i].mT, g, layer.weight.of(out))
-            side.run(sum_into, g, 1, layer.bias.of(out))
-        g = torch.bmm(g, layer.weight.of(copy).mT)
+            side.run(multiply_into, values[i].mT, g, layer.weight.view(out))
+            side.run(sum_into, g, 1, layer.bias.view(out))
+        g = torch.bmm(g, layer.weight.view(copy).mT)
     return g
 
 
 def sum_into(values: Tensor, dims: int | tuple[int, ...], out: Tensor) -> None:
-    """Write sums over dimensions into `out`, in float32."""
+    """Write sums over the dimensions `dims` into `out`, in float32."""
     torch.sum(values, dims, dtype=torch.float32, out=out)
 
 
 def multiply_into(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Write a batched product into `out`, accumulated in float32."""
+    """Write the batched matrix product a b into `out`, accumulated in float32."""
     if a.dtype == torch.float32:
         torch.bmm(a, b, out=out)
     else:

@@ -1,4 +1,4 @@
-"""Encoding the same examples with many trained encoders at the same time."""
+"""Encoding the same examples with many trained encoders at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from unbraid.training.fused.networks import plan_encoder
 
 
 class StackEncoder:
-    """Encoders of the same shape, packed into rows, that compute in the precision in which their runs were trained.
+    """Encoders of the same shape that encode examples at once, with one parameter row per encoder.
+
+    Args:
+        encoders: The encoders of r runs.
+        shape: Shape (c, h, h) of the examples.
+        precision: Precision of matrix products, which should be the one in which the runs were trained.
 
     Raises:
         UserError: If no kernels exist for the encoders.
@@ -26,17 +31,18 @@ class StackEncoder:
         plan = plan_encoder(encoders[0], shape)
         if plan is None:
             raise UserError(
-                f"The encoder must be a network for which kernels exist. Got this one for images {shape}: {encoders[0]}"
+                f"The encoder must be a network for which kernels exist. Got this one for images of shape {shape} instead: "
+                f"{encoders[0]}"
             )
         self.plan, self.precision = plan, precision
         values = torch.stack([torch.cat([p.detach().flatten() for p in net.parameters()]) for net in encoders])
         half = precision == "bf16" and values.device.type == "cuda"
         self.rows = values.new_zeros(len(encoders), plan.packing.size)
-        self.rows[:, plan.packing.where.to(values.device)] = values
+        self.rows[:, plan.packing.positions.to(values.device)] = values
         self.rows = self.rows.bfloat16() if half else self.rows
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The outputs of all encoders, (r, b, 2d), for examples (b, c, h, h)."""
+        """Return the outputs (r, b, 2d) of all encoders for examples (b, c, h, h)."""
         with matmul_precision(self.precision):
             image = to_blocked(x[None], self.plan.convs[0].C, self.rows.dtype)
             image = image.expand(len(self.rows), *image.shape[1:])

@@ -1,8 +1,13 @@
-"""Encoder, decoder and critic of a whole stack as differentiable functions of (rows, their copy, inputs).
+"""The encoder, decoder and critic of a whole stack as differentiable functions of (rows, copy, inputs).
 
-`rows` are the float32 parameters (r, p). They are not read and only receive the gradient. `copy` has the same
-parameters in the precision in which kernels multiply. Activations and their gradients have the precision of the copy,
-and sums are float32.
+`rows` are the float32 parameters of all runs, (r, p). Their values are not read. They are an argument so that autograd
+can return their gradient. `copy` contains the same parameters in the precision in which kernels multiply. Activations
+and their gradients have the precision of the copy, and sums are computed in float32.
+
+In the code, `g` is a gradient with respect to activations, `gx` and `gz` are gradients with respect to the images x and
+the latents z, `out` receives the gradients with respect to the parameters, and `part` contains partial sums of `g` over
+pixels, which give the gradient of a bias. Images between layers are plain or blocked (see
+`unbraid.accel.kernels.blocked`).
 """
 
 from __future__ import annotations
@@ -25,15 +30,15 @@ from unbraid.training.fused.streams import SideStream
 
 
 def convolve(copy: Tensor, layer: Layer, x: Tensor) -> Tensor:
-    """A convolution layer with a ReLU."""
-    weight, bias = layer.weight.flat(copy), layer.bias.flat(copy)
+    """Apply a convolution layer with its ReLU."""
+    weight, bias = layer.weight.flat_view(copy), layer.bias.flat_view(copy)
     if layer.kernel == 2:
         return conv2x2(x, weight, bias, layer.h, layer.C, layer.M)
     return conv4x4(x, weight, bias, layer.h, layer.C, layer.M, layer.plain)[0]
 
 
 class Encode(Function):
-    """The output (r, b, 2d) of an encoder, float32, from images (r, b, c, h, h)."""
+    """Encoder, from images (r, b, c, h, h) to float32 outputs (r, b, 2d)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, x: Tensor, plan: Plan) -> Tensor:
@@ -50,20 +55,22 @@ class Encode(Function):
         plan: Plan = ctx.plan
         copy, *saved = ctx.saved_tensors
         images, values = saved[: ctx.count], saved[ctx.count :]
-        out, side = plan.packing.gradient(copy), SideStream(copy.device)
+        out, side = plan.packing.empty_gradient(copy), SideStream(copy.device)
         (gradient,) = gradients
         g = dense.pad_columns(gradient.to(copy.dtype), values[-1].shape[-1])
         flat = images[-1].flatten(2)
         g = dense.backward(copy, list(plan.dense), [flat, *values], g, out, side, masked=False)
         g = torch.ops.aten.threshold_backward(g, flat, 0).view_as(images[-1])
-        side.run(sum_into, g, (1, 2, 3), plan.convs[-1].bias.of(out))
+        side.run(sum_into, g, (1, 2, 3), plan.convs[-1].bias.view(out))
         g = convolutions_backward(copy, plan.convs, images, g, out, side)
         first = plan.convs[0]
-        image_conv4x4_weight_gradient(images[0], g, first.weight.flat(out), first.h, first.C, first.plain)
+        image_conv4x4_weight_gradient(images[0], g, first.weight.flat_view(out), first.h, first.C, first.plain)
         gx = None
         if ctx.needs_input_grad[2]:
             assert plan.image is not None
-            gx = conv_transpose4x4_image(g, first.weight.flat(copy), None, first.C, plan.image[0], first.h, first.plain)
+            gx = conv_transpose4x4_image(
+                g, first.weight.flat_view(copy), None, first.C, plan.image[0], first.h, first.plain
+            )
         side.join()
         return out, None, gx, None
 
@@ -71,31 +78,32 @@ class Encode(Function):
 def convolutions_backward(
     copy: Tensor, layers: tuple[Layer, ...], images: list[Tensor], g: Tensor, out: Tensor, side: SideStream
 ) -> Tensor:
-    """Propagate the gradient from the last convolution to the first. Both gradients are those before the ReLU.
+    """Return the gradient at the first convolution, given the gradient `g` at the last one.
 
-    The gradients by the parameters are written to `out`.
+    Both are gradients with respect to the input of the ReLU. The gradients with respect to the parameters are written
+    to `out`, except for the weights of the first convolution and the bias of the last one.
     """
     for i in range(len(layers) - 1, 0, -1):
         layer, x = layers[i], images[i]
-        sizes, weight, into = (layer.h, layer.C, layer.M), layer.weight.flat(copy), layer.weight.flat(out)
+        sizes, weight, into = (layer.h, layer.C, layer.M), layer.weight.flat_view(copy), layer.weight.flat_view(out)
         if layer.kernel == 2:
             side.run(conv2x2_weight_gradient, x, g, into, *sizes)
             g, part = conv2x2_input_gradient(g, weight, x, *sizes)
         else:
             side.run(conv4x4_weight_gradient, x, g, into, *sizes, layer.plain)
             g, part = conv_transpose4x4(g, weight, None, *sizes, layer.plain, act=x)
-        side.run(sum_into, part, 1, layers[i - 1].bias.of(out))
+        side.run(sum_into, part, 1, layers[i - 1].bias.view(out))
     return g
 
 
 def decoder_forward(copy: Tensor, plan: Plan, z: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The outputs of the dense layers of a decoder, and the images before its last layer."""
+    """Return the outputs of the dense layers of a decoder, and the input images of each of its convolutions."""
     values = dense.forward(copy, list(plan.dense), z)
     first = plan.convs[0]
     images = [values[-1].view(*z.shape[:2], first.h, first.h, first.M)]
     for layer in plan.convs[:-1]:
         sizes = (layer.h, layer.C, layer.M)
-        weight, bias = layer.weight.flat(copy), layer.bias.flat(copy)
+        weight, bias = layer.weight.flat_view(copy), layer.bias.flat_view(copy)
         images.append(conv_transpose4x4(images[-1], weight, bias, *sizes, layer.plain)[0])
     return values, images
 
@@ -103,43 +111,53 @@ def decoder_forward(copy: Tensor, plan: Plan, z: Tensor) -> tuple[list[Tensor], 
 def decoder_backward(
     copy: Tensor, plan: Plan, values: list[Tensor], images: list[Tensor], slopes: Tensor, sums: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of a decoder by its parameters, (r, p), and by z.
+    """Return the gradients of the loss with respect to the parameters of a decoder, (r, p), and to its input z.
+
+    The loss is a weighted sum of the losses of the samples.
 
     Args:
-        copy: The parameters of all runs.
+        copy: The parameters of all runs, (r, p).
         plan: The layers.
         values: The outputs of the dense layers.
-        images: The images before the last layer.
-        slopes: The derivatives of the loss of each sample by the decoded image, blocked.
-        sums: Their sums over pixels, (r, b, parts, channels).
-        scale: The factor of the loss of each sample, (r, b).
+        images: The input images of each convolution.
+        slopes: The derivatives of the loss of each sample with respect to its decoded image, blocked.
+        sums: The sums of `slopes` over pixels, (r, b, parts, channels).
+        scale: The weight of the loss of each sample, (r, b).
     """
-    out, side, final = plan.packing.gradient(copy), SideStream(copy.device), plan.convs[-1]
+    out, side, final = plan.packing.empty_gradient(copy), SideStream(copy.device), plan.convs[-1]
     g = torch.empty_like(images[-1])
     if not final.plain:
         zero_border(g, final.h, final.M)
     part = image_conv4x4_weight_gradient(
-        slopes, images[-1], final.weight.flat(out), final.h, final.C, final.plain, final.weight.flat(copy), scale, g
+        slopes,
+        images[-1],
+        final.weight.flat_view(out),
+        final.h,
+        final.C,
+        final.plain,
+        final.weight.flat_view(copy),
+        scale,
+        g,
     )
-    side.run(sum_into, (scale[..., None, None] * sums).flatten(1, 2), 1, final.bias.of(out))
+    side.run(sum_into, (scale[..., None, None] * sums).flatten(1, 2), 1, final.bias.view(out))
     for i in range(len(plan.convs) - 2, -1, -1):
         layer, sizes = plan.convs[i], (plan.convs[i].h, plan.convs[i].C, plan.convs[i].M)
-        side.run(sum_into, part, 1, layer.bias.of(out))
-        side.run(conv4x4_weight_gradient, g, images[i], layer.weight.flat(out), *sizes, layer.plain)
-        g, part = conv4x4(g, layer.weight.flat(copy), None, *sizes, layer.plain, act=images[i])
+        side.run(sum_into, part, 1, layer.bias.view(out))
+        side.run(conv4x4_weight_gradient, g, images[i], layer.weight.flat_view(out), *sizes, layer.plain)
+        g, part = conv4x4(g, layer.weight.flat_view(copy), None, *sizes, layer.plain, act=images[i])
     gz = dense.backward(copy, list(plan.dense), values, g.flatten(2), out, side, masked=True)
     side.join()
     return out, gz[..., : plan.inputs].float()
 
 
 class Nll(Function):
-    """The negative log-likelihood -log p(x|z) of each sample, (r, b), from latents (r, b, d) and target images."""
+    """Negative log-likelihood -log p(x|z) of each sample, (r, b), from latents (r, b, d) and target images x."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, x: Tensor, plan: Plan, kind: int) -> Tensor:
         values, images = decoder_forward(copy, plan, z)
         last = plan.convs[-1]
-        weight, bias = last.weight.flat(copy), last.bias.flat(copy)
+        weight, bias = last.weight.flat_view(copy), last.bias.flat_view(copy)
         loss, slopes, sums = conv_transpose4x4_nll(images[-1], weight, bias, x, last.C, last.plain, kind)
         ctx.plan, ctx.count = plan, len(values)
         ctx.save_for_backward(copy, slopes, sums, *values, *images)
@@ -154,14 +172,14 @@ class Nll(Function):
 
 
 class Decode(Function):
-    """The output of a decoder, float32 images (r, b, c, h, h), from latents (r, b, d)."""
+    """Decoder, from latents (r, b, d) to float32 images (r, b, c, h, h)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, plan: Plan) -> Tensor:
         values, images = decoder_forward(copy, plan, z)
         last = plan.convs[-1]
         assert plan.image is not None
-        weight, bias = last.weight.flat(copy), last.bias.flat(copy)
+        weight, bias = last.weight.flat_view(copy), last.bias.flat_view(copy)
         ctx.plan, ctx.count = plan, len(values)
         ctx.save_for_backward(copy, *values, *images)
         return conv_transpose4x4_image(images[-1], weight, bias, last.C, plan.image[0], last.h, last.plain)
@@ -179,7 +197,7 @@ class Decode(Function):
 
 
 class Critic(Function):
-    """The output of a critic (dense layers), float32, from codes (r, b, d)."""
+    """Critic (a network of dense layers), from latents (r, b, d) to float32 outputs."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, plan: Plan) -> Tensor:
@@ -192,7 +210,7 @@ class Critic(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         copy, *values = ctx.saved_tensors
-        out = plan.packing.gradient(copy) if ctx.needs_input_grad[0] else None
+        out = plan.packing.empty_gradient(copy) if ctx.needs_input_grad[0] else None
         side = SideStream(copy.device)
         g = dense.pad_columns(gradients[0].to(copy.dtype), values[-1].shape[-1])
         gz = dense.backward(copy, list(plan.dense), values, g, out, side, masked=False)

@@ -1,4 +1,8 @@
-"""The places of the parameters of a module in the flat row that kernels read."""
+"""The arrangement of the parameters of a module in the flat row that kernels read.
+
+A *slot* is the part of the row that contains one parameter. Within its slot, a parameter is permuted and padded as its
+kernel requires, and slots begin at aligned addresses. Padding elements are always zero.
+"""
 
 from __future__ import annotations
 
@@ -10,70 +14,77 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ALIGN = 8  # elements: 16 bytes of bfloat16, the widest load
-ROW = 64  # the length of a row is a multiple of this, so that the row of every run begins aligned
+ALIGN = 8  # in elements; 8 bfloat16 numbers are 16 bytes, which is the widest load of a GPU
+ROW_MULTIPLE = 64  # the length of a row is a multiple of this, so the row of every run is aligned
 
 
 def round_up(n: int, multiple: int = 16) -> int:
-    """The smallest multiple that is at least n."""
+    """Round n up to a multiple of `multiple`."""
     return -(-n // multiple) * multiple
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A part of the row, and the shape of the parameter in it."""
+    """A part of the row that contains one parameter of the given shape (after padding), from index `start`."""
 
     start: int
     shape: tuple[int, ...]
 
     @property
     def stop(self) -> int:
+        """Index after the last element."""
         return self.start + math.prod(self.shape)
 
-    def flat(self, rows: Tensor) -> Tensor:
-        """This part of every row, (r, size)."""
+    def flat_view(self, rows: Tensor) -> Tensor:
+        """Return this part of every row, (r, size)."""
         return rows[:, self.start : self.stop]
 
-    def of(self, rows: Tensor) -> Tensor:
-        """This part of every row, (r, *shape)."""
-        shaped: Tensor = self.flat(rows).unflatten(1, self.shape)
+    def view(self, rows: Tensor) -> Tensor:
+        """Return this part of every row as parameters, (r, *shape)."""
+        shaped: Tensor = self.flat_view(rows).unflatten(1, self.shape)
         return shaped
 
 
 class Packing:
-    """The parameters of a module in their order, each rearranged and padded for its kernel.
+    """The slots of the parameters of a module, in the order of the parameters.
 
-    Element i of the concatenated parameters is element `where[i]` of the row.
+    Attributes:
+        used: Index after the last slot so far, rounded up to an aligned address.
+        positions: Element i of the concatenated parameters is element `positions[i]` of the row.
+        gaps: Start and stop of the unused elements after each slot.
     """
 
     def __init__(self) -> None:
         self.used = 0
-        self.where = torch.zeros(0, dtype=torch.int64)
+        self.positions = torch.zeros(0, dtype=torch.int64)
         self.gaps: list[tuple[int, int]] = []
 
     def add(self, shape: torch.Size, arrange: Callable[[Tensor], Tensor]) -> Slot:
-        """Reserve a place for a parameter.
+        """Reserve a slot for a parameter.
 
-        `arrange` permutes and pads it. It is called with the indices of the elements, and pads with -1.
+        Args:
+            shape: Shape of the parameter.
+            arrange: Function that permutes a parameter and pads it with -1. It is called with the indices of the
+                elements instead of their values.
         """
-        placed = arrange(torch.arange(shape.numel()).view(shape)).contiguous()
-        source = placed.flatten()
-        where = torch.empty(shape.numel(), dtype=torch.int64)
-        at = (source >= 0).nonzero().flatten()
-        where[source[at]] = at + self.used
-        slot = Slot(self.used, tuple(placed.shape))
-        self.where = torch.cat([self.where, where])
+        arranged = arrange(torch.arange(shape.numel()).view(shape)).contiguous()
+        source = arranged.flatten()
+        positions = torch.empty(shape.numel(), dtype=torch.int64)
+        real = (source >= 0).nonzero().flatten()
+        positions[source[real]] = real + self.used
+        slot = Slot(self.used, tuple(arranged.shape))
+        self.positions = torch.cat([self.positions, positions])
         self.used = round_up(slot.stop, ALIGN)
         self.gaps.append((slot.stop, self.used))
         return slot
 
     @property
     def size(self) -> int:
-        """The length of the row."""
-        return round_up(self.used, ROW)
+        """The number of elements of the row."""
+        return round_up(self.used, ROW_MULTIPLE)
 
-    def gradient(self, like: Tensor) -> Tensor:
-        """Allocate gradients for every run, (r, size), with zeros where no kernel writes."""
+    def empty_gradient(self, like: Tensor) -> Tensor:
+        """Allocate a row of gradients per run, (r, size), with zeros between the slots, where no kernel writes."""
         gradient = torch.empty(len(like), self.size, device=like.device)
         for start, stop in [*self.gaps, (self.used, self.size)]:
             if stop > start:
@@ -82,7 +93,10 @@ class Packing:
 
 
 def arrange_4x4(channels: int) -> Callable[[Tensor], Tensor]:
-    """Arrange a 4x4 weight (O, C, 4, 4) as (dy, dx, py, px, C, O), with C padded to `channels`."""
+    """Return a function that arranges a 4x4 weight (O, C, 4, 4) as (dy, dx, py, px, C, O), with C padded to `channels`.
+
+    Element (y, x) of the kernel has y = 2 dy + py and x = 2 dx + px.
+    """
 
     def arrange(w: Tensor) -> Tensor:
         o, c = w.shape[:2]
@@ -98,16 +112,17 @@ def arrange_2x2(w: Tensor) -> Tensor:
 
 
 def arrange_vector(size: int) -> Callable[[Tensor], Tensor]:
-    """Pad a bias to `size`."""
+    """Return a function that pads a bias to `size`."""
     return lambda b: F.pad(b, (0, size - len(b)), value=-1)
 
 
 def arrange_matrix(
     inputs: int, outputs: int, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> Callable[[Tensor], Tensor]:
-    """Arrange a dense weight (out, in) as (in, out), padded.
+    """Return a function that arranges a dense weight (out, in) as (in, out), padded to (inputs, outputs).
 
-    If the input (`before`) or output (`after`) is a flattened image (c, h, w), its order becomes (h, w, c).
+    If the input is a flattened image of shape `before` = (c, h, w), or the output one of shape `after`, its order
+    becomes (h, w, c).
     """
 
     def arrange(w: Tensor) -> Tensor:

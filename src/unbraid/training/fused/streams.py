@@ -1,4 +1,8 @@
-"""A second CUDA stream for weight gradients, which nothing else in a backward pass waits for."""
+"""A second CUDA stream for weight gradients.
+
+A CUDA stream is a queue of GPU work, and work on different streams can overlap. Nothing else in a backward pass depends
+on the weight gradients, so they need not delay the other work.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ import torch
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The second stream of a device, created once."""
+    """Return the second stream of a device. It is created once."""
     return torch.cuda.Stream(device)
 
 
 class SideStream:
-    """Runs functions on a second stream and keeps their arguments alive until `join`. On a CPU it just calls them."""
+    """Runs functions on a second CUDA stream and keeps their arguments alive until `join`. On a CPU it calls them."""
 
     def __init__(self, device: torch.device) -> None:
         self.arguments: list[Any] = []
@@ -25,7 +29,7 @@ class SideStream:
             self.main, self.side = torch.cuda.current_stream(device), _side_stream(device)
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Run a function as soon as the work launched so far is done."""
+        """Run a function after all work that has been launched on the main stream so far."""
         if not self.active:
             return function(*arguments)
         self.arguments.append(arguments)

@@ -22,7 +22,7 @@ SETTINGS = {"latents": 3, "batch": 8}
 def test_snapshots_equal_training() -> None:
     """The snapshot after the last of 8 steps equals the trained run; the one after 4 steps does not."""
     data = ub.data.load("toy")
-    choice = RunDefaults.of(data)
+    choice = RunDefaults.choose(data)
     specs = [choice.spec(METHOD, seed=seed, steps=8, **SETTINGS) for seed in (0, 1)]
     half, end = train_with_snapshots(specs, data, choice.builder, [4, 8], quiet=True)
     assert (half.step, end.step) == (4, 8)

@@ -15,7 +15,7 @@ from unbraid.analysis import disentangle, entangle, householder, jacobian, rotat
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.metrics.known_codes import perfect
+from unbraid.metrics.known_codes import make_perfect_codes
 from unbraid.runs.run import Run
 
 LAWS = [stats.uniform(-1, 2), stats.expon(), stats.norm(2, 3), stats.beta(2, 5)]
@@ -115,7 +115,7 @@ def test_invalid_arguments_raise_an_error() -> None:
 
 def test_scores_of_a_perfect_code_collapse() -> None:
     factors = np.random.default_rng(0).integers(0, (5, 4, 6, 7), size=(3_000, 4))
-    codes = perfect(factors) / perfect(factors).std(axis=0)
+    codes = make_perfect_codes(factors) / make_perfect_codes(factors).std(axis=0)
     found = analysis.collapse(codes, factors, ("mig", "dci", "sap", "explicitness"))
     scores = found.table.set_index("metric")
     assert scores.loc["mig", "before"] > 0.95

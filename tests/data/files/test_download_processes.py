@@ -18,7 +18,7 @@ import pytest
 
 from support.faulty_server import Fault, Server, run_server
 from unbraid.data.files.catalogue import File
-from unbraid.data.files.fetch import fetch
+from unbraid.data.files.download import download_file
 
 CONTENT = bytes(range(97)) * 2 + b"end"
 BIG = os.urandom(1000) * 300
@@ -28,17 +28,17 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from unbraid.cli import main
-from unbraid.data.files import fetch as fetching
+from unbraid.data.files import download
 from unbraid.data.files.catalogue import File
 from unbraid.cli import dispatch
 url, folder, sha256 = sys.argv[1:]
-fetching.PAUSE = 0.01
+download.RETRY_SECONDS = 0.01
 def action(self, name, arguments):
-    fetching.fetch(File("data.bin", (url,), None if sha256 == "-" else sha256), Path(folder))
+    download.download_file(File("data.bin", (url,), None if sha256 == "-" else sha256), Path(folder))
 dispatch.Command.run = action
-dispatch.COMMANDS["fetch"] = dispatch.Command("fetch", "")
+dispatch.COMMANDS["download"] = dispatch.Command("download", "")
 {before}
-sys.exit(main(["fetch"]))
+sys.exit(main(["download"]))
 """
 
 
@@ -70,7 +70,7 @@ def test_killed_download_is_resumed(server: Server, tmp_path: Path) -> None:
     downloaded = part.stat().st_size
     assert downloaded < len(BIG)
     file = File("data.bin", (url,), sha256)
-    assert fetch(file, tmp_path).read_bytes() == BIG
+    assert download_file(file, tmp_path).read_bytes() == BIG
     assert server.requests[-1] == ("/data.bin", f"bytes={downloaded}-")
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "data.bin"}
 
@@ -113,7 +113,7 @@ def test_full_disk_prints_one_line_and_is_resumed(server: Server, tmp_path: Path
     assert error.startswith("unbraid: error: Could not write")
     assert error.count("\n") == 1
     assert (tmp_path / "data.bin.part").read_bytes() == BIG[:50_000]
-    assert fetch(File("data.bin", (url,)), tmp_path).read_bytes() == BIG
+    assert download_file(File("data.bin", (url,)), tmp_path).read_bytes() == BIG
     assert server.requests[-1] == ("/data.bin", "bytes=50000-")
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 

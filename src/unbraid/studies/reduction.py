@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unbraid.errors import UserError, unknown_name
+from unbraid.errors import UserError, unknown_name_message
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.training.schedule import group_by_stack_key
 
@@ -16,7 +16,7 @@ LEAST_SEEDS, LEAST_STEPS = 2, 100
 
 
 @dataclass(frozen=True)
-class Cut:
+class Reduction:
     """Which part of a study to run, and with which changes.
 
     Attributes:
@@ -42,7 +42,7 @@ class Cut:
         if self.steps is not None and self.steps < 0:
             raise UserError(f"The steps of a study must not be negative. Got {self.steps} instead.")
 
-    def of(self, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    def apply(self, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
         """The selected runs with their changes. They keep their index in the study."""
         every = self._with_other_data(list(runs))
         self._check_facts(every)
@@ -61,7 +61,7 @@ class Cut:
                                   for name in next(group).facts())  # fmt: skip
             for key in self.only:
                 if key not in known:
-                    raise UserError(unknown_name("fact of a run", key, known))
+                    raise UserError(unknown_name_message("fact of a run", key, known))
 
     def _with_other_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """The runs with `data` in place of the study's first datasets, or all runs unchanged if `data` is not given."""

@@ -1,4 +1,8 @@
-"""Download one file: try several sources, resume interrupted downloads, and check the file before it gets its name."""
+"""Download one file.
+
+Several addresses are tried in order, and interrupted downloads are resumed. A file gets its final name only after it
+has been checked.
+"""
 
 from __future__ import annotations
 
@@ -19,35 +23,46 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.data.files.catalogue import File
-from unbraid.data.files.integrity import PIECE, Meter, check_file, sha256_record, write_sha256_record
+from unbraid.data.files.integrity import (
+    CHUNK_BYTES,
+    ProgressDisplay,
+    check_file,
+    sha256_record_path,
+    write_sha256_record,
+)
 from unbraid.errors import UserError
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import no_progress
 from unbraid.version import __version__
 
-TRIES = 4  # consecutive attempts at one source that bring less than PIECE bytes
-PAUSE = 1.0  # seconds before the second attempt; the third waits twice as long
-MARGIN = 1 << 24  # bytes on the disk to leave free
+MAX_FAILURES = 4  # consecutive attempts that each receive fewer than CHUNK_BYTES bytes before an address is given up
+RETRY_SECONDS = 1.0  # pause after the first failed attempt; the n-th pause is n times as long
+MIN_FREE_BYTES = 1 << 24  # disk space to leave free
 
 
 class SourceError(Exception):
-    """A source could not provide the file; the next source may."""
+    """An address does not provide the file. The next address is tried."""
 
 
 class InterruptedDownload(SourceError):
-    """A download stopped before the end; the source can be asked for the rest."""
+    """A download stopped before the end. The rest can be requested from the same address."""
 
 
 class StalePartialFile(SourceError):
-    """The partial file does not match the source; it is deleted, and the source can be asked for the whole file."""
+    """The partial file does not match the content of the address. It is deleted, and the download starts again."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the bytes of a partial file came from, stored beside it. Only bytes of the same content may be appended.
+    """Where the bytes of a partial file came from. It is stored beside the partial file.
 
-    `version` identifies the content at `url`, and `total` is its length in bytes, where the source states them.
+    Only bytes of the same content may be appended to a partial file.
+
+    Attributes:
+        url: The address.
+        version: Identifies the content at the address; see `_content_version`. None if the server does not state it.
+        total: Length of the whole file in bytes. None if the server does not state it.
     """
 
     url: str
@@ -60,79 +75,80 @@ def print_status(message: str) -> None:
     print(f"unbraid: {message}", file=sys.stderr, flush=True)
 
 
-def fetch(
+def download_file(
     file: File,
     folder: Path,
-    meter: Meter = no_progress,
+    display: ProgressDisplay = no_progress,
     timeout: float = 30.0,
     show_message: Callable[[str], None] = print_status,
 ) -> Path:
-    """Return the path of the file in `folder`; download it if it is not there.
+    """Download a file to `folder`, unless it is already there, and return its path.
 
-    An interrupted download is kept as a .part file, and the next call resumes it. The file gets its name only when it
-    is complete. Its size and sha256 must be the published ones. If no sha256 is published, the sha256 of the download
-    is written to a .sha256 file beside it. If two processes download the same file, the second one waits.
+    An interrupted download is kept as a .part file, and the next call resumes it. The file gets its final name only
+    when it is complete and its size and SHA-256 equal the published ones. If no SHA-256 is published, the SHA-256 of
+    the download is written to a .sha256 file beside it. If two processes download the same file, the second one waits
+    for the first.
 
     Args:
-        file: The file to download.
-        folder: The folder of the dataset.
-        meter: Shows progress; see `Meter`.
-        timeout: How long a server may send nothing, in seconds.
+        file: File to download.
+        folder: Folder of the dataset.
+        display: Shows progress.
+        timeout: Maximum time in seconds during which a server may send nothing.
         show_message: Called with status messages.
 
     Returns:
         The path of the complete file.
 
     Raises:
-        UserError: If no source provides the file, or if the folder cannot be written.
+        UserError: If no address provides the file, or if the folder cannot be written.
     """
     target, problems = folder / file.name, []
     if target.exists():
         return target
     make_folder(target.parent)
-    waiting = f"another process is downloading to {folder}; waiting for it."
+    waiting = f"another process is downloading to {folder}. Waiting for it to finish."
     with lock(target.parent / ".lock", on_wait=lambda: show_message(waiting)):
         for url in file.urls:
             try:
                 if not target.exists():
-                    _try_source(file, url, target, meter, timeout)
+                    _try_source(file, url, target, display, timeout)
                 return target
             except SourceError as problem:
                 problems.append(f"{url}: {problem}")
-    reasons = "; ".join(problems) or "no source is known"
+    reasons = "; ".join(problems) or "no address is known"
     raise UserError(
         f"Could not download {file.name} ({reasons}). Run the same command again to resume, or download the file "
         f"yourself and put it at {target}."
     )
 
 
-def _try_source(file: File, url: str, target: Path, meter: Meter, timeout: float) -> None:
-    """Download the file from one source, with repeated attempts; raise a SourceError if that fails."""
+def _try_source(file: File, url: str, target: Path, display: ProgressDisplay, timeout: float) -> None:
+    """Download the file from one address. Retry after interruptions, and raise a SourceError if all attempts fail."""
     part = target.with_name(f"{target.name}.part")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise SourceError("only http and https are supported")
-    failures = stale = 0
+    failures = stale_files = 0
     while True:
         before = _file_length(part)
         try:
-            resumed = _download(file, url, part, meter, timeout)
-            return _finish(file, part, target, resumed, meter)
+            resumed = _download(file, url, part, display, timeout)
+            return _finish(file, part, target, resumed, display)
         except StalePartialFile:
             _discard(part)
-            stale += 1
-            if stale > 1:
+            stale_files += 1
+            if stale_files > 1:
                 raise
         except InterruptedDownload:
-            failures = failures + 1 if _file_length(part) - before < PIECE else 0
-            if failures == TRIES:
+            failures = failures + 1 if _file_length(part) - before < CHUNK_BYTES else 0
+            if failures == MAX_FAILURES:
                 raise
-            time.sleep(PAUSE * failures)
+            time.sleep(RETRY_SECONDS * failures)
 
 
-def _finish(file: File, part: Path, target: Path, resumed: bool, meter: Meter) -> None:
-    """Check a complete partial file. Give it its final name if it is correct, and delete it otherwise."""
+def _finish(file: File, part: Path, target: Path, resumed: bool, display: ProgressDisplay) -> None:
+    """Check a completed .part file. Give it its final name if it is correct, and delete it otherwise."""
     try:
-        result = check_file(file, part, None, meter)
+        result = check_file(file, part, None, display)
     except UserError as error:
         _discard(part)
         reason = str(error).replace(str(part), "the downloaded file", 1)
@@ -140,7 +156,7 @@ def _finish(file: File, part: Path, target: Path, resumed: bool, meter: Meter) -
     try:
         with part.open("rb") as content:
             os.fsync(content.fileno())
-        sha256_record(target).unlink(missing_ok=True)
+        sha256_record_path(target).unlink(missing_ok=True)
         part.replace(target)
         _origin_path(part).unlink(missing_ok=True)
     except OSError as error:
@@ -149,8 +165,11 @@ def _finish(file: File, part: Path, target: Path, resumed: bool, meter: Meter) -
         write_sha256_record(target, result.sha256)
 
 
-def _download(file: File, url: str, part: Path, meter: Meter, timeout: float) -> bool:
-    """Download the missing bytes of a partial file. Return whether it was resumed, not downloaded from the start."""
+def _download(file: File, url: str, part: Path, display: ProgressDisplay, timeout: float) -> bool:
+    """Download the missing bytes of a partial file.
+
+    Return True if an earlier download was resumed, and False if the whole file was downloaded.
+    """
     origin, offset = _read_origin(part), _file_length(part)
     if origin and offset and offset == origin.total and (origin.url == url or file.sha256):
         return True
@@ -164,12 +183,13 @@ def _download(file: File, url: str, part: Path, meter: Meter, timeout: float) ->
         _check_response(file, response, total, origin if offset else None)
         _check_free_space(part, offset, total)
         if not offset:
-            _discard(part)  # first, because old bytes must never be combined with a new origin
+            # Delete the old bytes before the new origin is written, because they do not come from there.
+            _discard(part)
         if not (offset and origin and origin.url == url):
             new_origin = Origin(url, _content_version(response.headers), total)
             write_atomic(_origin_path(part), json.dumps(asdict(new_origin)).encode())
-        with meter(f"{file.name} (MB)", total / 1e6) if total else no_progress("", 0) as report:
-            _receive(response, part, offset, file.size if total is None else total, report)
+        with display(f"{file.name} (MB)", total / 1e6) if total else no_progress("", 0) as show_progress:
+            _receive(response, part, offset, file.size if total is None else total, show_progress)
         return offset > 0
 
 
@@ -182,13 +202,13 @@ def _open_url(request: urllib.request.Request, timeout: float) -> Any:
             raise StalePartialFile("it no longer has the missing bytes") from error
         raise SourceError(f"{error.code} {error.reason}") from error
     except (urllib.error.URLError, ValueError) as error:
-        raise SourceError(_reason(error)) from error
+        raise SourceError(_describe_error(error)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise InterruptedDownload(_reason(error)) from error
+        raise InterruptedDownload(_describe_error(error)) from error
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to any host, but only over http and https."""
+    """Redirect handler that follows redirects to any host, but only over http and https."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -200,7 +220,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
-    """Return the offset of the response body in the file, and the length of the whole file or None if not stated."""
+    """Return the offset of the response body in the file, and the length of the whole file.
+
+    The length is None if the server does not state it.
+    """
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
         kind, _, content_range = response.headers.get("Content-Range", "").partition(" ")
         span, _, total = content_range.partition("/")
@@ -212,7 +235,7 @@ def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
 
 
 def _check_response(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
-    """Raise an error if the response cannot be the file, before anything is written."""
+    """Raise an error if the headers of the response show that it is not the file. Nothing has been written yet."""
     if file.size is not None and total is not None and total != file.size:
         raise SourceError(f"it says the file has {total:,} bytes, not {file.size:,}")
     if origin and origin.total is not None and total is not None and total != origin.total:
@@ -223,26 +246,26 @@ def _check_response(file: File, response: Any, total: int | None, origin: Origin
 
 def _check_free_space(part: Path, offset: int, total: int | None) -> None:
     free = shutil.disk_usage(part.parent).free
-    if total is not None and total - offset + MARGIN > free:
+    if total is not None and total - offset + MIN_FREE_BYTES > free:
         raise UserError(
-            f"{part.parent} must have {total - offset + MARGIN:,} bytes free for {part.stem}. It has {free:,}. Free "
-            "some space, or choose another folder with --root or UNBRAID_DATA."
+            f"{part.parent} must have {total - offset + MIN_FREE_BYTES:,} bytes free for {part.stem}. Got {free:,} "
+            "instead. Free some space, or choose a different folder with --root or UNBRAID_DATA."
         )
 
 
-def _receive(response: Any, part: Path, offset: int, total: int | None, report: Callable[[float], None]) -> None:
+def _receive(response: Any, part: Path, offset: int, total: int | None, show_progress: Callable[[float], None]) -> None:
     """Append the response body to the partial file."""
     with part.open("ab", buffering=0) as file:
         while True:
             try:
-                piece = response.read1(PIECE)
+                piece = response.read1(CHUNK_BYTES)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise InterruptedDownload(f"{_reason(error)} after {offset:,} bytes") from error
+                raise InterruptedDownload(f"{_describe_error(error)} after {offset:,} bytes") from error
             if not piece:
                 break
             with _convert_write_errors(part):
                 offset += _write_all(file, piece)
-            report(offset / 1e6)
+            show_progress(offset / 1e6)
     if total is not None and offset < total:
         raise InterruptedDownload(f"the connection was closed after {offset:,} of {total:,} bytes")
     if total is not None and offset > total:
@@ -251,7 +274,11 @@ def _receive(response: Any, part: Path, offset: int, total: int | None, report: 
 
 
 def _write_all(file: Any, piece: bytes) -> int:
-    """Write all bytes. A disk that becomes full accepts a part of them first, and raises an error at the next write."""
+    """Write all bytes, and return how many there are.
+
+    An unbuffered file may write only some of them at a time. When the disk becomes full, the write after that raises
+    an error.
+    """
     rest = memoryview(piece)
     while rest:
         rest = rest[file.write(rest) :]
@@ -269,18 +296,18 @@ def _convert_write_errors(path: Path) -> Iterator[None]:
 
 def _write_error(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"Could not write {path}: {error.strerror}. Free some space or choose another folder with --root or "
-        "UNBRAID_DATA. The downloaded part is kept as a .part file and will be resumed."
+        f"Could not write {path}: {error.strerror}. Free some space, or choose a different folder with --root or "
+        "UNBRAID_DATA. The downloaded bytes are kept in a .part file, and the next download resumes from it."
     )
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     return "no response in time" if isinstance(cause, TimeoutError) else f"{type(cause).__name__}: {cause}".strip(": ")
 
 
 def _content_version(headers: Message) -> str | None:
-    """Return what identifies the current content of an address: a strong ETag, else the modification date."""
+    """Return a strong ETag or else the modification date, which identify the current content of an address."""
     tag = headers.get("ETag", "")
     return tag if tag.startswith('"') else headers.get("Last-Modified")
 

@@ -1,0 +1,59 @@
+"""How fast training, metrics and rendering are: a page, and a short table for README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from generate import ROOT
+from generate.gpu import gpu_speed
+from generate.markdown import result, table
+
+PAGE = ROOT / "docs" / "design" / "speed.md"
+HEADER = ["what", "unbraid", "reference", "times as fast"]
+HEAD = """# Speed
+
+After reading this page you know how fast training, metrics and rendering are, compared with other implementations.
+It is generated from `benchmarks/results` by `make docs`; `make bench` measures again. [GPUs](../guides/gpu.md) has the
+speed on a GPU by method and stack size, and each metric's [page](../metrics/index.md) its cost.
+
+"""
+
+
+def training_row(case: dict[str, Any]) -> list[str]:
+    """Return one training step of a beta-VAE, ours and pythae's."""
+    runs = "one run" if case["runs"] == 1 else f"{case['runs']} runs together"
+    what = f"beta-VAE step, batch 64, 64x64 pixels, `{case['net']}`, {case['precision']}, {runs}"
+    ours, theirs = case["ms"]["unbraid"], case["ms"]["pythae"]
+    return [what, f"{ours:.1f} ms", f"{theirs:.1f} ms (pythae)", f"{theirs / ours:.1f}"]
+
+
+def other_rows() -> list[list[str]]:
+    """Return the speed of metrics, of a GPU, and of rendering."""
+    render, metrics = result("bench_dsprites"), result("bench_metrics")
+    ours, theirs = metrics["ours"]["total"], metrics["reference"]["total"]
+    return [
+        ["the nine metric configurations of the large study, one representation, 10,000 and 5,000 points, one core",
+         f"{ours:.1f} s", f"{theirs:.0f} s (scikit-learn)", f"{theirs / ours:.0f}"],
+        gpu_speed(),
+        ["all 737,280 images of dSprites, one core", f"{render['render']['cpu']['median_seconds']:.2f} s", "", ""],
+    ]  # fmt: skip
+
+
+def machine() -> str:
+    """Return the machine of the CPU rows."""
+    about = result("bench_train")["machine"]
+    return f"CPU rows: {about['processor']}, {about['cores']} cores; milliseconds per run and step. pythae computes in fp32."
+
+
+def short_speed_table() -> str:
+    """Return the table of README.md."""
+    cases = [case for case in result("bench_train")["steps"] if case["net"] == "locatello"]
+    body = [training_row(case) for case in cases if case["precision"] == "bf16" or case["runs"] == 1]
+    return table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()} [All measurements](docs/design/speed.md)."
+
+
+def speed_pages() -> dict[Path, str]:
+    """Return the generated page."""
+    body = [training_row(case) for case in result("bench_train")["steps"]]
+    return {PAGE: HEAD + table(HEADER, [*body, *other_rows()]) + f"\n\n{machine()}\n"}
