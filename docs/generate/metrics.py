@@ -75,8 +75,8 @@ def known_codes(name: str) -> str:
     keys = [key for key in scores["perfect"][name] if ":" not in key or key == TRAITS[name].headline]
     body = []
     for code, make in KNOWN_CODES.items():
-        what = (inspect.getdoc(make) or "").split("\n\n")[0].replace("\n", " ")
-        body.append([code, what, *(number(scores[code].get(name, {}).get(key)) for key in keys)])
+        what = (inspect.getdoc(make) or "").split("\n\n")[0].replace("\n", " ").removeprefix("Return ")
+        body.append([code, what[:1].upper() + what[1:], *(number(scores[code].get(name, {}).get(key)) for key in keys)])
     return table(["code", "description", *(f"`{key}`" for key in keys)], body)
 
 

@@ -29,8 +29,9 @@ from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4
 
 pytestmark = pytest.mark.gpu
 
-# A result with 8 bits has a relative error of at most 2^-9. Weight gradients are float32 sums, whose products are exact
-# for bfloat16 and have factors of 11 bits for TensorFloat-32.
+# Relative tolerances of stored results and of float32 sums. A bfloat16 result has 8 bits and thus a relative error of
+# at most 2^-9. Weight gradients are float32 sums, whose products are exact for bfloat16. For TensorFloat-32, the
+# factors of the products have 11 bits.
 STORED = {torch.bfloat16: 2.5e-3, torch.float32: 1e-3}
 SUMMED = {torch.bfloat16: 2e-5, torch.float32: 1e-3}
 
@@ -38,64 +39,64 @@ Shape = tuple[torch.dtype, int, int, int, int, int, bool]
 
 
 def shapes(widths: list[tuple[int, int]]) -> list[Shape]:
-    """Random numbers of runs, batch sizes, sides and layouts for every pair of widths and both formats."""
-    chance = random.Random(0)
+    """Return shapes with random runs, batch size, side and layout, for each pair of widths and each format."""
+    rng = random.Random(0)
     return [
-        (dtype, chance.randint(1, 4), chance.randint(1, 70), chance.choice([4, 8, 16]), c, m, chance.random() < 0.5)
+        (dtype, rng.randint(1, 4), rng.randint(1, 70), rng.choice([4, 8, 16]), c, m, rng.random() < 0.5)
         for dtype in STORED
         for c, m in widths
     ]
 
 
-def exact(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round numbers to a format, and return them as float64."""
+def round_to(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round numbers to a format and return them as float64."""
     return values.to(dtype).double()
 
 
-def on_gpu(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same numbers on the GPU in a format."""
+def to_gpu(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the same numbers on the GPU in a format."""
     return values.to("cuda", dtype)
 
 
 @pytest.mark.parametrize("shape", shapes([(32, 32), (32, 64), (64, 64)]), ids=str)
 def test_4x4_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, plain = shape
-    large, small = (exact(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
-    w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
-    flat = on_gpu(flat_taps(w), dtype)
+    large, small = (round_to(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
+    w = round_to(randn(runs, m, c, 4, 4, scale=0.1), dtype)
+    flat = to_gpu(flat_taps(w), dtype)
     act = small.relu()
-    got, part = conv4x4(
-        on_gpu(to_blocks(large), dtype), flat, None, h, c, m, plain, act=on_gpu(lay_out(act, plain), dtype)
+    result, part = conv4x4(
+        to_gpu(to_blocks(large), dtype), flat, None, h, c, m, plain, act=to_gpu(lay_out(act, plain), dtype)
     )
     wanted = torch.where(act > 0, conv(large, w), 0.0)
-    assert_near(got, lay_out(wanted, plain), STORED[dtype])
+    assert_near(result, lay_out(wanted, plain), STORED[dtype])
     assert_near(part.double().sum(1), wanted.sum((1, 3, 4)), 10 * STORED[dtype])
     act = large.relu()
-    got, part = conv_transpose4x4(
-        on_gpu(lay_out(small, plain), dtype), flat, None, h, c, m, plain, act=on_gpu(to_blocks(act), dtype)
+    result, part = conv_transpose4x4(
+        to_gpu(lay_out(small, plain), dtype), flat, None, h, c, m, plain, act=to_gpu(to_blocks(act), dtype)
     )
-    assert_near(got, to_blocks(torch.where(act > 0, conv_transpose(small, w), 0.0)), STORED[dtype])
-    bias = exact(randn(runs, c), dtype)
+    assert_near(result, to_blocks(torch.where(act > 0, conv_transpose(small, w), 0.0)), STORED[dtype])
+    bias = round_to(randn(runs, c), dtype)
     rows = torch.zeros(runs, flat.shape[1], device="cuda", dtype=dtype)
-    rows[:, :c] = on_gpu(bias, dtype)
-    got, _ = conv_transpose4x4(on_gpu(lay_out(small, plain), dtype), flat, rows, h, c, m, plain)
-    assert_near(got, to_blocks((conv_transpose(small, w) + as_image(bias)).relu()), STORED[dtype])
+    rows[:, :c] = to_gpu(bias, dtype)
+    result, _ = conv_transpose4x4(to_gpu(lay_out(small, plain), dtype), flat, rows, h, c, m, plain)
+    assert_near(result, to_blocks((conv_transpose(small, w) + as_image(bias)).relu()), STORED[dtype])
     out = torch.full((runs, 16 * c * m), torch.nan, device="cuda")
-    conv4x4_weight_gradient(on_gpu(to_blocks(large), dtype), on_gpu(lay_out(small, plain), dtype), out, h, c, m, plain)
+    conv4x4_weight_gradient(to_gpu(to_blocks(large), dtype), to_gpu(lay_out(small, plain), dtype), out, h, c, m, plain)
     assert_near(out, flat_taps(weight_gradient(large, small, 4)), SUMMED[dtype])
 
 
 @pytest.mark.parametrize("shape", shapes([(32, 64), (64, 64)]), ids=str)
 def test_2x2_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, _ = shape
-    large, small = (exact(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
-    w = exact(randn(runs, m, c, 2, 2, scale=0.1), dtype)
-    flat = on_gpu(w.permute(0, 3, 4, 2, 1).flatten(1), dtype)
-    x, g = on_gpu(lay_out(large, True), dtype), on_gpu(lay_out(small, True), dtype)
+    large, small = (round_to(randn(runs, batch, k, s, s), dtype) for k, s in ((c, 2 * h), (m, h)))
+    w = round_to(randn(runs, m, c, 2, 2, scale=0.1), dtype)
+    flat = to_gpu(w.permute(0, 3, 4, 2, 1).flatten(1), dtype)
+    x, g = to_gpu(lay_out(large, True), dtype), to_gpu(lay_out(small, True), dtype)
     assert_near(conv2x2(x, flat, torch.zeros_like(flat), h, c, m), lay_out(conv(large, w).relu(), True), STORED[dtype])
     act = large.relu()
-    got, _ = conv2x2_input_gradient(g, flat, on_gpu(lay_out(act, True), dtype), h, c, m)
-    assert_near(got, lay_out(torch.where(act > 0, conv_transpose(small, w), 0.0), True), STORED[dtype])
+    result, _ = conv2x2_input_gradient(g, flat, to_gpu(lay_out(act, True), dtype), h, c, m)
+    assert_near(result, lay_out(torch.where(act > 0, conv_transpose(small, w), 0.0), True), STORED[dtype])
     out = torch.full((runs, 4 * c * m), torch.nan, device="cuda")
     conv2x2_weight_gradient(x, g, out, h, c, m)
     assert_near(out, weight_gradient(large, small, 2).permute(0, 3, 4, 2, 1).flatten(1), SUMMED[dtype])
@@ -105,16 +106,16 @@ def test_2x2_layers(shape: Shape) -> None:
 def test_image_layers(shape: Shape) -> None:
     dtype, runs, batch, h, c, m, plain = shape
     stored = {1: 1, 3: 4}[c]
-    image = exact(torch.rand(runs, batch, c, 2 * h, 2 * h).double(), dtype)
-    small = exact(randn(runs, batch, m, h, h), dtype)
-    w = exact(randn(runs, m, c, 4, 4, scale=0.1), dtype)
-    flat = on_gpu(flat_taps(w, stored), dtype)
+    image = round_to(torch.rand(runs, batch, c, 2 * h, 2 * h).double(), dtype)
+    small = round_to(randn(runs, batch, m, h, h), dtype)
+    w = round_to(randn(runs, m, c, 4, 4, scale=0.1), dtype)
+    flat = to_gpu(flat_taps(w, stored), dtype)
     zero = torch.zeros_like(flat)
-    got, _ = conv4x4(on_gpu(to_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
-    assert_near(got, lay_out(conv(image, w).relu(), plain), STORED[dtype])
+    result, _ = conv4x4(to_gpu(to_blocks(image, stored), dtype), flat, zero, h, stored, m, plain)
+    assert_near(result, lay_out(conv(image, w).relu(), plain), STORED[dtype])
     target = image.float().to("cuda")
     loss, slopes, _ = conv_transpose4x4_nll(
-        on_gpu(lay_out(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI
+        to_gpu(lay_out(small, plain), dtype), flat, zero, target, stored, plain, BERNOULLI
     )
     logits = conv_transpose(small, w)
     nll = torch.nn.functional.binary_cross_entropy_with_logits(logits, image, reduction="none")
@@ -122,6 +123,6 @@ def test_image_layers(shape: Shape) -> None:
     assert_near(slopes, to_blocks(logits.sigmoid() - image, stored), STORED[dtype])
     out = torch.full((runs, flat.shape[1]), torch.nan, device="cuda")
     image_conv4x4_weight_gradient(
-        on_gpu(to_blocks(image, stored), dtype), on_gpu(lay_out(small, plain), dtype), out, h, stored, plain
+        to_gpu(to_blocks(image, stored), dtype), to_gpu(lay_out(small, plain), dtype), out, h, stored, plain
     )
     assert_near(out, flat_taps(weight_gradient(image, small, 4), stored), SUMMED[dtype])

@@ -1,7 +1,7 @@
-"""Every Triton kernel of a layer agrees with convolutions of PyTorch in float64.
+"""Every Triton kernel of a layer agrees with PyTorch convolutions in float64.
 
-Without a GPU the kernels run in the interpreter of Triton, in float32. Allocated memory and arguments are filled with
-NaN and lie between guards. This reveals elements that are not written, and accesses outside of the memory.
+Without a GPU, the kernels run in the interpreter of Triton, in float32. Allocated memory is filled with NaN and lies
+between guard elements. This detects elements that are not written and accesses outside of the memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 
 @pytest.mark.parametrize(("channels", "stored"), [(1, 1), (3, 4)])
 @pytest.mark.parametrize("side", [2, 6, 32])
-def test_to_blocked_puts_every_pixel_in_its_place(side: int, channels: int, stored: int) -> None:
+def test_to_blocked_puts_every_pixel_at_its_position(side: int, channels: int, stored: int) -> None:
     """Pixel (y, x) is at ((y + 1) % 2, (x + 1) % 2) of block ((y + 1) // 2, (x + 1) // 2). Everything else is zero."""
     x = randn(2, 3, channels, side, side)
     found = to_blocked(guarded_copy(x), stored, torch.float32)
@@ -67,14 +67,14 @@ def test_to_blocked_puts_every_pixel_in_its_place(side: int, channels: int, stor
     pixels = found.view(2, 3, g, g, 2, 2, stored).double().cpu()
     for y in range(side):
         for at in range(side):
-            place = pixels[:, :, (y + 1) // 2, (at + 1) // 2, (y + 1) % 2, (at + 1) % 2]
-            assert torch.equal(place[..., :channels], x[:, :, :, y, at])
-            place.zero_()
+            pixel = pixels[:, :, (y + 1) // 2, (at + 1) // 2, (y + 1) % 2, (at + 1) % 2]
+            assert torch.equal(pixel[..., :channels], x[:, :, :, y, at])
+            pixel.zero_()
     assert not pixels.any()
 
 
 def test_to_blocked_takes_images_in_any_memory_layout() -> None:
-    """The tensors that `vmap` passes need not be contiguous."""
+    """Images need not be contiguous, because tensors under `vmap` often are not."""
     x = guarded_copy(randn(3, 2, 8, 8, 3)).permute(1, 0, 4, 2, 3)
     assert torch.equal(to_blocked(x, 4, torch.float32), to_blocked(x.contiguous(), 4, torch.float32))
 
@@ -134,7 +134,7 @@ def test_conv4x4_is_the_input_gradient_of_a_transposed_convolution(case: Case, t
     assert not y.cpu()[lay_out(act, plain) == 0].any()
     assert_near(
         sum_parts(part), wanted.sum((1, 3, 4)), 10 * TOLERANCE
-    )  # terms of both signs cancel, so that the norm is smaller
+    )  # the tolerance is larger because terms of both signs cancel
 
 
 @parametrize_tiles("image conv4x4", IMAGES, (3, 5))
@@ -150,7 +150,7 @@ def test_conv4x4_of_images(case: ImageCase, tiles: str) -> None:
 
 
 def test_conv4x4_of_the_same_images_for_all_runs() -> None:
-    """Images may be an expanded view, so that every run reads the same memory."""
+    """Images may be an expanded view, in which every run reads the same memory."""
     x, w, bias = randn(1, 3, 3, 16, 16), randn(2, 32, 3, 4, 4), randn(2, 32)
     flat, shared = flat_taps(w, 4), guarded_copy(to_blocks(x, 4)).expand(2, -1, -1, -1, -1)
     y, _ = conv4x4(shared, within_longer_rows(flat), within_rows_like(bias, flat), 8, 4, 32, False)
@@ -215,7 +215,7 @@ def test_conv4x4_weight_gradient(case: Case, tiles: str) -> None:
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 @pytest.mark.parametrize("biased", [True, False])
 def test_conv_transpose4x4_image_is_a_transposed_convolution(case: ImageCase, biased: bool) -> None:
-    """This is the output of a decoder or, without a bias, the input gradient of an encoder. It has no ReLU."""
+    """The result, without a ReLU, is the output of a decoder or, without a bias, the input gradient of an encoder."""
     runs, batch, h, stored, channels, M, plain = case
     x, w, bias = randn(runs, batch, M, h, h), randn(runs, M, channels, 4, 4, scale=0.1), randn(runs, channels)
     flat = flat_taps(w, stored)
@@ -229,7 +229,7 @@ def test_conv_transpose4x4_image_is_a_transposed_convolution(case: ImageCase, bi
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 @pytest.mark.parametrize(("kind", "scale"), [(BERNOULLI, 0.1), (BERNOULLI, 8.0), (GAUSSIAN, 0.1)])
 def test_conv_transpose4x4_nll(case: ImageCase, kind: int, scale: float) -> None:
-    """The negative log-likelihood, its derivatives and their sums are right, also for logits in the hundreds."""
+    """The negative log-likelihood, its derivatives and their sums are correct, even for logits in the hundreds."""
     runs, batch, h, stored, channels, M, plain = case
     x, w = randn(runs, batch, M, h, h), randn(runs, M, channels, 4, 4, scale=scale)
     bias, target = randn(runs, channels), torch.rand(runs, batch, channels, 2 * h, 2 * h).double()
@@ -259,7 +259,7 @@ def test_conv_transpose4x4_nll(case: ImageCase, kind: int, scale: float) -> None
 
 @parametrize_tiles("image weight gradient", IMAGES, (3, 5))
 def test_image_weight_gradient_of_an_encoder(case: ImageCase, tiles: str) -> None:
-    """The weight gradient of the first layer of an encoder. That of padded channels is zero."""
+    """The weight gradient of the first layer of an encoder is correct, and zero for padded channels."""
     runs, batch, h, stored, channels, M, plain = case
     x, g = randn(runs, batch, channels, 2 * h, 2 * h), randn(runs, batch, M, h, h)
     gradient = Gradient(runs, 16 * stored * M)
@@ -271,7 +271,7 @@ def test_image_weight_gradient_of_an_encoder(case: ImageCase, tiles: str) -> Non
 
 @parametrize_tiles("image decoder gradient", IMAGES, (3, 5))
 def test_image_weight_gradient_of_a_decoder(case: ImageCase, tiles: str) -> None:
-    """The weight gradient and input gradient of the last layer of a decoder, with a factor for each sample."""
+    """The weight and input gradients of the last layer of a decoder are correct, with a weight for each sample."""
     runs, batch, h, stored, channels, M, plain = case
     slope, w = randn(runs, batch, channels, 2 * h, 2 * h), randn(runs, M, channels, 4, 4, scale=0.1)
     act, scale = randn(runs, batch, M, h, h).relu(), randn(runs, batch)

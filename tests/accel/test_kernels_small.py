@@ -1,4 +1,4 @@
-"""Kernels of Adam, noise and packed bits agree with their tensor versions, and launch settings are valid."""
+"""Kernels for Adam, noise and packed bits agree with PyTorch versions, and launch settings are valid."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 
 @pytest.mark.parametrize("first_step", [0, 1, 4_999, 299_997])
 @pytest.mark.parametrize("constants", [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-8), (0.0, 0.99, 1e-3)], ids=str)
-def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], first_step: int) -> None:
-    """Three steps from several starts. Rates of 0 move nothing, and dead runs and other parts of rows stay equal."""
+def test_adam_equals_the_pytorch_version(constants: tuple[float, float, float], first_step: int) -> None:
+    """Three updates agree. Runs with a learning rate of 0, diverged runs and other parts of rows do not change."""
     settings, runs, size, wide = Adam(0.1, *constants), 4, 2500, 2600
     rows, moment1 = torch.randn(2, runs, wide, device=DEVICE).unbind()
     moment2 = torch.rand(runs, wide, device=DEVICE)
@@ -54,7 +54,7 @@ def test_adam_equals_the_tensor_version(constants: tuple[float, float, float], f
         adam_step(row, grad.cpu(), first, second, rate.cpu()[:, None], t, settings)
     live = alive.cpu()
     for ours, wanted, start in zip((rows, moment1, moment2), after, before, strict=False):
-        # Steps are up to 1.5 long, and the few float32 roundings of each are 1e-7 of that.
+        # An update changes a parameter by up to 1.5, and float32 rounding errors are about 1e-7 of that.
         torch.testing.assert_close(ours.cpu()[live], wanted[live], rtol=3e-6, atol=2e-6)
         assert torch.equal(ours[2], start[2])
         assert torch.equal(ours[:, :40], start[:, :40])
@@ -75,7 +75,7 @@ def test_adam_rounds_the_copy_that_kernels_read() -> None:
     alive, step = torch.ones(2, dtype=torch.bool, device=DEVICE), torch.tensor(1, device=DEVICE)
     adam(rows, moment1, moment2, copy, grad, rate, alive, step, Adam(0.1))
     torch.testing.assert_close(rows, start - rate[:, None] * grad.sign(), rtol=0, atol=1e-5)  # up to epsilon
-    # The interpreter rounds towards zero, a GPU to nearest. Both are within one unit of the last of 8 bits.
+    # The interpreter rounds towards zero, and a GPU to the nearest number. Both differ by at most one unit of 8 bits.
     torch.testing.assert_close(copy.float(), rows, rtol=2**-7, atol=0)
     assert not torch.equal(copy.float(), rows)
 
@@ -91,8 +91,8 @@ def draw_offset(draw: int) -> int:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_draws_equal_the_tensor_version(shape: tuple[int, ...]) -> None:
-    """Words and uniform numbers are equal, normal numbers up to rounding, for every key and draw."""
+def test_draws_equal_the_pytorch_version(shape: tuple[int, ...]) -> None:
+    """Words and uniform numbers are equal for every key and draw. Normal numbers agree up to rounding."""
     keys = torch.tensor(KEYS)
     for draw in (1, 2, 1000):
         wanted = [Noise(key, draw - 1) for key in keys]
@@ -106,15 +106,15 @@ def test_draws_equal_the_tensor_version(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 16), (2, 5, 1024)], ids=str)
-def test_bytes_equal_the_tensor_version(shape: tuple[int, ...]) -> None:
-    """There are eight bytes per word, and all are equal."""
+def test_bytes_equal_the_pytorch_version(shape: tuple[int, ...]) -> None:
+    """All bytes are equal, and a word gives eight bytes."""
     keys = torch.tensor(KEYS)
-    found = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(2), shape, noise_kernels.BYTES)
-    assert torch.equal(found.cpu(), torch.stack([Noise(key, 1).bytes(*shape) for key in keys]))
+    result = noise_kernels.Draw.apply(keys.to(DEVICE), draw_offset(2), shape, noise_kernels.BYTES)
+    assert torch.equal(result.cpu(), torch.stack([Noise(key, 1).bytes(*shape) for key in keys]))
 
 
 def test_draws_under_vmap_equal_those_of_each_key() -> None:
-    """This holds for one and two levels of `vmap`, over any dimension."""
+    """Draws under one and two levels of `vmap`, over any axis, are equal to separate draws."""
     keys = torch.tensor(KEYS).view(2, 3).to(DEVICE)
 
     def draw(key: Tensor) -> Tensor:
@@ -127,17 +127,17 @@ def test_draws_under_vmap_equal_those_of_each_key() -> None:
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_keys_equal_the_tensor_version(stream: int) -> None:
-    """This holds for one run, for many runs with one step, and for many runs with a step each."""
+def test_keys_equal_the_pytorch_version(stream: int) -> None:
+    """Keys are equal for one run, for many runs with one step, and for many runs with one step each."""
     seeds, steps = torch.tensor(KEYS), torch.tensor([0, 1, 5, 2**40, 300_000, 7])
     start = noise_module._wrap_to_int64(stream * GAMMA)
     for seed, step in ((seeds[5], steps[4]), (seeds, steps[4]), (seeds, steps)):
-        found = noise_kernels.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
-        assert torch.equal(found.cpu(), Noise.from_seed(seed, step, stream).key)
+        result = noise_kernels.Key.apply(seed.to(DEVICE), step.to(DEVICE), start)
+        assert torch.equal(result.cpu(), Noise.from_seed(seed, step, stream).key)
 
 
 def test_keys_under_vmap_equal_those_of_each_pair() -> None:
-    """Seeds, steps or both are mapped, nested in either order, with equal or different numbers of them."""
+    """Seeds, steps or both are mapped, in either order of nesting, with equal or different numbers of them."""
     start = noise_module._wrap_to_int64(GAMMA)
 
     def key(seed: Tensor, step: Tensor) -> Tensor:
@@ -154,14 +154,19 @@ def test_keys_under_vmap_equal_those_of_each_pair() -> None:
 
 
 def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sequence of different draws gives the same numbers with kernels, and counts the same number of draws."""
+    """A sequence of different draws gives the same numbers, and the same number of draws, with and without kernels."""
 
     def sequence(seed: Tensor, step: Tensor) -> tuple[Tensor, ...]:
         noise = Noise.from_seed(seed, step, 1)
         z = noise.normal(5, 2)
-        found = (noise.uniform(3), noise.integers(7, 9), noise.bytes(2, 8), noise.shuffle(torch.arange(8.0).view(4, 2)))
+        result = (
+            noise.uniform(3),
+            noise.integers(7, 9),
+            noise.bytes(2, 8),
+            noise.shuffle(torch.arange(8.0).view(4, 2)),
+        )
         assert noise.draws == 6
-        return noise.key, *found, z
+        return noise.key, *result, z
 
     seeds, step = torch.tensor([3, 1, 4]), torch.tensor(20)
     wanted = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
@@ -169,9 +174,9 @@ def test_noise_is_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(noise_module, "_noise_kernels", lambda device: calls.append(device) or noise_kernels)
     if DEVICE == "cuda":
         pytest.skip("on a GPU, noise always uses these kernels, and they cannot run on CPU tensors")
-    found = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
+    result = [vmap(sequence, (0, None))(seeds, step), sequence(seeds[0], step)]
     assert len(calls) == 12
-    for ours, theirs in zip(found, wanted, strict=True):
+    for ours, theirs in zip(result, wanted, strict=True):
         for a, b in zip(ours[:-1], theirs[:-1], strict=True):
             assert torch.equal(a, b)
         torch.testing.assert_close(ours[-1], theirs[-1], rtol=1e-5, atol=1e-5)
@@ -199,8 +204,8 @@ def test_bits_are_unpacked(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("n", "size"), [(1, 64), (64, 64), (65, 64), (0, 8)])
-def test_blocks_cover(n: int, size: int) -> None:
-    """The blocks cover all elements, and one block less would not."""
+def test_blocks_cover_all_elements(n: int, size: int) -> None:
+    """The blocks cover all elements, and one block fewer would not."""
     count = block_count(n, size)
     assert count * size >= n > (count - 1) * size
 
@@ -215,7 +220,7 @@ def test_kernels_are_interpreted_only_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_tiles_divide_the_channels_of_every_layer(dtype: torch.dtype) -> None:
-    """Kernels have no masks for channels, so that tiles must cover them exactly."""
+    """Tiles must cover the channels exactly, because kernels do not mask channels."""
     for C in (32, 64):
         for M in (32, 64):
             for name in ("conv4x4", "conv4x4 gradient"):
@@ -229,5 +234,5 @@ def test_tiles_divide_the_channels_of_every_layer(dtype: torch.dtype) -> None:
 
 
 def test_shape_of_blocked_images() -> None:
-    """Blocks have 2x2 pixels, and there is a border of one pixel."""
+    """An image of side 8 with a border of one pixel has 5 x 5 blocks of 2x2 pixels."""
     assert empty_blocked(torch.zeros(2, 3), 8, 4, torch.float32).shape == (2, 3, 5, 5, 16)

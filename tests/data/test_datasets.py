@@ -23,7 +23,7 @@ from support.builtin_data import draw_indices, load_dataset
 from unbraid.data import BUILT_IN, DATASETS, FactorData, Toy, dsprites, load
 from unbraid.data.rendered import raster
 from unbraid.data.rendered.dsprites import SHA256
-from unbraid.data.rendered.toy import nonlinearity, mix_factors
+from unbraid.data.rendered.toy import mix_factors, nonlinearity
 from unbraid.noise import Noise, mix
 
 # Factors that may differ between two equal images: the first and last angle of dSprites are the same, and as pixels a
@@ -43,7 +43,7 @@ def data(request: pytest.FixtureRequest) -> FactorData:
 
 def fingerprints(table: Tensor) -> Tensor:
     """Return a 64-bit hash of each row. In 10^7 datasets of 737,280 different rows, about one has a collision."""
-    words = table.view(torch.int64)
+    words = table.flatten(1).view(torch.int64)
     return functools.reduce(lambda h, word: mix(h ^ word), words.unbind(1), torch.zeros(len(words), dtype=torch.int64))
 
 

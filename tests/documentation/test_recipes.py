@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "docs", "benchmarks", "pyproject.toml", "conftest.py", "README.md", "CONTRIBUTING.md")
-SKIPPED = shutil.ignore_patterns("_build", "__pycache__", "*.nbi", "*.nbc", "fixtures", "pictures")
+SKIPPED = ("_build", "__pycache__", "fixtures", "*.nbi", "*.nbc")
 
 
 class Recipe(NamedTuple):
@@ -76,7 +76,8 @@ def follow(recipe: Recipe, folder: Path) -> None:
     for name in COPIED:
         source, target = ROOT / name, folder / name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=SKIPPED)
+            skipped = (*SKIPPED, "pictures") if name == "docs" else SKIPPED
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*skipped))
         else:
             shutil.copy(source, target)
     for path, text in recipe.files.items():

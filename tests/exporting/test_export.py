@@ -23,7 +23,7 @@ from unbraid.data import FactorData, Labelled
 from unbraid.errors import UserError
 from unbraid.exporting.export import export
 from unbraid.exporting.formats import gather_elements
-from unbraid.exporting.plain_network import without_unused_layers
+from unbraid.exporting.plain_network import remove_unused_layers
 from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Method
 from unbraid.nets.pointnet import pointnet
 
@@ -157,7 +157,7 @@ class UsesWeights(nn.Module):
 
 def test_layers_whose_weights_are_used_are_kept() -> None:
     module, x = UsesWeights(), torch.rand(2, 3)
-    assert without_unused_layers(module, x)(x).equal(module(x))
+    assert remove_unused_layers(module, x)(x).equal(module(x))
 
 
 class ShiftedWhenExported(nn.Linear):

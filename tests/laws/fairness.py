@@ -29,8 +29,8 @@ KEYS = [
     for key in (*PAIR_KEYS, *SINGLE_KEYS, *AGGREGATE_KEYS)
 ]
 BITS = factor_grid(2, 2)
-# The code shows the first bit only if the second is 0. A predictor of the first bit then returns both values, and
-# otherwise always the same value.
+# The latent contains the first bit only if the second bit is 0. In that case a predictor of the first bit returns both
+# values. Otherwise it always returns the same value.
 FIRST_BIT_IF_SECOND_IS_0 = np.where(BITS[:, 1] == 0, BITS[:, 0], 2)[:, None]
 
 
@@ -45,16 +45,17 @@ def bits() -> Array:
 LAWS: dict[str, Law] = {
     "fairness": Law(
         ranges=dict.fromkeys(KEYS, UNIT),
-        # Other rows are drawn if rows or factors are reordered, and the trees are fitted to 9 of 10 rows only. The
+        # If rows or factors are reordered, different rows are drawn, and the trees are fitted to only 9 of 10 rows. The
         # worst pair changes most. If codes are mapped, rounding may move a cut across a row.
         tolerances={"rows": 0.15, "codes": 0.05, "factors": 0.15, "affine": 0.05},
         oracle=lambda c, v: oracle.fairness(c, v),
         oracle_tolerance=0.05,
         facts=(
-            Fact(grid, grid, 0, 0, "perfect: predictions without error depend only on their factor"),
+            Fact(grid, grid, 0, 0, "perfect: predictions without error depend only on the predicted factor"),
             Fact(lambda: reflected(GRID), grid, 0, 0.05, "rotated: predictions nearly without error"),
-            Fact(lambda: np.full(GRID.shape, 0.3), grid, 0, 0, "constants: the same prediction for all"),
-            # .25 from each distribution to the average. .06: three standard deviations of a share of 100 draws, halved
+            Fact(lambda: np.full(GRID.shape, 0.3), grid, 0, 0, "constants: the prediction is the same for all rows"),
+            # Each distribution has a distance of 0.25 from the average. 0.06 is half of three standard deviations of a
+            # relative frequency in 100 draws.
             Fact(
                 lambda: FIRST_BIT_IF_SECOND_IS_0,
                 bits,
@@ -68,7 +69,7 @@ LAWS: dict[str, Law] = {
                 bits,
                 0,
                 0,
-                "the code always shows the second bit",
+                "the latent always contains the second bit",
                 "mean_fairness:pred1:sens0",
             ),
         ),

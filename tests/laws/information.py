@@ -12,14 +12,13 @@ from oracles import information as oracle
 from support.known_codes import CODE_SIZES, GRID, Array, factor_grid, noise, random_factors
 
 EXACT_TOLERANCES = {"rows": 1e-12, "codes": 1e-12, "factors": 1e-12, "affine": 1e-12}
-# InfoE comes from a solver that stops at a gradient of 1e-4. Where it stops depends on the order of additions.
+# InfoE is computed by a solver that stops at a gradient of 1e-4. Where it stops depends on the order of additions.
 SOLVER_TOLERANCES = {"rows": 1e-3, "codes": 1e-3, "factors": 1e-3, "affine": 1e-3}
-TABLE = "disentanglement_lib at 86a644d, 10,000 points"
-SQUARE = factor_grid(2, 2)  # two factors of two values; their sum and difference are the rotated code
-ROTATED_SQUARE = np.c_[SQUARE.sum(axis=1), SQUARE[:, 0] - SQUARE[:, 1]]
-MERGED = np.ravel_multi_index(tuple(factor_grid(3, 3).T), (3, 3))[
-    :, None
-]  # one code with a different number for each pair of values
+TABLE = "disentanglement_lib at 86a644d, 10,000 examples"
+SQUARE = factor_grid(2, 2)  # two factors with two values each
+ROTATED_SQUARE = np.c_[SQUARE.sum(axis=1), SQUARE[:, 0] - SQUARE[:, 1]]  # rotated by 45 degrees
+# One latent with a different number for each pair of values
+MERGED = np.ravel_multi_index(tuple(factor_grid(3, 3).T), (3, 3))[:, None]
 LOG20 = math.log(20)
 
 
@@ -27,11 +26,11 @@ def grid() -> Array:
     return GRID
 
 
-def duplicated_grid() -> Array:
+def duplicated_codes() -> Array:
     return GRID[:, [0, 0, 1, 1, 2, 2]]
 
 
-def constant() -> Array:
+def constant_codes() -> Array:
     return np.full(GRID.shape, 0.3)
 
 
@@ -43,7 +42,7 @@ def rotated_square() -> Array:
     return ROTATED_SQUARE
 
 
-def merged_factors() -> Array:
+def merged_codes() -> Array:
     return MERGED
 
 
@@ -52,7 +51,7 @@ def grid_3_by_3() -> Array:
 
 
 def perfect_of_equal_range(sizes: tuple[int, ...]) -> Callable[[], Array]:
-    """Return a perfect code whose dimensions all have the same range, as in the published table."""
+    """Return a function that makes perfect codes whose latents all have the same range, as in the published table."""
     return lambda: random_factors(sizes, 10_000, 0) / np.array(sizes)
 
 
@@ -69,19 +68,19 @@ def even_factors() -> Array:
 
 
 def mean_constant_jemmig() -> float:
-    """Return the score of constant codes: the joint entropy is that of the factor, and the information is 0."""
+    """Return the score of constant codes, whose joint entropy is that of the factor and whose information is 0."""
     return sum(LOG20 / (math.log(size) + LOG20) for size in (5, 4, 6)) / 3
 
 
 SIZES = CODE_SIZES["dsprites"]
-# In 20 bins, a perfect code of 40 values has .812 of the information about its factor and one of 32 values has .85 (the
-# published figures, for any equal-width bins). The information about the second-best factor is only the bias
+# In 20 equal-width bins, a perfect latent contains a fraction of 0.812 of the information about a factor with 40
+# values, and 0.85 for 32 values (published figures). Its information about the second-best factor is only the bias
 # (values - 1)(values - 1) / 2n.
 BEST = [math.log(3), math.log(6), 0.812 * math.log(40), 0.85 * math.log(32), 0.85 * math.log(32)]
 BIAS = [2 * 39 / 2e4, 5 * 39 / 2e4, 19 * 31 / 2e4, 19 * 39 / 2e4, 19 * 39 / 2e4]
 TOTAL_ENTROPY = sum(math.log(size) for size in SIZES)
-PURE = (sum(BEST) - sum(BIAS)) / TOTAL_ENTROPY
-SHARE = sum(
+DCIMIG_CEILING = (sum(BEST) - sum(BIAS)) / TOTAL_ENTROPY
+MIG_SUP_CEILING = sum(
     best / math.log(size) - bias / math.log(32 if size == 40 else 40)
     for best, bias, size in zip(BEST, BIAS, SIZES, strict=True)
 ) / len(SIZES)
@@ -90,16 +89,18 @@ LAWS: dict[str, Law] = {
     "irs": Law(
         ranges={"avg_score": UNIT, "num_active_dims": LENGTH},
         tolerances=EXACT_TOLERANCES,
-        changes={"avg_score": "codes weigh by their largest deviation"},
+        changes={"avg_score": "latents are weighted by their largest deviation"},
         oracle=lambda c, v: oracle.irs(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
-            Fact(grid, grid, 1, 0, "every code a function of one factor"),
-            Fact(duplicated_grid, grid, 1, 0, "every code twice"),
-            Fact(constant, grid, 0, 0, "no code varies"),
-            Fact(constant, grid, 0, 0, "the variance of a constant .3 is only rounding", "num_active_dims"),
-            Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 3, 0, "constant left out", "num_active_dims"),
-            Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 1, 0, "constant left out"),
+            Fact(grid, grid, 1, 0, "every latent is a function of one factor"),
+            Fact(duplicated_codes, grid, 1, 0, "two copies of each latent"),
+            Fact(constant_codes, grid, 0, 0, "no latent varies"),
+            Fact(
+                constant_codes, grid, 0, 0, "the variance of a constant 0.3 is only a rounding error", "num_active_dims"
+            ),
+            Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 3, 0, "a constant is left out", "num_active_dims"),
+            Fact(lambda: np.c_[GRID, np.full(120, 0.3)], grid, 1, 0, "a constant is left out"),
             Fact(rotated_square, square, 0.5, 1e-12, "rotated: half of its range remains if either factor is fixed"),
             *(
                 Fact(
@@ -111,7 +112,7 @@ LAWS: dict[str, Law] = {
                 )
                 for data, expected in zip(CODE_SIZES, (0.985, 1.0, 0.980, 1.0, 0.990), strict=True)
             ),
-            *(  # .03: three standard deviations over seeds; .01 is caused by the largest of 10,000 deviations
+            *(  # 0.03 is three standard deviations over seeds, of which 0.01 is due to the maximum of 10,000 deviations
                 Fact(noise_codes, factors_of_sizes(CODE_SIZES[data]), expected, 0.03, f"noise {data}: {TABLE}")
                 for data, expected in zip(CODE_SIZES, (0.376, 0.371, 0.364, 0.362, 0.361), strict=True)
             ),
@@ -123,18 +124,18 @@ LAWS: dict[str, Law] = {
         oracle=lambda c, v: oracle.mcc(c.tolist(), v.tolist()),
         oracle_tolerance=1e-12,
         facts=(
-            Fact(lambda: -GRID[:, ::-1], grid, 1, 1e-12, "another order and sign", "mcc_pearson"),
-            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice", "mcc_pearson"),
-            Fact(constant, grid, 0, 0, "constants", "mcc_pearson"),
-            Fact(constant, grid, 0, 0, "constants", "mcc_spearman"),
-            Fact(lambda: GRID[:, :1], grid, 1 / 3, 1e-12, "one code for three factors", "mcc_pearson"),
+            Fact(lambda: -GRID[:, ::-1], grid, 1, 1e-12, "a different order and sign", "mcc_pearson"),
+            Fact(duplicated_codes, grid, 1, 1e-12, "two copies of each latent", "mcc_pearson"),
+            Fact(constant_codes, grid, 0, 0, "constants", "mcc_pearson"),
+            Fact(constant_codes, grid, 0, 0, "constants", "mcc_spearman"),
+            Fact(lambda: GRID[:, :1], grid, 1 / 3, 1e-12, "one latent for three factors", "mcc_pearson"),
             Fact(rotated_square, square, math.sqrt(0.5), 1e-12, "rotated by 45 degrees", "mcc_pearson"),
             Fact(
                 lambda: np.array([[0], [3], [1], [4], [2]]),
                 lambda: factor_grid(5),
                 0.5,
                 1e-12,
-                "reordered",
+                "reordered values",
                 "mcc_pearson",
             ),
             Fact(
@@ -147,38 +148,40 @@ LAWS: dict[str, Law] = {
             ),
             Fact(lambda: factor_grid(3, 3) ** 2, grid_3_by_3, 1, 1e-12, "monotone", "mcc_spearman"),
             Fact(
-                noise_codes, even_factors, 0, 0.04, "noise: the largest of 10 correlations of size .01", "mcc_pearson"
+                noise_codes, even_factors, 0, 0.04, "noise: the largest of 10 correlations of size 0.01", "mcc_pearson"
             ),
         ),
     ),
     "infomec": Law(
         ranges={"InfoM": UNIT, "InfoE": UNIT, "InfoC": UNIT},
         tolerances=SOLVER_TOLERANCES,
-        changes=dict.fromkeys(("InfoM", "InfoC"), "codes of less than a twentieth of the largest range are pruned"),
+        changes=dict.fromkeys(("InfoM", "InfoC"), "latents with less than a twentieth of the largest range are pruned"),
         oracle=lambda c, v: oracle.infomec(c.tolist(), v.tolist())[0],
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table", "InfoM"),
             Fact(grid, grid, 1, 1e-12, "complete table", "InfoC"),
-            Fact(grid, grid, 1, 0.01, "lines -(c - v)^2 up to a factor: separable", "InfoE"),
-            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice", "InfoM"),
             Fact(
-                duplicated_grid,
+                grid, grid, 1, 0.01, "separable by the scores -(c - v)^2, which are linear up to a common term", "InfoE"
+            ),
+            Fact(duplicated_codes, grid, 1, 1e-12, "two copies of each latent", "InfoM"),
+            Fact(
+                duplicated_codes,
                 grid,
                 0.4,
                 1e-12,
-                "two of six codes have half of the information about a factor each",
+                "two of six latents have half of the information about a factor each",
                 "InfoC",
             ),
-            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors", "InfoM"),
-            Fact(merged_factors, grid_3_by_3, 1, 0, "one code", "InfoC"),
-            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoM"),
-            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code", "InfoC"),
-            Fact(rotated_square, square, 1, 0.01, "rotated: linear", "InfoE"),
-            *(Fact(constant, grid, 0, 0, "constants", key) for key in ("InfoM", "InfoE", "InfoC")),
+            Fact(merged_codes, grid_3_by_3, 0, 1e-12, "one latent is equally informative about two factors", "InfoM"),
+            Fact(merged_codes, grid_3_by_3, 1, 0, "one latent", "InfoC"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: each latent contains half of each factor", "InfoM"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: each latent contains half of each factor", "InfoC"),
+            Fact(rotated_square, square, 1, 0.01, "rotated: still linear", "InfoE"),
+            *(Fact(constant_codes, grid, 0, 0, "constants", key) for key in ("InfoM", "InfoE", "InfoC")),
             Fact(noise_codes, even_factors, 0, 0.005, "noise: bias of 30 weights in 20,000 log 4", "InfoE"),
             # The two biases are chi-squared with at most 57 degrees of freedom: their mean difference is
-            # .564 sqrt(2/57) of their sum.
+            # 0.564 sqrt(2/57) of their sum.
             Fact(noise_codes, even_factors, 0.106, 0.05, "noise: a ratio of biases", "InfoM"),
         ),
     ),
@@ -189,13 +192,19 @@ LAWS: dict[str, Law] = {
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
-            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice"),
-            Fact(constant, grid, 0, 0, "constants"),
-            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors"),
-            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code"),
+            Fact(duplicated_codes, grid, 1, 1e-12, "two copies of each latent"),
+            Fact(constant_codes, grid, 0, 0, "constants"),
+            Fact(merged_codes, grid_3_by_3, 0, 1e-12, "one latent is equally informative about two factors"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: each latent contains half of each factor"),
             Fact(lambda: factor_grid(2, 8)[:, :1], lambda: factor_grid(2, 8), 1 / 4, 1e-12, "log 2 of log 2 + log 8"),
-            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap of biases of .003 nats in 2 log 4"),
-            Fact(factors_of_sizes(SIZES), factors_of_sizes(SIZES), PURE, 0.004, "dSprites: the ceiling of 20 bins"),
+            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap between biases of 0.003 nats in 2 log 4"),
+            Fact(
+                factors_of_sizes(SIZES),
+                factors_of_sizes(SIZES),
+                DCIMIG_CEILING,
+                0.004,
+                "dSprites: the ceiling with 20 bins",
+            ),
         ),
     ),
     "jemmig": Law(
@@ -206,8 +215,8 @@ LAWS: dict[str, Law] = {
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
             Fact(grid, grid, 0, 1e-12, "complete table", "jemmig_nats"),
-            Fact(constant, grid, mean_constant_jemmig(), 1e-12, "constants have no entropy"),
-            Fact(duplicated_grid, grid, mean_constant_jemmig(), 1e-12, "every code twice: no gap"),
+            Fact(constant_codes, grid, mean_constant_jemmig(), 1e-12, "constants have no entropy"),
+            Fact(duplicated_codes, grid, mean_constant_jemmig(), 1e-12, "two copies of each latent: no gap"),
             Fact(
                 rotated_square,
                 square,
@@ -221,7 +230,7 @@ LAWS: dict[str, Law] = {
                 lambda: factor_grid(20, 20, 2)[:, 2:],
                 0,
                 1e-12,
-                "even noise in all bins",
+                "uniform noise in all bins",
             ),
         ),
     ),
@@ -232,14 +241,20 @@ LAWS: dict[str, Law] = {
         oracle_tolerance=1e-12,
         facts=(
             Fact(grid, grid, 1, 1e-12, "complete table"),
-            Fact(duplicated_grid, grid, 1, 1e-12, "every code twice"),
-            Fact(constant, grid, 0, 0, "no code varies"),
+            Fact(duplicated_codes, grid, 1, 1e-12, "two copies of each latent"),
+            Fact(constant_codes, grid, 0, 0, "no latent varies"),
             Fact(lambda: np.c_[GRID[:, :1], np.ones(120)], grid, 1, 1e-12, "a constant is left out"),
-            Fact(grid, lambda: GRID[:, :2], 2 / 3, 1e-12, "one code of three represents neither factor"),
-            Fact(merged_factors, grid_3_by_3, 0, 1e-12, "one code is equally informative about two factors"),
-            Fact(rotated_square, square, 0, 1e-12, "rotated: half of each factor in each code"),
-            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap of biases of .003 nats in log 4"),
-            Fact(factors_of_sizes(SIZES), factors_of_sizes(SIZES), SHARE, 0.004, "dSprites: the ceiling of 20 bins"),
+            Fact(grid, lambda: GRID[:, :2], 2 / 3, 1e-12, "one of three latents represents neither factor"),
+            Fact(merged_codes, grid_3_by_3, 0, 1e-12, "one latent is equally informative about two factors"),
+            Fact(rotated_square, square, 0, 1e-12, "rotated: each latent contains half of each factor"),
+            Fact(noise_codes, even_factors, 0, 0.001, "noise: a gap between biases of 0.003 nats in log 4"),
+            Fact(
+                factors_of_sizes(SIZES),
+                factors_of_sizes(SIZES),
+                MIG_SUP_CEILING,
+                0.004,
+                "dSprites: the ceiling with 20 bins",
+            ),
         ),
     ),
 }

@@ -17,11 +17,11 @@ from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import (
     AdaGVAE,
     AdaMLVAE,
-    among_largest,
+    mark_largest,
     arithmetic_mean,
     changed_latents,
     doubled_kl,
-    over_midpoint,
+    mark_above_midpoint,
     precision_weighted_mean,
     share_posteriors,
 )
@@ -54,10 +54,10 @@ def test_doubled_kl_is_not_symmetric() -> None:
 def test_choices_equal_their_loops() -> None:
     first, second = random_pairs(5, 4)
     delta = doubled_kl(gaussian(first), gaussian(second))
-    assert over_midpoint(delta).tolist() == [oracle.over_midpoint(a, b) for a, b in zip(first, second, strict=True)]
+    assert mark_above_midpoint(delta).tolist() == [oracle.over_midpoint(a, b) for a, b in zip(first, second, strict=True)]
     count = torch.tensor([1, 2, 3, 4, 0])
     expected = [oracle.among_largest(a, b, int(k)) for a, b, k in zip(first, second, count, strict=True)]
-    assert among_largest(delta, count).tolist() == expected
+    assert mark_largest(delta, count).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_choices_equal_their_loops() -> None:
     ],
 )
 def test_threshold_by_hand(delta: list[float], expected: list[bool]) -> None:
-    assert over_midpoint(torch.tensor([delta])).tolist() == [expected]
+    assert mark_above_midpoint(torch.tensor([delta])).tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_threshold_by_hand(delta: list[float], expected: list[bool]) -> None:
 )
 def test_count_by_hand(count: int, expected: list[bool]) -> None:
     delta = torch.tensor([[2.0, 5.0, 0.5, 2.0]])
-    assert among_largest(delta, torch.tensor([count])).tolist() == [expected]
+    assert mark_largest(delta, torch.tensor([count])).tolist() == [expected]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -98,8 +98,8 @@ def test_choices_do_not_depend_on_the_order_of_latents(k: int) -> None:
     delta = torch.tensor([[2.0, 5.0, 0.5, 2.0, 5.0, 0.1]])
     order = torch.tensor([4, 2, 0, 5, 3, 1])
     count = torch.tensor([k])
-    assert torch.equal(among_largest(delta[:, order], count), among_largest(delta, count)[:, order])
-    assert torch.equal(over_midpoint(delta[:, order]), over_midpoint(delta)[:, order])
+    assert torch.equal(mark_largest(delta[:, order], count), mark_largest(delta, count)[:, order])
+    assert torch.equal(mark_above_midpoint(delta[:, order]), mark_above_midpoint(delta)[:, order])
 
 
 def test_changed_latents() -> None:
@@ -149,7 +149,7 @@ def test_shared_posteriors_by_hand(method: AdaGVAE, mean: tuple[float, float]) -
     """The latent that changed keeps both posteriors; the other latent is the same for both examples."""
     q = gaussian([[(0.0, 1.0), (-9.0, 0.5)], [(1.0, 3.0), (9.0, 2.0)]])
     q1, q2 = split_pairs(q)
-    apart = method.stay_apart(q1, q2, None)
+    apart = method.unshared_latents(q1, q2, None)
     found = share_posteriors(q, method.average(q1, q2), apart)
     assert apart.tolist() == [[False, True]]
     assert found.mean.tolist() == [[mean[0], -9.0], [mean[0], 9.0]]
@@ -161,8 +161,8 @@ def test_the_choice_depends_on_the_order_of_the_pair(apart: str) -> None:
     """The doubled KL is 2.4 for a latent that widens, 16.7 for one that narrows, and 9 for a shift by 3."""
     q1, q2 = gaussian([[(0.0, 0.1), (0.0, 1.0)]]), gaussian([[(1.0, 1.0), (3.0, 1.0)]])
     method, changed = AdaGVAE(apart=apart), torch.tensor([[True, False]])  # type: ignore[arg-type]
-    assert method.stay_apart(q1, q2, changed).tolist() == [[False, True]]
-    assert method.stay_apart(q2, q1, changed).tolist() == [[True, False]]
+    assert method.unshared_latents(q1, q2, changed).tolist() == [[False, True]]
+    assert method.unshared_latents(q2, q1, changed).tolist() == [[True, False]]
 
 
 def test_both_examples_of_a_pair_are_treated_equally() -> None:

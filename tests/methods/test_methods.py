@@ -29,7 +29,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
 from unbraid.methods.beta_tcvae import stratified_log_weights, total_correlation, weighted_log_weights
-from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_gap
+from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_penalty
 from unbraid.methods.method import Batch
 from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import VAENet
@@ -219,8 +219,8 @@ def test_dip_covariances_equal_their_loops() -> None:
 
 def test_dip_penalty_by_hand() -> None:
     cov = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
-    assert float(identity_gap(cov, 10.0, 100.0)) == pytest.approx(10 * 2 * 0.25 + 100 * 1.0)
-    assert float(identity_gap(torch.eye(3), 10.0, 100.0)) == 0
+    assert float(identity_penalty(cov, 10.0, 100.0)) == pytest.approx(10 * 2 * 0.25 + 100 * 1.0)
+    assert float(identity_penalty(torch.eye(3), 10.0, 100.0)) == 0
 
 
 @pytest.mark.parametrize(("step", "capacity"), [(0, 0.0), (25_000, 6.25), (100_000, 25.0), (250_000, 25.0)])

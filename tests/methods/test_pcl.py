@@ -229,11 +229,11 @@ def test_draws_pairs_that_differ(method: PCL, toy: FactorData) -> None:
 def test_fused_encoder_has_the_same_gradients(normalise: Any) -> None:
     """The encoder is computed by fused kernels, the regression is not, and there is no decoder."""
     pytest.importorskip("triton", reason="Triton is not installed here")
-    from support.fused_stacks import TOLERANCE, gradients_by_file_order, plain_and_fused, random_images, tiny_net
+    from support.fused_stacks import TOLERANCE, gradients_in_checkpoint_order, plain_and_fused, random_images, tiny_net
 
     plain, fused = plain_and_fused(tiny_net, [PCL(normalise=normalise)] * 2, random_images(), batch=6)
     assert fused.storage.copied == ("encoder.row",)
-    (values, expected), (ours, found) = gradients_by_file_order(plain), gradients_by_file_order(fused)
+    (values, expected), (ours, found) = gradients_in_checkpoint_order(plain), gradients_in_checkpoint_order(fused)
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     for i in range(2):
         parts = fused.layout.unflatten(found[i])

@@ -43,7 +43,7 @@ def test_the_two_definitions_of_importance_differ(shared: Path) -> None:
     assert scores["disentanglement_per_tree"] == pytest.approx(0.180, abs=0.01)
 
 
-def test_dci_needs_two_codes_and_two_factors() -> None:
+def test_dci_needs_two_latents_and_two_factors() -> None:
     with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1 instead"):
         dci(NOISY[:, :1], GRID, NOISY[:, :1], GRID)
     with pytest.raises(ValueError, match=r"Factors must have at least 2 columns. Got 1 instead"):
@@ -68,8 +68,8 @@ def test_dci_with_new_and_missing_test_values() -> None:
 
 
 @pytest.mark.slow
-def test_study_size_agrees_with_scikit_learn() -> None:
-    """Compare on a noisy linear code of the factors of dSprites with 10,000 training points and 5,000 test points."""
+def test_dci_at_the_size_of_a_study_agrees_with_scikit_learn() -> None:
+    """Compare on noisy linear codes of the factors of dSprites, with 10,000 training and 5,000 test examples."""
     sizes = CODE_SIZES["dsprites"]
     factors, test_factors = random_factors(sizes, 10_000, 0), random_factors(sizes, 5_000, 1)
     mix = np.random.default_rng(2).normal(size=(5, 10))

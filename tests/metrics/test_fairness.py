@@ -19,7 +19,7 @@ HEADLINE = "mean_fairness:mean_pred:mean_sens"
 
 
 class Lookup:
-    """A predictor that returns the most common label of a code (the smallest of ties), or -1 for a new code."""
+    """A predictor that returns the most common label of a row of codes (the smallest of ties), or -1 for a new row."""
 
     def __init__(self, codes: Array, labels: Array) -> None:
         counts: dict[bytes, Counter[int]] = {}
@@ -33,7 +33,7 @@ class Lookup:
 
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Array, Array, int, str]]:
-    """Replace the trees by a lookup, and record the arguments of the fits."""
+    """Replace the trees by a lookup table, and record the arguments of the fits."""
     calls: list[tuple[Array, Array, int, str]] = []
 
     def lookup(codes: Array, labels: Array, *, seed: int, trees: str) -> Lookup:
@@ -49,18 +49,18 @@ def test_golden_aggregates(shared: Path) -> None:
     counts, matrix = arrays["fairness_counts"], arrays["fairness_matrix"]
     assert aggregate_scores(matrix, "mean_fairness") == pytest.approx(want["fairness_scores_dict"], abs=1e-9)
     mean, largest = total_variation(counts)
-    # The reference divides in single precision, which changes the eighth digit.
+    # The reference implementation divides in single precision, which changes the eighth digit.
     assert {"mean": mean, "max": largest} == pytest.approx(want["fairness_inter_group"], abs=2e-8)
 
 
 def test_golden_distances_in_single_precision(shared: Path) -> None:
-    """The difference in the eighth digit is caused by precision: in single precision the values agree to 1e-9."""
+    """In single precision the values agree to 1e-9, so precision causes the difference in the eighth digit."""
     extra = golden_extra(shared)
     want, counts = extra.want["fairness_inter_group"], extra.arrays["fairness_counts"]
     totals = counts.sum(axis=0)
-    shares = counts.astype(np.float32) / totals.astype(np.float32)
+    fractions = counts.astype(np.float32) / totals.astype(np.float32)
     overall = counts.sum(axis=1).astype(np.float32) / np.float32(counts.sum())
-    gaps = np.abs(shares - overall[:, None]).sum(axis=0) / 2
+    gaps = np.abs(fractions - overall[:, None]).sum(axis=0) / 2
     assert gaps @ totals / totals.sum() == pytest.approx(want["mean"], abs=1e-9)
     assert gaps.max() == pytest.approx(want["max"], abs=1e-9)
 
@@ -88,13 +88,13 @@ def test_interventions_draw_among_rows_of_equal_factors() -> None:
     assert np.any(rows < 120)
     assert np.any(rows >= 120)
     mixed = (rows < 120).any(axis=1) & (rows >= 120).any(axis=1)
-    assert mixed.mean() > 0.7  # 7 in 8 draws of four
+    assert mixed.mean() > 0.7  # 7 of 8 draws of four rows mix both copies
 
 
 def test_incomplete_settings_are_never_drawn() -> None:
-    hole = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing, which makes three settings incomplete
-    rows = intervention_rows(hole, 2, 500, np.random.default_rng(0))
-    assert not np.any((hole[rows][:, :, :2] == 0).all(axis=2))
+    incomplete = np.delete(GRID, 0, axis=0)  # (0, 0, 0) is missing, which makes three settings incomplete
+    rows = intervention_rows(incomplete, 2, 500, np.random.default_rng(0))
+    assert not np.any((incomplete[rows][:, :, :2] == 0).all(axis=2))
     assert len(np.unique(rows)) == 114  # 19 of 20 settings
 
 
@@ -122,7 +122,7 @@ def test_rejects_a_table_without_complete_settings(fits: list[object], test: int
     assert not fits
 
 
-def test_a_small_full_grid_suffices(fits: list[object]) -> None:
+def test_a_small_full_grid_is_accepted(fits: list[object]) -> None:
     assert fairness(factor_grid(2, 2), factor_grid(2, 2), train=50, test=1000)[HEADLINE] == 0
 
 
@@ -138,7 +138,7 @@ def test_training_rows_depend_on_the_seed(fits: list[tuple[Array, Array, int, st
 
 def test_predictors_with_known_scores(fits: list[object]) -> None:
     bits = factor_grid(2, 2)
-    codes = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # the first bit if the second is 0
+    codes = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # contains the first bit only if the second is 0
     scores = fairness(codes, bits, train=1000, test=4000)
     assert scores["mean_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
     assert scores["max_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
@@ -150,7 +150,7 @@ def test_predictors_with_known_scores(fits: list[object]) -> None:
     assert fairness(np.zeros((4, 1)), bits, train=100, test=50)[HEADLINE] == 0
 
 
-def test_a_prediction_of_the_sensitive_factor(fits: list[object]) -> None:
+def test_predictions_that_follow_the_sensitive_factor_are_unfair(fits: list[object]) -> None:
     """If each of three sensitive values has its own prediction, every distance from the average is 2/3."""
     grid = factor_grid(3, 3)
     tilted = grid[(grid[:, 0] == grid[:, 1]) | (np.arange(9) == 1)]
@@ -159,8 +159,8 @@ def test_a_prediction_of_the_sensitive_factor(fits: list[object]) -> None:
     assert scores["mean_fairness:pred0:sens1"] >= 0.4
 
 
-class Rounded:
-    """A predictor that returns the rounded sum of the code and ignores what it was fitted to."""
+class RoundedSum:
+    """A predictor that returns the rounded sum of each row of codes and ignores the training data."""
 
     def predict(self, codes: Array) -> Array:
         return np.rint(codes.sum(axis=1)).astype(int)
@@ -168,15 +168,15 @@ class Rounded:
 
 def test_equals_its_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many draws, the score approaches the average over all rows of the table."""
-    monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lambda *_, **__: Rounded(), raising=False)
+    monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lambda *_, **__: RoundedSum(), raising=False)
     factors = np.repeat(factor_grid(2, 3), 30, axis=0)
     codes = factors * [0.4, 1.0] + 0.3 * noise(len(factors), 2)
     got = fairness(codes, factors, test=100_000)
-    predictions = Rounded().predict(codes).tolist()
+    predictions = RoundedSum().predict(codes).tolist()
     for pred, sens in ((0, 1), (1, 0)):
         distances = oracle.distances(oracle.predictions_by_value(predictions, factors.tolist(), sens))
         assert min(distances) > 0.02
-        # Shares of 100,000 draws have errors of .0016; a distance is half the sum of about six of them.
+        # Relative frequencies in 100,000 draws have errors of 0.0016. A distance is half the sum of about six of them.
         assert got[f"mean_fairness:pred{pred}:sens{sens}"] == pytest.approx(np.mean(distances), abs=0.01)
         assert got[f"max_fairness:pred{pred}:sens{sens}"] == pytest.approx(max(distances), abs=0.01)
 

@@ -59,14 +59,14 @@ def test_irs_numbers_labels_in_order() -> None:
     assert irs(NOISY, names[GRID]) == irs(NOISY, GRID)
 
 
-def test_irs_weights_codes_by_scale() -> None:
+def test_irs_weights_latents_by_scale() -> None:
     codes = np.c_[GRID[:, 0], noise(120, 1)]
     assert irs(codes * [1000, 1], GRID)["avg_score"] > 0.99
     assert irs(codes * [1, 1000], GRID)["avg_score"] < 0.9
 
 
 def test_irs_is_never_negative() -> None:
-    """With two distant clusters in every value, deviations from its mean exceed those from the overall mean."""
+    """Two distant clusters within each value deviate more from the mean of the value than from the overall mean."""
     codes = np.array([0.0] * 9 + [10.0] + [10.0] * 9 + [0.0])[:, None]
     factors = np.repeat([0, 1], 10)[:, None]
     assert robustness(codes, factors, quantile=1).matrix[0, 0] == pytest.approx(1 - 9 / 5)
@@ -91,9 +91,8 @@ def test_mcc_correlation_equals_numpy_and_does_not_overflow() -> None:
     expected = np.abs(np.corrcoef(NOISY.T, GRID.T)[:3, 3:])
     assert absolute_correlations(NOISY, GRID.astype(float)) == pytest.approx(expected, abs=1e-12)
     huge = NOISY * [1e307, 1e-200, 1.0] - [0, 0, 1e9]
-    assert absolute_correlations(huge, GRID.astype(float)) == pytest.approx(
-        expected, abs=1e-6
-    )  # 1e9 costs seven digits
+    # The tolerance is larger here, because the offset 1e9 costs seven digits.
+    assert absolute_correlations(huge, GRID.astype(float)) == pytest.approx(expected, abs=1e-6)
     assert np.all(absolute_correlations(np.full((120, 1), 0.3), GRID.astype(float)) == 0)
 
 
@@ -115,12 +114,13 @@ def test_all_infomec_scores_equal_their_oracles() -> None:
     assert got["InfoM"] == pytest.approx(modular, abs=1e-12)
     assert got["InfoC"] == pytest.approx(compact, abs=1e-12)
     codes, factors = GRID[::3, :2] + noise(40, 2), GRID[::3, [0, 1]]
-    # Both solvers stop near the minimum, at gradients of 1e-4 and 1e-5; the error of the loss is of their square.
+    # Both solvers stop near the minimum, at gradients of 1e-4 and 1e-5. The error of the loss is of the order of the
+    # squared gradient.
     expected = oracle.explicitness(codes, factors.tolist())
     assert infomec(codes, factors)["InfoE"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_infomec_is_invariant_to_scale_unless_codes_are_pruned() -> None:
+def test_infomec_is_invariant_to_scale_unless_latents_are_pruned() -> None:
     before, after = infomec(NOISY, GRID), infomec(NOISY * [3, 0.7, 5] + 1, GRID)
     assert (after["InfoM"], after["InfoC"]) == pytest.approx((before["InfoM"], before["InfoC"]), abs=1e-12)
     pruned = infomec(NOISY * [1, 1, 1e-3], GRID)
@@ -139,14 +139,14 @@ def test_infomec_with_the_nearest_neighbour_estimator() -> None:
     both = each.mean(axis=0)
     expected = float(np.sum(each * np.log(each / both)) / 2 * 1e-3) / math.log(2)
     got = infomec(codes, factors, neighbours=10)
-    # The information about the other factor is 0 up to the noise of the estimator, about .01, which is clipped at 0.
+    # The information about the other factor is 0 up to the noise of the estimator, about 0.01, and it is clipped at 0.
     assert got["InfoM"] == pytest.approx(1, abs=0.03)
     assert got["InfoC"] == pytest.approx(1, abs=0.03)
     assert infomec(codes, factors, neighbours=10) == got
     from unbraid.metrics.infomec import _neighbour_information
 
-    shares = _neighbour_information(codes, factors, 10, 0) / math.log(2)
-    assert np.diag(shares) == pytest.approx(expected, abs=0.03)
+    normalised = _neighbour_information(codes, factors, 10, 0) / math.log(2)
+    assert np.diag(normalised) == pytest.approx(expected, abs=0.03)
 
 
 def test_concentration_without_information() -> None:
@@ -161,8 +161,8 @@ def test_explicitness_grows_with_iterations() -> None:
     assert linear_explicitness(NOISY, GRID, 1) < linear_explicitness(NOISY, GRID, 1000)
 
 
-def test_infomec_predicts_two_values_and_many() -> None:
-    """With two values the regression fits one line, with more values one line each. Both decode a copy of a factor."""
+def test_infoe_of_copied_factors_with_two_and_three_values() -> None:
+    """The regression fits one line for two values and one line per value otherwise. Both predict a copied factor."""
     factors = np.c_[np.arange(60) % 2, np.arange(60) % 3]
     assert infomec(factors, factors)["InfoE"] == pytest.approx(1, abs=0.01)
     far = 1e6 * factors
@@ -174,20 +174,19 @@ def test_jemmig_in_nats_equals_its_oracle() -> None:
     assert jemmig(NOISY, GRID, bins=7)["jemmig_nats"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_jemmig_is_invariant_to_the_order_of_equally_informative_codes() -> None:
-    """Two codes determine the factor, equally up to rounding, and one of them contains additional information."""
+def test_jemmig_is_invariant_to_the_order_of_equally_informative_latents() -> None:
+    """Two latents determine the factor, equally up to rounding, and one of them contains additional information."""
     for seed in range(6):  # the information differs in the last digit, with either sign
         factors = random_factors((5, 3), 50, seed)
         pairs = factors[:, 0] * 3 + factors[:, 1]
         codes = np.c_[factors[:, 0], pairs]
         for order in ([0, 1], [1, 0]):
             nats = jemmig(codes[:, order], factors[:, :1])["jemmig_nats"]
-            assert nats == pytest.approx(
-                entropy(pairs[:, None])[0], abs=1e-12
-            )  # the larger entropy counts, and there is no gap
+            # The larger entropy is used, and there is no gap.
+            assert nats == pytest.approx(entropy(pairs[:, None])[0], abs=1e-12)
 
 
-def test_jemmig_needs_two_codes_and_two_bins() -> None:
+def test_jemmig_needs_two_latents_and_two_bins() -> None:
     with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1"):
         jemmig(NOISY[:, :1], GRID)
     with pytest.raises(ValueError, match=r"The 'bins' parameter must be >= 2. Got 1 instead."):
@@ -195,7 +194,7 @@ def test_jemmig_needs_two_codes_and_two_bins() -> None:
 
 
 @pytest.mark.parametrize("name", ["dcimig", "mig_sup"])
-def test_factor_gaps_need_two_factors(name: str) -> None:
+def test_gaps_between_factors_need_two_factors(name: str) -> None:
     with pytest.raises(ValueError, match=r"Factors must have at least 2 columns. Got 1"):
         METRICS[name](NOISY, GRID[:, :1])
 
@@ -208,21 +207,21 @@ def test_mig_sup_with_pruning() -> None:
 
 
 def test_mig_sup_is_mig_with_codes_and_factors_exchanged() -> None:
-    """This holds for discrete codes with the entropies of the factors and at most as many values as bins."""
-    swapped = factor_grid(4, 4, 4)
-    codes = (swapped @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])) % 4
-    assert mig_sup(codes, swapped)["mig_sup"] == pytest.approx(mig(swapped, codes)["discrete_mig"], abs=1e-12)
+    """This holds for discrete codes that have the same entropies as the factors and at most as many values as bins."""
+    factors = factor_grid(4, 4, 4)
+    codes = (factors @ np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1]])) % 4
+    assert mig_sup(codes, factors)["mig_sup"] == pytest.approx(mig(factors, codes)["discrete_mig"], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_one_code(name: str) -> None:
+def test_scores_of_a_single_latent_are_finite(name: str) -> None:
     if name != "jemmig":
         scores = METRICS[name](NOISY[:, :1], GRID)
         assert all(math.isfinite(value) for value in scores.values())
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_fewer_rows_than_bins(name: str) -> None:
+def test_scores_of_fewer_rows_than_bins_are_finite(name: str) -> None:
     scores = METRICS[name](noise(6, 3), np.array([[0, 1], [1, 1], [0, 0], [1, 0], [0, 2], [1, 2]]))
     assert all(math.isfinite(value) for value in scores.values())
 

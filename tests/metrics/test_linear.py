@@ -1,4 +1,4 @@
-"""Linear estimators against those of scikit-learn."""
+"""Linear estimators, compared with those of scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unbraid.metrics.linear import Logistic, logistic_regression, logistic_regre
 from unbraid.metrics.linear.svm import fit_one_vs_rest
 
 
-def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
+def make_problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[Array, Array]:
     """Return codes that are weakly informative about k values."""
     labels = np.random.default_rng(seed).integers(k, size=n)
     centres = noise(k, d, seed + 1)
@@ -25,22 +25,22 @@ def problem(n: int, d: int, k: int, scale: float = 1.0, seed: int = 0) -> tuple[
 
 
 PROBLEMS: dict[str, tuple[Array, Array]] = {
-    "three classes": problem(300, 4, 3),
-    "two classes": problem(300, 4, 2),
-    "forty classes": problem(2000, 10, 40),
-    "one code": problem(200, 1, 5),
-    "a block exactly": problem(128, 3, 4),
-    "one row more than a block": problem(129, 3, 4),
-    "five rows": problem(5, 2, 3),
-    "labels far apart": (problem(90, 2, 3)[0], np.array([-(2**60), 7, 2**62])[problem(90, 2, 3)[1]]),
-    "a constant code": (problem(200, 3, 4)[0] * [1, 1, 0] + [0, 0, 0.3], problem(200, 3, 4)[1]),
-    "a code twice": (problem(200, 3, 4)[0][:, [0, 0, 1]], problem(200, 3, 4)[1]),
-    "small codes": problem(200, 3, 4, scale=1e-3),
+    "three classes": make_problem(300, 4, 3),
+    "two classes": make_problem(300, 4, 2),
+    "forty classes": make_problem(2000, 10, 40),
+    "one latent": make_problem(200, 1, 5),
+    "exactly one block": make_problem(128, 3, 4),
+    "one row more than a block": make_problem(129, 3, 4),
+    "five rows": make_problem(5, 2, 3),
+    "labels far apart": (make_problem(90, 2, 3)[0], np.array([-(2**60), 7, 2**62])[make_problem(90, 2, 3)[1]]),
+    "a constant latent": (make_problem(200, 3, 4)[0] * [1, 1, 0] + [0, 0, 0.3], make_problem(200, 3, 4)[1]),
+    "a duplicated latent": (make_problem(200, 3, 4)[0][:, [0, 0, 1]], make_problem(200, 3, 4)[1]),
+    "codes with a small scale": make_problem(200, 3, 4, scale=1e-3),
 }
 
 
-def weights(model: Logistic) -> Array:
-    """Return the weights in the form of scikit-learn: with two classes only those of the second."""
+def sklearn_weights(model: Logistic) -> Array:
+    """Return weights and intercepts in the form of scikit-learn, which has only the second of two classes."""
     rows = np.c_[model.weights, model.intercepts]
     return rows[1:] if len(rows) == 2 else rows
 
@@ -50,7 +50,7 @@ def test_logistic_regression_equals_scikit_learn(name: str) -> None:
     codes, labels = PROBLEMS[name]
     ours, theirs = logistic_regression(codes, labels), oracle.logistic(codes, labels)
     expected = np.c_[theirs.coef_, theirs.intercept_]
-    assert weights(ours) == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
+    assert sklearn_weights(ours) == pytest.approx(expected, abs=1e-6 * np.abs(expected).max())
     assert ours.classes.tolist() == theirs.classes_.tolist()
     assert ours.probabilities(codes) == pytest.approx(theirs.predict_proba(codes), abs=1e-6)
     assert np.array_equal(ours.predict(codes), theirs.predict(codes))
@@ -58,10 +58,10 @@ def test_logistic_regression_equals_scikit_learn(name: str) -> None:
 
 @pytest.mark.parametrize("scale", [100.0, 1e4])
 def test_large_codes_stop_at_the_same_iteration_as_scikit_learn(scale: float) -> None:
-    codes, labels = problem(500, 5, 6, scale)
+    codes, labels = make_problem(500, 5, 6, scale)
     ours, theirs = logistic_regression(codes, labels), oracle.logistic(codes, labels)
     assert theirs.n_iter_[0] > 20  # enough to reveal a different line search
-    assert weights(ours)[:, :-1] == pytest.approx(theirs.coef_, rel=0.05, abs=0.01 * np.abs(theirs.coef_).max())
+    assert sklearn_weights(ours)[:, :-1] == pytest.approx(theirs.coef_, rel=0.05, abs=0.01 * np.abs(theirs.coef_).max())
     assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.98
 
 
@@ -71,7 +71,7 @@ def test_iterates_equal_those_of_scipy() -> None:
     from unbraid.metrics.linear.lbfgs import minimise
     from unbraid.metrics.linear.softmax import as_blocks, loss_gradient
 
-    codes, labels = problem(100, 5, 6, scale=30.0)
+    codes, labels = make_problem(100, 5, 6, scale=30.0)
     sums = np.stack([np.c_[codes, np.ones(100)][labels == c].sum(axis=0) for c in range(6)])
     data = (as_blocks(codes), 100, sums, 1e-4, False)
 
@@ -83,7 +83,7 @@ def test_iterates_equal_those_of_scipy() -> None:
     expected = minimize(function, np.zeros(36), jac=True, method="L-BFGS-B", options=options)
     w = np.zeros(36)
     assert minimise(w, data, 100) == expected.nit > 30
-    assert expected.nfev > expected.nit + 3  # some line searches need more than one step
+    assert expected.nfev > expected.nit + 3  # some line searches need more than one evaluation
     assert function(w)[0] == pytest.approx(expected.fun, rel=1e-4)
 
 
@@ -115,13 +115,13 @@ def test_cross_validation_equals_scikit_learn(name: str) -> None:
     ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
     assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
     expected = np.c_[theirs.coef_, theirs.intercept_]
-    assert weights(ours) == pytest.approx(expected, abs=0.01 * np.abs(expected).max())
+    assert sklearn_weights(ours) == pytest.approx(expected, abs=0.01 * np.abs(expected).max())
     assert np.mean(ours.predict(codes) == theirs.predict(codes)) > 0.99
 
 
 def test_cross_validation_of_many_classes_is_close_to_scikit_learn() -> None:
-    """With many values the solver does not converge in 100 iterations, so that rounding changes the result."""
-    codes, labels = problem(800, 6, 20)
+    """With many classes the solver does not converge in 100 iterations, so rounding changes the result."""
+    codes, labels = make_problem(800, 6, 20)
     ours, theirs = logistic_regression_cv(codes[:400], labels[:400]), oracle.logistic_cv(codes[:400], labels[:400])
     for part in (slice(400), slice(400, 800)):
         accuracy = np.mean(ours.predict(codes[part]) == labels[part])
@@ -129,7 +129,7 @@ def test_cross_validation_of_many_classes_is_close_to_scikit_learn() -> None:
 
 
 def test_classes_may_be_missing_from_folds() -> None:
-    codes, labels = noise(12, 2), np.repeat([0, 1, 2, 3], 3)  # sorted, so that every fold lacks some value
+    codes, labels = noise(12, 2), np.repeat([0, 1, 2, 3], 3)  # the rows are sorted, so every fold lacks some class
     ours, theirs = logistic_regression_cv(codes, labels), oracle.logistic_cv(codes, labels)
     assert np.isclose(ours.C, np.ravel(theirs.C_)[0])
     assert np.array_equal(ours.predict(codes), theirs.predict(codes))
@@ -142,16 +142,16 @@ def test_fewer_rows_than_folds_and_one_class() -> None:
         assert fit(noise(6, 2), np.full(6, 4)).predict(noise(3, 2)).tolist() == [4, 4, 4]
 
 
-SVM = {name: data for name, data in PROBLEMS.items() if name not in ("five rows", "small codes")}
+SVM_PROBLEMS = {name: data for name, data in PROBLEMS.items() if name not in ("five rows", "codes with a small scale")}
 
 
-@pytest.mark.parametrize("name", SVM)
-def test_lines_equal_scikit_learn(name: str) -> None:
-    codes, labels = SVM[name]
-    code = np.sort(codes[:, 0] + 0.5)
+@pytest.mark.parametrize("name", SVM_PROBLEMS)
+def test_svm_lines_equal_scikit_learn(name: str) -> None:
+    codes, labels = SVM_PROBLEMS[name]
+    x = np.sort(codes[:, 0] + 0.5)
     classes, y = np.unique(labels[np.argsort(codes[:, 0])], return_inverse=True)
-    slopes, intercepts = fit_one_vs_rest(code, y, len(classes))
-    svm = oracle.svm(code[:, None], y, tol=1e-10)
+    slopes, intercepts = fit_one_vs_rest(x, y, len(classes))
+    svm = oracle.svm(x[:, None], y, tol=1e-10)
     first = 1 if len(classes) == 2 else 0
     assert slopes[first:] == pytest.approx(svm.coef_[:, 0], abs=1e-5)
     assert intercepts[first:] == pytest.approx(svm.intercept_, abs=1e-5)

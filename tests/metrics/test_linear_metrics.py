@@ -63,17 +63,17 @@ def test_golden_downstream_gbt(golden: Golden) -> None:
     check_downstream(got, golden.want["downstream_gbt"], 0.01)
 
 
-def test_explicitness_leaves_out_values_without_area() -> None:
+def test_explicitness_leaves_out_values_with_undefined_area() -> None:
     codes, factors = NOISY, GRID
     complete = areas_by_factor(codes, factors, codes, factors)
-    few = factors[:, 0] != 2  # one value is missing from the test points
+    few = factors[:, 0] != 2  # one value is missing from the test examples
     partial = areas_by_factor(codes, factors, codes[few], factors[few])
     probabilities = logistic_regression((codes - codes.mean(0)) / codes.std(0), factors[:, 0]).probabilities(
         (codes[few] - codes.mean(0)) / codes.std(0)
     )
     expected = [oracle.area(probabilities[:, v].tolist(), (factors[few, 0] == v).tolist()) for v in (0, 1, 3, 4)]
     assert partial[1, 0] == pytest.approx(np.mean(expected))
-    new = areas_by_factor(codes[few], factors[few], codes, factors)  # a value that occurs only in the test points
+    new = areas_by_factor(codes[few], factors[few], codes, factors)  # one value occurs only in the test examples
     assert np.all((new >= 0) & (new <= 1))
     assert np.all(partial[0] == complete[0])
 
@@ -125,11 +125,11 @@ def test_rows_with_an_unshared_value_are_left_out(metric: Any) -> None:
     assert metric(codes[:, :1] * 0 + codes, factors, train=300, test=200)["eval_accuracy"] > 0.5
 
 
-def test_values_of_a_single_row_are_never_drawn() -> None:
+def test_rows_with_a_unique_value_are_never_drawn() -> None:
     factors = np.c_[np.r_[np.zeros(50, int), np.ones(50, int), [2]], np.r_[factor_grid(2, 50)[:, 1] % 2, [0]]]
     codes = np.r_[np.zeros(100), [1e6]][:, None]
     fixed, features = pair_differences(codes, factors, 2000, 4, np.random.default_rng(0))
-    assert np.all(features[fixed == 0] == 0)  # the only large code has a value that no other row has
+    assert np.all(features[fixed == 0] == 0)  # the only row with a large code has a value that occurs in no other row
     assert features[fixed == 1].max() > 0
 
 

@@ -1,4 +1,4 @@
-"""Laws that hold for every metric, and codes with known scores."""
+"""Laws that hold for every metric, and codes whose scores are known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_range(name: str, scores: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", METRICS)
-def test_in_range(name: str, case: str) -> None:
+def test_scores_are_in_range(name: str, case: str) -> None:
     scores = score(name, CASES[case], GRID)
     assert set(scores) == set(LAWS[name].ranges)
     check_range(name, scores)
@@ -67,7 +67,7 @@ def check_invariant(name: str, law: str, codes: Array, factors: Array) -> None:
 
 
 def exempt_keys(name: str, law: str, scores: dict[str, float]) -> set[str]:
-    """Return the keys that a map may change: by the law, or because they contain the number of a factor."""
+    """Return the keys that a map may change, either by the law or because they contain the number of a factor."""
     changes = set(LAWS[name].changes)
     if law == "affine":
         return set(scores) if changes >= set(LAWS[name].ranges) else changes
@@ -76,7 +76,7 @@ def exempt_keys(name: str, law: str, scores: dict[str, float]) -> set[str]:
 
 @pytest.mark.parametrize("law", MAPS)
 @pytest.mark.parametrize("name", METRICS)
-def test_invariance(name: str, law: str) -> None:
+def test_scores_are_invariant(name: str, law: str) -> None:
     check_invariant(name, law, NOISY, GRID)
 
 
@@ -151,7 +151,7 @@ def test_rotation_lowers_the_score(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_perfect_code_scores_better_than_noise(name: str) -> None:
+def test_perfect_codes_score_better_than_noise(name: str) -> None:
     factors = np.repeat(GRID, 3, axis=0)
     rows = Rows.sample_disjoint(factors, factors, 1000, 1000, 0)
     perfect, random = (

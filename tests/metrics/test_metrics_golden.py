@@ -1,4 +1,4 @@
-"""Metrics against values of the reference implementation, within the tolerances that it states."""
+"""Metrics, compared with golden values of the reference implementation, within the tolerances stated there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invalid input of metrics, and properties of single metrics beyond the laws."""
+"""Invalid input to metrics, and properties of single metrics that the laws do not cover."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from unbraid.metrics.factor_vae import intervention_variances
 from unbraid.metrics.information import discretise, entropy, mutual_information
 
 
-def with_invalid_values(value: float) -> Array:
+def make_codes_with(value: float) -> Array:
     """Return codes with three entries replaced by `value`."""
     codes = NOISY.copy()
     codes[7, 2] = codes[9, 1] = codes[8, 0] = value
@@ -43,16 +43,16 @@ REJECTED: dict[str, tuple[object, object, str]] = {
     "one row": (NOISY[:1], GRID[:1], r"Codes must have at least 2 rows"),
     "no columns": (NOISY[:, :0], GRID, r"Codes must have at least 2 rows and 1 column"),
     "nan": (
-        with_invalid_values(math.nan),
+        make_codes_with(math.nan),
         GRID,
         r"finite. Got 3 NaN .*\(first at row 7, column 2\) instead. Drop those rows",
     ),
-    "infinite": (with_invalid_values(-math.inf), GRID, r"Codes must be finite. Got 3 NaN or infinite"),
+    "infinite": (make_codes_with(-math.inf), GRID, r"Codes must be finite. Got 3 NaN or infinite"),
     "complex": (NOISY + 1j, GRID, r"Codes must be real numbers. Got dtype complex128 instead"),
     "words": ([["a", "b"], ["c", "d"]], GRID[:2], r"Codes must be real numbers"),
     "vector of factors": (NOISY, GRID[:, 0], r"Factors must be a 2-d array"),
     "other length": (NOISY, GRID[:90], r"same number of rows. Got 120 and 90 instead. Row i"),
-    "transposed": (NOISY.T, GRID, r"same number of rows. Got 3 and 120 instead. .*transpos"),
+    "transposed": (NOISY.T, GRID, r"same number of rows. Got 3 and 120 instead. .*Transpos"),
     "continuous": (
         NOISY,
         GRID + 0.5,
@@ -61,7 +61,7 @@ REJECTED: dict[str, tuple[object, object, str]] = {
     "unknown label": (NOISY, np.where(GRID == 5, np.nan, GRID), r"Factors must be finite. Got 20 NaN"),
     "constant factor": (NOISY, GRID * [1, 0, 1], r"at least 2 values. Got only the value 0 in factor column 1"),
 }
-UNLABELLED = ("vector of codes", "stack of codes", "one row", "no columns", "nan", "infinite", "complex", "words")
+WITHOUT_FACTORS = ("vector of codes", "stack of codes", "one row", "no columns", "nan", "infinite", "complex", "words")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ UNLABELLED = ("vector of codes", "stack of codes", "one row", "no columns", "nan
         (name, what)
         for name in METRICS
         for what in REJECTED
-        if "factors" in array_parameters(name) or what in UNLABELLED
+        if "factors" in array_parameters(name) or what in WITHOUT_FACTORS
     ],
 )
 def test_rejects_invalid_arrays(name: str, what: str) -> None:
@@ -80,7 +80,7 @@ def test_rejects_invalid_arrays(name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mig", "sap", "unsupervised"])
-def test_code_gaps_need_two_codes(name: str) -> None:
+def test_gaps_between_latents_need_two_latents(name: str) -> None:
     with pytest.raises(ValueError, match=r"Codes must have at least 2 columns. Got 1 instead"):
         score(name, NOISY[:, :1], GRID)
 
@@ -90,14 +90,14 @@ def test_modularity_needs_two_factors() -> None:
         score("modularity", NOISY, GRID[:, :1])
 
 
-def test_sap_rejects_test_points_that_do_not_match() -> None:
+def test_sap_rejects_test_arrays_that_do_not_match() -> None:
     sap = METRICS["sap"]
     with pytest.raises(ValueError, match=r"Codes must have as many columns in train as in test. Got 3 and 2"):
         sap(NOISY, GRID, NOISY[:, :2], GRID)
     with pytest.raises(ValueError, match=r"Factors must have as many columns in train as in test. Got 3 and 2"):
         sap(NOISY, GRID, NOISY, GRID[:, :2])
     with pytest.raises(ValueError, match="Test codes must be finite"):
-        sap(NOISY, GRID, with_invalid_values(math.nan), GRID)
+        sap(NOISY, GRID, make_codes_with(math.nan), GRID)
     with pytest.raises(ValueError, match=r"same number of rows. Got 120 and 90"):
         sap(NOISY, GRID, NOISY, GRID[:90])
 
@@ -144,14 +144,15 @@ def test_factor_vae_depends_only_on_its_seed() -> None:
     assert score("factor_vae", codes, GRID, batch=4, seed=1) != first
 
 
-def test_a_constant_code_is_never_active_in_factor_vae() -> None:
+def test_a_constant_latent_is_never_active_in_factor_vae() -> None:
     assert score("factor_vae", CASES["collapsed"], GRID, prune=0)["num_active_dims"] == 2
 
 
 def test_factor_vae_is_tested_on_separate_votes() -> None:
     scores = score("factor_vae", GRID, GRID, train=1, test=1000)
     assert scores["train_accuracy"] == 1
-    assert scores["eval_accuracy"] < 0.75  # one vote assigns one code; codes without votes are assigned factor 0
+    # One vote assigns a factor to one latent. The latents without votes are assigned factor 0.
+    assert scores["eval_accuracy"] < 0.75
 
 
 def test_interventions_fix_the_factor() -> None:

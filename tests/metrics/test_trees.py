@@ -1,4 +1,4 @@
-"""Boosted trees against scikit-learn and against a slow recomputation."""
+"""Boosted trees, compared with scikit-learn and with a slow recomputation."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from unbraid.metrics.trees import boosted_trees, boosting, cached_fits
 from unbraid.metrics.trees.boosting import grow_trees
 
 
-def problem(n: int, d: int, k: int, seed: int = 0) -> tuple[Array, Array]:
-    """Return a noisy linear code and k classes, all of which occur."""
+def make_problem(n: int, d: int, k: int, seed: int = 0) -> tuple[Array, Array]:
+    """Return random codes and k classes that depend on a noisy projection of the codes. All classes occur."""
     rng = np.random.default_rng(seed)
     codes = rng.normal(size=(n, d))
-    place = codes @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
-    return codes, np.argsort(np.argsort(place)) * k // n
+    projection = codes @ rng.normal(size=d) + 0.5 * rng.normal(size=n)
+    return codes, np.argsort(np.argsort(projection)) * k // n
 
 
-def discrete(n: int, d: int, k: int) -> tuple[Array, Array]:
-    codes, labels = problem(n, d, k)
+def make_discrete_problem(n: int, d: int, k: int) -> tuple[Array, Array]:
+    codes, labels = make_problem(n, d, k)
     return np.round(codes * 2), labels
 
 
-def doubled(n: int, d: int, k: int) -> tuple[Array, Array]:
-    codes, labels = problem(n, d, k)
+def make_problem_with_copies(n: int, d: int, k: int) -> tuple[Array, Array]:
+    codes, labels = make_problem(n, d, k)
     return np.c_[codes, codes[:, :1], np.ones(n)], labels
 
 
 @pytest.mark.parametrize(
-    ("make", "n", "d", "k", "seeds", "near"),
+    ("make", "n", "d", "k", "seeds", "tolerance"),
     [
         # Ties between equally good cuts are broken at random, also by scikit-learn. With few rows or copied columns its
-        # importances differ by up to .026 between seeds, so several seeds are averaged.
-        (problem, 300, 4, 2, 4, 0.015),
-        (problem, 300, 4, 6, 4, 0.015),
-        (doubled, 500, 3, 3, 4, 0.015),
-        (problem, 1000, 6, 4, 1, 0.005),
-        (problem, 1500, 3, 5, 1, 0.005),
-        (discrete, 1000, 4, 4, 1, 0.005),
+        # importances differ by up to 0.026 between seeds, so several seeds are averaged.
+        (make_problem, 300, 4, 2, 4, 0.015),
+        (make_problem, 300, 4, 6, 4, 0.015),
+        (make_problem_with_copies, 500, 3, 3, 4, 0.015),
+        (make_problem, 1000, 6, 4, 1, 0.005),
+        (make_problem, 1500, 3, 5, 1, 0.005),
+        (make_discrete_problem, 1000, 4, 4, 1, 0.005),
     ],
 )
 def test_agrees_with_scikit_learn(
-    make: Callable[[int, int, int], tuple[Array, Array]], n: int, d: int, k: int, seeds: int, near: float
+    make: Callable[[int, int, int], tuple[Array, Array]], n: int, d: int, k: int, seeds: int, tolerance: float
 ) -> None:
     codes, labels = make(n, d, k)
     ours = [boosted_trees(codes, labels, seed=seed) for seed in range(seeds)]
     theirs = [boosted_trees(codes, labels, seed=seed, trees="sklearn") for seed in range(seeds)]
     for kind in ("mean", "per_tree"):
         got, expected = (np.mean([forest.importances(kind) for forest in part], axis=0) for part in (ours, theirs))
-        assert got == pytest.approx(expected, abs=near), kind
+        assert got == pytest.approx(expected, abs=tolerance), kind
     points = codes + 0.01 * noise(n, codes.shape[1], seed=1)
     assert np.mean(ours[0].predict(points) == theirs[0].predict(points)) > 0.95
     assert np.mean(ours[0].train_predictions == theirs[0].train_predictions) > 0.98
@@ -69,7 +69,7 @@ def test_agrees_with_scikit_learn(
 
 @pytest.mark.parametrize(("n", "k"), [(500, 2), (700, 3)])
 def test_trees_equal_scikit_learn_without_ties(n: int, k: int) -> None:
-    codes, labels = problem(n, 1, k, seed=5)
+    codes, labels = make_problem(n, 1, k, seed=5)
     ours, theirs = boosted_trees(codes, labels), boosted_trees(codes, labels, trees="sklearn")
     assert ours.gains / n == pytest.approx(theirs.gains, rel=1e-6, abs=1e-12)
     points = np.linspace(-3, 3, 2001)[:, None]
@@ -99,18 +99,20 @@ def small_problems(draw: st.DrawFn) -> tuple[Array, Array]:
 def test_every_cut_is_the_best_cut(case: tuple[Array, Array], bins: int) -> None:
     codes, y = case
     trees, _, raw = grow_trees(codes, y, 0, 3, bins)
-    done = replay(codes.tolist(), y.tolist(), trees.feature, trees.threshold, trees.value)
+    replayed = replay(codes.tolist(), y.tolist(), trees.feature, trees.threshold, trees.value)
     fitted = slice(1, None) if len(raw) == 2 else slice(None)
-    for reduction, best in done.cuts:
+    for reduction, best in replayed.cuts:
         assert reduction == pytest.approx(best, rel=1e-9, abs=1e-12)
-    assert trees.importance[:, fitted].reshape(len(done.gains), -1) == pytest.approx(np.array(done.gains), abs=1e-9)
-    assert trees.value[:, fitted].reshape(-1, 8) == pytest.approx(np.array(done.values), rel=1e-9, abs=1e-12)
-    assert pytest.approx(np.array(done.scores), rel=1e-9, abs=1e-12) == raw.T
+    assert trees.importance[:, fitted].reshape(len(replayed.gains), -1) == pytest.approx(
+        np.array(replayed.gains), abs=1e-9
+    )
+    assert trees.value[:, fitted].reshape(-1, 8) == pytest.approx(np.array(replayed.values), rel=1e-9, abs=1e-12)
+    assert pytest.approx(np.array(replayed.scores), rel=1e-9, abs=1e-12) == raw.T
 
 
 @pytest.mark.parametrize("n", [30, 500, 1500])
 def test_the_number_of_bins_does_not_change_the_trees(n: int) -> None:
-    codes, labels = doubled(n, 4, 5)
+    codes, labels = make_problem_with_copies(n, 4, 5)
     fits = [grow_trees(codes.astype(np.float32), labels, 3, 20, bins) for bins in (2, 8, 32, 256, 2000)]
     for trees, _, raw in fits[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(trees, fits[0][0], strict=True))
@@ -118,27 +120,27 @@ def test_the_number_of_bins_does_not_change_the_trees(n: int) -> None:
 
 
 def test_the_number_of_threads_does_not_change_the_trees() -> None:
-    codes, labels = problem(600, 4, 7)
-    most, fits = numba.config.NUMBA_NUM_THREADS, []
+    codes, labels = make_problem(600, 4, 7)
+    max_threads, fits = numba.config.NUMBA_NUM_THREADS, []
     try:
-        for threads in range(1, most + 1):
+        for threads in range(1, max_threads + 1):
             numba.set_num_threads(threads)
             fits.append(grow_trees(codes.astype(np.float32), labels, 0, 20, 32))
     finally:
-        numba.set_num_threads(most)
-    assert len(fits) == most
+        numba.set_num_threads(max_threads)
+    assert len(fits) == max_threads
     assert all(np.array_equal(a, b) for fit in fits for a, b in zip(fit[0], fits[0][0], strict=True))
 
 
-def test_more_than_65536_bins_in_total() -> None:
+def test_trees_with_more_than_65536_bins_in_total() -> None:
     codes = np.random.default_rng(0).normal(size=(300, 260)).astype(np.float32)
     labels = (codes[:, 7] > 0.2).astype(np.int64)
-    narrow, wide = (grow_trees(codes, labels, 0, 2, bins) for bins in (16, 300))
-    assert all(np.array_equal(a, b) for a, b in zip(narrow[0], wide[0], strict=True))
+    few, many = (grow_trees(codes, labels, 0, 2, bins) for bins in (16, 300))
+    assert all(np.array_equal(a, b) for a, b in zip(few[0], many[0], strict=True))
 
 
-def test_the_seed_breaks_ties_between_copies() -> None:
-    codes, labels = problem(200, 1, 3)
+def test_the_seed_breaks_ties_between_copied_columns() -> None:
+    codes, labels = make_problem(200, 1, 3)
     copies = codes[:, [0, 0]]
     one, again, other = (boosted_trees(copies, labels, seed=seed).importances() for seed in (0, 0, 1))
     assert np.array_equal(one, again)
@@ -148,7 +150,7 @@ def test_the_seed_breaks_ties_between_copies() -> None:
 
 
 @pytest.mark.parametrize("trees", ["fast", "sklearn"])
-def test_one_label(trees: str) -> None:
+def test_a_single_label_is_always_predicted(trees: str) -> None:
     forest = boosted_trees(NOISY, np.full(120, -5), trees=trees)
     assert np.all(forest.train_predictions == -5)
     assert np.all(forest.predict(NOISY[:7]) == -5)
@@ -174,7 +176,7 @@ def test_predictions_of_constant_codes_equal_scikit_learn(labels: list[int]) -> 
 
 
 @pytest.mark.parametrize("k", [2, 3])
-def test_two_rows_and_one_column(k: int) -> None:
+def test_one_row_per_class_and_one_column(k: int) -> None:
     codes, labels = np.arange(float(k))[:, None], np.arange(k)
     forest = boosted_trees(codes, labels)
     assert forest.train_predictions.tolist() == forest.predict(codes).tolist() == labels.tolist()
@@ -190,22 +192,22 @@ def test_codes_are_compared_as_float32() -> None:
     assert boosted_trees(NOISY * 1e-9, labels).importances().tolist() == [0, 0, 0]  # values closer than 1e-7 are equal
 
 
-def test_predictions_do_not_depend_on_the_other_points() -> None:
-    codes, labels = problem(400, 3, 6)
+def test_predictions_do_not_depend_on_the_other_rows() -> None:
+    codes, labels = make_problem(400, 3, 6)
     forest = boosted_trees(codes, labels)
     assert np.array_equal(forest.predict(codes), forest.train_predictions)
     assert forest.predict(codes[:1]).tolist() == forest.train_predictions[:1].tolist()
 
 
 def test_neighbouring_float32_values_are_separated() -> None:
-    """The midpoint is no float32 number and would round up to the larger value."""
+    """The midpoint of the two values is not a float32 number and would be rounded up to the larger value."""
     step = np.float32(2**-21)  # spacing of float32 values between 4 and 8
     codes = np.array([[4 + step], [4 + 2 * step]], np.float32)
     assert boosted_trees(codes, np.array([0, 1])).predict(codes).tolist() == [0, 1]
 
 
 def test_per_tree_importances_equal_those_of_old_scikit_learn() -> None:
-    codes, labels = problem(200, 3, 3)
+    codes, labels = make_problem(200, 3, 3)
     model = GradientBoostingClassifier(random_state=0).fit(codes.astype(np.float32), labels)
     total = sum(sum(tree.feature_importances_ for tree in stage) / len(stage) for stage in model.estimators_)
     forest = boosted_trees(codes, labels, trees="sklearn")
@@ -291,7 +293,7 @@ def test_the_number_of_torch_threads_is_preserved() -> None:
     program = """
 import numpy as np, torch
 torch.set_num_threads(1)
-torch.get_num_threads()  # from here on torch reads the number from OpenMP
+torch.get_num_threads()  # after this call torch reads the number from OpenMP
 from unbraid.metrics.trees import boosted_trees
 forest = boosted_trees(np.arange(6.0)[:, None], np.arange(6) // 2, stages=1)
 fitted = torch.get_num_threads()

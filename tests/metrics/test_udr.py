@@ -21,13 +21,14 @@ def test_golden_udr(shared: Path, method: str, tolerance: float) -> None:
     got = udr(list(extra.arrays["udr_reps"]), list(extra.arrays["udr_kl"]), method=method)
     assert got.model_scores == pytest.approx(np.array(want["model_scores"]), abs=tolerance)
     assert got.pairwise == pytest.approx(np.array(want["pairwise"]), abs=tolerance)
-    block = np.nan_to_num(np.array(want["correlation_0_1"], dtype=float))  # the reference has nan for excluded latents
+    # The reference implementation has nan for excluded latents.
+    block = np.nan_to_num(np.array(want["correlation_0_1"], dtype=float))
     assert got.correlations[:4, 4:8] == pytest.approx(block, abs=tolerance)
 
 
 @functools.cache
-def models() -> tuple[Array, ...]:
-    """Return five models of the same three sources: two aligned, two with different rotations, and one of noise."""
+def make_models() -> tuple[Array, ...]:
+    """Return the codes of five models: two aligned with the same sources, two with different rotations, and noise."""
     source = noise(2000, 3, seed=1)
     rotations = [np.linalg.qr(noise(3, 3, seed=seed))[0] for seed in (2, 3)]
     return source, -source[:, [2, 0, 1]], source @ rotations[0], source @ rotations[1], noise(2000, 3, seed=4)
@@ -35,16 +36,17 @@ def models() -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("method", ["lasso", "spearman"])
 def test_udr_prefers_models_that_agree(method: str) -> None:
-    ranking = udr(models()[:2], method=method)
+    ranking = udr(make_models()[:2], method=method)
     best = 1 - ALPHA if method == "lasso" else 1
-    assert ranking.model_scores == pytest.approx([best, best], abs=0.1)  # .1: sample correlations between sources
-    pairs = udr(models(), method=method).pairwise
+    # The tolerance allows for sample correlations between the sources.
+    assert ranking.model_scores == pytest.approx([best, best], abs=0.1)
+    pairs = udr(make_models(), method=method).pairwise
     assert pairs[0, 1] > pairs[[0, 0, 1, 2], [2, 3, 3, 3]].max() + 0.1
     assert pairs[4].max() < 0.1
 
 
 def test_udr_of_exactly_uncorrelated_copies() -> None:
-    """On a complete table the Lasso weight of the matching latent is 1 - .1 and all others are 0; ranks give 1."""
+    """On a complete table the Lasso weight of the matching latent is 1 - 0.1 and all others are 0. Ranks give 1."""
     codes = GRID - GRID.mean(axis=0)
     copies = [codes, codes[:, ::-1] * [5, -1, 2]]
     assert udr(copies).model_scores == pytest.approx([0.9, 0.9], abs=1e-9)
@@ -68,8 +70,8 @@ def test_udr_equals_scikit_learn() -> None:
     assert udr([a, b], method="spearman", threshold=0).correlations == pytest.approx(ranks, abs=1e-12)
 
 
-def test_udr_counts_only_informative_latents() -> None:
-    codes, other = models()[:2]
+def test_udr_uses_only_informative_latents() -> None:
+    codes, other = make_models()[:2]
     padded = np.c_[codes, 1e-3 * noise(2000, 2, seed=9), np.full(2000, 0.3)]
     plain, pruned = udr([codes, other]), udr([padded, other])
     assert pruned.pairwise == pytest.approx(plain.pairwise, abs=1e-12)
@@ -80,31 +82,31 @@ def test_udr_counts_only_informative_latents() -> None:
 
 
 def test_udr_of_a_collapsed_model_is_zero() -> None:
-    ranking = udr([*models()[:3], np.full((2000, 3), 0.3)])
+    ranking = udr([*make_models()[:3], np.full((2000, 3), 0.3)])
     assert ranking.model_scores[3] == 0
     assert np.all(ranking.pairwise[3] == 0)
     assert np.all(ranking.pairwise[:, 3] == 0)
     assert ranking.model_scores[0] > 0
-    low = udr(models()[:2], [np.zeros(3), np.ones(3)])
+    low = udr(make_models()[:2], [np.zeros(3), np.ones(3)])
     assert low.model_scores.tolist() == [0, 0]
 
 
 def test_udr_takes_the_median_of_columns() -> None:
-    ranking = udr(models())
+    ranking = udr(make_models())
     for i in range(5):
         others = [ranking.pairwise[j, i] for j in range(5) if j != i]
         assert ranking.model_scores[i] == pytest.approx(sorted(others)[1] / 2 + sorted(others)[2] / 2)
 
 
 def test_udr_is_invariant_to_scale_sign_and_order() -> None:
-    codes = models()[2]
+    codes = make_models()[2]
     mapped = (codes * [-3, 0.7, 11] + 5)[:, [2, 0, 1]]
-    one, two = udr([codes, *models()[:2]], threshold=0), udr([mapped, *models()[:2]], threshold=0)
+    one, two = udr([codes, *make_models()[:2]], threshold=0), udr([mapped, *make_models()[:2]], threshold=0)
     assert one.model_scores == pytest.approx(two.model_scores, abs=1e-9)
 
 
 def test_udr_rejects_invalid_input() -> None:
-    codes = models()[0]
+    codes = make_models()[0]
     with pytest.raises(ValueError, match=r"at least 2 representations. Got 1 instead"):
         udr([codes])
     with pytest.raises(ValueError, match=r"same rows. Got lengths \[2000, 1999\] instead"):

@@ -20,7 +20,7 @@ import unbraid as ub
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import find_runs
 from unbraid.runs.spec import RunSpec
-from unbraid.runtime.provenance import machine_info, library_versions
+from unbraid.runtime.provenance import library_versions, machine_info
 from unbraid.training.stack import Stack
 
 RELEASE = Path(__file__).parents[1] / "fixtures" / "release_0_1"

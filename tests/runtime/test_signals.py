@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end training after the current step and a checkpoint. A second signal acts at once."""
+"""On Ctrl-C or SIGTERM, training completes the step, writes a checkpoint and ends. A second signal acts at once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from unbraid.training.stack import Stack
 
 @pytest.fixture(autouse=True)
 def _default_ctrl_c() -> Iterator[None]:
-    """Handle Ctrl-C as in the foreground. Shells start background jobs with Ctrl-C ignored."""
+    """Handle Ctrl-C as in a foreground process, because shells start background jobs with Ctrl-C ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Send SIGINT at the start of a step."""
+    """Make stacks raise SIGINT at the start of a step."""
     advance = Stack.advance
 
     def interrupted(self: Stack) -> None:
@@ -43,7 +43,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(Stack, "advance", interrupted)
 
 
-def test_a_checkpoint_is_written_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_written_before_training_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = quick_train(None, seeds=[0, 1])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, 6)
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_written_before_the_end(tmp_path: Path, monkeypatch: pyt
 def test_a_checkpoint_follows_the_signal_even_if_one_was_just_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a checkpoint after every step, the one after the current step is written as well."""
+    """With a checkpoint after every step, a checkpoint is also written after the step that receives the signal."""
     monkeypatch.setattr(loop, "MAX_CHECKPOINT_FRACTION", 1e9)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, 6)
@@ -70,15 +70,15 @@ def test_an_interrupted_manipulation_resumes_to_the_same_bytes(
 ) -> None:
     settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
     whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
-    out, take = tmp_path / "stopped.safetensors", AdversarialTraining.step
+    out, real_step = tmp_path / "stopped.safetensors", AdversarialTraining.step
 
-    def pressed(game: AdversarialTraining, at: int) -> Tensor:
+    def interrupted_step(training: AdversarialTraining, at: int) -> Tensor:
         if at == step:
             signal.raise_signal(signal.SIGINT)
-        return take(game, at)
+        return real_step(training, at)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(AdversarialTraining, "step", pressed)
+        patch.setattr(AdversarialTraining, "step", interrupted_step)
         modify(discs(), out=out, **settings)
     checkpoint = out.with_suffix(".checkpoint")
     assert (out.exists(), checkpoint.exists()) == (checkpoint_at is None, checkpoint_at is not None)
@@ -104,22 +104,22 @@ def test_previous_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_second_signal_is_not_deferred() -> None:
-    seen_signals = []
+    received = []
     with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signal.raise_signal(signal.SIGINT)
-        seen_signals.append(signals.received)
+        received.append(signals.received)
         signal.raise_signal(signal.SIGINT)
-        seen_signals.append(None)
-    assert seen_signals == [signal.SIGINT]
+        received.append(None)
+    assert received == [signal.SIGINT]
 
 
 def test_deliver_without_a_signal_keeps_deferring() -> None:
-    seen_signals = []
+    received = []
     with pytest.raises(KeyboardInterrupt), deferred_signals() as signals:
         signals.deliver()
         signal.raise_signal(signal.SIGINT)
-        seen_signals.append(signals.received)
-    assert seen_signals == [signal.SIGINT]
+        received.append(signals.received)
+    assert received == [signal.SIGINT]
 
 
 def test_a_signal_before_an_error_is_not_lost() -> None:
@@ -145,7 +145,7 @@ def test_training_works_in_other_threads() -> None:
 
 
 def test_a_terminated_command_resumes(tmp_path: Path) -> None:
-    """A process receives SIGTERM long before a checkpoint is due."""
+    """A process that receives SIGTERM long before a checkpoint is due writes one, and the command can be repeated."""
     command = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "toy", "--steps", "2000"]
     subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     cut = [*command, "--checkpoint-seconds", "1000", "--out", str(tmp_path / "cut")]

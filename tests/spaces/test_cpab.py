@@ -92,9 +92,9 @@ def test_cells_equal_the_oracle() -> None:
     p = torch.cat([1.4 * p - 0.2, torch.cartesian_prod(steps, steps)])
     assert find_cells(t, *p.unbind(-1)).tolist() == oracle.cell(3, 2, p.numpy()).tolist()
     middles = [np.mean(triangle, 0).tolist() for triangle in oracle.triangles(3, 2)]
-    assert find_cells(t, *torch.tensor(middles).unbind(-1)).tolist() == list(range(t.cells))
+    assert find_cells(t, *torch.tensor(middles).unbind(-1)).tolist() == list(range(t.n_cells))
     odd = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e30])
-    assert find_cells(t, odd, odd).clamp(0, t.cells - 1).equal(find_cells(t, odd, odd))
+    assert find_cells(t, odd, odd).clamp(0, t.n_cells - 1).equal(find_cells(t, odd, odd))
 
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(3, 2, zero_boundary=False)], ids=str)
@@ -175,7 +175,7 @@ def test_volume_preserving_flows_preserve_areas() -> None:
     t = Tessellation(4, 4, volume_preserving=True)
     theta, _ = random_case(t, 3)
     step = cpab.step_table(t, theta, 50)[..., :2] + torch.eye(2, dtype=torch.float64)
-    assert max_error(torch.linalg.det(step), torch.ones(3, t.cells, dtype=torch.float64)) < 1e-12
+    assert max_error(torch.linalg.det(step), torch.ones(3, t.n_cells, dtype=torch.float64)) < 1e-12
     angle = torch.arange(4000, dtype=torch.float64) * 2 * torch.pi / 4000
     ring = 0.5 + 0.3 * torch.stack([angle.cos(), angle.sin()], -1)
     x, y = integrate(t, theta, ring, 1000).unbind(-1)

@@ -92,8 +92,8 @@ def plain_and_fused(
     return plain, fused
 
 
-def gradients_by_file_order(s: Stack, step: int = 2) -> tuple[Tensor, Tensor]:
-    """The terms, and the gradients in the order of files. Asserts that the gradients of padding are zero."""
+def gradients_in_checkpoint_order(s: Stack, step: int = 2) -> tuple[Tensor, Tensor]:
+    """Return the terms, and the gradients in checkpoint order. Assert that the gradients of padding are zero."""
     values, found = s._gradients_vmapped(torch.tensor(step, device=DEVICE))
     rows = torch.cat([grad.flatten(1) for grad in found.values()], 1)
     assert not padding_elements(s, rows).any()
@@ -112,7 +112,7 @@ def padding_elements(s: Stack, rows: Tensor) -> Tensor:
 
 def assert_same_gradients(plain: Stack, fused: Stack) -> None:
     """Assert that the terms and the gradients of all parameters agree for every run, and that runs differ."""
-    (values, wanted), (ours, found) = gradients_by_file_order(plain), gradients_by_file_order(fused)
+    (values, wanted), (ours, found) = gradients_in_checkpoint_order(plain), gradients_in_checkpoint_order(fused)
     assert plain.terms == fused.terms
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE * float(values.abs().max()))
     for i in range(len(plain)):

@@ -1,7 +1,7 @@
-"""Fused stacks, whose networks are computed in kernels, train like plain stacks: same gradients, weights and files.
+"""Fused stacks, whose networks are computed in kernels, have the same gradients, weights and files as plain stacks.
 
-Without a GPU the kernels run in the interpreter of Triton, in float32. Uninitialised memory is filled with NaN, which
-reveals elements that no kernel writes. Tiles are as large as a layer, which the interpreter computes faster.
+Without a GPU, the kernels run in the interpreter of Triton, in float32. Uninitialised memory is filled with NaN to
+detect elements that no kernel writes. Tiles are as large as a layer, because the interpreter is faster with few tiles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from support.fused_stacks import (
     SmallFactorVAE,
     assert_same_gradients,
     assert_same_steps,
-    gradients_by_file_order,
+    gradients_in_checkpoint_order,
     make_stack,
     one_layer_net,
     padding_elements,
@@ -55,8 +55,8 @@ pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
 
 @given(st.data())
-def test_packing_places_every_element_once(data: st.DataObject) -> None:
-    """No two elements share a place, each element is where its kernel reads it, and all slots are aligned."""
+def test_packing_gives_every_element_one_position(data: st.DataObject) -> None:
+    """All elements have different positions, each is where its kernel reads it, and all slots are aligned."""
     size = st.integers(1, 9)
     packing, packed = Packing(), []
     for _ in range(data.draw(st.integers(1, 4))):
@@ -82,12 +82,12 @@ def test_packing_places_every_element_once(data: st.DataObject) -> None:
     row = torch.zeros(1, packing.size)
     row[0, packing.positions] = torch.cat([values.flatten() for values, *_ in packed])
     for values, arrange, slot in packed:
-        placed = arrange(values)
-        assert torch.equal(slot.view(row)[0], torch.where(placed == -1, 0.0, placed))
+        arranged = arrange(values)
+        assert torch.equal(slot.view(row)[0], torch.where(arranged == -1, 0.0, arranged))
 
 
 def test_weights_are_arranged_for_kernels() -> None:
-    """Tap (2 dy + py, 2 dx + px) of a 4x4 weight, tap (py, px) of a 2x2 weight, and images with channels last."""
+    """4x4 weights are arranged as (dy, dx, py, px, C, O), 2x2 weights as (py, px, C, O), and images as (h, w, c)."""
     w = torch.randn(5, 3, 4, 4)
     packed = arrange_4x4(4)(w)
     for y in range(4):
@@ -102,8 +102,8 @@ def test_weights_are_arranged_for_kernels() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_storage_restores_rows(name: str) -> None:
-    """Stored rows are restored exactly, for whole stacks and for one row. Padding is zero."""
+def test_storage_order_converts_back_to_checkpoint_order(name: str) -> None:
+    """Rows in storage order are converted back exactly, for whole stacks and for one row. Padding is zero."""
     builder, shape, method = NETWORKS[name]
     net = build_net(RunSpec(method, "noise", latents=3), shape, builder)
     files, rate = Layout.from_module(net), torch.tensor([1e-3, 2e-3])
@@ -117,16 +117,16 @@ def test_storage_restores_rows(name: str) -> None:
         assert int((stored != 0).sum()) == int((rows != 0).sum())
     assert storages[0].copied == ()
     assert storages[1].copied == (*FUSED_ROWS, *(["critic.row"] if isinstance(method, FactorVAE) else []))
-    where = storages[1].positions
-    assert where is not None
-    assert len(where.unique()) == files.size
+    positions = storages[1].positions
+    assert positions is not None
+    assert len(positions.unique()) == files.size
 
 
 # Gradients and steps of the presets
 
 
-def varied(name: str, n: int = 2) -> list[Method]:
-    """Methods that differ in every hyperparameter."""
+def methods_with_different_hypers(name: str, n: int = 2) -> list[Method]:
+    """Return n methods that differ in every `Hyper` field."""
     cls = METHODS[name]
     default = cls()
     return [cls(**{h: getattr(default, h) * (1 + 0.5 * i) for h in cls.hypers()}) for i in range(n)]
@@ -157,7 +157,7 @@ def test_the_cases_cover_every_method() -> None:
 
 
 def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:
-    """All terms of the loss are active, and gradients pass through an image that is decoded and encoded again."""
+    """All terms of the loss are nonzero, and gradients pass through an image that is decoded and encoded again."""
     methods: list[Method] = [PMP(subspaces=3, horizon=1.0), PMP(subspaces=3, horizon=1.0, sparsity=0.3)]
     plain, fused = plain_and_fused(locatello, methods, random_images(1), batch=4)
     assert set(FUSED_ROWS) <= set(fused.storage.copied)
@@ -168,14 +168,16 @@ def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:
 def test_fused_and_plain_gradients_are_equal(
     name: str, builder: PairBuilder, channels: int, side: int, likelihood: str, batch: int
 ) -> None:
-    """This holds for all parameters of all runs, and for every method, network, likelihood and number of channels."""
-    plain, fused = plain_and_fused(builder, varied(name), random_images(channels, side), likelihood, batch)
+    """All gradients are equal, for every method, network, likelihood and number of channels."""
+    plain, fused = plain_and_fused(
+        builder, methods_with_different_hypers(name), random_images(channels, side), likelihood, batch
+    )
     assert set(FUSED_ROWS) <= set(fused.storage.copied)
     assert_same_gradients(plain, fused)
 
 
 def test_fused_and_plain_steps_are_equal() -> None:
-    """Two steps of Adam, with different constants for the critic. Padding stays zero."""
+    """Weights are equal after two steps of Adam with different constants for the critic. Padding stays zero."""
     methods: list[Method] = [SmallFactorVAE(gamma=5.0), SmallFactorVAE(gamma=20.0, critic_learning_rate=1e-3)]
     plain, fused = plain_and_fused(locatello, methods, random_images(3), batch=3)
     assert fused.storage.copied == (*FUSED_ROWS, "critic.row")
@@ -187,7 +189,7 @@ def test_fused_and_plain_steps_are_equal() -> None:
 
 
 def test_states_of_fused_and_plain_stacks_are_equal() -> None:
-    """States of a fused stack load into a plain stack and back, exactly, and training resumes from them."""
+    """States of a fused stack can be loaded into a plain stack and back, exactly, and training resumes from them."""
     fused = plain_and_fused(tiny_net, [BetaVAE(beta=2.0), BetaVAE(beta=3.0)])[1]
     fused.advance()
     states = fused.states()
@@ -231,7 +233,7 @@ def test_initial_weights_are_those_of_the_network(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Cycle(Method):
+class CycleLoss(Method):
     """A loss that decodes images, compares them with the data and encodes them again."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
@@ -247,13 +249,13 @@ class Cycle(Method):
 )
 def test_gradients_through_decoded_images(builder: PairBuilder, channels: int, likelihood: str) -> None:
     """Gradients pass through decoded images and the input of the encoder."""
-    plain, fused = plain_and_fused(builder, [Cycle()] * 2, random_images(channels), likelihood)
+    plain, fused = plain_and_fused(builder, [CycleLoss()] * 2, random_images(channels), likelihood)
     assert fused.storage.copied == FUSED_ROWS
     assert_same_gradients(plain, fused)
 
 
 @dataclass(frozen=True)
-class Sampled(Method):
+class SampledLoss(Method):
     """A loss that uses `vmap` itself, over several samples of every posterior."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
@@ -265,8 +267,8 @@ class Sampled(Method):
 
 
 @dataclass(frozen=True)
-class Frozen(Method):
-    """A loss that uses a network twice, once without a gradient, and decodes inputs without gradients."""
+class PartlyDetachedLoss(Method):
+    """A loss that uses the encoder twice, once without a gradient, and decodes latents that need no gradient."""
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         z = noise.normal(len(batch.x), 3)
@@ -278,16 +280,16 @@ class Frozen(Method):
 
 
 def test_vmap_inside_an_objective() -> None:
-    """Samples over which the objective maps are computed as a larger batch."""
-    plain, fused = plain_and_fused(locatello, [Sampled()] * 2, random_images(1))
+    """If an objective uses `vmap` over samples, they are computed as a larger batch."""
+    plain, fused = plain_and_fused(locatello, [SampledLoss()] * 2, random_images(1))
     assert fused.storage.copied == FUSED_ROWS
     assert_same_gradients(plain, fused)
 
 
 def test_networks_used_twice_and_inputs_without_gradients() -> None:
     """Gradients of several uses are added, and stop where the objective detaches them."""
-    plain, fused = plain_and_fused(tiny_net, [Frozen()] * 2)
-    (values, wanted), (ours, found) = gradients_by_file_order(plain), gradients_by_file_order(fused)
+    plain, fused = plain_and_fused(tiny_net, [PartlyDetachedLoss()] * 2)
+    (values, wanted), (ours, found) = gradients_in_checkpoint_order(plain), gradients_in_checkpoint_order(fused)
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=0)
     assert float((found - wanted).norm()) <= TOLERANCE * float(wanted.norm())
 
@@ -313,19 +315,19 @@ def test_a_fused_module_needs_vmap() -> None:
 
 
 def test_divergence_in_a_fused_stack_affects_one_run_only() -> None:
-    """A run that becomes non-finite is frozen, and the other runs continue exactly as without it."""
+    """A run that becomes non-finite is not updated any more, and the other run continues exactly as without it."""
     methods: list[Method] = [SmallFactorVAE()] * 2
     finite = make_stack(tiny_net, True, methods)
     finite.advance()
     states = finite.states()
     finite.advance()
     assert not finite.divergences()
-    for bad, place in ((0, "encoder.row"), (1, "critic.row")):
+    for bad, parameter in ((0, "encoder.row"), (1, "critic.row")):
         with_nan = make_stack(tiny_net, True, methods)
         for i, state in enumerate(states):
             with_nan.load_state(i, state)
         with_nan.resume(1)
-        at = with_nan.storage.layout.spans()[place].start
+        at = with_nan.storage.layout.spans()[parameter].start
         assert with_nan.storage.positions is not None
         assert bool((with_nan.storage.positions == at).any())
         with_nan.rows[bad, at] = math.nan

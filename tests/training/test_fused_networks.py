@@ -1,4 +1,4 @@
-"""Which networks and optimisers are computed in kernels. All others stay unchanged and train as well."""
+"""Tests of which networks and optimisers are computed in kernels. All others are not replaced and train as well."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ pytestmark = pytest.mark.usefixtures("large_tiles", "poisoned")
 
 
 def net_of_side_16(shape: tuple[int, ...], latents: int) -> Pair:
-    """Images of side 16, which is too small."""
+    """Build a network for images of side 16, for which no kernels exist."""
     return locatello((1, 16, 16), latents)
 
 
 def pytorch_net(shape: tuple[int, ...], latents: int) -> Pair:
-    """A network of ordinary layers of PyTorch."""
+    """Build a network of ordinary PyTorch layers."""
     encoder = [nn.Conv2d(1, 4, 4, 2, 1), nn.ReLU(), nn.Conv2d(4, 4, 4, 2, 1), nn.ReLU(), nn.Flatten()]
     decoder = [nn.Linear(latents, 256), nn.ReLU(), nn.Unflatten(1, (4, 8, 8)), nn.ConvTranspose2d(4, 4, 4, 2, 1)]
     return nn.Sequential(*encoder, nn.Linear(256, 2 * latents)), nn.Sequential(
@@ -57,20 +57,20 @@ def pytorch_net(shape: tuple[int, ...], latents: int) -> Pair:
 
 
 def net_of_other_widths(shape: tuple[int, ...], latents: int) -> Pair:
-    """Layers for which kernels exist, but with 16 and 48 channels."""
+    """Build a network of layers for which kernels exist, but with 16 and 48 channels, for which none exist."""
     encoder = [Conv(1, 16, 4), nn.ReLU(), Conv(16, 48, 4), nn.ReLU(), Flatten(), nn.Linear(48 * 64, 2 * latents)]
     decoder = [nn.Linear(latents, 48 * 64), nn.ReLU(), nn.Unflatten(1, (48, 8, 8)), ConvTranspose(48, 16, 4), nn.ReLU()]
     return nn.Sequential(*encoder), nn.Sequential(*decoder, ConvTranspose(16, 1, 4))
 
 
 def tanh_net(shape: tuple[int, ...], latents: int) -> Pair:
-    """Activations other than ReLU."""
+    """Build a network with activations other than ReLU."""
     encoder, decoder = tiny_net(shape, latents)
     return nn.Sequential(*list(encoder)[:1], nn.Tanh(), *list(encoder)[2:]), nn.Sequential(*decoder, nn.Tanh())
 
 
 def net_with_2x2_decoder(shape: tuple[int, ...], latents: int) -> Pair:
-    """A decoder with 2x2 layers, for which no kernels exist, and an encoder for which they do."""
+    """Build a decoder with a 2x2 layer, for which no kernels exist, and an encoder for which kernels exist."""
     decoder = [nn.Linear(latents, hidden_units(32)), nn.ReLU(), nn.Unflatten(1, (32, 8, 8)), ConvTranspose(32, 32, 2)]
     return tiny_net(shape, latents)[0], nn.Sequential(*decoder, nn.ReLU(), ConvTranspose(32, 1, 4))
 
@@ -103,42 +103,42 @@ def test_a_critic_is_fused_while_other_networks_are_not() -> None:
     assert_same_steps(plain, fused)
 
 
-class Shifted(nn.ReLU):
-    """An activation that is a subclass of ReLU."""
+class ShiftedReLU(nn.ReLU):
+    """A subclass of ReLU with a different forward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) - 1
 
 
-class Scaled(nn.Linear):
-    """A layer that is a subclass of Linear, with another forward pass."""
+class ScaledLinear(nn.Linear):
+    """A subclass of Linear with a different forward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
 
 
-def dense(*layers: nn.Module) -> nn.Sequential:
+def dense_net(*layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), *layers, nn.Linear(8, 2))
 
 
-TWICE = nn.Linear(8, 8)
+REUSED_LAYER = nn.Linear(8, 8)
 
 
 @pytest.mark.parametrize(
     "net",
     [
-        dense(nn.Dropout(0.1)),
-        dense(nn.ReLU(), nn.Dropout(0.1)),
-        dense(nn.BatchNorm1d(8)),
-        dense(nn.Tanh()),
-        dense(nn.ReLU(), nn.ReLU()),
-        dense(nn.Linear(8, 8, bias=False)),
-        dense(Scaled(8, 8)),
-        dense(Shifted()),
-        dense(nn.LeakyReLU(-0.1)),
-        dense(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))),
-        dense(nn.utils.spectral_norm(nn.Linear(8, 8))),
-        dense(TWICE, TWICE),
+        dense_net(nn.Dropout(0.1)),
+        dense_net(nn.ReLU(), nn.Dropout(0.1)),
+        dense_net(nn.BatchNorm1d(8)),
+        dense_net(nn.Tanh()),
+        dense_net(nn.ReLU(), nn.ReLU()),
+        dense_net(nn.Linear(8, 8, bias=False)),
+        dense_net(ScaledLinear(8, 8)),
+        dense_net(ShiftedReLU()),
+        dense_net(nn.LeakyReLU(-0.1)),
+        dense_net(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))),
+        dense_net(nn.utils.spectral_norm(nn.Linear(8, 8))),
+        dense_net(REUSED_LAYER, REUSED_LAYER),
         nn.Sequential(nn.ReLU(), nn.Linear(4, 2)),
         nn.Linear(4, 2),
     ],
@@ -151,9 +151,9 @@ def test_dense_layers_that_are_not_recognised(net: nn.Module) -> None:
 
 def test_dense_layers_that_are_recognised() -> None:
     """The slope is 0 for a ReLU and 1 for no activation."""
-    found = dense_layers(list(dense(nn.ReLU(), nn.Linear(8, 8), nn.LeakyReLU(0.3))))
-    assert found is not None
-    assert [(layer.in_features, layer.out_features, slope) for layer, slope in found] == [
+    layers_found = dense_layers(list(dense_net(nn.ReLU(), nn.Linear(8, 8), nn.LeakyReLU(0.3))))
+    assert layers_found is not None
+    assert [(layer.in_features, layer.out_features, slope) for layer, slope in layers_found] == [
         (4, 8, 0.0),
         (8, 8, 0.3),
         (8, 2, 1.0),
@@ -168,8 +168,8 @@ def test_images_that_are_not_recognised(shape: tuple[int, ...]) -> None:
     assert plan_decoder(decoder, shape) is None
 
 
-class Residual(nn.Sequential):
-    """A container that is a subclass of Sequential, with another forward pass."""
+class FlippedSequential(nn.Sequential):
+    """A subclass of Sequential with a different forward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).flip(1)
@@ -185,8 +185,8 @@ def test_networks_with_other_modules_are_not_recognised() -> None:
         assert plan_encoder(nn.Sequential(*layers), shape) is None
     for layers in ([*decoder, nn.Sigmoid()], [*decoder[:1], *decoder[2:]], decoder[2:], [nn.Dropout(0.1), *decoder]):
         assert plan_decoder(nn.Sequential(*layers), shape) is None
-    assert plan_encoder(Residual(*encoder), shape) is None
-    assert plan_decoder(Residual(*decoder), shape) is None
+    assert plan_encoder(FlippedSequential(*encoder), shape) is None
+    assert plan_decoder(FlippedSequential(*decoder), shape) is None
     assert plan_encoder(nn.Identity(), shape) is None
     assert plan_decoder(nn.Identity(), shape) is None
 
@@ -195,8 +195,8 @@ def test_networks_with_other_modules_are_not_recognised() -> None:
 
 
 @dataclass(frozen=True)
-class OtherFirstLayer(VAE):
-    """Adam with other constants in the first layer of the encoder."""
+class DifferentFirstLayer(VAE):
+    """A VAE with different constants of Adam for the first layer of the encoder."""
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(learning_rate, 0.5, 0.9) if parameter.startswith("encoder.0.") else Adam(learning_rate)
@@ -204,7 +204,7 @@ class OtherFirstLayer(VAE):
 
 @dataclass(frozen=True)
 class FasterBiases(VAE):
-    """Adam with a three times higher learning rate for biases."""
+    """A VAE whose biases have three times the learning rate."""
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(learning_rate * (3.0 if parameter.endswith("bias") else 1.0))
@@ -212,7 +212,7 @@ class FasterBiases(VAE):
 
 @dataclass(frozen=True)
 class NoEpsilon(VAE):
-    """Adam without epsilon in the decoder."""
+    """A VAE whose decoder uses Adam with an epsilon of 0."""
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(learning_rate, epsilon=0.0 if parameter.startswith("decoder.") else 1e-8)
@@ -220,23 +220,23 @@ class NoEpsilon(VAE):
 
 @pytest.mark.parametrize(
     ("method", "copied"),
-    [(OtherFirstLayer(), ("decoder.row",)), (FasterBiases(), ())],
+    [(DifferentFirstLayer(), ("decoder.row",)), (FasterBiases(), ())],
     ids=["other first layer", "faster biases"],
 )
 def test_modules_with_several_optimisers_are_not_fused(method: Method, copied: tuple[str, ...]) -> None:
-    """A module is fused only if its parameters share the constants of Adam. Each parameter uses its constants."""
+    """A module is fused only if all its parameters have the same constants of Adam. Others train as without kernels."""
     plain, fused = plain_and_fused(tiny_net, [method] * 2, random_images())
     assert fused.storage.copied == copied
     assert_same_steps(plain, fused)
 
 
 def test_a_module_without_epsilon_is_not_fused() -> None:
-    """Its padding, whose moments are zero, would be divided by zero."""
+    """The padding would be divided by zero, because its moments are zero."""
     assert make_stack(tiny_net, True, [NoEpsilon()]).storage.copied == ("encoder.row",)
 
 
 def test_full_precision_is_never_fused() -> None:
-    """Kernels multiply in lower precision, so that the networks of a float32 stack are not fused. Only Adam is."""
+    """In float32, only Adam uses kernels. Networks are not fused, because their kernels multiply in lower precision."""
     specs = [RunSpec(VAE(), "noise", seed, 9, 2, 1e-3, 3, "own:net") for seed in (0, 1)]
     plain, kernels = (Stack(specs, random_images(), tiny_net, vmapped=True, fused=fused) for fused in (False, True))
     assert kernels.storage.copied == ()
@@ -244,7 +244,7 @@ def test_full_precision_is_never_fused() -> None:
 
 
 def test_parameters_with_different_learning_rates() -> None:
-    """The first step of Adam has the length of the learning rate, in plain and fused stacks."""
+    """The first step of Adam changes parameters by the learning rate, in plain and fused stacks."""
     for fused in (False, True):
         s = make_stack(tiny_net, fused, [FasterBiases()], rate=1e-3)
         before = s.layout.unflatten(s.storage.to_checkpoint_order(s.rows)[0])
@@ -258,7 +258,7 @@ def test_parameters_with_different_learning_rates() -> None:
 
 
 def test_networks_that_share_one_activation_module() -> None:
-    """The gradients are right, whether the network is fused or not."""
+    """Gradients are equal if all activations of a network are the same module."""
     assert_same_gradients(*plain_and_fused(shared_activation_net, [VAE()] * 2))
 
 

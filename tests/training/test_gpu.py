@@ -1,4 +1,4 @@
-"""Training on a GPU, with fused stacks in one CUDA graph, gives the same numbers as one run after another on a CPU."""
+"""Training on a GPU, where a step of a fused stack is one CUDA graph, agrees with training on a CPU."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from unbraid.training.stack import Stack
 
 pytestmark = pytest.mark.gpu
 
-# The relative difference of the terms of a step from float32 on the CPU: the rounding of each format in four layers.
-CLOSE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
+# Maximum relative difference of the terms of a step from float32 on the CPU, due to the rounding in four layers.
+TOLERANCE = {"fp32": 1e-4, "tf32": 3e-3, "bf16": 2e-2}
 
 
 def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, batch: int = 16) -> list[RunSpec]:
@@ -43,13 +43,14 @@ def specs(method: Method, seeds: int, precision: str = "bf16", steps: int = 10, 
     return [dataclasses.replace(spec, seed=seed, precision=precision) for seed in range(seeds)]
 
 
-@pytest.mark.parametrize("precision", CLOSE)
+@pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("name", METHODS)
 def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -> None:
-    """This holds for eager steps and for replayed graphs. The absolute tolerance is for the small logits of critics.
+    """The terms of a stack on a GPU agree with those on a CPU, for eager steps and for replayed graphs.
 
-    Networks of methods that warp images are not fused. PCL divides by the standard deviation of an untrained code,
-    which amplifies rounding. Its accuracy counts 16 pairs, and rounding may move some of them across 0.
+    The absolute tolerance is necessary for the small logits of critics. Networks of methods that warp images are not
+    fused. PCL divides by the standard deviation of an untrained latent, which amplifies rounding errors. Its accuracy
+    is a fraction of 16 pairs, and rounding may change the sign of some of their logits.
     """
     cpu = Stack(specs(METHODS[name](), 3, "fp32"), sprites, locatello)
     gpu = Stack(specs(METHODS[name](), 3, precision), sprites.to("cuda"), locatello)
@@ -59,8 +60,8 @@ def test_cuda_stack_equals_cpu(name: str, precision: str, sprites: FactorData) -
     assert gpu.captured is not None
     assert gpu.captured.graph is not None
     assert bool(gpu.storage.copied) == (precision != "fp32" and not METHOD_FACTS[name].images)
-    close = (2.01 / 16 if name == "pcl" else 0.05) + CLOSE[precision] * cpu.last.abs()
-    assert bool(((gpu.last.cpu() - cpu.last).abs() <= close).all()), (gpu.last, cpu.last)
+    tolerance = (2.01 / 16 if name == "pcl" else 0.05) + TOLERANCE[precision] * cpu.last.abs()
+    assert bool(((gpu.last.cpu() - cpu.last).abs() <= tolerance).all()), (gpu.last, cpu.last)
 
 
 @pytest.mark.parametrize("name", [*(name for name in BUILT_IN if name != "toy"), "dsprites?noise=0.1"])
@@ -81,7 +82,7 @@ def test_every_dataset_trains_in_one_graph(name: str, net: str) -> None:
 
 
 def test_a_run_in_a_large_stack_equals_the_run_alone(sprites: FactorData) -> None:
-    """A hundred steps in a stack of 128 runs and alone use the same data, noise and arithmetic."""
+    """After 100 steps, a run in a stack of 128 runs is close to the same run alone."""
     data = sprites.to("cuda")
     every = specs(BetaVAE(), 128, steps=100, batch=64)
     many, one = Stack(every, data, locatello), Stack(every[37:38], data, locatello)
@@ -108,7 +109,7 @@ def test_divergence_on_cuda_affects_one_run_only(sprites: FactorData) -> None:
 
 
 def test_a_killed_run_resumes(tmp_path: Path, sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupted run resumes from its checkpoint and ends like an uninterrupted one."""
+    """An interrupted run resumes from its checkpoint and has the same final loss as an uninterrupted run."""
     settings = {"seeds": [0, 1], "steps": 40, "latents": 4, "device": "cuda", "quiet": True}
     whole = ub.train(BetaVAE(), sprites, **settings)
     real, steps = Stack.advance, []
@@ -134,7 +135,7 @@ def test_a_killed_run_resumes(tmp_path: Path, sprites: FactorData, monkeypatch: 
 
 
 def test_a_stack_without_enough_memory_is_halved(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The GPU really runs out of memory: the stack continues in halves, and every run ends as it would have."""
+    """When the GPU really runs out of memory, training continues with halves of the stack, and losses are the same."""
     settings = {"seeds": range(12), "steps": 8, "batch": 1024, "latents": 4, "device": "cuda", "quiet": True}
     torch.cuda.empty_cache()
     base, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
@@ -156,7 +157,7 @@ def test_a_stack_without_enough_memory_is_halved(sprites: FactorData, monkeypatc
 
 
 def test_small_stacks_train_at_the_same_time(sprites: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three methods on three CUDA streams end where each ends alone, bit for bit."""
+    """Three methods that train on three CUDA streams give the same runs as each method alone, bit for bit."""
     settings = {"seeds": range(3), "steps": 60, "latents": 4, "device": "cuda", "quiet": True}
     methods = [BetaVAE(), BetaTCVAE(), FactorVAE()]
     alone = [run for method in methods for run in ub.train(method, sprites, **settings)]
@@ -231,7 +232,7 @@ def test_train_score_and_traverse_on_cuda(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_a_stack_encodes_like_its_runs(precision: str, sprites: FactorData) -> None:
-    """All encoders at once agree with each encoder in layers of PyTorch, within the rounding of the format."""
+    """Encoding with all encoders at once agrees with each encoder in PyTorch, up to the rounding of the format."""
     runs = ub.train(
         BetaVAE(), "sprites", steps=50, latents=4, device="cuda", seeds=range(5), precision=precision, quiet=True
     )
@@ -239,26 +240,26 @@ def test_a_stack_encodes_like_its_runs(precision: str, sprites: FactorData) -> N
     index = torch.arange(0, len(data), 7, device="cuda")
     for run, q in zip(runs, encode_stack(runs, data, index), strict=True):
         wanted = encode_table(run, data, index)
-        assert float((q.mean - wanted.mean).norm() / wanted.mean.norm()) < CLOSE[precision]
+        assert float((q.mean - wanted.mean).norm() / wanted.mean.norm()) < TOLERANCE[precision]
 
 
 def test_a_manipulation_trains_in_two_graphs(sprites: FactorData) -> None:
-    """One graph is for the steps before the manipulation learns, one for those after. Terms are close to a CPU's."""
+    """One graph is for the steps before the manipulation is trained, one for those after. Terms agree with a CPU."""
     settings = fill_settings(sprites, 0.1, 40, 16, 2, 1, "x:y", None, "bernoulli", 1e-3, 0)
-    games = [AdversarialTraining(sprites.to(device), settings) for device in ("cpu", "cuda")]
+    trainings = [AdversarialTraining(sprites.to(device), settings) for device in ("cpu", "cuda")]
     for step in range(10):
-        found = [game.step(step).tolist() for game in games]
-        assert found[1] == pytest.approx(found[0], rel=0.02, abs=0.05), step
-    assert all(repeat.__self__.graph is not None for repeat in games[1].runners.values())  # type: ignore[attr-defined]
-    saved = games[1].state()
-    other = AdversarialTraining(games[1].data, games[1].settings)
+        terms = [training.step(step).tolist() for training in trainings]
+        assert terms[1] == pytest.approx(terms[0], rel=0.02, abs=0.05), step
+    assert all(repeat.__self__.graph is not None for repeat in trainings[1].runners.values())  # type: ignore[attr-defined]
+    saved = trainings[1].state()
+    other = AdversarialTraining(trainings[1].data, trainings[1].settings)
     other.restore(saved)
-    for game in (games[1], other):
+    for training in (trainings[1], other):
         for step in range(10, 13):
-            game.step(step)
-    tolerance = 1e-3 * games[1].terms.abs()
+            training.step(step)
+    tolerance = 1e-3 * trainings[1].terms.abs()
     tolerance[TERMS.index("gap")] = 1e-3  # about 0.03, the difference of two errors of about 123
-    assert bool(((games[1].terms - other.terms).abs() <= tolerance).all())
+    assert bool(((trainings[1].terms - other.terms).abs() <= tolerance).all())
 
 
 def test_the_gap_of_rotated_factors_equals_that_on_a_cpu() -> None:

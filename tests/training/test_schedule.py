@@ -1,4 +1,4 @@
-"""Which runs form a stack, which stacks train at the same time, and what happens without enough memory."""
+"""Tests of which runs form a stack, which stacks train at the same time, and what happens without enough memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def in_training(*specs: RunSpec) -> list[RunInTraining]:
 
 
 def record_group_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that receives the number of stacks of each group that is trained."""
+    """Return a list to which the number of stacks of each group is appended when the group is trained."""
     sizes: list[int] = []
     real = schedule.train_group
 
@@ -73,8 +73,8 @@ def test_a_stack_on_a_cpu_has_at_most_16_runs(toy: FactorData) -> None:
     assert [[len(runs) for runs in group.stacks] for group in groups] == [[16], [16], [8]]
 
 
-def test_trained_runs_count_for_the_grouping(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of threads of a stack does not change when some of its runs are trained already."""
+def test_trained_runs_do_not_change_the_grouping(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of threads of a stack is the same when some of its runs are already trained."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     runs = in_training(*(spec(VAE(), seed=s) for s in range(3)))
     runs[0].trained = True
@@ -85,7 +85,7 @@ def test_trained_runs_count_for_the_grouping(toy: FactorData, monkeypatch: pytes
 
 
 def test_single_runs_train_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two cores, two stacks of one run train at the same time, and end where each ends alone on one core."""
+    """With two cores, two stacks of one run train at the same time, with the same losses as alone on one core."""
     methods = [BetaVAE(beta=0.5), VAE()]
     alone = [quick_train(None, m)[0] for m in methods]
     sizes = record_group_sizes(monkeypatch)
@@ -103,10 +103,8 @@ def test_small_stacks_are_grouped_for_a_gpu() -> None:
     assert list(group_small_stacks([], int, 10)) == []
 
 
-def test_stacks_without_memory_for_all_train_one_after_another(
-    toy: FactorData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The third step of the second stack fails after that of the first. Both resume and end as without the failure."""
+def test_stacks_that_exceed_memory_train_one_after_another(toy: FactorData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the third step of the second stack fails, both stacks resume and give the same runs as without the failure."""
     specs = [spec(m, steps=8, batch=8, learning_rate=1e-3) for m in (BetaVAE(beta=0.5), VAE())]
     wanted = [train_specs([one], toy, mlp, quiet=True)[0] for one in specs]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -122,11 +120,11 @@ def test_stacks_without_memory_for_all_train_one_after_another(
 
     monkeypatch.setattr(Stack, "advance", advance)
     sizes = record_group_sizes(monkeypatch)
-    ended = {run.id: run for run in train_or_split_group(group, toy, mlp, Monitor([], None, 60.0))}
+    trained = {run.id: run for run in train_or_split_group(group, toy, mlp, Monitor([], None, 60.0))}
     assert sizes == [2, 1, 1]
     assert steps == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
     for run in wanted:
-        assert_same_run(run, ended[run.id])
+        assert_same_run(run, trained[run.id])
 
 
 def test_a_stack_without_enough_memory_is_halved() -> None:

@@ -1,4 +1,4 @@
-"""Training: the optimiser, resuming, divergence and the folders of runs."""
+"""Tests of the optimiser, of resuming, of divergence and of the folders of runs."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from unbraid.training.train import train_specs
 
 @given(seed=st.integers(0, 1000), beta1=st.sampled_from([0.5, 0.9]), beta2=st.sampled_from([0.9, 0.999]))
 def test_adam_equals_torch(seed: int, beta1: float, beta2: float) -> None:
-    """Three runs with different learning rates move like three optimisers of PyTorch."""
+    """Three runs with different learning rates are updated like three separate optimisers of PyTorch."""
     g = torch.Generator().manual_seed(seed)
     rows = torch.randn(3, 5, generator=g, dtype=torch.float64)
     rates = [1e-3, 1e-2, 0.0]
-    mine = [rows.clone(), torch.zeros_like(rows), torch.zeros_like(rows)]
+    ours = [rows.clone(), torch.zeros_like(rows), torch.zeros_like(rows)]
     theirs = [row.clone().requires_grad_() for row in rows]
     optimisers = [torch.optim.Adam([p], lr=r, betas=(beta1, beta2)) for p, r in zip(theirs, rates, strict=True)]
     for t in range(1, 6):
         grad = torch.randn(3, 5, generator=g, dtype=torch.float64)
         adam_step(
-            mine[0], grad.clone(), mine[1], mine[2], torch.tensor(rates).double()[:, None], t, Adam(0.0, beta1, beta2)
+            ours[0], grad.clone(), ours[1], ours[2], torch.tensor(rates).double()[:, None], t, Adam(0.0, beta1, beta2)
         )
         for p, gi, optimiser in zip(theirs, grad, optimisers, strict=True):
             p.grad = gi
             optimiser.step()
-    torch.testing.assert_close(mine[0], torch.stack([p.detach() for p in theirs]))
+    torch.testing.assert_close(ours[0], torch.stack([p.detach() for p in theirs]))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_resume_equals_uninterrupted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest_data: FactorData
 ) -> None:
-    """A run is killed between two log lines and resumed from its checkpoint: the files are equal bit for bit."""
+    """Runs that are killed between two log lines and resumed have the same files as uninterrupted runs, bit for bit."""
     monkeypatch.setattr(loop, "MAX_LOG_LINES", 4)
     whole = quick_train(tmp_path / "whole", METHODS[name](), seeds=[0, 1], data=smallest_data, net="mlp")
     with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -73,7 +73,7 @@ def test_resume_equals_uninterrupted(
 
 
 def test_runs_of_a_stack_resume_from_different_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between two checkpoint files leaves runs at different steps; each resumes from its own."""
+    """If a process is killed between two checkpoint files, runs are at different steps. Each resumes from its step."""
     whole = quick_train(None, seeds=[0, 1])
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
@@ -108,7 +108,7 @@ def test_other_runs_in_the_folder_are_an_error_without_add(tmp_path: Path) -> No
     assert len(find_runs(tmp_path)) == 2
 
 
-def test_a_folder_is_locked_by_one_process(tmp_path: Path) -> None:
+def test_only_one_process_can_train_in_a_folder(tmp_path: Path) -> None:
     with lock(tmp_path / ".lock"), pytest.raises(UserError, match="Another process is training"):
         quick_train(tmp_path)
 
@@ -126,7 +126,7 @@ def test_loaded_runs_equal_the_trained_runs(tmp_path: Path, toy: FactorData) -> 
         assert torch.equal(run.decode(run.encode(x)), by_id[run.id].decode(run.encode(x)))
 
 
-def test_seeds_and_rates_can_be_iterators() -> None:
+def test_methods_seeds_and_learning_rates_can_be_iterators() -> None:
     methods = (BetaVAE(beta=b) for b in (1.0, 2.0))
     runs = quick_train(None, methods, seeds=iter([0, 1]), learning_rate=iter([1e-3, 1e-4]), steps=0)
     assert len({run.id for run in runs}) == 8
@@ -143,14 +143,14 @@ def test_data_is_loaded_once_for_many_runs(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_stored_scores_belong_to_their_data(tmp_path: Path, toy: FactorData) -> None:
-    """A run is scored again on other data of the same shape, and both scores are stored."""
+    """If a run is scored again on other data of the same shape, both scores are stored."""
     import copy
 
     (run,) = quick_train(tmp_path)
     other = copy.copy(toy)
     other.name, other.table = "reversed toy", toy.table.flip(0) ** 2
-    own, foreign = (ub.score(run, ["mig"], data=d, codes=["mean"], quiet=True)[0] for d in (toy, other))
-    assert own["mig.discrete_mig"] != foreign["mig.discrete_mig"]
+    own, on_other = (ub.score(run, ["mig"], data=d, codes=["mean"], quiet=True)[0] for d in (toy, other))
+    assert own["mig.discrete_mig"] != on_other["mig.discrete_mig"]
     assert ub.score(run, ["mig"], codes=["mean"], quiet=True)[0]["mig.discrete_mig"] == own["mig.discrete_mig"]
 
 
@@ -176,7 +176,7 @@ def test_log_lines_are_means_over_their_steps(toy: FactorData, monkeypatch: pyte
 
 
 def test_divergence_is_stored_and_reported(tmp_path: Path) -> None:
-    """One of two runs diverges: its step and term are recorded, and the other run ends as if it were alone."""
+    """When one of two runs diverges, its step and term are recorded, and the other run equals the same run alone."""
     runs = quick_train(tmp_path, learning_rate=[1e-3, 1e18], steps=40)
     finite, diverged = runs
     assert finite.divergence is None
@@ -194,12 +194,12 @@ def test_divergence_is_stored_and_reported(tmp_path: Path) -> None:
 
 def test_training_ends_when_all_runs_have_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "MAX_LOG_LINES", 10_000)
-    taken = []
+    steps_taken = []
     advance = Stack.advance
-    monkeypatch.setattr(Stack, "advance", lambda self: (taken.append(1), advance(self)))
+    monkeypatch.setattr(Stack, "advance", lambda self: (steps_taken.append(1), advance(self)))
     (run,) = quick_train(learning_rate=1e18, steps=5000)
     assert run.divergence is not None
-    assert len(taken) < 100
+    assert len(steps_taken) < 100
 
 
 def test_a_custom_net_must_be_passed_again_to_load_its_run(tmp_path: Path, toy: FactorData) -> None:
@@ -216,7 +216,7 @@ COMMAND += ["--learning-rate", "1e-3", "--checkpoint-seconds", "0.05", "--quiet"
 
 
 def test_a_killed_command_resumes(tmp_path: Path) -> None:
-    """A process is killed twice while it trains: the final files are those of an uninterrupted process, bit for bit."""
+    """A process that is killed twice while it trains writes the same files as an uninterrupted one, bit for bit."""
     subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     cut = [*COMMAND, "--out", str(tmp_path / "cut")]
     for _ in range(2):

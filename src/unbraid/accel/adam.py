@@ -1,4 +1,4 @@
-"""Adam for a stack of flat parameter rows, with one learning rate per run."""
+"""Adam for many runs at once, with one flat row of parameters and one learning rate per run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 Hyper = float | Tensor
-"""A number that may differ between the runs of a stack. Inside an objective it is a 0-d tensor."""
+"""A number that may differ between runs that train together. Inside an objective it is a 0-d tensor."""
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam's constants (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1)."""
+    """The constants of Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1)."""
 
     learning_rate: Hyper
     beta1: float = 0.9
@@ -32,7 +32,7 @@ def adam_step(
     t: int,
     constants: Adam,
 ) -> None:
-    r"""Update all rows in place. The gradient is overwritten, so that no memory is allocated.
+    r"""Update all rows in place. To avoid an allocation, the gradient is overwritten.
 
     .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
               \theta \leftarrow \theta - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
@@ -41,9 +41,9 @@ def adam_step(
 
     Args:
         row: The parameters of each run.
-        grad: Their gradients.
-        moment1: The running means m.
-        moment2: The running means v.
+        grad: The gradient of each run.
+        moment1: The running means m of the gradient.
+        moment2: The running means v of the squared gradient.
         learning_rate: The learning rate of each run.
         t: The number of this update, from 1.
         constants: The other constants of Adam.
@@ -54,4 +54,4 @@ def adam_step(
     step = (
         torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
     )
-    row.addcdiv_(moment1, step, value=-1)  # with a learning rate of 0, `step` is infinite and nothing moves
+    row.addcdiv_(moment1, step, value=-1)  # with a learning rate of 0, `step` is infinite and rows do not change

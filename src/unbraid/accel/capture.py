@@ -1,4 +1,8 @@
-"""Capturing a training step as a CUDA graph, which the GPU replays without one launch per kernel."""
+"""Capturing a training step as a CUDA graph.
+
+A CUDA graph is a recorded sequence of kernels. The GPU replays it with a single launch, which saves the time of
+launching each kernel. A CUDA stream is a queue of GPU work, and work on different streams can overlap.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ from collections.abc import Callable
 
 import torch
 
-EAGER_STEPS = 2  # steps before the capture, in which kernels compile and libraries initialise
+EAGER_STEPS = 2  # number of steps before the capture, in which kernels are compiled and libraries are initialised
 
 
 @functools.cache
 def supports_kernels(device: torch.device) -> bool:
-    """Whether the kernels of `unbraid.accel.kernels` run on a device.
+    """Return whether the kernels of `unbraid.accel.kernels` run on a device.
 
-    They need Triton and an NVIDIA GPU of compute capability 8.0 or more, which multiplies bfloat16 matrices.
+    They need Triton and an NVIDIA GPU of compute capability 8.0 or more, because they multiply bfloat16 matrices.
     """
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return False
@@ -25,18 +29,18 @@ def supports_kernels(device: torch.device) -> bool:
 
 @functools.cache
 def cuda_stream(device: torch.device, index: int = 0) -> torch.cuda.Stream:
-    """The CUDA stream with this index. It is created once, because libraries keep a workspace for every stream.
+    """Return the CUDA stream with this index. Each stream is created once, because libraries keep a workspace for it.
 
-    A graph uses the workspace of the stream on which it was captured. Graphs that run at the same time therefore need
-    streams with different indices.
+    A graph uses the workspace of the stream on which it was captured. Graphs that run at the same time must therefore
+    be captured on streams with different indices.
     """
     return torch.cuda.Stream(device)
 
 
 class CapturedStep:
-    """A step that updates fixed tensors in place: eager at first, then captured and replayed as a CUDA graph.
+    """A step that updates fixed tensors in place. The first steps are eager, and later ones replay a CUDA graph.
 
-    A step that cannot be captured stays eager, with a warning.
+    If a step cannot be captured, a warning is issued and all steps are eager.
     """
 
     def __init__(self, device: torch.device, stream_index: int = 0) -> None:
@@ -56,6 +60,7 @@ class CapturedStep:
         self.steps += 1
 
     def _run_eagerly(self, step: Callable[[], None]) -> None:
+        """Launch the kernels of a step one by one."""
         main = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(main)
         with torch.cuda.stream(self.stream):
@@ -63,6 +68,7 @@ class CapturedStep:
         main.wait_stream(self.stream)
 
     def _capture(self, step: Callable[[], None]) -> None:
+        """Record the kernels of a step as a graph, without running them."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
@@ -73,8 +79,8 @@ class CapturedStep:
             self.failed = True
             reason = str(error).strip().splitlines()[0]
             warnings.warn(
-                f"This step cannot be captured as a CUDA graph and runs kernel by kernel, which is slower: {reason} "
-                "Objectives and data must not move tensors between CPU and GPU or read their values.",
+                f"This step cannot be captured as a CUDA graph. It runs kernel by kernel, which is slower. Error: "
+                f"{reason} Objectives and datasets must not move tensors between CPU and GPU or read their values.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -83,5 +89,5 @@ class CapturedStep:
 
 
 def step_runner(device: torch.device) -> Callable[[Callable[[], None]], None]:
-    """A function that runs the same step repeatedly: as a CUDA graph on a GPU, by calling it elsewhere."""
+    """Return a function that runs a step. On a GPU it captures the step as a CUDA graph, elsewhere it calls it."""
     return CapturedStep(device).run if device.type == "cuda" else lambda step: step()

@@ -1,9 +1,9 @@
 """Stride-2 convolution layers with a faster implementation on the CPU.
 
-On a CPU, PyTorch's own functions lose time to the NCHW layout, to the gradients of transposed convolutions and to the
-last layer of a decoder. The layers here keep images in channels-last memory, use the cheaper of two equal formulas for
-each gradient, and compute the layer to the image as one matrix product. Other devices and shapes use PyTorch's
-functions. The results agree up to rounding.
+On a CPU, PyTorch's own functions are slow for images in the NCHW layout, for the gradients of transposed convolutions
+and for the last layer of a decoder. The layers here keep images in channels-last memory, use the cheaper of two
+equivalent formulas for each gradient, and compute the last layer of a decoder as one matrix product. Other devices and
+shapes use PyTorch's functions. The results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from torch.autograd import Function
 from torch.nn.grad import conv2d_weight
 
 STRIDE = 2
-MAX_IMAGE_CHANNELS = 3  # most channels of an image
+MAX_IMAGE_CHANNELS = 3  # a layer with at most this many output channels is the last layer of a decoder
 
 
 def padding(kernel: int) -> int:
-    """The padding with which a stride-2 kernel halves an even image: 1 for a 4x4 kernel, 0 for a 2x2 kernel."""
+    """Return the padding with which a stride-2 kernel halves the side of an image, 1 for 4x4 and 0 for 2x2 kernels."""
     return (kernel - STRIDE) // 2
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The stride-2 convolution of PyTorch, also under `vmap` over runs."""
+    """Compute a stride-2 convolution with PyTorch."""
     return F.conv2d(x, weight, bias, STRIDE, padding(weight.shape[-1]))
 
 
 def conv_transpose(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The stride-2 transposed convolution of PyTorch, also under `vmap`. The output has the dtype of the bias."""
+    """Compute a stride-2 transposed convolution with PyTorch. The output has the dtype of the bias."""
     y = F.conv_transpose2d(x, weight, bias.to(x.dtype), STRIDE, padding(weight.shape[-1]))
     return y.to(bias.dtype)
 
 
 def pixel_rows(x: Tensor) -> Tensor:
-    """The pixels of images (b, c, h, w) as rows (b h w, c), a view if the images are in channels-last memory."""
+    """Return the pixels of images (b, c, h, w) as rows (b h w, c), as a view if the images are channels-last."""
     return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
 
 
-def scatter_patches(taps: Tensor, b: int, h: int, w: int) -> Tensor:
-    """Add overlapping 4x4 patches, (b h w, 16 c), into images (b, c, 2h, 2w).
+def scatter_patches(patches: Tensor, b: int, h: int, w: int) -> Tensor:
+    """Add overlapping 4x4 patches, one for each input pixel, (b h w, 16 c), into images (b, c, 2h, 2w).
 
-    Input row i contributes to output row 2i + k - 1 through kernel row k. In an image with a border of one pixel,
-    k in {0, 1} are the two rows of block i and k in {2, 3} those of block i + 1. The same holds for columns.
+    Row k of the patch of input row i is added to output row 2i + k - 1. If the output is given a border of one pixel
+    and divided into blocks of two rows, rows 0 and 1 of the patch belong to block i, and rows 2 and 3 to block i + 1.
+    The same holds for columns.
     """
-    blocks = taps.view(b, h, w, -1, 2, 2, 2, 2).permute(0, 3, 1, 4, 5, 2, 6, 7)
-    frame = taps.new_zeros(b, blocks.shape[1], h + 1, 2, w + 1, 2)
+    blocks = patches.view(b, h, w, -1, 2, 2, 2, 2).permute(0, 3, 1, 4, 5, 2, 6, 7)
+    frame = patches.new_zeros(b, blocks.shape[1], h + 1, 2, w + 1, 2)
     for i in (0, 1):
         for j in (0, 1):
             frame[:, :, i : h + i, :, j : w + j] += blocks[:, :, :, i, :, :, j]
@@ -57,9 +58,10 @@ def scatter_patches(taps: Tensor, b: int, h: int, w: int) -> Tensor:
 
 
 def to_channels_last(x: Tensor) -> Tensor:
-    """The same images in channels-last memory.
+    """Return the same images in channels-last memory.
 
-    With one channel all layouts are the same memory, and the strides tell a convolution which layout is meant.
+    With one channel, all layouts use the same memory, but a convolution chooses its algorithm by the strides. They are
+    therefore set to those of the channels-last layout.
     """
     if x.shape[1] > 1:
         return x.contiguous(memory_format=torch.channels_last)
@@ -91,7 +93,10 @@ class FastConv(Function):
 
 
 class FastConvTranspose(Function):
-    """A stride-2 transposed convolution with the dtype of the bias. Its gradients are ordinary convolutions."""
+    """A stride-2 transposed convolution whose gradients are ordinary convolutions.
+
+    The output has the dtype of the bias.
+    """
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -117,14 +122,17 @@ class FastConvTranspose(Function):
 
 
 class Flatten(nn.Flatten):
-    """Flattens images and converts bfloat16 to float32, for the dense layers that follow."""
+    """Flattens images and converts bfloat16 to float32, because the dense layers that follow use float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).float() if x.dtype == torch.bfloat16 else super().forward(x)
 
 
 class Conv(nn.Conv2d):
-    """A stride-2 convolution that halves the image. If `reduced`, it multiplies in bfloat16 and adds in float32."""
+    """A stride-2 convolution that halves the side of the image.
+
+    If `reduced`, the layer multiplies in bfloat16 and adds in float32.
+    """
 
     reduced = False
 
@@ -140,14 +148,18 @@ class Conv(nn.Conv2d):
 
 
 class ConvTranspose(nn.ConvTranspose2d):
-    """A stride-2 transposed convolution that doubles the image. `reduced` is as in `Conv`. Images are float32."""
+    """A stride-2 transposed convolution that doubles the side of the image.
+
+    If `reduced`, the layer multiplies in bfloat16 and adds in float32. The output of the last layer of a decoder is
+    always float32.
+    """
 
     reduced = False
 
     def __init__(self, channels: int, width: int, kernel: int) -> None:
         super().__init__(channels, width, kernel, STRIDE, padding(kernel))
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # always twice the input size
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # the size is always doubled
         dtype = torch.bfloat16 if self.reduced else self.weight.dtype
         bias = cast(Tensor, self.bias)
         bias = bias if self.out_channels <= MAX_IMAGE_CHANNELS else bias.to(dtype)

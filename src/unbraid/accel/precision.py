@@ -1,4 +1,4 @@
-"""The precision of matrix products: which one is the fastest, and which ones a device supports."""
+"""The precision of matrix products (float32, TensorFloat-32 or bfloat16), and which precisions a device supports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @functools.cache
 def fastest_precision(device: str | torch.device) -> Precision:
-    """bf16 if the processor multiplies bfloat16 natively, fp32 otherwise.
+    """Return "bf16" if the processor multiplies bfloat16 natively, and "fp32" otherwise.
 
-    Only products use this precision. Parameters and sums stay in float32. `benchmarks/bench_precision.py` compares the
-    scores of runs trained in different precisions; those of bf16 could not be distinguished from those of fp32.
+    Only products use this precision. Parameters and sums stay in float32. In `benchmarks/bench_precision.py`, which
+    compares the scores of runs trained in different precisions, bf16 could not be distinguished from fp32.
     """
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
@@ -31,13 +31,13 @@ def check_precision(precision: str, device: torch.device) -> None:
     """Raise a `UserError` if the device does not support the precision."""
     if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0)):
         raise UserError(
-            f"Precision tf32 needs an NVIDIA GPU of compute capability 8.0 or more. Got {device}. Use fp32."
+            f"Precision tf32 needs an NVIDIA GPU of compute capability 8.0 or more. Got {device} instead. Use fp32."
         )
 
 
 @contextlib.contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
-    """Inside this context, float32 products on a GPU are rounded to TensorFloat-32 only if `precision` is "tf32"."""
+    """Allow TensorFloat-32 in float32 products on a GPU inside this context, only if `precision` is "tf32"."""
     allow = precision == "tf32"
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allow
@@ -49,7 +49,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
 
 def _cpu_flags() -> set[str]:
-    """The features of the processor that Linux lists, or an empty set on other systems."""
+    """Return the CPU feature flags that Linux lists, or an empty set on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

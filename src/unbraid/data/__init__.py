@@ -1,4 +1,4 @@
-"""Datasets with known factors: the registry of datasets, and functions that load them by name, path or array."""
+"""Datasets with ground-truth factors: the registry, and functions that load data by name or from a user's own files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
 
-# Datasets that are generated without any file.
+# Datasets that are generated and need no files.
 BUILT_IN: dict[str, Callable[..., FactorData]] = {
     "dsprites": dsprites,
     "color_dsprites": color_dsprites,
@@ -35,7 +35,7 @@ BUILT_IN: dict[str, Callable[..., FactorData]] = {
     "toy": toy,
 }
 
-# Datasets that are generated with the extra `bodies`.
+# Datasets that are generated with packages of the optional dependency group `bodies`.
 BODIES: dict[str, Callable[..., FactorData]] = {"bodies": bodies, "body_images": body_images}
 
 # Datasets that are read from the files that their authors publish.
@@ -67,18 +67,19 @@ def load(
     """Load a dataset by name, or from a path to your own data.
 
     Args:
-        name: A key of `DATASETS`, or the path of a folder of images or of a .npy or .npz file. Options may follow a
-            question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
+        name: A key of `DATASETS`, or a path. A path is that of a folder of images, or of a .npy or .npz file. Options
+            may follow a question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
-        root: Folder of the published files. The default is the environment variable UNBRAID_DATA, else
-            ~/.local/share/unbraid.
+        root: Folder in which the files of published datasets are stored. The default is the environment variable
+            UNBRAID_DATA, or ~/.local/share/unbraid if it is not set.
 
     Returns:
         The dataset.
 
     Raises:
-        UserError: If the name or an option is unknown, if files are missing or damaged, or if the path holds no data.
+        UserError: If the name or an option is unknown, if files are missing or damaged, or if there are no data at the
+            path.
 
     >>> load("toy?subset=50")
     toy?subset=50: 960 examples of shape (16,), factors a 8, b 6, c 5, d 4
@@ -88,7 +89,7 @@ def load(
         if is_path(plain_name):
             return _load_path(name, device, progress, root)
         raise UserError(
-            unknown_name_message("dataset", plain_name, DATASETS) + " Or give the path of a folder or file of your own."
+            unknown_name_message("dataset", plain_name, DATASETS) + " Or pass the path of your own folder or file."
         )
     function = DATASETS[plain_name]
     options = check_options(plain_name, function, given)
@@ -106,7 +107,7 @@ def _load_path(name: str, device: str | torch.device, progress: Progress | None,
 
 
 def is_path(name: str) -> bool:
-    """Whether a name that is not in the registry looks like a path."""
+    """Return whether a name that is not in the registry looks like a path."""
     return any(mark in name for mark in ("/", "\\", ".")) or Path(name).expanduser().exists()
 
 

@@ -1,4 +1,4 @@
-"""The base class of all datasets: a grid of factors with one image or vector per grid point."""
+"""The base class of all datasets, and a dataset of black and white images that are stored as bits."""
 
 from __future__ import annotations
 
@@ -20,36 +20,40 @@ from unbraid.noise import Noise
 
 Progress: TypeAlias = Callable[[float], None]
 
-# Types that the public methods accept. Tensors are the documented form; everything else is checked and converted.
+# Types that the public methods accept. Everything except tensors is converted to a tensor first.
 IndexLike: TypeAlias = Int[Tensor, " n"] | ArrayLike | Sequence[int] | slice | int
 FactorsLike: TypeAlias = Int[Tensor, "n k"] | ArrayLike | Sequence[Sequence[int]]
 
 
 class ExampleSampler(Protocol):
-    """A distribution over examples other than the uniform one."""
+    """A distribution over the examples of a dataset that is not uniform."""
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
         """Return the indices of `n` examples of `data`."""
         ...
 
     def to(self, device: str | torch.device) -> ExampleSampler:
-        """Return the same sampler on another device."""
+        """Return the same sampler on a different device."""
         ...
 
 
 class FactorData(ABC):
-    """Examples indexed by a full grid of factors in C order: the last factor varies fastest.
+    """A dataset with one example for each combination of factor values.
+
+    Examples are ordered so that the last factor varies fastest (C order). The subclass `Labelled` is for data whose
+    labels do not form a full grid.
 
     Attributes:
-        name: Name of the dataset, with its options.
+        name: Name of the dataset, including its options.
         names: Names of the k factors.
-        sizes: Number of values of each factor. Values are 0 to size - 1.
-        shape: Shape of one example: (c, h, w) for images, (d,) for vectors.
-        table: One row per example, in the storage format of the subclass, on `device`.
+        sizes: Number of values of each factor. The values of a factor are 0 to size - 1.
+        shape: Shape of one example, which is (c, h, w) for images and (d,) for vectors.
+        table: Stored examples on `device`. The subclass defines the format.
+        grid: The sizes and strides of the factors, int64 of shape (2, k), on `device`.
         binary: Whether every pixel is 0 or 1.
         gridded: Whether there is exactly one example for each combination of factor values.
         categorical: Names of the factors whose values have no order.
-        sampler: How `draw` chooses examples. None means uniformly.
+        sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
     """
 
     binary: bool = False
@@ -70,7 +74,7 @@ class FactorData(ABC):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How much the index grows when a factor grows by one."""
+        """For each factor, the amount by which the index increases when the factor increases by one."""
         return tuple(math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes)))
 
     def __len__(self) -> int:
@@ -104,12 +108,13 @@ class FactorData(ABC):
             Indices, int64 of shape (n,).
 
         Raises:
-            UserError: If `factors` has the wrong type or shape or is out of range, or if the data are not a full grid.
+            UserError: If `factors` has the wrong type or shape, if a value is out of range, or if the labels of the
+                data do not form a full grid.
         """
         return self.index_of(self._checked_factors(factors))
 
     def images(self, index: IndexLike) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"]:
-        """Return examples in their storage form.
+        """Return examples as bytes (images) or as floats (vectors).
 
         Args:
             index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
@@ -124,17 +129,17 @@ class FactorData(ABC):
 
     @abstractmethod
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
-        """Return examples as network input.
+        """Return examples as input for a network.
 
-        Nothing is checked, so that the host never waits for the device.
+        `index` is not checked, because the host would have to wait for the device.
 
         Args:
             index: Indices, int64 of shape (b,), on `device` and in range.
-            noise: Source of randomness for data with random parts, such as colours or backgrounds. Without it the
-                random parts are a function of the index, so an example is always the same.
+            noise: Source of randomness for data with random parts, such as colours or backgrounds. If it is None, the
+                random parts depend only on the index, so an example is always the same.
 
         Returns:
-            Float32 of shape (b, *shape). Images are in [0, 1].
+            Examples, float32 of shape (b, *shape). The pixels of images are in [0, 1].
         """
 
     @abstractmethod
@@ -142,7 +147,7 @@ class FactorData(ABC):
         """Return what `images` returns, without checking `index`."""
 
     def draw(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """Draw examples independently, uniformly over the grid or by `sampler` if there is one.
+        """Draw examples independently, from `sampler` if there is one and uniformly otherwise.
 
         Args:
             noise: Source of randomness.
@@ -157,7 +162,7 @@ class FactorData(ABC):
         return (noise.integers(self.grid[0], n, len(self.sizes)) * self.grid[1]).sum(-1)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """Return the same data on another device. A table that is already there is shared, not copied.
+        """Return the same data on a different device. If the data are already there, they are not copied.
 
         Args:
             device: A device, such as "cuda".
@@ -208,13 +213,13 @@ class FactorData(ABC):
 class BinaryImages(FactorData):
     """Black and white images stored as bits.
 
-    The table is uint8 of shape (n, c * h * w / 8). Pixel j of an image is bit j % 8 of byte j // 8.
+    `table` is uint8 of shape (n, c * h * w / 8). Pixel j of a flattened image is bit j % 8 of byte j // 8.
     """
 
     binary = True
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
-        """Return images, float32 of shape (b, c, h, w), with every pixel 0 or 1."""
+        """Return images, float32 of shape (b, c, h, w), in which every pixel is 0 or 1."""
         if supports_kernels(self.device):
             from unbraid.accel.kernels.bits import Unpack
 
@@ -230,7 +235,10 @@ class BinaryImages(FactorData):
 
 
 def _integer_tensor(values: object, what: str) -> Tensor:
-    """Return `values` as an int64 tensor. An empty list, which has no type of its own, is accepted."""
+    """Convert `values` to an int64 tensor, or raise a UserError if they are not integers.
+
+    An empty list is accepted, although numpy converts it to floats.
+    """
     rows = values.detach() if isinstance(values, Tensor) else _rectangular_array(values, what)
     kind = str(rows.dtype).removeprefix("torch.")
     if rows.shape != (0,) and not kind.startswith(("int", "uint")):

@@ -1,4 +1,4 @@
-"""Datasets stored in memory or in a mapped file, on a full grid of factors or with one row of labels per example."""
+"""Datasets that are stored in memory or in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbraid.noise import Noise
 
 
 class ByteImages(FactorData):
-    """Images as uint8 of shape (n, c, h, w), one per grid point. The table may be a memory-mapped file."""
+    """Images on a full grid of factors, stored as uint8 of shape (n, c, h, w), possibly in a memory-mapped file."""
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """Return images, float32 of shape (b, c, h, w), with pixels in [0, 1]."""
@@ -26,10 +26,10 @@ class ByteImages(FactorData):
 
 
 class Labelled(FactorData):
-    """Examples that need not fill a grid, with one row of labels per example.
+    """Examples with one row of labels per example. The labels need not form a full grid.
 
-    There may be no labels at all (k = 0). Such data can be used for training, traversals and comparisons, and can be
-    scored by everything that needs no labels.
+    There may be no labels at all (k = 0). Such data can be used for training, traversals and comparisons, and with
+    all metrics that need no labels.
 
     Args:
         name: Name of the dataset.
@@ -55,8 +55,8 @@ class Labelled(FactorData):
         super().__init__(name, tuple(names), tuple(sizes), tuple(table.shape[1:]), table)
         if labels.shape != (len(table), len(self.sizes)):
             raise UserError(
-                f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}): one row per example, one "
-                f"column per factor. Got {tuple(labels.shape)} instead."
+                f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}), with one row per example "
+                f"and one column per factor. Got {tuple(labels.shape)} instead."
             )
         self.labels = labels.to(table.device)
 
@@ -64,7 +64,7 @@ class Labelled(FactorData):
         return len(self.table)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
-        """Return examples as float32 of shape (b, *shape): pixels in [0, 1], or vectors."""
+        """Return examples, float32 of shape (b, *shape). The pixels of images are in [0, 1]."""
         rows = self.table[index]
         return rows / 255 if rows.dtype == torch.uint8 else rows
 
@@ -75,14 +75,14 @@ class Labelled(FactorData):
         return noise.integers(len(self.table), n)
 
     def to(self, device: str | torch.device) -> Labelled:
-        """Return the same data on another device."""
+        """Return the same data on a different device."""
         moved = super().to(device)
         assert isinstance(moved, Labelled)
         moved.labels = self.labels.to(device)
         return moved
 
     def select_rows(self, part: slice) -> Labelled:
-        """Return a dataset of the same class with only the examples in `part`."""
+        """Return a dataset of the same class that contains only the examples in `part`."""
         chosen = copy.copy(self)
         chosen.table, chosen.labels = self.table[part], self.labels[part]
         return chosen
@@ -94,6 +94,6 @@ class Labelled(FactorData):
     def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
         """Raise a UserError, because labels do not identify a single example."""
         raise UserError(
-            f"{self.name} is not a full grid, so factor values do not identify a single example. "
-            "Select rows by `labels` instead."
+            f"The examples of {self.name} do not form a full grid, so factor values do not identify a single example. "
+            "Select rows of `labels` instead."
         )

@@ -1,4 +1,4 @@
-"""Load a dataset by name, with a progress display."""
+"""Load a dataset by name and show the progress."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def load_data(
     quiet: bool = False,
     root: str | Path | None = None,
 ) -> FactorData:
-    """Return the dataset on `device`; load it if `data` is a name, with progress if that takes more than two seconds.
+    """Return a dataset on `device`, and load it first if `data` is a name.
+
+    Progress is shown if loading takes more than two seconds.
 
     Args:
-        data: A dataset, or a name or path as `unbraid.data.load` takes it.
+        data: A dataset, or a name or path that `unbraid.data.load` accepts.
         device: Device on which to store the examples.
-        quiet: Whether to show no progress.
+        quiet: Whether to hide the progress.
         root: Folder of the published files; see `unbraid.data.load`.
 
     Returns:
@@ -35,5 +37,6 @@ def load_data(
     if not isinstance(data, str):
         return data.to(device)
     with ExitStack() as stack:
-        report = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
-        return load(data, device=device, progress=report and (lambda part: report(100 * part)), root=root)
+        show_percent = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
+        show_fraction = None if show_percent is None else (lambda fraction: show_percent(100 * fraction))
+        return load(data, device=device, progress=show_fraction, root=root)

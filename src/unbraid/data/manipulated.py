@@ -90,7 +90,7 @@ class ChangedImages(FactorData):
         return self.base.index_of(factors)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """Return the same data on another device."""
+        """Return the same data on a different device."""
         moved = super().to(device)
         assert isinstance(moved, ChangedImages)
         moved.base = self.base.to(device)
@@ -127,7 +127,7 @@ class ManipulatedImages(ChangedImages):
         return self.patterns[self.which[index].long()].float() * (self.eps / PATTERN_LEVELS)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """Return the same data, including the patterns, on another device."""
+        """Return the same data, including the patterns, on a different device."""
         moved = super().to(device)
         assert isinstance(moved, ManipulatedImages)
         moved.patterns, moved.which = self.patterns.to(device), self.which.to(device)

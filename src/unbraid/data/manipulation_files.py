@@ -1,7 +1,7 @@
-"""Files of manipulations: where they are found, the data that they belong to, and how they are written and read.
+"""Find, write, read and check files with manipulations.
 
-A file contains a table of patterns and, for each example, the number of its pattern. Its metadata describe the data and
-how the manipulation was learned.
+A file contains a table of patterns and, for each example of a dataset, the index of its pattern. The metadata of the
+file describe the dataset and how the manipulation was learned.
 """
 
 from __future__ import annotations
@@ -25,38 +25,43 @@ from unbraid.runtime.files import make_folder, write_atomic
 
 FORMAT = 1
 KIND = "manipulation"
-DATA_KEYS = ("base", "names", "sizes", "shape", "examples", "labels")  # keys that describe the data
+DATA_KEYS = ("base", "names", "sizes", "shape", "examples", "labels")  # keys of the metadata that describe the dataset
 
 
 def plain_name(data: FactorData) -> str:
-    """Return the name of the data without options, and without the folder if the name is a path."""
+    """Return the name of a dataset without its options. If the name is a path, return only its last part."""
     return Path(data.name.partition("?")[0]).name
 
 
 def default_file(data: FactorData, root: str | Path | None = None) -> Path:
-    """Return the path of the default manipulation of a dataset."""
+    """Return the path of the file with the default manipulation of a dataset."""
     return data_folder(root) / "modified" / f"{plain_name(data)}.safetensors"
 
 
 def find_file(file: str, data: FactorData, root: str | Path | None = None) -> Path:
-    """Return the path of a manipulation, or raise an error that says where it was searched and how to create it."""
+    """Return the path of a file with a manipulation.
+
+    `file` is a path, a file name in the default folder, or "default". If there is no such file, the UserError says
+    which paths were tried and how to create the file.
+    """
     default = default_file(data, root)
-    places = [default] if file == "default" else [Path(file).expanduser(), default.parent / file]
-    for place in places:
-        if place.is_file():
-            return place
+    candidates = [default] if file == "default" else [Path(file).expanduser(), default.parent / file]
+    for path in candidates:
+        if path.is_file():
+            return path
     plain = data.name.partition("?")[0]
     raise UserError(
-        f"The manipulation of {plain} must be in {' or '.join(map(str, places))}. There is no such file. Create it: "
-        f"unbraid data modify {plain} --out {places[0]}"
+        f"The manipulation of {plain} must be in {' or '.join(map(str, candidates))}. There is no such file. To create "
+        f"it, run: unbraid data modify {plain} --out {candidates[0]}"
     )
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """Return the description by which a manipulation recognises the data that it was made for.
+    """Return a description of a dataset, which is stored with a manipulation and compared when the file is used.
 
-    Built-in and published data are identified by name. A user's data may move, so they are identified by their factors
-    and shape. If these do not fill a grid, `labels` is a digest of all labels, because a pattern belongs to a row.
+    Built-in and published datasets are identified by name. A user's own data may be moved to a different folder, so
+    they are identified by their factors and shape. If the labels do not form a full grid, the key `labels` contains a
+    digest of them, because the order of the examples matters.
     """
     labels = None if data.gridded else _digest(data.factors(slice(None)))
     layout = {"names": list(data.names), "sizes": list(data.sizes), "shape": list(data.shape), "examples": len(data)}
@@ -67,38 +72,48 @@ def _digest(labels: Int[Tensor, "n k"]) -> str:
     return hashlib.sha256(labels.cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
-def check_file(path: Path, facts: Mapping[str, Any], data: FactorData) -> None:
-    """Reject a file that was made for other data."""
+def check_file(path: Path, metadata: Mapping[str, Any], data: FactorData) -> None:
+    """Raise a UserError if a file was made for a different dataset."""
     for key, expected in describe_data(data).items():
-        if facts[key] != expected:
+        if metadata[key] != expected:
             plain = data.name.partition("?")[0]
             raise UserError(
-                f"{path} must be made for {plain}, with '{key}' {expected}. Got '{key}' {facts[key]} instead. Create a "
-                f"file for these data: unbraid data modify {plain} --out FILE"
+                f"{path} must be made for {plain}, with '{key}' {expected}. Got '{key}' {metadata[key]} instead. To "
+                f"create a file for these data, run: unbraid data modify {plain} --out FILE"
             )
 
 
 def write_manipulation(
-    path: Path, patterns: Int8[Tensor, "p c h w"], which: Int16[Tensor, " n"], facts: Mapping[str, Any]
+    path: Path, patterns: Int8[Tensor, "p c h w"], which: Int16[Tensor, " n"], metadata: Mapping[str, Any]
 ) -> None:
-    """Write a manipulation; `facts` contains `eps`, the result of `describe_data`, and any other metadata."""
+    """Write a manipulation to a file.
+
+    Args:
+        path: Path of the file.
+        patterns: Table of patterns.
+        which: Index of the pattern of each example.
+        metadata: Contains the key `eps`, the keys of `describe_data`, and any other metadata.
+    """
     make_folder(path.parent)
     tensors = {"patterns": patterns.cpu().contiguous(), "which": which.cpu().contiguous()}
-    metadata = {"format": FORMAT, "kind": KIND, **facts}
-    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(metadata)}))
+    content = {"format": FORMAT, "kind": KIND, **metadata}
+    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(content)}))
 
 
 def read_manipulation(path: Path, tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors, if `tensors`, and the metadata of a manipulation; reject damaged and other files."""
+    """Read the tensors and the metadata of a manipulation.
+
+    The tensors are read only if `tensors` is true. Raises a UserError if the file is damaged or not a manipulation.
+    """
     try:
         with safetensors.safe_open(path, "pt") as file:
-            facts = json.loads(file.metadata()["unbraid"])
-            if facts["kind"] != KIND or facts["format"] != FORMAT or not 0 < float(facts["eps"]) <= 1:
-                raise UserError(f"kind {facts['kind']}, format {facts['format']}, eps {facts['eps']}")
+            metadata = json.loads(file.metadata()["unbraid"])
+            if metadata["kind"] != KIND or metadata["format"] != FORMAT or not 0 < float(metadata["eps"]) <= 1:
+                raise UserError(f"kind {metadata['kind']}, format {metadata['format']}, eps {metadata['eps']}")
             keys = ("patterns", "which") if tensors else ()
-            return {name: file.get_tensor(name) for name in keys}, {**dict.fromkeys(DATA_KEYS), **facts}
+            return {name: file.get_tensor(name) for name in keys}, {**dict.fromkeys(DATA_KEYS), **metadata}
     except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(
-            f"{path} must be a complete file of 'unbraid data modify', format {FORMAT}. It cannot be read ({error}). "
-            "Restore a complete copy, or delete the file and create it again."
+            f"{path} must be a complete file that was written by 'unbraid data modify', format {FORMAT}. Reading it "
+            f"failed: {error}. Restore a complete copy, or delete the file and create it again."
         ) from error

@@ -1,4 +1,4 @@
-"""Images rotated and shifted, each by a fixed random amount that is known."""
+"""Rotate and shift each image of a dataset by a fixed random amount, which becomes a label."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from unbraid.spaces.affine import transform_points
 from unbraid.spaces.transformers import to_unit_square
 from unbraid.spaces.warp import pixel_centres, warp_image
 
-MOVE_BINS = 10  # number of values of each label that is made from a movement
-CHUNK = 2_000  # images warped at once
+MOVE_BINS = 10  # number of values of each of the new labels
+CHUNK = 2_000  # number of images that are warped at once
 MOVES = ("turn", "right", "down")
 
 
 class MovedImages(Labelled):
-    """Labelled images with the movement of each image.
+    """Labelled images, each of which was rotated and shifted.
 
-    The columns of `moves` are the rotation in degrees anticlockwise, and the shifts to the right and down as fractions
-    of the side.
+    Attributes:
+        moves: The movement of each image. The columns are the anticlockwise rotation in degrees, and the shifts to the
+            right and down as fractions of the side.
     """
 
     moves: Float[Tensor, "n 3"]
@@ -37,42 +38,54 @@ class MovedImages(Labelled):
         return chosen
 
 
-def move_images(data: Labelled, degrees: float, share: float, seed: int = 0) -> MovedImages:
-    """Rotate each image by up to `degrees` either way and shift it by up to `share` of its side, uniformly.
+def move_images(data: Labelled, max_degrees: float, max_shift: float, seed: int = 0) -> MovedImages:
+    """Rotate and shift each image by a random amount.
 
-    A movement depends only on the seed and the position of the image in the data. Images are resampled bilinearly, and
-    the border is filled with black. After the existing labels come three new ones, `turn`, `right` and `down`: the
-    movements in 10 equal bins each.
+    A movement depends only on the random seed and the index of the image. Images are resampled bilinearly, and the
+    border is filled with black.
+
+    Args:
+        data: Labelled images.
+        max_degrees: Each rotation is uniform between minus and plus this angle in degrees.
+        max_shift: Each shift is uniform between minus and plus this fraction of the side.
+        seed: Random seed.
+
+    Returns:
+        The moved images. The labels `turn`, `right` and `down`, which are the movements in 10 equal bins, follow the
+        labels of `data`.
+
+    Raises:
+        UserError: If a limit is out of range, or if the data are not images.
     """
-    if not (0 <= degrees <= 180 and 0 <= share < 1) or len(data.shape) != 3:
+    if not (0 <= max_degrees <= 180 and 0 <= max_shift < 1) or len(data.shape) != 3:
         raise UserError(
             "Images can be rotated by 0 to 180 degrees and shifted by 0 to 99 % of their side. "
-            f"Got {degrees:g} degrees and {100 * share:g} % for {data.name} of shape {data.shape} instead."
+            f"Got {max_degrees:g} degrees and {100 * max_shift:g} % for {data.name} of shape {data.shape} instead."
         )
     noise = Noise.from_seed(torch.tensor(seed), torch.tensor(0))
-    reach = torch.tensor([degrees, share, share])
-    moves = (2 * noise.uniform(len(data.table), 3) - 1) * reach
+    limits = torch.tensor([max_degrees, max_shift, max_shift])
+    moves = (2 * noise.uniform(len(data.table), 3) - 1) * limits
     chunks = zip(data.table.cpu().split(CHUNK), moves.split(CHUNK), strict=True)
     table = torch.cat([warp_images(images, part) for images, part in chunks]).to(data.device)
-    labels = torch.cat([data.labels.cpu(), bin_moves(moves, reach)], 1)
+    labels = torch.cat([data.labels.cpu(), bin_moves(moves, limits)], 1)
     names, sizes = [*data.names, *MOVES], [*data.sizes, *[MOVE_BINS] * len(MOVES)]
     result = MovedImages(data.name, names, sizes, table, labels)
     result.moves = moves
     return result
 
 
-def bin_moves(moves: Float[Tensor, "n 3"], reach: Float[Tensor, " 3"]) -> Int[Tensor, "n 3"]:
-    """Return the bin of each number, for equal bins from -reach to reach."""
-    share = 0.5 * (moves / reach.clamp(min=1e-9) + 1)
-    return (share * MOVE_BINS).long().clamp(0, MOVE_BINS - 1)
+def bin_moves(moves: Float[Tensor, "n 3"], limits: Float[Tensor, " 3"]) -> Int[Tensor, "n 3"]:
+    """Return the bin of each movement, from 0 to 9. In each column, equal bins cover the range -limit to limit."""
+    fraction = 0.5 * (moves / limits.clamp(min=1e-9) + 1)
+    return (fraction * MOVE_BINS).long().clamp(0, MOVE_BINS - 1)
 
 
 def warp_images(images: Tensor, moves: Float[Tensor, "n 3"]) -> Tensor:
-    """Return uint8 images (n, c, h, w) rotated about their centre and then shifted."""
+    """Rotate uint8 images (n, c, h, w) about their centres, and then shift them."""
     angle, shift = moves[:, 0] * math.pi / 180, 2 * moves[:, 1:]
     cos, sin = angle.cos(), angle.sin()
-    back = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
-    matrix = torch.cat([back, -(back @ shift[:, :, None])], 2)
+    inverse_rotation = torch.stack([torch.stack([cos, -sin], 1), torch.stack([sin, cos], 1)], 1)
+    matrix = torch.cat([inverse_rotation, -(inverse_rotation @ shift[:, :, None])], 2)
     h, w = images.shape[-2:]
     points = transform_points(to_unit_square(matrix), pixel_centres(h, w)).unflatten(1, (h, w))
     return warp_image(images / 255, points).mul(255).round().clamp(0, 255).byte()

@@ -19,15 +19,15 @@ from unbraid.data.sampling import joint_distribution
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.noise import Noise
 
-# Options that every dataset takes.
+# Options that every dataset in the registry accepts.
 COMMON_OPTIONS = {
-    "correlate": "FACTOR:FACTOR:SPREAD draws two factors with a correlation (factors scaled to [0, 1]; .2 is strong)",
-    "subset": "draws only from this number of fixed examples",
-    "seed": "seed of the subset [0]",
+    "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; a spread of 0.2 is strong",
+    "subset": "number of examples in a fixed random subset, from which all examples are drawn",
+    "seed": "random seed for the subset [0]",
     "modified": "FILE written by `unbraid data modify`, whose changes are added to the images; or default",
-    "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (.1, or .1:clip)",
+    "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (0.1 or 0.1:clip)",
 }
-IMAGE_OPTIONS = ("modified", "noise")  # the common options that users' own data take too
+IMAGE_OPTIONS = ("modified", "noise")  # the common options that users' own data accept, too
 
 
 def split_name(name: str) -> tuple[str, dict[str, str]]:
@@ -42,7 +42,7 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
 
 
 def split_own_name(name: str) -> tuple[str, dict[str, str]]:
-    """Split the name of a user's own data into the name without `IMAGE_OPTIONS` and those options.
+    """Split the name of a user's own data into the name without `IMAGE_OPTIONS` and a dictionary of these options.
 
     The file of the option `modified` is returned as an absolute path.
 
@@ -61,13 +61,16 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a dataset's function that users can set as options in its name."""
+    """Return those parameters of the function that makes a dataset which users can set as options in its name."""
     parameters = inspect.signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in ("device", "progress", "root", "cache")}
 
 
 def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parsed options that the dataset's function takes; raise a UserError for unknown ones."""
+    """Parse the options that the function `make` accepts, and raise a UserError for unknown options.
+
+    Common options are accepted, but they are not part of the result.
+    """
     own = dataset_options(make)
     for key in options:
         if key not in own and key not in COMMON_OPTIONS:
@@ -76,7 +79,7 @@ def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str
 
 
 def _parse_option(text: str, key: str, default: Any) -> Any:
-    """Parse an option to the type of its default: an integer, integers separated by x (64x64), or text."""
+    """Convert an option to the type of its default, which is an integer, several integers (64x64), or text."""
     if isinstance(default, tuple):
         return tuple(parse_integer(part, key, 1, 2**31) for part in text.split("x"))
     return parse_integer(text, key, 0, 2**31) if isinstance(default, int) else text
@@ -85,7 +88,10 @@ def _parse_option(text: str, key: str, default: Any) -> Any:
 def apply_options(
     data: FactorData, name: str, options: Mapping[str, str], root: str | Path | None = None
 ) -> FactorData:
-    """Return the data under its full name, with the common options applied. The grid of factors does not change."""
+    """Return the data with the common options applied, and with `name` as their name.
+
+    The grid of factors does not change.
+    """
     if not options:
         return data
     from unbraid.data.manipulated import apply_image_options
@@ -102,7 +108,7 @@ def apply_options(
 
 
 class CorrelatedSampler:
-    """Draws two factors from a joint distribution and the others uniformly."""
+    """A sampler that draws two factors from a joint distribution and all other factors uniformly."""
 
     def __init__(self, data: FactorData, first: int, second: int, spread: float) -> None:
         self.first, self.second, self.width = first, second, data.sizes[second]
@@ -116,12 +122,15 @@ class CorrelatedSampler:
         if len(parts) != 3:
             raise UserError(f"Write correlate=FACTOR:FACTOR:SPREAD, such as correlate=x:y:0.2. Got {text!r} instead.")
         if not data.gridded:
-            raise UserError(f"Only the factors of a full grid can be correlated. {data.name} is not a full grid.")
+            raise UserError(
+                f"To correlate factors, a dataset must have one example for each combination of factor values. "
+                f"{data.name} does not."
+            )
         for name in parts[:2]:
             if name not in data.names:
                 raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
         if parts[0] == parts[1]:
-            raise UserError(f"Correlate two different factors. Got {parts[0]} twice.")
+            raise UserError(f"The option 'correlate' must name two different factors. Got {parts[0]} twice instead.")
         try:
             spread = float(parts[2])
         except ValueError:
@@ -138,14 +147,14 @@ class CorrelatedSampler:
         return data.index_of(torch.stack(factors, 1))
 
     def to(self, device: str | torch.device) -> CorrelatedSampler:
-        """Return the same sampler on another device."""
+        """Return the same sampler on a different device."""
         moved = copy.copy(self)
         moved.cumulative = self.cumulative.to(device)
         return moved
 
 
 class SubsetSampler:
-    """Draws uniformly from a fixed random subset of the examples."""
+    """A sampler that draws uniformly from a fixed random subset of the examples."""
 
     def __init__(self, data: FactorData, size: int, seed: int) -> None:
         chosen = np.random.default_rng(seed).choice(len(data), size, replace=False)
@@ -156,14 +165,14 @@ class SubsetSampler:
         return self.rows[noise.integers(len(self.rows), n)]
 
     def to(self, device: str | torch.device) -> SubsetSampler:
-        """Return the same sampler on another device."""
+        """Return the same sampler on a different device."""
         moved = copy.copy(self)
         moved.rows = self.rows.to(device)
         return moved
 
 
 def parse_integer(text: str, what: str, low: int, high: int) -> int:
-    """Parse an option as an integer from `low` to `high`."""
+    """Return an option as an integer, or raise a UserError if it is not an integer from `low` to `high`."""
     try:
         value = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Scale images by Lanczos."""
+"""Crop images, and resize them with a Lanczos filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def resize_images(images: ByteArray, pixels: int) -> ByteArray:
-    """Resize images (n, h, w) or (n, h, w, 3) to (n, pixels, pixels, ...)."""
+    """Resize images of shape (n, h, w) or (n, h, w, 3) to `pixels` x `pixels`."""
     from PIL import Image
 
     out = np.empty((len(images), pixels, pixels, *images.shape[3:]), np.uint8)
@@ -23,9 +23,9 @@ def resize_images(images: ByteArray, pixels: int) -> ByteArray:
 
 
 def crop_and_resize(image: Image.Image, size: int) -> ByteArray:
-    """Return the central square of an image as uint8 of shape (c, size, size).
+    """Crop an image to its central square and resize it to (c, size, size), uint8.
 
-    An image that already has this size is not changed.
+    An image that already has this size does not change.
     """
     from PIL import Image
 

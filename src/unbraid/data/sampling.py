@@ -1,8 +1,8 @@
-"""Functions that draw the examples of a training step from a dataset and the noise of one run.
+"""Functions that draw the examples of a training step.
 
-Single examples are indices of shape (n,). Pairs are indices of shape (n, 2) with the factors that changed, and
-sequences are indices of shape (n, t). Everything is computed on the data's device. No function waits for the device or
-branches on values, so that a stack of runs can draw under ``vmap``.
+Single examples are indices of shape (n,), and sequences are indices of shape (n, t). Pairs are indices of shape (n, 2)
+together with the factors that changed. Everything is computed on the device of the data. No function waits for the
+device or branches on values, because a stack of runs draws its examples under ``vmap``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from unbraid.noise import Noise
 
 
 class Pairs(NamedTuple):
-    """Pairs of examples, and which factors were redrawn for the second one.
+    """Pairs of examples that differ in some factors.
 
-    A new value may equal the old one.
+    Attributes:
+        examples: Indices of the two examples of each pair.
+        changed: Whether each factor was drawn again for the second example. The new value may equal the old one.
     """
 
     examples: Int[Tensor, "n 2"]
@@ -31,10 +33,13 @@ class Pairs(NamedTuple):
 
 
 class DrawnExamples(NamedTuple):
-    """The examples of a training step, and for pairs which factors were redrawn.
+    """The examples of a training step.
 
-    For pairs, the first half of `examples` are the first examples and the second half are their partners. `changed`
-    then has shape (b / 2, k).
+    Attributes:
+        examples: Indices of the examples. For pairs, the first half contains the first example of each pair, and the
+            second half contains the second example of each pair.
+        changed: For pairs, whether each factor was drawn again for the second example, of shape (b / 2, k). None for
+            single examples.
     """
 
     examples: Int[Tensor, " b"]
@@ -42,20 +47,21 @@ class DrawnExamples(NamedTuple):
 
     @classmethod
     def from_pairs(cls, pairs: Pairs) -> DrawnExamples:
-        """Return the examples of pairs as one batch of twice as many examples."""
+        """Combine n pairs to one batch of 2 n examples."""
         return cls(pairs.examples.T.flatten(), pairs.changed)
 
 
 def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pairs:
-    """Draw pairs that differ in few factors, as in the weakly supervised study.
+    """Draw pairs that differ in few factors, as in the study of weakly supervised methods by Locatello et al.
 
-    With probability 1/2 one factor, and otherwise K factors, get a new uniform value, which may equal the old one.
+    With probability 1/2, one factor is drawn again, and otherwise K factors are. A new value is uniform and may equal
+    the old one.
 
     Args:
         data: A dataset with a full grid of factors.
         noise: Source of randomness.
         n: Number of pairs.
-        k: The number K. None draws it for each pair, uniformly from 1 .. (number of factors) - 1.
+        k: The number K. If it is None, K is drawn for each pair, uniformly from 1 .. (number of factors) - 1.
 
     Returns:
         The pairs.
@@ -71,12 +77,12 @@ def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pa
     else:
         count = torch.full((n,), _check_k(k, data), device=data.device)
     count = torch.where(noise.integers(2, n) == 0, torch.ones_like(count), count)
-    changed = _random_subsets(noise, n, count, torch.ones_like(data.grid[0], dtype=torch.bool))
+    changed = _choose_factors(noise, n, count, torch.ones_like(data.grid[0], dtype=torch.bool))
     return _make_pairs(data, factors, torch.where(changed, _draw_factors(data, noise, n), factors), changed)
 
 
 def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs in which K factors change to another uniform value.
+    """Draw pairs in which K factors change to a different value, which is uniform over all other values.
 
     K is drawn for each pair, uniformly from 1 .. (number of factors) - 1.
 
@@ -92,19 +98,21 @@ def uniform_transitions(data: FactorData, noise: Noise, n: int) -> Pairs:
     """
     factors, sizes = _draw_factors(data, noise, n), data.grid[0]
     count = noise.integers(max(len(data.sizes) - 1, 1), n) + 1
-    changed = _random_subsets(noise, n, count, sizes > 1)
-    return _make_pairs(data, factors, torch.where(changed, _other_values(noise, factors, sizes), factors), changed)
+    changed = _choose_factors(noise, n, count, sizes > 1)
+    return _make_pairs(data, factors, torch.where(changed, _draw_other_values(noise, factors, sizes), factors), changed)
 
 
 def laplace_transitions(
     data: FactorData, noise: Noise, n: int, *, rate: int | float = 1.0, fixed: Sequence[str] | None = None
 ) -> Pairs:
-    r"""Draw pairs whose factors change by small amounts. In every pair at least one factor changes.
+    r"""Draw pairs whose factors change by small amounts. In every pair, at least one factor changes.
+
+    The new value x' of each factor that is not fixed has the distribution
 
     .. math:: p(x' | x) \propto \exp(-|x' - x| \, \text{rate} / \log \text{size})
 
-    over the values of each factor that is not fixed. To condition on a change without rejecting draws, the first
-    factor that changes is drawn. The factors before it stay, and the factors after it are drawn without a condition.
+    conditioned on a change of at least one factor. To draw from it without rejection, the first factor that changes is
+    drawn. Factors before it do not change, and factors after it are drawn without a condition.
 
     Args:
         data: A dataset with a full grid of factors.
@@ -125,13 +133,13 @@ def laplace_transitions(
     factors = _draw_factors(data, noise, n)
     columns = list(factors.unbind(1))
     tables = {j: _laplace_probabilities(data.sizes[j], rate, data.device) for j in free}
-    stays = [tables[j].diagonal()[columns[j]] for j in free]
-    first = _first_move(noise, torch.stack(stays, 1))
-    for place, (j, stay) in enumerate(zip(free, stays, strict=True)):
+    stay_probabilities = [tables[j].diagonal()[columns[j]] for j in free]
+    first = _first_changed_factor(noise, torch.stack(stay_probabilities, 1))
+    for order, (j, stay) in enumerate(zip(free, stay_probabilities, strict=True)):
         x = columns[j]
-        chance = torch.where(first == place, 0.0, stay)
-        new = _draw_columns(noise, tables[j][x].scatter(1, x[:, None], chance[:, None]))
-        columns[j] = torch.where(first <= place, new, x)
+        probability = torch.where(first == order, 0.0, stay)
+        new = _draw_columns(noise, tables[j][x].scatter(1, x[:, None], probability[:, None]))
+        columns[j] = torch.where(first <= order, new, x)
     after = torch.stack(columns, 1)
     return _make_pairs(data, factors, after, after != factors)
 
@@ -162,7 +170,9 @@ def pairs_sharing(data: FactorData, noise: Noise, n: int, *, shared: Sequence[st
 def walk(
     data: FactorData, noise: Noise, n: int, *, length: int = 8, fixed: Sequence[str] | None = None
 ) -> Int[Tensor, "n t"]:
-    """Draw random walks over the grid. In each step one random factor changes by one, and is reflected at the ends.
+    """Draw random walks over the grid. In each step, one random factor changes by one.
+
+    A factor that would leave its range changes in the opposite direction instead.
 
     Args:
         data: A dataset with a full grid of factors.
@@ -177,12 +187,12 @@ def walk(
     Raises:
         UserError: If no factor can change, or if a name is unknown.
     """
-    sizes, place = data.grid[0], torch.arange(len(data.sizes), device=data.device)
-    free = torch.stack([place == j for j in _free_factors(data, fixed)]).any(0)
+    sizes, position = data.grid[0], torch.arange(len(data.sizes), device=data.device)
+    free = torch.stack([position == j for j in _free_factors(data, fixed)]).any(0)
     factors, steps = _draw_factors(data, noise, n), []
     for _ in range(length):
         steps.append(data.index_of(factors))
-        moving = _random_subsets(noise, n, torch.ones(n, dtype=torch.int64, device=data.device), free)
+        moving = _choose_factors(noise, n, torch.ones(n, dtype=torch.int64, device=data.device), free)
         step = 2 * noise.integers(2, n, len(data.sizes)) - 1
         outside = (factors + step < 0) | (factors + step >= sizes)
         factors = torch.where(moving, factors + torch.where(outside, -step, step), factors)
@@ -190,16 +200,16 @@ def walk(
 
 
 def neighbours(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs in which one factor that is not categorical changes by one."""
+    """Draw pairs in which one factor changes by one. Categorical factors never change."""
     examples = walk(data, noise, n, length=2)
     before, after = (data.factors_at(column) for column in examples.unbind(1))
     return Pairs(examples, before != after)
 
 
 def consecutive(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw pairs of one row of the data and the next row, uniformly. The data are a series and need not be a grid.
+    """Draw pairs of successive examples of a time series, uniformly. The data need not be a full grid.
 
-    A factor counts as changed if the labels of the two rows differ.
+    A factor has changed if the two examples have different labels.
     """
     row = noise.integers(len(data) - 1, n)
     return Pairs(torch.stack([row, row + 1], 1), data.factors_at(row) != data.factors_at(row + 1))
@@ -210,7 +220,7 @@ def joint_distribution(sizes: tuple[int, int], spread: int | float, device: torc
 
     .. math:: p(a, b) \propto \exp(-(a - b)^2 / 2 \, \text{spread}^2)
 
-    with both factors scaled to [0, 1]. A spread of .2 is a strong correlation, and one of 10 is almost none.
+    with both factors scaled to [0, 1]. A spread of 0.2 is a strong correlation, and a spread of 10 is almost none.
     Reference: Traeuble et al. (2021), arXiv:2006.07886, eq. 1.
     """
     a, b = (torch.linspace(0, 1, size, dtype=torch.float64, device=device) for size in sizes)
@@ -236,15 +246,18 @@ def _make_pairs(data: FactorData, before: Tensor, after: Tensor, changed: Tensor
     return Pairs(torch.stack([data.index_of(before), data.index_of(after)], 1), changed)
 
 
-def _random_subsets(noise: Noise, n: int, count: Int[Tensor, " n"], free: Bool[Tensor, " k"]) -> Bool[Tensor, "n k"]:
-    """Choose `count` of the free factors in each row, or all if there are fewer, with all subsets equally likely."""
+def _choose_factors(noise: Noise, n: int, count: Int[Tensor, " n"], free: Bool[Tensor, " k"]) -> Bool[Tensor, "n k"]:
+    """Choose `count` of the free factors in each row, or all of them if there are fewer.
+
+    All subsets of this size are equally likely.
+    """
     key = torch.where(free, noise.uniform(n, len(free)), 2.0)
     rank = key.argsort(1).argsort(1)
     return (rank < count[:, None]) & free
 
 
-def _other_values(noise: Noise, factors: Int[Tensor, "n k"], sizes: Int[Tensor, " k"]) -> Int[Tensor, "n k"]:
-    """Draw for each factor a uniform value that differs from its current value."""
+def _draw_other_values(noise: Noise, factors: Int[Tensor, "n k"], sizes: Int[Tensor, " k"]) -> Int[Tensor, "n k"]:
+    """Draw a value for each factor, uniformly from all values except the current one."""
     return (factors + 1 + noise.integers((sizes - 1).clamp(min=1), *factors.shape)) % sizes
 
 
@@ -255,25 +268,26 @@ def _laplace_probabilities(size: int, rate: int | float, device: torch.device) -
     return weights / weights.sum(1, keepdim=True)
 
 
-def _first_move(noise: Noise, stay: Float[Tensor, "n k"]) -> Int[Tensor, " n"]:
-    """Draw the first factor that changes, given that one does, if factor j stays with probability `stay[:, j]`."""
+def _first_changed_factor(noise: Noise, stay: Float[Tensor, "n k"]) -> Int[Tensor, " n"]:
+    """Draw the first factor that changes, given that one does. Factor j stays with probability `stay[:, j]`."""
     earlier = torch.cat([torch.ones_like(stay[:, :1]), stay.cumprod(1)[:, :-1]], 1)
     return _draw_columns(noise, earlier * (1 - stay))
 
 
 def _draw_columns(noise: Noise, weights: Float[Tensor, "n m"]) -> Int[Tensor, " n"]:
-    """Draw a column for each row, with probabilities proportional to the weights."""
+    """Draw a column index for each row, with probabilities proportional to the weights in that row."""
     total = weights.cumsum(1)
     return (noise.uniform(len(weights), 1) * total[:, -1:] > total[:, :-1]).sum(1)
 
 
 def _free_factors(data: FactorData, fixed: Sequence[str] | None) -> list[int]:
-    """Return the factors that have several values and are not fixed."""
+    """Return the indices of the factors that have several values and are not fixed."""
     excluded = [_factor_index(data, name) for name in (data.categorical if fixed is None else fixed)]
     free = [j for j, size in enumerate(data.sizes) if j not in excluded and size > 1]
     if not free:
         raise UserError(
-            f"At least one factor of {data.name} must be free to change. All are fixed: {', '.join(data.names)}."
+            f"At least one factor of {data.name} must be free to change. Got only fixed factors instead: "
+            f"{', '.join(data.names)}."
         )
     return free
 

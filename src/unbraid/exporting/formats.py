@@ -20,7 +20,7 @@ from unbraid.exporting.parts import TRACED_EXAMPLES, ExportPart
 
 Runner = Callable[[Tensor], list[Tensor]]
 """A function that runs an exported network on a batch and returns its outputs."""
-Written = tuple[bytes, Callable[[bytes], Runner]]
+FileAndReader = tuple[bytes, Callable[[bytes], Runner]]
 """The content of a file, and a function that reads such a content."""
 
 
@@ -30,7 +30,7 @@ def trace_part(part: ExportPart) -> torch.export.ExportedProgram:
     with torch.no_grad():
         part.module(part.examples[:TRACED_EXAMPLES])  # cached constants are created now, not while tracing
     try:
-        with silenced_warnings():
+        with silence_warnings():
             return torch.export.export(part.module, (part.examples[:TRACED_EXAMPLES],), dynamic_shapes=sizes)
     except Exception as error:
         reason = " ".join(str(error).split()[:60]) or type(error).__name__
@@ -40,17 +40,17 @@ def trace_part(part: ExportPart) -> torch.export.ExportedProgram:
         ) from error
 
 
-def torch_program(part: ExportPart) -> Written:
+def torch_program(part: ExportPart) -> FileAndReader:
     """Return the content of a .pt2 file, and a function that reads it."""
     buffer = io.BytesIO()
-    with silenced_warnings():
+    with silence_warnings():
         torch.export.save(trace_part(part), buffer)
     return buffer.getvalue(), torch_runner
 
 
 def torch_runner(content: bytes) -> Runner:
     """Return a function that runs the network of a .pt2 file."""
-    with silenced_warnings():
+    with silence_warnings():
         module = torch.export.load(io.BytesIO(content)).module()
 
     def run(x: Tensor) -> list[Tensor]:
@@ -61,11 +61,11 @@ def torch_runner(content: bytes) -> Runner:
     return run
 
 
-def onnx_model(part: ExportPart) -> Written:
+def onnx_model(part: ExportPart) -> FileAndReader:
     """Return the content of an ONNX file, and a function that reads it."""
     graph = trace_part(part)
     try:
-        with silenced_warnings():
+        with silence_warnings():
             program = torch.onnx.export(
                 graph, dynamo=True, input_names=[part.input], output_names=part.outputs, verbose=False
             )
@@ -101,7 +101,7 @@ def gather_elements() -> Any:
     return type("GatherElements", (OpRun,), {"op_domain": "", "_run": gather})
 
 
-FORMATS: dict[str, Callable[[ExportPart], Written]] = {"onnx": onnx_model, "torch": torch_program}
+FORMATS: dict[str, Callable[[ExportPart], FileAndReader]] = {"onnx": onnx_model, "torch": torch_program}
 
 
 def check_installed(format: str) -> None:
@@ -116,7 +116,7 @@ def check_installed(format: str) -> None:
 
 
 @contextmanager
-def silenced_warnings() -> Iterator[None]:
+def silence_warnings() -> Iterator[None]:
     """Silence PyTorch's deprecation warnings and its log messages about optional packages."""
     log = logging.getLogger("torch.onnx")
     level = log.level

@@ -15,7 +15,7 @@ from unbraid.exporting.plain_network import (
     float32_copy,
     output_meanings,
     plain_copy,
-    without_unused_layers,
+    remove_unused_layers,
 )
 from unbraid.runs.run import Run
 
@@ -69,8 +69,8 @@ def export_parts(run: Run, data: FactorData) -> list[ExportPart]:
     x = data.batch(index).cpu()
     encoder = Encoder(run, net).eval()
     meanings = {"x": _input_meaning(run, data), **output_meanings(run.spec.method, run.spec.latents)}
-    module = without_unused_layers(Encoder(run, plain).eval(), x)
-    parts = [ExportPart("encoder", encoder, module, "x", meanings, _repeated(x))]
+    module = remove_unused_layers(Encoder(run, plain).eval(), x)
+    parts = [ExportPart("encoder", encoder, module, "x", meanings, _repeat_rows(x))]
     if net.decoder is not None:
         with torch.no_grad():
             outputs = dict(zip(encoder.names, encoder(x), strict=True))
@@ -85,7 +85,7 @@ def export_parts(run: Run, data: FactorData) -> list[ExportPart]:
 def _decoder_inputs(z: Tensor) -> Tensor:
     """Return codes and, between them, random ones, which an untrained encoder would not give."""
     random = torch.randn(z.shape, generator=torch.Generator().manual_seed(0))
-    return _repeated(torch.stack([z, random], 1).flatten(0, 1))
+    return _repeat_rows(torch.stack([z, random], 1).flatten(0, 1))
 
 
 def _input_meaning(run: Run, data: FactorData) -> str:
@@ -94,6 +94,6 @@ def _input_meaning(run: Run, data: FactorData) -> str:
     return f"examples of {run.spec.data}: {pixels if len(data.shape) == 3 else vectors}"
 
 
-def _repeated(x: Tensor) -> Tensor:
+def _repeat_rows(x: Tensor) -> Tensor:
     """Return as many rows as tracing and checking need, repeated if there are fewer."""
     return x.repeat(-(-EXAMPLES // len(x)), *[1] * (x.ndim - 1))[:EXAMPLES].contiguous()

@@ -25,7 +25,7 @@ from unbraid.spaces.projective import EvenDecoder
 from unbraid.spaces.transformers import Cpab
 
 
-class PlainEven(nn.Module):
+class PlainEvenDecoder(nn.Module):
     """`EvenDecoder` with two calls of the inner decoder instead of one on a doubled batch."""
 
     def __init__(self, even: EvenDecoder) -> None:
@@ -37,7 +37,7 @@ class PlainEven(nn.Module):
         return average
 
 
-class PlainFeatures(nn.Module):
+class PlainPointFeatures(nn.Module):
     """`PointFeatures` without its custom gradient."""
 
     def __init__(self, features: PointFeatures) -> None:
@@ -70,8 +70,8 @@ def plain_layer(layer: nn.Module) -> nn.Module:
         plain.weight, plain.bias = layer.weight, layer.bias
         return plain
     if isinstance(layer, EvenDecoder):
-        return PlainEven(layer)
-    return PlainFeatures(layer) if isinstance(layer, PointFeatures) else layer
+        return PlainEvenDecoder(layer)
+    return PlainPointFeatures(layer) if isinstance(layer, PointFeatures) else layer
 
 
 def float32_copy(net: VAENet) -> VAENet:
@@ -130,7 +130,7 @@ class Decoder(nn.Module):
 
 
 @torch.no_grad()
-def without_unused_layers(module: nn.Module, x: Tensor) -> nn.Module:
+def remove_unused_layers(module: nn.Module, x: Tensor) -> nn.Module:
     """Return a copy without layers that x does not pass through, such as a critic. The outputs are the same.
 
     A child is removed if its parent was not called and nothing inside the child was called. If the module uses such a

@@ -1,4 +1,4 @@
-"""The autoencoder without a prior."""
+"""The deterministic autoencoder, a baseline without a prior."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from unbraid.noise import Noise
 
 @dataclass(frozen=True)
 class AE(Method):
-    r"""An autoencoder that is trained for reconstruction alone, a baseline that nothing pushes to disentangle.
+    r"""An autoencoder trained only for reconstruction, a baseline without any term that encourages disentanglement.
 
     .. math:: E_x[-\log p(x|f(x))]
 
-    f is the encoder's mean. Its log variances are not used, nothing is sampled, and there is no KL term. The scale of
-    the code is therefore arbitrary, and so is any rotation of it that the decoder can undo.
+    f is the mean that the encoder outputs. The encoder's log variances are not used, nothing is sampled, and there is
+    no KL term. The scale of the latents is therefore arbitrary, and so is any rotation of them that the decoder can
+    undo.
 
-    Deviations: the encoder has the outputs of a VAE, including log variances, and pixels have the likelihood of the
-    run. The papers have one output per latent and a squared error.
-    Reference: Hinton & Salakhutdinov (2006), "Reducing the dimensionality of data with neural networks", Science 313;
-    as the baseline of Zietlow et al. (2021), arXiv:2102.06822.
+    Deviations: the encoder has the outputs of a VAE, including log variances, and the likelihood of the run is used
+    for pixels. The papers use one output per latent and a squared error.
+    Reference: Hinton & Salakhutdinov (2006), "Reducing the dimensionality of data with neural networks", Science 313.
+    Zietlow et al. (2021), arXiv:2102.06822, use it as a baseline.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean",)
 
     def information(self, q: Gaussian) -> Tensor | None:
-        """Return None: the code is a point, and log variances are not trained."""
+        """Return None, because the log variances are not trained."""
         return None
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return one row per latent, the one with the largest standard deviation first.
+        """Return one row per latent, in descending order of its standard deviation over the population.
 
-        Positions are standard deviations of the population from its mean.
+        Positions are distances from the mean of the population, in standard deviations.
         """
         mean, std = population_moments(population)
         order = std.argsort(descending=True, stable=True).tolist()
@@ -50,7 +51,7 @@ class AE(Method):
         return Traversal(z, q.mean, [RowLabel(f"latent {i}", i, std=float(std[i])) for i in order])
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per latent, in standard deviations of the population from its mean.
+        """Return one control per latent. Its value is the distance from the population's mean in standard deviations.
 
         The control of a latent that does not vary has no effect.
         """

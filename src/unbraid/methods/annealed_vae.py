@@ -1,4 +1,4 @@
-"""The VAE with a capacity for its KL term that grows during training."""
+"""AnnealedVAE, a VAE whose KL term follows a capacity that grows during training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from unbraid.noise import Noise
 
 @dataclass(frozen=True)
 class AnnealedVAE(Method):
-    r"""The ELBO with its KL term pulled towards a capacity C that rises linearly to :math:`C_{max}` nats.
+    r"""A VAE that keeps its KL term near a capacity C, which rises linearly to :math:`C_{max}` nats.
 
     .. math:: E_q[-\log p(x|z)] + \gamma\, |KL(q(z|x) \| p(z)) - C(t)|, \quad C(t) = C_{max} \min(t / T, 1)
 
-    The absolute value is taken of the batch mean, not of each example.
+    t is the step and T is `iteration_threshold`. The absolute value is that of the mean over the batch, not of each
+    example.
 
-    Reference: Burgess et al. (2018), arXiv:1804.03599, eq. 8; gamma and T as in arXiv:1811.12359.
+    Reference: Burgess et al. (2018), arXiv:1804.03599, eq. 8. The defaults of gamma and T are those of
+    arXiv:1811.12359.
     """
 
-    gamma: Hyper = setting(1000.0, "weight of the distance between the KL and the capacity", low=0)
+    gamma: Hyper = setting(1000.0, "weight of the distance between the KL term and the capacity", low=0)
     c_max: Hyper = setting(25.0, "final capacity in nats", low=0, swept=True)
-    iteration_threshold: Hyper = setting(100_000.0, "number of steps until the final capacity", low=1)
+    iteration_threshold: Hyper = setting(100_000.0, "number of training steps until the capacity reaches c_max", low=1)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, _, _ = elbo(net, batch, noise)

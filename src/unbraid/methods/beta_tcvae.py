@@ -1,4 +1,4 @@
-"""The VAE with a weighted total correlation that is estimated within the batch."""
+"""Beta-TCVAE, a VAE with a weighted total correlation, which is estimated from each batch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def weighted_log_weights(b: int, population: int, device: torch.device | None = 
 
     .. math:: q(z) \approx \frac{1}{BN} \sum_j q(z|x_j)
 
-    The estimate of the total correlation is biased upwards by about :math:`(d - 1) \log N`. Its gradient does not
-    depend on N.
+    B is the batch size and N the number of examples in the dataset. The estimate of the total correlation is too large
+    by about :math:`(d - 1) \log N`. Its gradient does not depend on N.
     """
     return torch.full((b, b), -math.log(b * population), device=device)
 
@@ -32,15 +32,15 @@ def weighted_log_weights(b: int, population: int, device: torch.device | None = 
 def stratified_log_weights(b: int, population: int, device: torch.device | None = None) -> Float[Tensor, "b b"]:
     r"""Return the log weights of minibatch-stratified sampling (Chen et al., appendix C.2), with M = B - 1.
 
-    In each row the example itself has the weight 1 / N, one other example (N - M) / (N M), and each of the remaining
-    M - 1 examples 1 / M. Every row sums to one. Published implementations put 1 / N in column 0 instead of on the
-    diagonal.
+    B is the batch size and N the number of examples in the dataset. In each row, the example itself has the weight
+    1 / N, one other example has the weight (N - M) / (N M), and each of the remaining M - 1 examples has the weight
+    1 / M. Every row sums to 1. Published implementations put the weight 1 / N in column 0 instead of on the diagonal.
     """
     m = b - 1
     if population < b:
         raise UserError(
-            f"Stratified sampling needs at least as many examples as the batch has. Got {population} examples and a "
-            f"batch of {b}. Use a smaller batch or the estimator 'weighted'."
+            f"Stratified sampling needs a dataset with at least as many examples as the batch. Got {population} "
+            f"examples and a batch of {b} instead. Use a smaller batch or the estimator 'weighted'."
         )
     weights = torch.full((b, b), 1 / m, device=device)
     rows = torch.arange(b, device=device)
@@ -66,19 +66,19 @@ ESTIMATORS = {"weighted": weighted_log_weights, "stratified": stratified_log_wei
 
 @dataclass(frozen=True)
 class BetaTCVAE(Method):
-    r"""The ELBO with its total correlation weighted by :math:`\beta`.
+    r"""A VAE with the total correlation of the latents weighted by :math:`\beta`.
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + (\beta - 1)\, KL(q(z) \| \textstyle\prod_k q(z_k))
 
-    The two estimators of :math:`q(z)` differ in value and slightly in gradient; see `weighted_log_weights` and
-    `stratified_log_weights`.
+    The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
+    See `weighted_log_weights` and `stratified_log_weights`.
 
-    Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4 with alpha = gamma = 1 and the KL in closed form, as in
-    arXiv:1811.12359.
+    Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4 with alpha = gamma = 1. As in arXiv:1811.12359, the KL is
+    computed in closed form.
     """
 
     beta: Hyper = setting(6.0, "weight of the total correlation", low=0)
-    estimator: Literal["weighted", "stratified"] = setting("weighted", "how q(z) is estimated from a batch")
+    estimator: Literal["weighted", "stratified"] = setting("weighted", "estimator of q(z) from a batch")
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, z = elbo(net, batch, noise)

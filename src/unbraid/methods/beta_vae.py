@@ -1,4 +1,4 @@
-"""The VAE with a weighted KL term."""
+"""Beta-VAE, a VAE with a weighted KL term."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from unbraid.noise import Noise
 
 @dataclass(frozen=True)
 class BetaVAE(Method):
-    r"""The ELBO with its KL term weighted by :math:`\beta`.
+    r"""A VAE with the KL term of the ELBO weighted by :math:`\beta`.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
 
-    Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4; the study sweeps beta over 1, 2, 4, 6, 8, 16.
+    Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4. The study arXiv:1811.12359 sweeps beta over 1, 2, 4, 6,
+    8 and 16.
     """
 
     beta: Hyper = setting(4.0, "weight of the KL term", low=0)

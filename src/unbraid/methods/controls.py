@@ -1,4 +1,4 @@
-"""Controls for exploring a code: a few numbers that a user changes, and the latents they correspond to."""
+"""Controls for exploring a latent space. A user changes a few numbers, which are converted to latents."""
 
 from __future__ import annotations
 
@@ -16,28 +16,35 @@ from unbraid.spaces import FlatTorus, Rotations, Space, Sphere, Torus
 from unbraid.spaces.manifold import normalise
 from unbraid.spaces.rotations import matrix_product, quaternion_to_matrix
 
-MIN_RANGE = 3.0  # standard deviations that a slider reaches either way, at least
-UNBOUNDED = ("latents", "directions")  # kinds of controls that may take any value
+MIN_RANGE = 3.0  # unbounded controls reach at least from -3 to 3 standard deviations
+UNBOUNDED = ("latents", "directions")  # kinds of controls that accept any value
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Controls with names and ranges, and their values for each of n examples.
+    """m controls with names and ranges, and their values for each of n examples.
 
-    `assets/controls.js` of the report computes the same latents on a page.
+    The script `assets/controls.js` of the report converts values to latents in the same way as `to_latents`.
 
     Attributes:
-        kind: How values become latents. "latents": the values are the latents. "directions": standard deviations
-            along given directions, added to the rest of an example's latents. "sphere": ambient coordinates, which
-            are scaled to length 1. "circles": one angle for every two latents. "torus": two angles. "rotations":
-            three angles by which the rotation of an example is turned. Angles are in radians.
+        kind: The conversion from values to latents:
+
+            - "latents": The values are the latents.
+            - "directions": The values are multiples of given directions. They are added to the part of an example's
+              latents that does not depend on the controls.
+            - "sphere": The values are ambient coordinates. They are scaled to length 1.
+            - "circles": Each value is the angle of one circle, which has two latents.
+            - "torus": The two values are angles.
+            - "rotations": The three values are angles by which the rotation of an example is turned.
+
+            Angles are in radians.
         names: One name per control.
-        low: The smallest value of each control.
-        high: The largest value of each control.
+        low: The minimum value of each control.
+        high: The maximum value of each control.
         start: The values that correspond to each example, of shape (n, m).
-        arrays: The tensors that the conversion of this kind needs.
+        arrays: The tensors that the conversion needs.
         columns: For each control, the column of the method's codes that it changes (see `Method.column_code_kind`), or
-            None if it changes several. An empty sequence means None for all.
+            None if it changes several columns. An empty sequence means None for all controls.
     """
 
     kind: str
@@ -50,19 +57,19 @@ class Controls:
 
     @property
     def bounded(self) -> bool:
-        """Whether values beyond `low` and `high` are invalid; otherwise these are only the ends of a slider."""
+        """Whether values outside `low` and `high` are invalid. If False, they are only the ends of a slider."""
         return self.kind not in UNBOUNDED
 
     def column(self, control: int) -> int | None:
-        """Return the column of the codes that a control changes, or None."""
+        """Return the column of the codes that a control changes, or None if there is no single column."""
         return self.columns[control] if self.columns else None
 
     def to_latents(self, values: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
-        """Return the latents that correspond to values of the controls, starting from one of the examples."""
+        """Return the latents that correspond to values of the controls. `example` is the index of the start."""
         return LATENTS_FROM_VALUES[self.kind](self, values, example)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the controls as plain values for JSON, with tensors as nested lists."""
+        """Return the controls as a dictionary for JSON, in which tensors are nested lists."""
         arrays = {name: array.tolist() for name, array in self.arrays.items()}
         ranges = {"low": self.low, "high": self.high}
         return {"kind": self.kind, "names": self.names, **ranges, "start": self.start.tolist(), "arrays": arrays}
@@ -75,7 +82,7 @@ def unbounded_controls(
     arrays: dict[str, Tensor] | None = None,
     columns: Sequence[int | None] = (),
 ) -> Controls:
-    """Return controls from -3 to 3, or further where the examples' own values lie beyond."""
+    """Return controls with ranges from -3 to 3, or wider if the values of an example lie outside this range."""
     low, high = start.amin(0).clamp(max=-MIN_RANGE), start.amax(0).clamp(min=MIN_RANGE)
     return Controls(kind, names, low.tolist(), high.tolist(), start, arrays or {}, columns)
 
@@ -83,43 +90,44 @@ def unbounded_controls(
 def direction_controls(
     names: list[str], own: Float[Tensor, "n d"], directions: Float[Tensor, "m d"], start: Float[Tensor, "n m"]
 ) -> Controls:
-    """Return one control per direction of the latents, where direction i is column i of the method's codes.
+    """Return one control per direction in the latent space. Direction i belongs to column i of the method's codes.
 
     Args:
         names: One name per direction.
         own: The latents of n examples.
-        directions: The directions, each as long as one standard deviation.
-        start: Where the examples lie along the directions. The rest of their latents does not change.
+        directions: The directions. The length of each is one standard deviation.
+        start: The coordinates of the examples along the directions, in standard deviations.
     """
     arrays = {"rest": own - start @ directions, "directions": directions}
     return unbounded_controls("directions", names, start, arrays, list(range(len(names))))
 
 
 def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
-    """Return the controls of a latent space, starting from points of it.
+    """Return the controls of a latent space that start from the given points of the space.
 
-    There are as many controls as the space has dimensions, except on spheres and projective spaces of two or more
-    dimensions, which have one control per ambient coordinate.
+    Spheres and projective spaces of two or more dimensions have one control per ambient coordinate. All other spaces
+    have one control per dimension.
     """
     if isinstance(space, Sphere) and space.latents > 2:
         names = [f"coordinate {i}" for i in range(space.latents)]
         return Controls("sphere", names, [-1.0] * space.latents, [1.0] * space.latents, points)
     if isinstance(space, Sphere):
-        return _angles("circles", ["angle"], torch.atan2(points[:, 1:], points[:, :1]))
+        return _angle_controls("circles", ["angle"], torch.atan2(points[:, 1:], points[:, :1]))
     if isinstance(space, FlatTorus):
-        return _angles("circles", [f"circle {i}" for i in range(space.dimension)], space.angles(points))
+        return _angle_controls("circles", [f"circle {i}" for i in range(space.dimension)], space.angles(points))
     if isinstance(space, Torus):
         radii = torch.tensor([space.c, space.a]).to(points)
-        return _angles("torus", ["around ring", "around tube"], space.angles(points), {"radii": radii})
+        return _angle_controls("torus", ["around ring", "around tube"], space.angles(points), {"radii": radii})
     if isinstance(space, Rotations):
-        return _angles("rotations", ["axis x", "axis y", "axis z"], torch.zeros_like(points[:, :3]), {"own": points})
-    raise UserError(f"There are no controls for the space {space.name}. Override `controls` in its method.")
+        start = torch.zeros_like(points[:, :3])
+        return _angle_controls("rotations", ["axis x", "axis y", "axis z"], start, {"own": points})
+    raise UserError(f"There are no controls for the space {space.name}. Override `controls` in the method.")
 
 
-def _angles(
+def _angle_controls(
     kind: str, names: list[str], start: Float[Tensor, "n m"], arrays: dict[str, Tensor] | None = None
 ) -> Controls:
-    """Return controls that are angles from -pi to pi."""
+    """Return controls whose values are angles from -pi to pi."""
     return Controls(kind, names, [-math.pi] * len(names), [math.pi] * len(names), start, arrays or {})
 
 
@@ -138,7 +146,7 @@ def _torus_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
 
 
 def _rotation_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
-    """Return R X Y Z: the example's rotation R after turns about x, y and z, the turn about z first."""
+    """Return the matrix product R X Y Z of the example's rotation R and turns about the axes x, y and z."""
     total: Tensor = controls.arrays["own"][example].unflatten(0, (3, 3)).expand(len(values), 3, 3)
     for axis, half in zip(torch.eye(3).to(values), (0.5 * values)[..., None].unbind(1), strict=True):
         total = matrix_product(total, quaternion_to_matrix(torch.cat([half.cos(), half.sin() * axis], -1)))
@@ -153,4 +161,4 @@ LATENTS_FROM_VALUES: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
     "torus": _torus_latents,
     "rotations": _rotation_latents,
 }
-"""How values of controls become latents, for each kind of controls."""
+"""The function that converts values to latents, for each kind of controls."""

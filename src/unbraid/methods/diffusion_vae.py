@@ -1,4 +1,4 @@
-"""The VAE with a closed manifold as its latent space."""
+"""The diffusion VAE, whose latent space is a closed manifold."""
 
 from __future__ import annotations
 
@@ -25,44 +25,54 @@ from unbraid.spaces.projective import EvenDecoder
 
 @dataclass(frozen=True)
 class DiffusionVAE(Method):
-    r"""A VAE on a sphere, torus, projective space or the rotations, with posteriors by Brownian motion.
+    r"""A VAE whose latents lie on a sphere, torus, projective space or rotation group, with Brownian-motion posteriors.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL, \quad
         KL = -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol(Z) + \frac{Sc\, t}{4}
 
-    q is the heat kernel (of half the Laplacian) on the manifold Z of dimension d, started at :math:`P(\mu(x))`, after a
-    time t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`. P projects to Z, Sc is the
-    scalar curvature, and the prior is uniform. The encoder's means are :math:`\mu`, and the average h of its log
-    variances gives the time: :math:`\log t` runs from `log_t_min` to `log_t_max` with :math:`\tanh h`, which may
-    saturate at a bound, or is h itself with `time` free. The formula holds only for small t (on the 3-sphere it is .02
-    nats off at t = .5), hence the upper bound. The lower bound allows 38 nats on the 10-sphere and 5.4 on the circle.
-    On a projective space the decoder is averaged over z and -z.
+    The latent space is a manifold Z of dimension d with a uniform prior. The posterior q is the distribution of a
+    Brownian motion on Z (the heat kernel of half the Laplacian) that starts at :math:`P(\mu(x))` and runs for a time
+    t(x). It is sampled by L steps :math:`z \leftarrow P(z + \sqrt{t / L}\, \epsilon)`. P is the projection to Z, Sc is
+    the scalar curvature, and :math:`\mu` is the mean that the encoder outputs.
 
-    With an `iteration_threshold` T the KL term is :math:`\beta\, |KL - C|` of each example, with C rising linearly from
-    `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge had 11 or 21 latents
-    (d = 10, 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15.
+    The average h of the encoder's log variances determines the time. With `time` set to "bounded", :math:`\log t` is
+    linear in :math:`\tanh h` and lies between `log_t_min` and `log_t_max`. It may saturate at a bound. With "free",
+    :math:`\log t = h`. The formula for the KL holds only for small t, which is the reason for the upper bound. On the
+    3-sphere, the formula is wrong by 0.02 nats at t = 0.5. With the default lower bound, the KL can reach 38 nats on
+    the 10-sphere and 5.4 nats on the circle. On a projective space the decoder is averaged over z and -z.
 
-    Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` literal), which makes a walk of
-    time :math:`L t^2`, while its KL is still computed at t. It counts T in epochs. In the published program, the bounds
-    on log t are wider than those it names, the KL on tori lacks :math:`\log 2 \pi`, and C never rises.
+    With an `iteration_threshold` T > 0, the KL term is the mean of :math:`\beta\, |KL - C|` over examples, where C rises
+    linearly from `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge used 11 or
+    21 latents (d = 10 or 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15 nats.
+
+    Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` "literal"). This is a walk of
+    time :math:`L t^2`, but the report still computes the KL at t. The report counts T in epochs. In the authors' code,
+    the bounds on log t are wider than those it names, the KL on tori lacks :math:`\log 2 \pi`, and C never rises.
     Reference: Perez Rey (2019), "Disentanglement with Hyperspherical Latent Spaces using Diffusion Variational
-    Autoencoders", NeurIPS 2019 Disentanglement Challenge, eq. 2, eq. 3 and algorithm 1; Perez Rey et al. (2019),
+    Autoencoders", NeurIPS 2019 Disentanglement Challenge, eq. 2, eq. 3 and algorithm 1, and Perez Rey et al. (2019),
     arXiv:1901.08991.
     """
 
     space: Literal["sphere", "flat_torus", "torus", "projective", "rotations"] = setting(
         "sphere",
-        "latent space: sphere, projective (d + 1 latents), flat_torus (2 per circle), torus (3), rotations (9)",
+        "latent space; it determines the number of latents: d + 1 for a sphere or projective space of dimension d, 2 per "
+        "circle of a flat_torus, 3 for a torus, 9 for rotations",
     )
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
-    walk_steps: int = setting(10, "number L of steps of the random walk", low=1)
-    walk_step: Literal["sqrt", "literal"] = setting("sqrt", "noise of a step: sqrt(t / L), or t as printed (literal)")
-    iteration_threshold: int = setting(0, "number of steps until the final capacity; 0 means a plain KL term", low=0)
+    walk_steps: int = setting(10, "number L of steps of the random walk that samples the posterior", low=1)
+    walk_step: Literal["sqrt", "literal"] = setting(
+        "sqrt", "scale of the noise in each step of the walk: sqrt(t / L), or t as printed in the report (literal)"
+    )
+    iteration_threshold: int = setting(
+        0, "number of training steps until the capacity reaches c_max; 0 means a KL term without a capacity", low=0
+    )
     c_min: Hyper = setting(0.0, "initial capacity in nats", low=0)
     c_max: Hyper = setting(15.0, "final capacity in nats", low=0)
-    time: Literal["bounded", "free"] = setting("bounded", "whether log t is bounded or free")
-    log_t_min: float = setting(-10.0, "lower bound of log t")
-    log_t_max: float = setting(-1.0, "upper bound of log t")
+    time: Literal["bounded", "free"] = setting(
+        "bounded", "whether the logarithm of the diffusion time t is bounded or free"
+    )
+    log_t_min: float = setting(-10.0, "lower bound of log t, with time=bounded")
+    log_t_max: float = setting(-1.0, "upper bound of log t, with time=bounded")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,44 +89,44 @@ class DiffusionVAE(Method):
         return SPACES[self.space](latents)
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        """Raise a UserError if the space cannot have this number of latents; warn if the KL cannot reach a capacity."""
+        """Raise a UserError if the space cannot have this number of latents. Warn if the KL cannot reach a capacity."""
         for problem in self.problems(self.manifold(latents)):
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
     def problems(self, space: Space) -> list[str]:
-        """Return one warning for each capacity that lies outside the range of the formula of the KL."""
+        """Return one message for each capacity that the KL cannot reach, or one if the KL has no lower bound."""
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
-        where = f"the formula of the KL on this {space.name} ({space.latents} latents)"
+        where = f"the formula for the KL on this {space.name} ({space.latents} latents)"
         if not self.iteration_threshold:
-            unbounded = f"Without a bound on log t {where} decreases without limit as t grows. Use time 'bounded'."
+            unbounded = f"Without a bound on log t, {where} decreases without limit as t grows. Use time='bounded'."
             return [unbounded] if low == -math.inf else []
         problems = []
         if float(self.c_min) < low:
             problems.append(
-                f"A capacity c_min of {float(self.c_min):.4g} nats is out of reach: {where} is never below "
-                f"{low:.4g} nats. Start at c_min={math.ceil(low * 1000) / 1000:g} or above."
+                f"A capacity c_min of {float(self.c_min):.4g} nats cannot be reached, because {where} is never below "
+                f"{low:.4g} nats. Use c_min={math.ceil(low * 1000) / 1000:g} or above."
             )
         if float(self.c_max) > high:
             problems.append(
-                f"A capacity c_max of {float(self.c_max):.4g} nats is out of reach: {where} is never above "
+                f"A capacity c_max of {float(self.c_max):.4g} nats cannot be reached, because {where} is never above "
                 f"{high:.4g} nats. Lower c_max or log_t_min."
             )
         return problems
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
-        """On a projective space, average the decoder over z and -z."""
+        """Average the decoder over z and -z if the latent space is a projective space."""
         if SPACES[self.space] is Projective and net.decoder is not None:
             if isinstance(net.decoder, LikelihoodDecoder):
                 raise UserError(
-                    "On a projective space the decoder is averaged over z and -z, so it must give outputs, not a "
-                    f"likelihood of its own. Got {type(net.decoder).__name__}. Choose another space."
+                    "On a projective space the decoder is averaged over z and -z, so it must not compute its own "
+                    f"likelihood. Got {type(net.decoder).__name__} instead. Choose another space."
                 )
             net.decoder = EvenDecoder(net.decoder)
         return net
 
     def log_t(self, q: Gaussian) -> Float[Tensor, " b"]:
-        """Return the log of the diffusion time of each example."""
+        """Return the logarithm of the diffusion time t of each example."""
         h = q.logvar.mean(1)
         if self.time == "free":
             return h
@@ -124,7 +134,7 @@ class DiffusionVAE(Method):
         return middle + half * h.tanh()
 
     def sample(self, q: Gaussian, noise: Noise) -> Float[Tensor, "b n"]:
-        """Return the end of a random walk from the point of each example."""
+        """Return the end of a random walk that starts at the projected mean of each example."""
         space = self.manifold(q.mean.shape[1])
         return space.diffuse(space.project(q.mean), self.log_t(q).exp(), noise, self.walk_steps, self.walk_step)
 
@@ -141,9 +151,10 @@ class DiffusionVAE(Method):
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
-        """Return points in ambient coordinates or as angles, or ends of random walks ("sampled").
+        """Return projected means as ambient coordinates or angles, or ends of random walks ("sampled").
 
-        On a projective space, ambient coordinates are products of coordinates, which are equal for z and -z.
+        On a projective space, products of coordinates are returned instead of ambient coordinates, because they are
+        equal for z and -z.
         """
         space = self.manifold(q.mean.shape[1])
         z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)
@@ -153,27 +164,30 @@ class DiffusionVAE(Method):
         return [f"coordinate {i}" for i in range(columns)]
 
     def information(self, q: Gaussian) -> None:
-        """Return None: the KL is of the whole code, not of its columns."""
+        """Return None, because the KL is that of all latents together and not of each column."""
         return
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return closed curves through the point of the example, geodesics where possible; positions are radians."""
+        """Return closed curves through the projected mean of the example. Positions are angles in radians.
+
+        The curves are geodesics where closed geodesics exist.
+        """
         space = self.manifold(q.mean.shape[1])
         start = space.project(q.mean)
         z, names = space.closed_curves(start[0], positions.to(start))
         return Traversal(z, start, [RowLabel(name) for name in names])
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the diffusion time and, where the codes are not what the decoder takes, the latents."""
+        """Return the diffusion time and, if the codes are not the input of the decoder, the latents."""
         space = self.manifold(latents)
         outputs = {}
         if space.embed(torch.ones(1, latents)).shape[1] != latents:
-            meaning = "the input of the decoder, which differs from the codes"
+            meaning = "latents, which are the input of the decoder and differ from the codes"
             outputs["latents"] = EncoderOutput(meaning, lambda q: space.project(q.mean))
-        meaning = "log of the diffusion time of each example, which sets the width of its posterior"
+        meaning = "logarithm of the diffusion time of each example, which determines the width of its posterior"
         return {**outputs, "log_t": EncoderOutput(meaning, self.log_t)}
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return controls that stay on the latent space, starting from the points of the examples."""
+        """Return controls that stay within the latent space, starting from the projected means of the examples."""
         space = self.manifold(q.mean.shape[1])
         return space_controls(space, space.project(q.mean))

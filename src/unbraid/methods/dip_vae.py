@@ -1,4 +1,4 @@
-"""VAEs with the covariance of the aggregate posterior pulled towards the identity."""
+"""DIP-VAE-I and DIP-VAE-II, VAEs that push a covariance of the latents towards the identity."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from unbraid.noise import Noise
 
 
 def covariance_of_means(q: Gaussian) -> Float[Tensor, "d d"]:
-    r"""Return :math:`Cov_{p(x)}[\mu(x)]` over the batch, divided by B."""
+    r"""Return the covariance :math:`Cov_{p(x)}[\mu(x)]` over the batch, with the batch size as the divisor."""
     centred = q.mean - q.mean.mean(0)
     return centred.T @ centred / len(centred)
 
 
 def covariance_of_samples(q: Gaussian) -> Float[Tensor, "d d"]:
-    r"""Return :math:`Cov_{q(z)}[z] = E[diag(\sigma^2(x))] + Cov[\mu(x)]` over the batch."""
+    r"""Return the covariance :math:`Cov_{q(z)}[z] = E[diag(\sigma^2(x))] + Cov[\mu(x)]` over the batch."""
     return covariance_of_means(q) + q.logvar.exp().mean(0).diag()
 
 
-def identity_gap(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -> Tensor:
+def identity_penalty(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -> Tensor:
     r"""Return :math:`\lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2`."""
     diagonal = cov.diagonal()
     off = (cov**2).sum() - (diagonal**2).sum()
@@ -34,14 +34,14 @@ def identity_gap(cov: Float[Tensor, "d d"], lambda_od: Hyper, lambda_d: Hyper) -
 
 @dataclass(frozen=True)
 class DIPVAEI(Method):
-    r"""The ELBO plus the distance of the covariance of the posterior means from the identity.
+    r"""A VAE with a penalty that pushes the covariance of the posterior means towards the identity.
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
               + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
-    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6; factor 10 as in arXiv:1811.12359.
+    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6. The default factor, 10, is that of arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
@@ -49,20 +49,20 @@ class DIPVAEI(Method):
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
-        dip = identity_gap(covariance_of_means(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
+        dip = identity_penalty(covariance_of_means(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
         return rec + kl + dip, {"rec": rec, "kl": kl, "dip": dip}
 
 
 @dataclass(frozen=True)
 class DIPVAEII(Method):
-    r"""The ELBO plus the distance of the covariance of the samples from the identity.
+    r"""A VAE with a penalty that pushes the covariance of the posterior samples towards the identity.
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
               + \lambda_{od} \sum_{i \ne j} C_{ij}^2 + \lambda_d \sum_i (C_{ii} - 1)^2
 
     with :math:`C = E[diag(\sigma^2(x))] + Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
-    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7; factor 1 as in arXiv:1811.12359.
+    Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7. The default factor, 1, is that of arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
@@ -70,5 +70,5 @@ class DIPVAEII(Method):
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
-        dip = identity_gap(covariance_of_samples(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
+        dip = identity_penalty(covariance_of_samples(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
         return rec + kl + dip, {"rec": rec, "kl": kl, "dip": dip}

@@ -1,4 +1,4 @@
-"""The VAE with a total correlation that is estimated by a critic."""
+"""FactorVAE, a VAE with a penalty on the total correlation, which a critic estimates."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
 
-def without_parameter_gradients(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Return the module as a function whose parameters receive no gradient."""
+def freeze_parameters(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a function that computes the module without gradients for the module's parameters."""
     parameters = {name: value.detach() for name, value in module.named_parameters()}
     return lambda x: functional_call(module, parameters, (x,))
 
 
 @dataclass(frozen=True)
 class FactorVAE(Method):
-    r"""The ELBO plus :math:`\gamma` times the total correlation, estimated by the log-odds of a critic D.
+    r"""A VAE that penalises the total correlation of the latents, estimated by a critic D, with weight :math:`\gamma`.
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + \gamma\, E_q[D_0(z) - D_1(z)]
 
+    :math:`D_0` and :math:`D_1` are the two outputs of the critic: logits in the loss above, and probabilities here.
     The critic minimises :math:`-\frac12 E \log D_0(z) - \frac12 E \log D_1(\bar z)`, where :math:`\bar z` is z with
-    each latent permuted over the batch independently. The two losses share no parameters, so one backward pass computes
-    the gradients of both.
+    each latent permuted over the batch independently. The two losses have no trained parameters in common, so one
+    backward pass computes the gradients of both.
 
-    Deviations: as in arXiv:1811.12359, :math:`\bar z` comes from the same batch (the paper draws a second one). One
-    step updates both networks once; the reference implementation counts this as two steps.
+    Deviations: :math:`\bar z` comes from the same batch, as in arXiv:1811.12359. The paper draws a second batch. One
+    step updates both networks once. The reference implementation counts this as two steps.
     Reference: Kim & Mnih (2018), arXiv:1802.05983, eq. 2 and algorithm 2.
     """
 
@@ -52,7 +53,7 @@ class FactorVAE(Method):
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, _, z = elbo(net, batch, noise)
         critic_net = cast(nn.Module, net.critic)
-        joint, product = without_parameter_gradients(critic_net)(z).unbind(1)
+        joint, product = freeze_parameters(critic_net)(z).unbind(1)
         tc = (joint - product).mean()
         original, shuffled = critic_net(torch.cat([z.detach(), noise.shuffle(z.detach())])).chunk(2)
         loss_d = -0.5 * (original.log_softmax(1)[:, 0] + shuffled.log_softmax(1)[:, 1]).mean()

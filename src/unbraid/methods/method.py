@@ -1,4 +1,4 @@
-"""The base class of all methods: hyperparameters and one pure objective, written for a single run."""
+"""The base class of all methods. A method has hyperparameters and one pure objective, written for a single run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
 Loss = tuple[Tensor, dict[str, Tensor]]
-"""The scalar to minimise, and the terms to log by name."""
+"""The scalar to minimise, and a dictionary of the terms to log."""
 
 
 def setting(
@@ -34,18 +34,19 @@ def setting(
     high: int | float = math.inf,
     swept: bool | None = None,
 ) -> Any:
-    """Return a dataclass field for a hyperparameter of a method or a field of a spec.
+    """Return a dataclass field for a hyperparameter of a method or for a setting of a run.
 
     Args:
         default: The default value.
-        help: The sentence that `--help` and the documentation show.
-        low: The smallest valid value.
-        high: The largest valid value.
-        swept: Whether this field is the strength of the method, which studies sweep and analyses call `strength`. If
-            no field of a method says True, it is the first `Hyper` field that does not say False.
+        help: A short description, which `--help` and the documentation show.
+        low: The minimum valid value.
+        high: The maximum valid value.
+        swept: Whether this field is the strength of the method. Studies sweep the strength, and results contain it in
+            the column `strength`. If no field is marked True, the strength is the first `Hyper` field that is not
+            marked False.
 
     Returns:
-        A `dataclasses.field` with the default and, as metadata, the other arguments.
+        A `dataclasses.field` with this default. The other arguments are stored in its metadata.
     """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "swept": swept})
 
@@ -54,15 +55,15 @@ def setting(
 class Batch:
     """The examples of one training step.
 
-    In batches of pairs the first half of `x` holds the first examples and the second half their partners, in the same
-    order.
+    In a batch of pairs, the first half of `x` holds the first example of each pair. The second half holds their
+    partners in the same order.
 
     Attributes:
         x: Examples of shape (b, ...).
-        population: The number of distinct examples that the batch is drawn from.
-        changed: For pairs, a boolean tensor (b / 2, k): which of the k factors were drawn anew for the partner. Only
-            methods that are supervised by it may use it.
-        steps: The total number of training steps, for schedules.
+        population: The number of distinct examples from which the batch is drawn.
+        changed: For pairs, a boolean tensor of shape (b / 2, k) that is True for each of the k factors that were drawn
+            again for the partner. Only methods that use this supervision may read it.
+        steps: The total number of training steps of the run. Schedules use it.
     """
 
     x: Tensor
@@ -72,14 +73,19 @@ class Batch:
 
 
 class EncoderOutput(NamedTuple):
-    """A named output of an exported encoder: what it means, and how it is computed from the posteriors q(z|x)."""
+    """An output of an exported encoder.
+
+    Attributes:
+        meaning: A description of the output.
+        compute: The function that computes the output from the posteriors q(z|x).
+    """
 
     meaning: str
     compute: Callable[[Gaussian], Tensor]
 
 
 def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
-    """Return the value converted to the field's type, or raise a UserError that says which values are valid."""
+    """Return the value converted to the type of the field, or raise a UserError if the value is not valid."""
     what = f"The {field.name!r} parameter of {owner}"
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
@@ -98,14 +104,14 @@ FIELD_TYPES: dict[Any, dict[str, Any]] = {}
 
 
 def field_types(cls: Any) -> dict[str, Any]:
-    """Return the types of a class's fields by name. They are computed once per class."""
+    """Return a dictionary from the names of a class's fields to their types. It is computed once per class."""
     if cls not in FIELD_TYPES:
         FIELD_TYPES[cls] = get_type_hints(cls)
     return FIELD_TYPES[cls]
 
 
 def check_settings(owner: str, instance: Any) -> None:
-    """Check every field of a frozen dataclass and convert it to its type, so that 4 and 4.0 give the same spec."""
+    """Check every field of a frozen dataclass and convert it to its type. As a result, 4 and 4.0 give the same spec."""
     types = field_types(type(instance))
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -115,18 +121,18 @@ def check_settings(owner: str, instance: Any) -> None:
 
 @dataclass(frozen=True)
 class Method:
-    """The base class of all methods: a frozen dataclass of hyperparameters with one `objective`.
+    """The base class of all methods, which are frozen dataclasses of hyperparameters with one `objective`.
 
-    A new method is a subclass that defines `objective` and its fields (with `setting`). All other methods of this
-    class are hooks with defaults that suit a VAE.
+    To write a new method, define a subclass with an `objective`, and define its fields with `setting`. All other
+    functions of this class are hooks. Their defaults suit a VAE.
 
-    Each objective sums over pixels and latents and averages over the batch, explicitly, so that the hyperparameters
-    of a paper can be used unchanged.
+    Objectives sum over pixels and latents and average over the batch. The hyperparameters of a paper can therefore be
+    used unchanged.
 
     Attributes:
-        code_kinds: The kinds of codes that metrics can score. The first is the default.
-        column_code_kind: The kind of code with one column per control and per traversal row. None means the default
-            kind.
+        code_kinds: The kinds of codes that metrics can score. The first kind is the default.
+        column_code_kind: The kind of codes that has one column per control and per row of a traversal. None means the
+            default kind.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
@@ -141,32 +147,35 @@ class Method:
         Args:
             net: The network of one run.
             batch: The examples of the step.
-            noise: The random numbers of the step. An objective must use no other source of randomness.
-            step: The number of the step, a tensor of no dimensions that starts at 0.
+            noise: The random numbers of the step. An objective must not use any other source of randomness.
+            step: The index of the step, a scalar tensor that starts at 0.
+
+        Returns:
+            The scalar loss, and a dictionary of scalars to log.
         """
         raise UserError(f"{type(self).__name__} must define objective(net, batch, noise, step).")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        """Draw the examples of one step. By default they are independent; methods of pairs override this."""
+        """Draw the examples of one step. By default they are independent. Methods that train on pairs override this."""
         return DrawnExamples(data.draw(noise, batch))
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
-        """Raise a UserError, before training, if the method cannot work with these data and settings."""
+        """Raise a UserError if the method cannot train with these data and settings. Called before training."""
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
-        """Build the network of a run, by default one encoder and one decoder from the builder."""
+        """Build the network of a run. By default it is one encoder and one decoder from the builder."""
         return self.extend(VAENet(*builder(shape, latents), likelihood), latents)
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
-        """Add networks that the method trains besides the encoder and the decoder, such as a critic."""
+        """Add the networks that the method trains in addition to the encoder and the decoder, such as a critic."""
         return net
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
-        """Return the optimiser constants of one named parameter."""
+        """Return the Adam constants for the network parameter with this name."""
         return Adam(learning_rate)
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
-        """Return the codes (n, any) of examples with posteriors q, of one of the `code_kinds`."""
+        """Return the codes of n examples with posteriors q, of shape (n, columns). The kind is one of `code_kinds`."""
         return q.mean if kind == "mean" else q.sample(noise)
 
     def column_names(self, columns: int) -> list[str]:
@@ -174,38 +183,41 @@ class Method:
         return [f"latent {i}" for i in range(columns)]
 
     def appearance_columns(self, latents: int) -> tuple[int, ...] | None:
-        """Return the columns of the default code that hold the appearance, or None if the method does not know."""
+        """Return the columns of the default codes that encode the appearance, or None if they are not defined."""
         return None
 
     def information(self, q: Gaussian) -> Tensor | None:
-        """Return the nats that each column of the default code carries, (d,), or None if they are not known."""
+        """Return the information in each column of the default codes, in nats of shape (d,), or None if undefined."""
         return q.kl().mean(0)
 
     def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Return one posterior sample z per example and its log q(z|x) - log p(z)."""
+        """Return one posterior sample z per example, and log q(z|x) - log p(z) for each sample."""
         q = net.encode(x)
         z = q.sample(noise)
         return z, q.log_ratio(z).sum(1)
 
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
-        """Decode latents without the perspective; methods that have none decode as usual."""
+        """Decode latents without applying the perspective. By default this is ordinary decoding."""
         return net.decode(z)
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"] | None:
-        """Return the k vectors whose sum is decoded, or None if the method has no subspaces."""
+        """Return the k subspace vectors of each example, whose sum is decoded, or None if there are no subspaces."""
         return None
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return the latents to decode for a traversal from one example.
+        """Return the latents to decode for a traversal that starts from one example.
 
-        By default there is one row per latent, in which this latent takes the given positions. Rows are sorted by the
-        nats that the latent carries about the examples of the population, the largest first.
+        By default there is one row per latent. In each row this latent takes the given positions. Rows are sorted by
+        the mean KL of the latent over the population, in descending order.
 
         Args:
             net: The network of the run.
             q: The posterior of the example.
             population: The posteriors of many examples.
             positions: The values that the latent takes, of shape (positions,).
+
+        Returns:
+            The latents, the latents of the example, and one label per row.
         """
         kl = population.kl().mean(0)
         order = kl.argsort(descending=True).tolist()
@@ -215,21 +227,21 @@ class Method:
         return Traversal(z, q.mean, [RowLabel(f"latent {i}", i, nats=float(kl[i])) for i in order])
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return the sliders with which a page explores the code, starting from examples with posteriors q.
+        """Return the controls with which a report changes latents, starting from examples with posteriors q.
 
-        By default there is one slider per latent.
+        By default there is one control per latent.
         """
         names = [f"latent {i}" for i in range(q.mean.shape[1])]
         return unbounded_controls("latents", names, q.mean, columns=list(range(len(names))))
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return what an exported encoder gives besides the default codes, by name.
+        """Return the outputs of an exported encoder in addition to the default codes, by name.
 
-        By default these are the log variances, if the codes are the means of Gaussian posteriors.
+        By default there is one such output, the log variances, if the default codes are means of Gaussian posteriors.
         """
         if self.code_kinds[:2] != ("mean", "sampled"):
             return {}
-        meaning = "log variances of the posterior q(z|x); its means are the codes"
+        meaning = "log variances of the posterior q(z|x), whose means are the codes"
         return {"logvar": EncoderOutput(meaning, lambda q: q.logvar)}
 
     @classmethod

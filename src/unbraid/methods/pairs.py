@@ -1,4 +1,4 @@
-"""Helpers that methods of pairs share, and the baseline they are compared with."""
+"""Functions that several methods for pairs use, and a baseline for these methods."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-MIN_SERIES_ROWS = 4  # rows of a time series, for three different pairs
+MIN_SERIES_ROWS = 4  # minimum number of rows of a time series, which then has three different pairs
 
 
 def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = False) -> None:
-    """Raise a UserError if no pairs can be drawn: an odd batch, data without a full grid, or an error of the sampler.
+    """Raise a UserError if pairs cannot be drawn.
 
-    With `series`, pairs are consecutive rows of the data, which need no grid.
+    The batch must be even, the data must be a full grid of factors, and a trial draw must succeed. With `series`,
+    pairs are consecutive rows of the data, and no grid is needed.
     """
     name = type(method).__name__
     if batch % 2:
         raise UserError(
-            f"The batch of {name} counts images and must be even, because they come in pairs. "
+            f"The batch of {name} must be even, because it is the number of examples and they form pairs. "
             f"Got {batch} instead. Use {batch + 1}."
         )
     if series:
@@ -36,42 +37,46 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
     elif not data.gridded:
         raise UserError(
             f"{name} draws pairs that differ in known factors, so the data must be a full grid of factors. "
-            f"{data.name} is not a full grid. Use a method of single examples, such as BetaVAE, or, if the rows are a "
-            "time series, SlowVAE or PCL with pairs='consecutive'."
+            f"{data.name} is not a full grid. Use a method for single examples, such as BetaVAE. If the rows are a "
+            "time series, use SlowVAE or PCL with pairs='consecutive'."
         )
     method.draw(data, Noise(torch.zeros((), dtype=torch.int64, device=data.device)), 2)
 
 
 def check_series(method: Method, data: FactorData) -> None:
-    """Raise a UserError if the data cannot be a time series: too few rows, or not all rows drawn equally often."""
+    """Raise a UserError if the data cannot be a time series.
+
+    A time series has at least 4 rows, and all of its rows are drawn with equal probability.
+    """
     name = type(method).__name__
     if len(data) < MIN_SERIES_ROWS:
         raise UserError(
-            f"{name} with consecutive pairs needs at least {MIN_SERIES_ROWS} rows. Got {data.name} with {len(data)}."
+            f"{name} with consecutive pairs needs at least {MIN_SERIES_ROWS} rows. Got {data.name} with {len(data)} "
+            "instead."
         )
     if data.sampler is not None:
         raise UserError(
-            f"{name} with consecutive pairs draws from all rows, so the data must not have its own distribution. Got "
-            f"{data.name}. Remove the options subset and correlate."
+            f"{name} with consecutive pairs draws all rows with equal probability, so the data must not have a "
+            f"distribution of its own. Got {data.name} instead. Remove the options subset and correlate."
         )
 
 
 def split_pairs(q: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """Return the posteriors of the first examples and those of their partners."""
+    """Return the posteriors of the first examples of all pairs, and the posteriors of their partners."""
     (mean_1, mean_2), (logvar_1, logvar_2) = q.mean.chunk(2), q.logvar.chunk(2)
     return Gaussian(mean_1, logvar_1), Gaussian(mean_2, logvar_2)
 
 
 @dataclass(frozen=True)
 class Paired(Method):
-    """A beta-VAE that is trained on the images of pairs but does not use that they are pairs.
+    """A beta-VAE that is trained on pairs but treats their examples as independent.
 
-    It is the baseline of methods of pairs: it sees the same examples in the same order.
+    It is a baseline for methods that use pairs, because it is trained on the same examples in the same order.
     """
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     weight: Hyper = setting(1.0, "weight of the reconstruction error", low=0)
-    pairs: Literal["pairs", "uniform", "laplace", "walk"] = setting("pairs", "how pairs are drawn")
+    pairs: Literal["pairs", "uniform", "laplace", "walk"] = setting("pairs", "distribution of the pairs")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         return DrawnExamples.from_pairs(PAIRS[self.pairs](data, noise, batch // 2))

@@ -1,4 +1,4 @@
-"""Permutation contrastive learning: an encoder that distinguishes consecutive examples from shuffled ones."""
+"""Permutation contrastive learning (PCL), which trains an encoder to distinguish consecutive from shuffled pairs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from unbraid.methods.pairs import check_series
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-HIDDEN_LAYERS = 5  # of the network of each component
+HIDDEN_LAYERS = 5  # number of hidden layers in the network of each component
 
 
 class LaplaceRegression(nn.Module):
-    """Log-odds for Laplace innovations. `a` is the absolute value of a learned parameter, or the constant 1."""
+    """The log-odds of a pair for Laplace innovations (see `PCL`). If `learned` is False, a is the constant 1."""
 
     def __init__(self, latents: int, learned: bool) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class LaplaceRegression(nn.Module):
 
 
 class ComponentRegression(nn.Module):
-    """Log-odds by one small network per component, computed together with weights (component, in, out)."""
+    """The log-odds of a pair as a sum of one network per component. Weights are stacked as (component, in, out)."""
 
     def __init__(self, latents: int, width: int) -> None:
         super().__init__()
         widths = [2, *[width] * HIDDEN_LAYERS, 1]
         pairs = list(itertools.pairwise(widths))
-        self.weights = nn.ParameterList([he_uniform(latents, into, out) for into, out in pairs])
+        self.weights = nn.ParameterList([he_uniform_weights(latents, into, out) for into, out in pairs])
         self.biases = nn.ParameterList([nn.Parameter(torch.zeros(latents, 1, out)) for _, out in pairs[:-1]])
         self.m = nn.Parameter(torch.zeros(1))
 
@@ -57,14 +57,14 @@ class ComponentRegression(nn.Module):
         return odds.sum((0, 2)) + self.m
 
 
-def he_uniform(latents: int, into: int, out: int) -> nn.Parameter:
-    """Return He-uniform weights of one layer, with the same distribution for every component."""
+def he_uniform_weights(latents: int, into: int, out: int) -> nn.Parameter:
+    """Return the weights (latents, into, out) of one layer, drawn from the He uniform distribution."""
     bound = (6 / into) ** 0.5
     return nn.Parameter(torch.empty(latents, into, out).uniform_(-bound, bound))
 
 
 def standardise(h: Float[Tensor, "b d"], epsilon: float = 1e-5) -> Float[Tensor, "b d"]:
-    """Scale every column to mean 0 and variance 1 over the batch: batch normalisation without scale and shift."""
+    """Normalise every column to mean 0 and variance 1 over the batch, without a learned scale or shift."""
     centred = h - h.mean(0)
     return centred * (centred.square().mean(0) + epsilon).rsqrt()
 
@@ -77,40 +77,44 @@ class PCL(Method):
 
     .. math:: r(x, x') = -\sum_i |w_{1i} h_i(x) + w_{2i} h_i(x') + b_i| + a \sum_i h_i(x)^2 + m
 
-    h is the encoder's mean, :math:`x_{t-1}` and :math:`x_t` are the two examples of a pair, :math:`x_{t^*}` is the
-    first example of another pair, chosen by a random permutation of the batch, and :math:`\sigma` is the logistic
-    function. The regression starts at :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and a is never negative. With
-    `regression` mlp, :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, where each :math:`r_i` is a network with five hidden
-    layers. Guessing has the loss :math:`\log 2 = .693`. `accuracy` is the share of pairs for which r has the right
-    sign. There is no decoder, so nothing is reconstructed, sampled or traversed, and the encoder's log variances are
-    not used.
+    r is the log-odds that a pair is consecutive. h is the mean that the encoder outputs, and :math:`\sigma` is the
+    logistic function. :math:`x_{t-1}` and :math:`x_t` are the two examples of a pair. :math:`x_{t^*}` is the first
+    example of a random pair, which is chosen by a permutation of the batch. The parameters of r are initialised to
+    :math:`w_1 = 1, w_2 = -1, b = 0, a = 1, m = 0`, and a is never negative. With `regression` set to "mlp",
+    :math:`r = \sum_i r_i(h_i(x), h_i(x')) + m`, where each :math:`r_i` is a network with five hidden layers.
 
-    With `pairs` consecutive, a pair is a row of the data and the one before it, as in the paper: the rows of the data
-    are a time series. The other values of `pairs` take steps on a grid of factors.
+    Random guessing has the loss :math:`\log 2 = 0.693`. The logged `accuracy` is the fraction of pairs for which r has
+    the correct sign. Because there is no decoder, nothing can be reconstructed, sampled or traversed. The encoder's log
+    variances are not used.
+
+    With `pairs` set to "consecutive", the rows of the data are a time series, as in the paper, and a pair consists of a
+    row and the previous row. With the other values of `pairs`, the two examples of a pair differ by a step on a grid of
+    factors.
 
     Deviations: the authors' code clamps a at 0 after each step. Here a is the absolute value of a parameter, which is
-    the same until that parameter changes sign. Batch normalisation of h uses the mean and variance of the batch itself
-    and has no scale, shift or running averages, so codes have an arbitrary scale and offset. On average, the
-    permutation leaves one pair of a batch unchanged. Network and optimiser are those of the run (the paper uses maxout
-    layers).
-    Reference: Hyvarinen & Morioka (2017), "Nonlinear ICA of temporally dependent stationary sources", AISTATS, eq. 11;
-    r as in the authors' code.
+    equivalent until that parameter changes sign. Batch normalisation of h uses the mean and variance of the current
+    batch and has no scale, shift or running averages. Codes therefore have an arbitrary scale and offset. On average,
+    the permutation leaves one pair of a batch unchanged. Network and optimiser are those of the run. The paper uses
+    maxout layers.
+    Reference: Hyvarinen & Morioka (2017), "Nonlinear ICA of temporally dependent stationary sources", AISTATS, eq. 11.
+    The form of r is that of the authors' code.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean",)
 
     pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
         "laplace",
-        "how pairs are drawn: laplace, uniform, walk, or consecutive (a row and the row before it)",
+        "distribution of pairs: factors change by small amounts (laplace), several factors are redrawn (uniform), one "
+        "factor changes by one step (walk), or a row of the data follows the previous row (consecutive)",
     )
     regression: Literal["laplace", "mlp"] = setting(
-        "laplace", "form of the log-odds of a pair: laplace, or mlp (one network per component)"
+        "laplace", "form of the log-odds of a pair: a closed form (laplace), or one network per component (mlp)"
     )
     a: Literal["learned", "fixed"] = setting(
-        "learned", "weight of the squares in laplace log-odds: learned, or fixed at 1"
+        "learned", "weight a of the squared means, with regression=laplace: learned, or fixed at 1"
     )
-    normalise: Literal["batch", "none"] = setting("batch", "how the code is normalised during training: batch, or none")
-    width: int = setting(512, "units in each hidden layer of the mlp log-odds", low=1)
+    normalise: Literal["batch", "none"] = setting("batch", "normalisation of the means during training")
+    width: int = setting(512, "number of units in each hidden layer, with regression=mlp", low=1)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         return DrawnExamples.from_pairs(PAIRS[self.pairs](data, noise, batch // 2))
@@ -121,8 +125,8 @@ class PCL(Method):
             return check_series(self, data)
         if not data.gridded:
             raise UserError(
-                f"PCL makes pairs by changing factors, so the data must be a full grid of factors. {data.name} is not. "
-                "Choose gridded data, or pairs='consecutive' if the rows are a time series."
+                f"PCL draws pairs by changing factors, so the data must be a full grid of factors. {data.name} is not "
+                "a full grid. Use other data, or pairs='consecutive' if the rows are a time series."
             )
         fixed = data.categorical if self.pairs != "uniform" else ()
         if not any(size > 1 and name not in fixed for name, size in zip(data.names, data.sizes, strict=True)):
@@ -130,7 +134,7 @@ class PCL(Method):
         return None
 
     def information(self, q: Gaussian) -> None:
-        """Return None: the code is a point, and log variances are not trained."""
+        """Return None, because the log variances are not trained."""
         return
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
@@ -147,11 +151,11 @@ class PCL(Method):
         other = noise.uniform(len(before), 1).argsort(0).expand_as(before)
         positive, negative = regression(now, before), regression(now, before.gather(0, other))
         loss = 0.5 * (F.softplus(-positive) + F.softplus(negative)).mean()
-        right = (positive > 0).float() + (negative <= 0).float()
-        return loss, {"accuracy": 0.5 * right.mean()}
+        correct = (positive > 0).float() + (negative <= 0).float()
+        return loss, {"accuracy": 0.5 * correct.mean()}
 
 
 def check_batch(batch: int) -> None:
-    """Raise a UserError unless the batch holds at least two pairs, because the second is needed for shuffling."""
+    """Raise a UserError unless the batch is even and holds at least two pairs, which shuffling needs."""
     if batch % 2 or batch < 4:
-        raise UserError(f"PCL needs an even batch of at least 4: two examples per pair. Got {batch} instead.")
+        raise UserError(f"The batch of PCL consists of pairs and must be even and at least 4. Got {batch} instead.")

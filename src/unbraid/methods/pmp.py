@@ -1,4 +1,4 @@
-"""Product manifold projection: subspaces that are learned from pairs that differ in few factors."""
+"""Product manifold projection (PMP), an autoencoder that learns subspaces from pairs that differ in few factors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from unbraid.noise import Noise
 
 
 def reconstruction_error(net: VAENet, x: Tensor, z: Tensor) -> Tensor:
-    """Return the mean over pixels of the cross-entropy (Bernoulli) or of the squared error, not halved (others)."""
+    """Return the reconstruction error, averaged over pixels.
+
+    It is the cross-entropy for the Bernoulli likelihood and the squared error (not half of it) for the Gaussian one.
+    """
     factor = 2 if net.likelihood == LIKELIHOODS["gaussian"] else 1
     return factor * net.nll(x, z).mean() / x[0].numel()
 
 
 def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
-    """Draw n pairs that agree in one factor, each factor equally often, and are independent in the others."""
+    """Draw n pairs that agree in one random factor and are independent in the others."""
     count = len(data.sizes)
     before, after = (data.factors_at(data.draw(noise, n)) for _ in range(2))
     changed = noise.integers(count, n)[:, None] != torch.arange(count, device=data.device)
@@ -40,44 +43,54 @@ def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
 
 @dataclass(frozen=True)
 class PMP(Method):
-    r"""An autoencoder with a code that is a sum of k subspaces, separated by pairs that differ in few unknown factors.
+    r"""An autoencoder with latents that are a sum of k subspaces, learned from pairs that differ in few unknown factors.
 
-    .. math:: L = L_{rec} + b_1 (.1 L_{dis} + .1 L_{spar}) + 100\, b_2 L_{cons} + 10^{-4} b_3 L_{reg}
+    .. math:: L = L_{rec} + b_1 (0.1 L_{dis} + 0.1 L_{spar}) + 100\, b_2 L_{cons} + 10^{-4} b_3 L_{reg}
 
-    :math:`\hat z = f(x)` is the encoder's mean (its log variance is not used), :math:`s_i = P_i(\hat z)` are the
-    outputs of k projectors, and the decoder g takes :math:`z = \sum_i s_i`. The terms ask the following.
-    :math:`L_{rec}`: a small reconstruction error, averaged over pixels. :math:`L_{spar}`: every coordinate belongs to
-    one subspace. :math:`L_{dis}`: the two examples of a pair agree in all subspaces except the one in which they differ
-    most (relative to its mean distance), and there they are at least :math:`\sqrt{.05}` apart. :math:`L_{cons}`: a code
-    that is mixed from the subspaces of a pair is recovered from its decoded example. :math:`L_{reg}`: all subspaces are
-    used. A weight of 0 removes its term. The schedules b are functions of step / `horizon`; set `horizon` to the number
-    of steps of the run. The paper trains with 32 pairs (a batch of 64), learning rate 5e-4, and d = k = 10.
+    :math:`\hat z = f(x)` is the mean that the encoder outputs. Its log variances are not used. k networks, the
+    projectors, compute :math:`s_i = P_i(\hat z)`, and the decoder takes :math:`z = \sum_i s_i`. The terms are:
 
-    Deviations: preset "paper" (the supplement) has 20 % reconstruction alone, :math:`b_3 = 1 - b_2` and Adam betas .9
-    and .99. Preset "code" (the public code) has 25 %, :math:`1 - b_1`, and .9 and .999, without the code's weight decay
-    of 1e-6. Epochs are replaced by a continuous step / `horizon`. The public code skips :math:`L_{cons}` while
-    :math:`b_2 \le 10^{-2}`; here it is always computed and logged, with weight 0 there. The supplement does not say how
-    pairs of meshes are drawn; with `pairs` sharing, they agree in one factor. Metrics use the sum z, or the first
-    principal component of each :math:`s_i` over the given rows (k numbers, meaningful only for many rows). Neither
-    choice is published.
-    Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139); table 4, section 2 and eq. 1 of its supplement.
+    - :math:`L_{rec}` is the reconstruction error, averaged over pixels.
+    - :math:`L_{spar}` is 0 if each coordinate of z is nonzero in at most one subspace.
+    - :math:`L_{dis}` pulls the two examples of a pair together in all subspaces except the one in which they differ
+      most, relative to the mean distance in that subspace. In this subspace, it pushes them at least
+      :math:`\sqrt{0.05}` apart.
+    - :math:`L_{cons}` is the error with which latents mixed from the subspaces of a pair are recovered after decoding
+      and encoding them.
+    - :math:`L_{reg}` penalises subspaces that are used more or less often than others.
+
+    A weight of 0 removes its term. The schedules b are functions of step / `horizon`, so set `horizon` to the number of
+    training steps. The paper trains with 32 pairs (a batch of 64), learning rate 5e-4, and d = k = 10.
+
+    Deviations: the preset "paper" follows the supplement. The first 20 % of the training use only :math:`L_{rec}`,
+    :math:`b_3 = 1 - b_2`, and the betas of Adam are 0.9 and 0.99. The preset "code" follows the authors' code, with
+    25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999, but without its weight decay of 1e-6. The schedules depend
+    on the continuous step / `horizon` instead of epochs. The authors' code skips :math:`L_{cons}` while
+    :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its weight is then 0. The supplement does not
+    say how pairs of meshes are drawn. With `pairs` set to "sharing", they agree in one factor. Metrics use the sum z,
+    or the first principal component of each :math:`s_i` over the given examples. These are k numbers per example, and
+    they are meaningful only for many examples. Neither choice is published.
+    Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
+    supplement.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("sum", "components")
     column_code_kind: ClassVar[str | None] = "components"
 
     preset: losses.Preset = setting(
-        "paper", "schedule and optimiser: those of the paper's supplement (paper) or of the public code (code)"
+        "paper", "source of the schedules and the optimiser settings: the paper's supplement or the authors' code"
     )
     pairs: Literal["pairs", "sharing"] = setting(
-        "pairs", "how pairs are drawn: few factors change (pairs), or all but one change (sharing)"
+        "pairs", "distribution of pairs: few factors are redrawn (pairs), or all factors except one (sharing)"
     )
     subspaces: int = setting(10, "number k of subspaces", low=2)
-    horizon: Hyper = setting(16_500.0, "number of steps of the schedules (default: 30 epochs of Cars3D)", low=1)
-    distance: Hyper = setting(0.1, "weight of the distance term", low=0)
-    sparsity: Hyper = setting(0.1, "weight of the sparsity term", low=0)
-    consistency: Hyper = setting(100.0, "weight of the consistency term", low=0, swept=True)
-    regularisation: Hyper = setting(1e-4, "weight of the regularisation term", low=0)
+    horizon: Hyper = setting(
+        16_500.0, "length of the schedules in training steps; the default is 30 epochs of Cars3D", low=1
+    )
+    distance: Hyper = setting(0.1, "weight of the distance term L_dis", low=0)
+    sparsity: Hyper = setting(0.1, "weight of the sparsity term L_spar", low=0)
+    consistency: Hyper = setting(100.0, "weight of the consistency term L_cons", low=0, swept=True)
+    regularisation: Hyper = setting(1e-4, "weight of the regularisation term L_reg", low=0)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         sampler = pairs if self.pairs == "pairs" else pairs_sharing_one_factor
@@ -85,10 +98,13 @@ class PMP(Method):
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if batch % 2:
-            raise UserError(f"PMP trains on pairs: the batch must be even. Got {batch} instead. Use {batch + 1}.")
+            raise UserError(
+                f"The batch of PMP consists of pairs and must be even. Got {batch} instead. Use {batch + 1}."
+            )
         if not data.gridded:
             raise UserError(
-                f"PMP draws pairs on a full grid of factors. {data.name} is not a full grid. Choose other data."
+                "PMP draws pairs by changing factors, so the data must be a full grid of factors. "
+                f"{data.name} is not a full grid. Choose other data."
             )
         if sum(size > 1 for size in data.sizes) < 2:
             raise UserError(
@@ -118,13 +134,14 @@ class PMP(Method):
         return [f"subspace {i}" for i in range(columns)]
 
     def information(self, q: Gaussian) -> Tensor | None:
-        """Return None: the code is a point, and log variances are not trained."""
+        """Return None, because the log variances are not trained."""
         return None
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return one row per subspace, moved along its first principal direction, the one that varies most first.
+        """Return one row per subspace, in which the example moves along the subspace's first principal direction.
 
-        Positions are standard deviations of the population from its mean. The other subspaces keep their values.
+        Positions are distances from the mean of the population, in standard deviations. The other subspaces keep their
+        values. Rows are sorted by standard deviation in descending order.
         """
         own = self.subspace_codes(net, q)
         axes = [losses.principal_axis(part) for part in self.subspace_codes(net, population).unbind(1)]
@@ -137,10 +154,10 @@ class PMP(Method):
         return Traversal(torch.stack(rows), own.sum(1), labels)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per subspace, along its first principal direction.
+        """Return one control per subspace, which moves examples along the subspace's first principal direction.
 
-        Values are standard deviations of the population from its mean. The control of a subspace in which nothing
-        varies has no effect.
+        Values are distances from the mean of the population, in standard deviations. The control of a subspace that
+        does not vary has no effect.
         """
         own = self.subspace_codes(net, q)
         axes = [losses.principal_axis(part) for part in self.subspace_codes(net, population).unbind(1)]

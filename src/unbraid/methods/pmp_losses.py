@@ -1,7 +1,7 @@
-"""The parts of product manifold projection: projectors, loss terms and schedules.
+"""The projectors, loss terms and schedules of product manifold projection (see `PMP`).
 
-`s` of shape (n, k, d) holds the vectors of n examples in k subspaces with d coordinates. `delta` of shape (n, k) holds
-the squared distances between the two examples of n pairs in each subspace.
+`s` of shape (n, k, d) holds the vectors of n examples in k subspaces with d coordinates. `delta` of shape (n, k) holds,
+for each of n pairs and each subspace, the squared distance between the two examples.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ Preset = Literal["paper", "code"]
 RECONSTRUCTION_ONLY: dict[Preset, float] = {
     "paper": 0.2,
     "code": 0.25,
-}  # share of the training with reconstruction alone
-RISE_RATE, DISTANCE_FULL, CONSISTENCY_FULL = (
-    25.0,
-    0.4,
-    0.5,
-)  # of the rise, and when weights reach 1
-NEGLIGIBLE_WEIGHT = 1e-2  # a smaller consistency weight counts as 0
-CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # factors inside the two softmaxes
-EPSILON = 1e-8  # added to the mean distance
+}  # fraction of the training that uses only the reconstruction error
+RISE_RATE = 25.0  # rate of the exponential rise of b1 and b2
+DISTANCE_FULL, CONSISTENCY_FULL = 0.4, 0.5  # fractions of the training at which b1 and b2 reach 1
+NEGLIGIBLE_WEIGHT = 1e-2  # a consistency weight at or below this value is set to 0
+CHANGED_SHARPNESS, USAGE_SHARPNESS = 1e6, 1e3  # inverse temperatures of the two softmaxes
+EPSILON = 1e-8  # added to the mean distance before dividing by it
 MARGIN, MARGIN_WEIGHT, USAGE_WEIGHT = 0.05, 10.0, 100.0
 
 
 class Projectors(nn.Module):
-    """k separate networks Linear(d, d), ReLU, Linear(d, d) with stacked weights, initialised as nn.Linear is."""
+    """k separate networks Linear(d, d), ReLU, Linear(d, d) with stacked weights and the initialisation of nn.Linear."""
 
     def __init__(self, subspaces: int, latents: int) -> None:
         super().__init__()
@@ -49,38 +46,42 @@ class Projectors(nn.Module):
 def sparsity(s: Float[Tensor, "n k d"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_i |s_i \odot \sum_{j \ne i} s_j|`, averaged over examples and coordinates.
 
-    It is 0 exactly if every coordinate belongs to one subspace. Then the sum of the subspaces is their product.
+    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace.
     """
     others = s.sum(1, keepdim=True) - s
     return (s * others).abs().sum(1).mean()
 
 
 def subspace_distances(first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"]) -> Float[Tensor, "n k"]:
-    r"""Return :math:`\delta_i = \|s_i^1 - s_i^2\|^2` of every pair."""
+    r"""Return the squared distance :math:`\delta_i = \|s_i^1 - s_i^2\|^2` for every pair and every subspace i."""
     return (first - second).square().sum(2)
 
 
 def mean_distances(s: Float[Tensor, "n k d"]) -> Float[Tensor, " k"]:
-    """Return the mean Euclidean distance (not squared) in each subspace over all n^2 ordered pairs of examples."""
+    """Return, for each subspace, the mean Euclidean distance (not squared) over all n^2 ordered pairs of examples."""
     distances: Tensor = torch.linalg.vector_norm(s[:, None] - s[None], dim=3)
     return distances.mean((0, 1))
 
 
 def changed_subspace(delta: Float[Tensor, "n k"], scale: Float[Tensor, " k"]) -> Float[Tensor, "n k"]:
-    """Return, one-hot except for ties, the subspace in which each pair differs most in units of `scale`."""
+    """Return a one-hot row per pair for the subspace with the largest delta / scale. Ties share the weight 1."""
     return (CHANGED_SHARPNESS * delta.detach() / (scale.detach() + EPSILON)).softmax(1)
 
 
 def distance(delta: Float[Tensor, "n k"], chosen: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    r"""Pull pairs together in the subspaces not chosen, and push them :math:`\sqrt{.05}` apart in the chosen one.
+    r"""Return a loss that pulls pairs together in all subspaces except the chosen one.
 
-    The k - 1 subspaces not chosen add the constant .5 (k - 1) / k, which has no gradient: .45 for ten.
+    In the chosen subspace, it pushes them at least :math:`\sqrt{0.05}` apart. The other k - 1 subspaces add the constant
+    0.5 (k - 1) / k, which has no gradient. For k = 10 it is 0.45.
     """
     return ((1 - chosen) * delta).mean() + MARGIN_WEIGHT * (MARGIN - chosen * delta).relu().mean()
 
 
 def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    """Return how far the subspaces are from being chosen equally often over the batch; the choice has a gradient."""
+    """Return a loss that is 0 if all subspaces are chosen equally often over the batch.
+
+    The choice is a softmax of delta, so it has a gradient.
+    """
     used = (USAGE_SHARPNESS * delta).softmax(1).mean(0)
     return USAGE_WEIGHT * (1 / delta.shape[1] - used).square().mean()
 
@@ -88,7 +89,10 @@ def regularisation(delta: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
 def mix_subspaces(
     first: Float[Tensor, "n k d"], second: Float[Tensor, "n k d"], noise: Noise
 ) -> Float[Tensor, "m k d"]:
-    """Return 2n of the k n codes of a second example with one subspace of the first, without repetition."""
+    """Return up to 2n mixtures, each with one subspace of the first example of a pair and the others of the second.
+
+    They are drawn at random and without replacement from the k n possible mixtures.
+    """
     n, k, _ = first.shape
     chosen = noise.uniform(k * n).argsort()[: 2 * n]
     subspace, pair = chosen // n, chosen % n
@@ -97,7 +101,13 @@ def mix_subspaces(
 
 
 class Weights(NamedTuple):
-    """The scheduled weights, from 0 to 1: b1 of distance and sparsity, b2 of consistency, b3 of regularisation."""
+    """Scheduled weights between 0 and 1.
+
+    Attributes:
+        b1: The weight of the distance and sparsity terms.
+        b2: The weight of the consistency term.
+        b3: The weight of the regularisation term.
+    """
 
     b1: Tensor
     b2: Tensor
@@ -105,11 +115,11 @@ class Weights(NamedTuple):
 
 
 def schedule(progress: Float[Tensor, ""], preset: Preset) -> Weights:
-    r"""Return the weights after a share t of the training.
+    r"""Return the weights after a fraction t = `progress` of the training.
 
-    .. math:: b_1 = \min(e^{25 (t - .4)}, 1), \quad b_2 = \min(e^{25 (t - .5)}, 1), \quad b_3 = 1 - b_2
+    .. math:: b_1 = \min(e^{25 (t - 0.4)}, 1), \quad b_2 = \min(e^{25 (t - 0.5)}, 1), \quad b_3 = 1 - b_2
 
-    with :math:`b_3 = 1 - b_1` in the public code. All are 0 up to t = .2 (paper) or .25 (code).
+    With the preset "code", :math:`b_3 = 1 - b_1`. All weights are 0 up to t = 0.2 ("paper") or t = 0.25 ("code").
     """
     b1, b2 = ((RISE_RATE * (progress - full)).clamp(max=0.0).exp() for full in (DISTANCE_FULL, CONSISTENCY_FULL))
     b3 = 1 - (b2 if preset == "paper" else b1)
@@ -118,7 +128,13 @@ def schedule(progress: Float[Tensor, ""], preset: Preset) -> Weights:
 
 
 class PrincipalAxis(NamedTuple):
-    """The first principal component of points: their centre, its direction, and their standard deviation along it."""
+    """The first principal component of a set of points.
+
+    Attributes:
+        centre: The mean of the points, of shape (d,).
+        direction: The unit vector of the component, of shape (d,).
+        std: The standard deviation of the points along the direction, a scalar.
+    """
 
     centre: Tensor
     direction: Tensor
@@ -130,7 +146,10 @@ class PrincipalAxis(NamedTuple):
 
 
 def principal_axis(s: Float[Tensor, "n d"]) -> PrincipalAxis:
-    """Return the first principal component with its largest entry positive, computed in float64."""
+    """Return the first principal component of n points, computed in float64.
+
+    The sign of the direction is chosen such that its entry with the largest magnitude is positive.
+    """
     points = s.double()
     centre = points.mean(0)
     centred = points - centre

@@ -1,4 +1,4 @@
-"""The VAE of pairs with a Laplace prior on the differences between their latents."""
+"""SlowVAE, a VAE for pairs with a Laplace prior on the differences between their latents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-VARIANCE_OFFSET = 1e-6  # keeps the gradient of the cross-entropy finite where the variance is 0
+VARIANCE_OFFSET = 1e-6  # added to variances, because the gradient of the cross-entropy is infinite at variance 0
 
 
 def entropy(q: Gaussian) -> Float[Tensor, "n d"]:
@@ -33,7 +33,8 @@ def laplace_cross_entropy(q: Gaussian, centre: Float[Tensor, "n d"], rate: Hyper
     .. math:: -\log\frac{\lambda}{2} + \lambda \Big[ \sigma \sqrt{\tfrac{2}{\pi}}\, e^{-m^2 / 2\sigma^2}
               + m \,\text{erf}\Big(\frac{m}{\sigma\sqrt2}\Big) \Big], \quad m = \mu - c
 
-    The bracket is the mean of the folded normal, :math:`E|z - c|`. The variance is that of q plus 1e-6.
+    The term in brackets is the mean of the folded normal, :math:`E|z - c|`. :math:`\sigma^2` is the variance of q plus
+    1e-6.
     """
     m, var = q.mean - centre, q.logvar.exp() + VARIANCE_OFFSET
     sigma = var.sqrt()
@@ -42,45 +43,48 @@ def laplace_cross_entropy(q: Gaussian, centre: Float[Tensor, "n d"], rate: Hyper
 
 
 def transition_loss(q: Gaussian, rate: Hyper) -> Float[Tensor, ""]:
-    """Return the cross-entropies to the Laplace prior minus the entropy.
+    """Return the cross-entropies with the Laplace prior minus the entropy, in nats.
 
-    The cross-entropies of both examples of a pair to the mean of the other are added and averaged over pairs. The
-    entropy is the mean over all examples.
+    For each example of a pair, the prior is centred at the posterior mean of the other example. The two cross-entropies
+    are added, and the sum is averaged over pairs. The entropy is averaged over all examples.
     """
     q1, q2 = split_pairs(q)
-    there, back = laplace_cross_entropy(q1, q2.mean, rate), laplace_cross_entropy(q2, q1.mean, rate)
-    return (there + back).sum(1).mean() - entropy(q).sum(1).mean()
+    forward, backward = laplace_cross_entropy(q1, q2.mean, rate), laplace_cross_entropy(q2, q1.mean, rate)
+    return (forward + backward).sum(1).mean() - entropy(q).sum(1).mean()
 
 
 @dataclass(frozen=True)
 class SlowVAE(Method):
-    r"""A VAE of pairs with a sparse prior on how the latents change within a pair.
+    r"""A VAE for pairs with a sparse prior on the change of the latents within a pair.
 
     .. math:: 2 E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| N(0, 1))
               + \gamma\, [CE(q_1, L(\mu_2, 1/\lambda)) + CE(q_2, L(\mu_1, 1/\lambda)) - H(q)]
 
-    :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy, in closed form
-    (`laplace_cross_entropy`), to a Laplace prior of rate :math:`\lambda` = `rate` centred at the partner's mean. H is
-    the entropy. The reconstruction error, the KL and H are means over all images; the cross-entropies are means over
-    pairs. Twice the reconstruction error is therefore that of a pair, and the KL represents that of its first image.
-    The batch size counts images, so there are half as many pairs. With `pairs` consecutive, a pair is a row of the data
-    and the one before it, and no grid of factors is needed. With :math:`\gamma = 0` the loss is twice that of a
-    beta-VAE with :math:`\beta / 2`.
+    :math:`q_1` and :math:`q_2` are the posteriors of the two images of a pair. CE is the cross-entropy with a Laplace
+    prior of rate :math:`\lambda` = `rate`, centred at the partner's posterior mean. It has a closed form
+    (`laplace_cross_entropy`). H is the entropy. The reconstruction error, the KL and H are means over all images, and
+    the cross-entropies are means over pairs. The first term is therefore the reconstruction error of a pair, while the
+    KL term is that of a single image.
 
-    Deviations, all as in the authors' implementation: the prior is centred at the mean of the partner's posterior
-    instead of a sample, so the variance of that posterior has no influence. The bound of the paper has one
-    cross-entropy, from the first image to the second; here both directions are added, but the entropy is subtracted
-    once. 1e-6 is added to the variance inside the cross-entropy, as in later versions of that implementation.
-    Reference: Klindt et al. (2021), arXiv:2007.10930, the SlowVAE objective; gamma 10 and lambda 6 are the values it
-    selects by UDR.
+    The batch size is the number of images, which is twice the number of pairs. With `pairs` set to "consecutive", a
+    pair consists of a row of the data and the previous row, and no grid of factors is needed. With :math:`\gamma = 0`
+    the loss is twice that of a beta-VAE with :math:`\beta / 2`.
+
+    Deviations, all as in the authors' code: the prior is centred at the mean of the partner's posterior instead of a
+    sample, so the variance of that posterior has no influence. The bound of the paper has one cross-entropy, from the
+    first image to the second. Here the cross-entropies of both directions are added, but the entropy is subtracted
+    once. 1e-6 is added to the variance inside the cross-entropy, as in later versions of the authors' code.
+    Reference: Klindt et al. (2021), arXiv:2007.10930, the SlowVAE objective. The paper selects gamma = 10 and
+    lambda = 6 by UDR.
     """
 
     beta: Hyper = setting(1.0, "weight of the KL term of single images", low=0)
-    gamma: Hyper = setting(10.0, "weight of the prior on transitions", low=0, swept=True)
-    rate: Hyper = setting(6.0, "rate lambda of the Laplace prior on transitions; larger is sparser", low=1e-6)
+    gamma: Hyper = setting(10.0, "weight of the Laplace prior on transitions", low=0, swept=True)
+    rate: Hyper = setting(6.0, "rate lambda of the Laplace prior on transitions; larger values are sparser", low=1e-6)
     pairs: Literal["uniform", "laplace", "walk", "consecutive"] = setting(
         "laplace",
-        "how pairs are drawn: uniform, laplace, walk, or consecutive (a row and the row before it)",
+        "distribution of pairs: several factors are redrawn (uniform), factors change by small amounts (laplace), one "
+        "factor changes by one step (walk), or a row of the data follows the previous row (consecutive)",
     )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:

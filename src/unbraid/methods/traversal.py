@@ -1,4 +1,4 @@
-"""The latents that a traversal decodes, with one label per row."""
+"""The latents that a traversal decodes, and the labels of its rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 class RowLabel(NamedTuple):
-    r"""What changes in one row of a traversal.
+    r"""The label of one row of a traversal, which describes what changes in the row.
 
     Attributes:
         name: The name of the latent, subspace or direction, such as "latent 3".
         column: The column of the method's codes that the row changes (see `Method.column_code_kind`), or None if the
             row changes several columns.
-        nats: The mean KL of this latent from the prior, in nats, where the method knows it.
-        std: The standard deviation of the codes of the population in this direction, where rows are sorted by it.
+        nats: The mean KL of this latent from the prior, in nats, or None if it is not defined.
+        std: The standard deviation of the population in this direction, if rows are sorted by it. Otherwise None.
 
     >>> RowLabel("latent 3", 3, nats=0.519).text()
     'latent 3\n0.52 nats'
@@ -28,7 +28,7 @@ class RowLabel(NamedTuple):
 
     @property
     def note(self) -> str:
-        """The nats or the standard deviation as text, or an empty string."""
+        """The nats or the standard deviation as text, or an empty string if both are None."""
         if self.nats is not None:
             return f"{self.nats:.2f} nats"
         return "" if self.std is None else f"std {self.std:.2g}"
@@ -39,7 +39,7 @@ class RowLabel(NamedTuple):
         return self.name.rpartition(" ")[2]
 
     def text(self) -> str:
-        """Return the label as it is drawn: the name and, on a second line, the note."""
+        """Return the text of the label, which is the name and, on a second line, the note."""
         return f"{self.name}\n{self.note}".strip()
 
 

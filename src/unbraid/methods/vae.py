@@ -21,8 +21,9 @@ def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gauss
         noise: The random numbers of the step.
 
     Returns:
-        The reconstruction error and the KL term (both summed over pixels or latents and averaged over the batch), the
-        posteriors q(z|x), and one sample z of each, of shape (b, d).
+        A tuple of four values: the reconstruction error (summed over pixels, averaged over the batch), the KL term
+        (summed over latents, averaged over the batch), the posteriors q(z|x), and one sample z per posterior, of
+        shape (b, d).
     """
     q = net.encode(batch.x)
     z = q.sample(noise)
@@ -31,7 +32,7 @@ def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gauss
 
 @dataclass(frozen=True)
 class VAE(Method):
-    r"""The evidence lower bound (ELBO).
+    r"""A variational autoencoder, which maximises the evidence lower bound (ELBO).
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
 

@@ -1,4 +1,4 @@
-"""VAEs that decode an appearance and transform it by a perspective."""
+"""U-VITAE and C-VITAE, VAEs that decode an appearance and then transform it by a perspective."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ from unbraid.spaces.transformers import TRANSFORMERS, Cpab, Transformer
 
 @dataclass(frozen=True)
 class UVITAE(Method):
-    r"""A VAE that decodes an upright image and then warps it, with independent posteriors of image and warp.
+    r"""A VAE that decodes an image (the appearance) and warps it (the perspective), with independent posteriors.
 
     .. math:: E_q[-\log p(x | T_\gamma(g(z_A)))] + w\,[KL(q(z_A|x) \| p) + KL(q(z_P|x) \| p)], \quad \gamma = h(z_P)
 
-    The first latents are the appearance :math:`z_A`, and the last `perspective` latents are the perspective
-    :math:`z_P`. g and h are their decoders, :math:`T_\gamma` is a spatial transformation of images (bilinear, zeros
-    beyond the edge, the identity for zero parameters), and p is the standard normal. w rises linearly from 0 to 1 over
-    the first `warmup` share of the training. With several `samples` S the loss is the importance-weighted bound,
-    :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`. The paper uses 2 + 2 latents, Adam at 1e-4, batches of
-    512 (MNIST) or 256, and encoders and decoders with about half the units of the VAE it compares with
-    (`vitae_mlp_half` instead of `vitae_mlp`).
+    The last `perspective` latents are the perspective :math:`z_P`, and all latents before them are the appearance
+    :math:`z_A`. g decodes the appearance and h decodes the perspective. :math:`T_\gamma` is a spatial transformation of
+    images with bilinear interpolation. Pixels outside the image are 0, and :math:`\gamma = 0` is the identity. p is the
+    standard normal. The weight w rises linearly from 0 to 1 over the first part of the training, whose fraction is
+    `warmup`. With `samples` S > 1 the loss is the importance-weighted bound
+    :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
 
-    Deviations: with one sample the KL is computed in closed form; the authors' program uses the difference of the log
-    densities at the sample. The field of `affine_diffeomorphic` is bounded, to stretches of at most 4.5 and about half
-    a turn. Bernoulli means are kept at least 1e-5 away from 0 and 1, as in that program. Inverses are exact; the
-    program's inverses of `affine` and `affine_decomposed` are not.
+    The paper uses 2 + 2 latents, Adam with learning rate 1e-4, and batches of 512 (MNIST) or 256. Its encoders and
+    decoders have about half as many units as those of the VAE in its comparison (`vitae_mlp_half` instead of
+    `vitae_mlp`).
+
+    Deviations: with one sample the KL is computed in closed form. The authors' code uses the difference of the log
+    densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretches to a factor of
+    about 4.5 and rotations to about half a turn. Bernoulli means are kept at least 1e-5 away from 0 and 1, as in the
+    authors' code. Inverses are exact, while the inverses of `affine` and `affine_decomposed` in the authors' code are
+    not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 
@@ -48,15 +52,17 @@ class UVITAE(Method):
     transform: Literal["affine", "affine_decomposed", "affine_diffeomorphic", "cpab"] = setting(
         "affine_diffeomorphic", "family of spatial transformations"
     )
-    perspective: int = setting(2, "number of latents of the perspective; they come last, after the appearance", low=1)
-    warmup: Hyper = setting(0.5, "share of the training over which the weight of the KL rises to 1", low=0, swept=False)
+    perspective: int = setting(2, "number of latents for the perspective, the last latents", low=1)
+    warmup: Hyper = setting(
+        0.5, "fraction of the training steps over which the weight of the KL rises to 1", low=0, swept=False
+    )
     samples: int = setting(1, "number of importance samples in the bound", low=1)
-    nx: int = setting(4, "cpab: number of rectangles of the tessellation across", low=1)
-    ny: int = setting(4, "cpab: number of rectangles of the tessellation down", low=1)
-    flow_steps: int = setting(20, "cpab: number of integration steps", low=1)
+    nx: int = setting(4, "number of columns of the cpab tessellation", low=1)
+    ny: int = setting(4, "number of rows of the cpab tessellation", low=1)
+    flow_steps: int = setting(20, "number of integration steps of cpab", low=1)
 
     def transformer(self) -> Transformer:
-        """Return the family of transformations with its settings."""
+        """Return the transformation that the fields of this method describe."""
         if self.transform == "cpab":
             return Cpab(self.nx, self.ny, self.flow_steps)
         return TRANSFORMERS[self.transform]()
@@ -72,7 +78,7 @@ class UVITAE(Method):
         """Raise a UserError if no latent is left for the appearance."""
         if latents <= self.perspective:
             raise UserError(
-                f"{type(self).__name__} needs more latents than the {self.perspective} of the perspective. "
+                f"{type(self).__name__} needs more latents than the {self.perspective} for the perspective. "
                 f"Got {latents} instead. Use {self.perspective + 2} or lower 'perspective'."
             )
 
@@ -84,7 +90,7 @@ class UVITAE(Method):
     def infer(
         self, net: VAENet, x: Tensor, noise: Noise
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, " b"], tuple[Gaussian, Gaussian]]:
-        """Return one sample z, its log q(z|x) - log p(z), and the posteriors of appearance and perspective."""
+        """Return one sample z per example, log q(z|x) - log p(z), and the posteriors of appearance and perspective."""
         net = cast(VitaeNet, net)
         perspective = net.encode_perspective(x)
         z_p = perspective.sample(noise)
@@ -98,7 +104,7 @@ class UVITAE(Method):
         return z, ratio
 
     def weight(self, batch: Batch, step: Tensor) -> Tensor:
-        """Return w, the weight of the KL."""
+        """Return w, the weight of the KL at a step."""
         rising = self.warmup * batch.steps * torch.ones_like(step)
         return torch.where(step < rising, step / rising.clamp(min=1), 1.0)
 
@@ -117,7 +123,7 @@ class UVITAE(Method):
         return tuple(range(latents - self.perspective))
 
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
-        """Decode the appearance without its perspective."""
+        """Decode the appearance without applying the perspective."""
         decoder = cast(VitaeDecoder, net.decoder)
         return decoder.decode_appearance(z[:, : decoder.split])
 
@@ -127,7 +133,7 @@ class UVITAE(Method):
         return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(latents)]
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return one row per latent, the appearance first, each part sorted by nats."""
+        """Return one row per latent, with the appearance before the perspective. Each part is sorted by nats."""
         z, start, labels = super().traversal(net, q, population, positions)
         names, split = self.latent_names(len(labels)), len(labels) - self.perspective
         columns = [cast(int, label.column) for label in labels]
@@ -135,21 +141,23 @@ class UVITAE(Method):
         return Traversal(z[rows], start, [labels[row]._replace(name=names[columns[row]]) for row in rows])
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return one control per latent, with names that say to which part it belongs."""
+        """Return one control per latent. Its name begins with "appearance" or "perspective"."""
         controls = super().controls(net, q, population)
         return replace(controls, names=self.latent_names(len(controls.names)))
 
 
 @dataclass(frozen=True)
 class CVITAE(UVITAE):
-    r"""U-VITAE that undoes the perspective before it encodes the appearance.
+    r"""A variant of U-VITAE that undoes the perspective before it encodes the appearance.
 
     .. math:: E_q[-\log p(x | T_\gamma(g(z_A)))] + w\,[KL(q(z_A|T_\gamma^{-1}(x)) \| p) + KL(q(z_P|x) \| p)]
 
-    :math:`\gamma = h(z_P)` is drawn first, and the appearance is encoded from the image after the inverse
-    transformation. Codes use the mean of the perspective for this. Everything else is as in `u_vitae`.
+    The perspective :math:`z_P` is sampled first. The appearance is encoded from the image after the inverse of the
+    transformation with parameters :math:`\gamma = h(z_P)`. To compute codes, the posterior mean of the perspective is
+    used instead of a sample. Everything else is as in `u_vitae`.
 
-    Deviations: those of `u_vitae`. Also, codes are those of :math:`T_\gamma^{-1}(x)`; the authors' program encodes x.
+    Deviations: those of `u_vitae`. In addition, the codes of the appearance are computed from
+    :math:`T_\gamma^{-1}(x)`. The authors' code computes them from x.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 

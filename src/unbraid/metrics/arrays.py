@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from unbraid.errors import UserError
 
-# Parameter types of public functions. The array is the documented type. ArrayLike is allowed too, because the checks below
-# convert any other input or raise an error that says what to do.
+# Parameter types of public functions. The array is the documented type. ArrayLike is allowed too, because the checks
+# below convert any other input or raise an error that says what to do.
 Codes: TypeAlias = Real[np.ndarray, "n d"] | ArrayLike
 Factors: TypeAlias = Real[np.ndarray, "n k"] | ArrayLike
 

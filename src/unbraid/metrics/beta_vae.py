@@ -55,8 +55,7 @@ def beta_vae(
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
             integers, if a factor is constant, if there are fewer than 2 factors, or if there is a factor for which more
-            than half
-        of the rows have a value that occurs in no other row.
+            than half of the rows have a value that occurs in no other row.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T

@@ -23,7 +23,7 @@ def dci(
     importances: str = "mean",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure disentanglement, completeness and informativeness with gradient-boosted trees.
+    r"""Measure disentanglement (one factor per latent), completeness (one latent per factor) and informativeness.
 
     .. math:: D = \sum_i \frac{\sum_j R_{ij}}{\sum_{lj} R_{lj}} \left( 1 - H_k(R_{i \cdot}) \right), \qquad
         C = \sum_j \frac{\sum_i R_{ij}}{\sum_{il} R_{il}} \left( 1 - H_d(R_{\cdot j}) \right)
@@ -34,7 +34,7 @@ def dci(
     All scores lie in [0, 1]. For disentanglement D, 0 means that every used latent is equally important to all factors,
     and 1 means that every used latent is important to one factor only. For completeness C, 0 means that every factor
     needs all latents equally, and 1 means that every factor needs one latent only. D and C do not depend on how
-    accurate the predictions are. Informativeness measures that, so read the three scores together.
+    accurate the predictions are. Informativeness measures this accuracy, so read the three scores together.
 
     `importances` selects the definition of `disentanglement` and `completeness`. "mean" is that of current
     scikit-learn. "per_tree" is that of scikit-learn up to 0.19, which older published scores may use. The two
@@ -52,9 +52,9 @@ def dci(
     importance at random, which lowers C but not necessarily D. Rotating a representation lowers D and C, while
     informativeness hardly changes.
 
-    Deviations: Informativeness is an accuracy, as in disentanglement_lib, whereas the paper uses the error. Ties
-    between equally good cuts are broken by `seed`, whereas disentanglement_lib breaks them by the global random state
-    of numpy.
+    Deviations: Informativeness is an accuracy, as in disentanglement_lib (the library of Locatello et al.), whereas the
+    paper uses the error. Ties between equally good cuts are broken by `seed`, whereas disentanglement_lib breaks them
+    by the global random state of numpy.
 
     Reference: Eastwood and Williams (2018), openreview By-7dz-AZ. Boosted trees, 10,000 training examples and 5,000
     test examples follow Locatello et al. (2019), arXiv:1811.12359.

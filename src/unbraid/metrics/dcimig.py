@@ -28,8 +28,9 @@ def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
     contributes 0, however informative it is. Pure noise scores slightly above 0, because the bias of the information
     estimate, about (bins - 1)(values - 1) / 2n, depends on the number of values of a factor.
 
-    Deviations: Information is computed from point codes, sorted into `bins` equal-width bins. The formula is that of
-    DCIMIG in the paper. Carbonneau et al. (2022), arXiv:2012.09276, use the same formula with 10 bins.
+    Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins. The
+    formula is that of DCIMIG in the paper. Carbonneau et al. (2022), arXiv:2012.09276, use the same formula with 10
+    bins.
 
     Reference: Sepliarskaia et al. (2019), arXiv:1910.05587.
 

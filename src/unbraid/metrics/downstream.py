@@ -54,8 +54,8 @@ def downstream(
         UserError: If `model` is unknown, or if the function for the model raises an error.
 
     Example:
-        >>> points = np.linspace(-1, 1, 40)[:, None]
-        >>> downstream(points, points > 0, points, points > 0, model="lr", sizes=[40])["mean_test_accuracy"]
+        >>> codes = np.linspace(-1, 1, 40)[:, None]
+        >>> downstream(codes, codes > 0, codes, codes > 0, model="lr", sizes=[40])["mean_test_accuracy"]
         1.0
     """
     if model not in ("gbt", "lr"):
@@ -94,9 +94,9 @@ def downstream_lr(
     the codes contain and not how it is arranged. Contiguous folds are misleading if the rows are sorted by a factor.
 
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
-    disentanglement_lib draws new rows for each size. The iterations equal those of scikit-learn up to rounding. If they
-    do not converge, rounding affects the result. scikit-learn's own test accuracy for a factor with 24 values varied
-    between 0.54 and 0.59 when its codes were changed by a relative 1e-15.
+    disentanglement_lib (the library of Locatello et al.) draws new rows for each size. The iterations equal those of
+    scikit-learn up to rounding. If they do not converge, rounding affects the result. scikit-learn's own test accuracy
+    for a factor with 24 values varied between 0.54 and 0.59 when its codes were changed by a relative 1e-15.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
@@ -122,8 +122,8 @@ def downstream_lr(
             integers, if a factor is constant, or if every size exceeds the number of training rows.
 
     Example:
-        >>> points = np.linspace(-1, 1, 40)[:, None]
-        >>> scores = downstream_lr(points, points > 0, points, points > 0, sizes=[20, 40])
+        >>> codes = np.linspace(-1, 1, 40)[:, None]
+        >>> scores = downstream_lr(codes, codes > 0, codes, codes > 0, sizes=[20, 40])
         >>> scores["20:mean_test_accuracy"], scores["40:min_test_accuracy"]
         (0.5, 1.0)
     """
@@ -159,7 +159,7 @@ def downstream_gbt(
     mixes what the codes contain with how it is arranged. Duplicated and constant latents do not lower the score.
 
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
-    disentanglement_lib draws new rows for each size.
+    disentanglement_lib (the library of Locatello et al.) draws new rows for each size.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
@@ -185,8 +185,8 @@ def downstream_gbt(
             integers, if a factor is constant, or if every size exceeds the number of training rows.
 
     Example:
-        >>> points = np.linspace(-1, 1, 40)[:, None]
-        >>> downstream_gbt(points, points > 0, points, points > 0, sizes=[40])["40:mean_test_accuracy"]
+        >>> codes = np.linspace(-1, 1, 40)[:, None]
+        >>> downstream_gbt(codes, codes > 0, codes, codes > 0, sizes=[40])["40:mean_test_accuracy"]
         1.0
     """
     return _accuracy_scores(

@@ -31,8 +31,8 @@ def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors
     latents lower the score only a little. Factors that are represented non-linearly, for example as an angle on a
     circle, score low.
 
-    Deviations: disentanglement_lib raises an error for a constant latent and for a value that is missing from the test
-    examples.
+    Deviations: disentanglement_lib (the library of Locatello et al.) raises an error for a constant latent and for a
+    value that is missing from the test examples.
 
     Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The defaults of the regression follow Locatello et al.
     (2019), arXiv:1811.12359, with the multinomial default of scikit-learn 1.9 instead of the one-vs-rest default of
@@ -72,25 +72,25 @@ def areas_by_factor(
 ) -> Float[np.ndarray, "2 k"]:
     """Return the mean area over the values of each factor, on the training examples and on the test examples.
 
-    >>> points = np.array([[-1.0], [-2.0], [1.0], [2.0]])
-    >>> areas_by_factor(points, (points > 0).astype(int), -points, (points > 0).astype(int)).tolist()
+    >>> codes = np.array([[-1.0], [-2.0], [1.0], [2.0]])
+    >>> areas_by_factor(codes, (codes > 0).astype(int), -codes, (codes > 0).astype(int)).tolist()
     [[1.0], [0.0]]
     """
     from unbraid.metrics.linear import logistic_regression
 
     varies = np.ptp(codes, axis=0) > 0
     centre, spread = codes.mean(axis=0), np.where(varies, codes.std(axis=0), 1.0)
-    train, test = (np.where(varies, (points - centre) / spread, 0.0) for points in (codes, test_codes))
+    train, test = (np.where(varies, (table - centre) / spread, 0.0) for table in (codes, test_codes))
     means = np.empty((2, factors.shape[1]))
     for j in range(factors.shape[1]):
         model = logistic_regression(train, factors[:, j])
-        for i, (points, values) in enumerate(((train, factors), (test, test_factors))):
-            areas = areas_under_curve(model.probabilities(points), values[:, j], model.classes)
+        for i, (table, values) in enumerate(((train, factors), (test, test_factors))):
+            areas = areas_under_curve(model.probabilities(table), values[:, j], model.classes)
             if np.isnan(areas).all():
                 rule = (
-                    "At least one value of every factor must occur in training and in some, but not all, test points."
+                    "At least one value of every factor must occur in training and in some, but not all, test examples."
                 )
-                raise input_error(rule, f"none in factor column {j}", "Pass other test points, or drop that factor.")
+                raise input_error(rule, f"none in factor column {j}", "Pass other test examples, or drop that factor.")
             means[i, j] = np.nanmean(areas)
     return means
 

@@ -42,8 +42,8 @@ def factor_vae(
     whose standard deviation is below `prune` is ignored.
 
     Deviations: Global variances are computed from the whole table and not from 10,000 of its rows. `num_active_dims` is
-    the number of active latents, whereas disentanglement_lib returns the number of all latents. A constant latent is
-    never active.
+    the number of active latents, whereas disentanglement_lib (the library of Locatello et al.) returns the number of
+    all latents. A constant latent is never active.
 
     Reference: Kim and Mnih (2018), arXiv:1802.05983. Pruning and the numbers of votes follow Locatello et al. (2019),
     arXiv:1811.12359.

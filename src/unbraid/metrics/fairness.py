@@ -18,7 +18,7 @@ def fairness(
         \left| p(\hat v_i = y \mid do(v_j = a)) - \mathrm{mean}_b \, p(\hat v_i = y \mid do(v_j = b)) \right|
 
     where :math:`\hat v_i` is the prediction of factor i by boosted trees that are fitted to `train` random rows, and
-    do(v_j = a) means that factor j is set to the value a while all other factors stay the same.
+    :math:`do(v_j = a)` means that factor j is set to the value a while all other factors stay the same.
 
     The score is a mean total variation distance. Low values are better. 0 means that the predictions are fair, because
     they do not depend on the sensitive factor. 1 is never reached, because with m equally likely values of the

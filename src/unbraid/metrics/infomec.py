@@ -19,7 +19,7 @@ def infomec(
     iterations: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure modularity (InfoM), explicitness (InfoE) and compactness (InfoC) by information.
+    r"""Measure modularity (InfoM) and compactness (InfoC) by mutual information, and linear explicitness (InfoE).
 
     .. math:: InfoM = \mathrm{mean}_i \, \frac{\max_j N_{ij} / \sum_j N_{ij} - 1/k}{1 - 1/k}, \quad
         InfoC = \mathrm{mean}_j \, \frac{\max_i N_{ij} / \sum_i N_{ij} - 1/d}{1 - 1/d}, \quad

@@ -50,9 +50,8 @@ def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
         [0, 2, 4]
     """
     low, high = int(column.min()), int(column.max())
-    keys = (
-        (column - low).astype(np.uint16) if high - low < 2**16 else column
-    )  # 16-bit keys are sorted many times faster
+    # 16-bit keys are sorted many times faster than 64-bit ones.
+    keys = (column - low).astype(np.uint16) if high - low < 2**16 else column
     order = np.argsort(keys, kind="stable")
     ordered = column[order]
     edges = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -61,7 +60,7 @@ def group_rows(column: Int[np.ndarray, " n"], j: int) -> ValueGroups:
     start[order], stop[order] = np.repeat(edges, sizes), np.repeat(edges + sizes, sizes)
     drawable = np.flatnonzero(stop - start > 1)
     if 2 * len(drawable) < len(column):
-        rule = "To fix a factor, at least half of the rows must share its value with another row."
+        rule = "To fix a factor, at least half of the rows must share their value of it with another row."
         got = f"{len(drawable)} of {len(column)} rows, with {np.sum(sizes > 1)} of {len(sizes)} values,"
         raise input_error(rule, f"{got} in factor column {j}", "Pass the whole table, or drop that factor.")
     return ValueGroups(order, start, stop, drawable)

@@ -24,21 +24,22 @@ def irs(codes: Codes, factors: Factors, *, bins: int = 20, quantile: int | float
     means that every latent is a function of one factor. Exactly constant latents are left out, even if rounding gives
     them a variance of 3e-33. A value that occurs in only one row contributes a deviation of 0.
 
-    The values of each factor are numbered in order and sorted into `bins` equal-width bins, as in the library of
-    Locatello et al. and therefore in published scores. A factor with more than `bins` values is then fixed only
-    approximately, and a perfect representation of it scores below 1. If all latents have the same range, the perfect
-    representation scores 0.985 for the factors of dSprites and 0.980 for those of Cars3D. If the latents are the raw
-    labels, it scores 0.979 and 0.959, because factors with many values have larger weights. If `bins` is at least the
-    maximum number of values, every value is fixed exactly. ``quantile=1`` takes the largest deviation, as in the paper.
+    The values of each factor are numbered in order and sorted into `bins` equal-width bins, as in disentanglement_lib
+    (the library of Locatello et al.) and therefore in published scores. A factor with more than `bins` values is then
+    fixed only approximately, and a perfect representation of it scores below 1. If all latents have the same range, the
+    perfect representation scores 0.985 for the factors of dSprites and 0.980 for those of Cars3D. If the latents are
+    the raw labels, it scores 0.979 and 0.959, because factors with many values have larger weights. If `bins` is at
+    least the maximum number of values, every value is fixed exactly. ``quantile=1`` takes the largest deviation, as in
+    the paper.
 
     Limitations: Pure noise scores about 0.36, because the 0.99 quantile lies well below the largest deviation.
     Duplicated latents score 1, because several latents may follow one factor, and a factor may be followed by none.
     Latents with a large scale have larger weights, so rescaling one latent changes the score. With few rows per value,
     the quantile of the deviations is near 0 and the score is near 1.
 
-    Deviations: `num_active_dims` is a count, whereas the library of Locatello et al. returns the sum of all codes under
-    this name. The average can be negative only if the codes form two distant clusters within every value of every
-    factor. It is then returned as 0.
+    Deviations: `num_active_dims` is a count, whereas disentanglement_lib returns the sum of all codes under this name.
+    The average can be negative only if the codes form two distant clusters within every value of every factor. It is
+    then returned as 0.
 
     Reference: Suter et al. (2019), arXiv:1811.00007. The 20 bins and the quantile 0.99 follow Locatello et al. (2019),
     arXiv:1811.12359.

@@ -29,9 +29,9 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
     0. Normal noise leaves some bins nearly empty and scores 0.1 to 0.2. Increasing `bins` raises the scores of latents
     that do not fill all bins.
 
-    Deviations: Information is computed from point codes, sorted into `bins` equal-width bins, whereas the paper
-    discretises the posterior distribution. The score is normalised by the upper bound H(v) + log(bins), as in the paper
-    and in Carbonneau et al. (2022), arXiv:2012.09276.
+    Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins, whereas
+    the paper discretises the posterior distribution. The score is normalised by the upper bound H(v) + log(bins), as in
+    the paper and in Carbonneau et al. (2022), arXiv:2012.09276.
 
     Reference: Do and Tran (2020), arXiv:1908.09961.
 

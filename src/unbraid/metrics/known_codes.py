@@ -1,6 +1,7 @@
 """Representations with known strengths and weaknesses, generated from factors.
 
-They range from perfect codes to pure noise. All functions take a random seed, but the deterministic ones ignore it.
+They range from perfect codes to pure noise. All functions take a random seed because they share one signature, but the
+deterministic ones ignore it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,10 @@ def make_noisy_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np
 
 
 def make_rotated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return the perfect codes, standardised and mixed by a Householder reflection, so every latent depends on all
-    factors.
+    """Return the perfect codes, standardised and mixed by a Householder reflection that combines all factors.
 
-    A reflection, like a rotation, preserves all information and all distances. A metric whose score does not fall
-    cannot detect axis alignment.
+    Like a rotation, a reflection preserves all information and all distances. If the score of a metric does not fall,
+    the metric cannot detect axis alignment.
     """
     k = factors.shape[1]
     v = np.arange(1, k + 1) / np.linalg.norm(np.arange(1, k + 1))
@@ -50,7 +50,7 @@ def make_duplicated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Flo
 
 
 def make_merged_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
-    """Return one latent that numbers the pairs of values of the first two factors, and perfect latents of the others."""
+    """Return one latent that numbers the value pairs of the first two factors, and perfect latents of the others."""
     width = np.ptp(factors[:, 1]) + 1
     pair = (factors[:, 0] - factors[:, 0].min()) * width + factors[:, 1] - factors[:, 1].min()
     return make_perfect_codes(np.c_[pair, factors[:, 2:]])
@@ -64,9 +64,9 @@ def make_collapsed_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Floa
 
 
 def make_scrambled_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return the perfect codes after a random permutation maps the values of each factor to each other.
+    """Return the perfect codes after mapping the values of each factor to each other by a random permutation.
 
-    The codes are as informative as the perfect codes, but not monotonic functions of the factors.
+    The codes are as informative as the perfect codes, but they are not monotonic functions of the factors.
     """
     rng = np.random.default_rng(seed)
     columns = []
@@ -77,7 +77,10 @@ def make_scrambled_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Floa
 
 
 def make_codes_with_outliers(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return the perfect codes with one distant outlier per 500 examples, which moves all others into one equal-width bin."""
+    """Return the perfect codes with one distant outlier per 500 examples.
+
+    All other examples then fall into the same equal-width bin.
+    """
     codes = make_perfect_codes(factors)
     codes[::500] = 1000 * (1 + np.abs(codes).max(axis=0))
     return codes

@@ -45,7 +45,7 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-        integers, or if a factor is constant.
+            integers, or if a factor is constant.
 
     Example:
         >>> factors = np.indices((3, 3)).reshape(2, -1).T

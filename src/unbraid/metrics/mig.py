@@ -26,8 +26,8 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
     latent score 0. A perfect representation with a few distant outliers also scores 0, because all other examples then
     fall into one bin. A latent that contains several factors is not penalised.
 
-    Deviations: Information is computed from point codes, sorted into `bins` equal-width bins, and not from the
-    posterior distribution.
+    Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins, and not
+    from the posterior distribution.
 
     Reference: Chen et al. (2018), arXiv:1802.04942. The 20 equal-width bins follow Locatello et al. (2019),
     arXiv:1811.12359.

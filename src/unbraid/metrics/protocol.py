@@ -23,7 +23,7 @@ from unbraid.runtime.provenance import library_versions
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, float]
-LINES_PER_FACTOR = 100  # complete lines along each factor that the table of a large grid contains
+LINES_PER_FACTOR = 100  # number of complete lines along each factor in the table of a large grid
 LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn", "numba")
 
 
@@ -58,23 +58,23 @@ class Rows:
     def sample_with_replacement(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
         """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
 
-        If the table has few rows, most test rows are also training rows, so accuracies are those of known rows.
+        If the table has few rows, most test rows are also training rows, so accuracies do not measure generalisation.
         """
         rng = np.random.default_rng(seed)
         return cls(codes, factors, rng.integers(len(codes), size=train), rng.integers(len(codes), size=test))
 
     @classmethod
     def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Draw disjoint random samples without replacement. Both shrink in proportion if the table has too few rows.
+        """Draw disjoint random samples without replacement. If there are too few rows, both shrink in proportion.
 
         Metrics that need no test sample receive up to `train` rows, however many rows the test sample takes.
         """
         order = np.random.default_rng(seed).permutation(len(codes))
-        cut, rest = disjoint_sizes(len(codes), train, test)
-        return cls(codes, factors, order[:cut], order[cut : cut + rest], order[:train])
+        n_train, n_test = disjoint_sizes(len(codes), train, test)
+        return cls(codes, factors, order[:n_train], order[n_train : n_train + n_test], order[:train])
 
     def with_codes(self, codes: Array) -> Rows:
-        """Return the same samples of the same factors with other codes."""
+        """Return the same samples and factors with different codes."""
         return replace(self, codes=codes)
 
     def sizes(self) -> dict[str, int]:
@@ -83,15 +83,15 @@ class Rows:
         return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
     def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
-        """Compute the named metrics, each on the arrays that its signature names. Equal fits of trees are shared.
+        """Compute the named metrics, each on the arrays that its signature names. Equal fits are computed once.
 
         Args:
             names: Keys of `METRICS`.
-            seed: Seed that is passed to every metric that takes one.
-            on_metric: Called with the name of each metric before it is computed.
+            seed: Random seed that is passed to every metric that takes one.
+            on_metric: Function that is called with the name of each metric before it is computed.
 
         Returns:
-            The scores and the error messages.
+            The scores, and the error messages of the metrics that raised a `ValueError`.
         """
         from unbraid.metrics.trees import cached_fits
 
@@ -106,6 +106,7 @@ class Rows:
         return outcome
 
     def _score(self, name: str, seed: int) -> Values:
+        """Compute one metric on the arrays that its signature names."""
         parameters = inspect.signature(METRICS[name]).parameters
         sample = self.train if self.sample is None or "test_codes" in parameters else self.sample
         rows: Any = slice(None) if TRAITS[name].whole_table else sample
@@ -125,8 +126,8 @@ def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:
     """
     if train + test <= count:
         return train, test
-    cut = max(1, count * train // (train + test))
-    return cut, count - cut
+    n_train = max(1, count * train // (train + test))
+    return n_train, count - n_train
 
 
 DRAWS = ("disjoint", "reference")
@@ -142,10 +143,10 @@ class Protocol:
     Args:
         train: Number of rows from which metrics learn.
         test: Number of rows on which metrics that fit a predictor are tested.
-        table: Largest number of examples for which the whole dataset is encoded. The table of a larger dataset holds
+        table: Maximum number of examples for which the whole dataset is encoded. The table of a larger dataset holds
             this many random examples. If the dataset is a grid of factors, the table also holds 100 complete lines
             along each factor (see `grid_indices`).
-        seed: Seed of the samples and of the metrics.
+        seed: Random seed for the samples and the metrics.
         draws: How the samples are drawn. With "disjoint", no row is in both samples, and both samples shrink in
             proportion if the table has too few rows. With "reference", both samples are drawn independently and with
             replacement, as in the library of Locatello et al. (2019), arXiv:1811.12359. Use "reference" to compare
@@ -171,7 +172,7 @@ class Protocol:
             raise UserError(unknown_name_message("way to draw rows", self.draws, DRAWS))
 
     def sizes(self, count: int) -> dict[str, int]:
-        """Return the sizes of the samples of a table of `count` rows, and of the table.
+        """Return the sizes of the samples from a table with `count` rows, and the size of the table.
 
         >>> Protocol().sizes(9_000)
         {'train': 6000, 'test': 3000, 'table': 9000, 'sample': 9000}
@@ -182,7 +183,7 @@ class Protocol:
         return {"train": train, "test": test, "table": count, "sample": min(self.train, count)}
 
     def sample_indices(self, count: int) -> Array:
-        """Return the indices of one sample of `train` of `count` rows, for computations that need no test rows."""
+        """Draw `train` of `count` row indices, for computations that need no test rows."""
         rng = np.random.default_rng(self.seed)
         if self.draws == "reference":
             return rng.integers(count, size=self.train)
@@ -191,9 +192,9 @@ class Protocol:
     def grid_indices(self, sizes: Sequence[int]) -> Array:
         """Return the indices of the examples in the table of a grid of factors.
 
-        The table of a small grid holds all examples. The table of a large grid holds a random choice of examples and
+        The table of a small grid holds all examples. The table of a large grid holds a random selection of examples and
         100 complete lines along each factor. A line is the set of examples that differ in one factor only and take all
-        of its values; interventions on that factor need such sets.
+        of its values. Interventions on that factor need such sets.
 
         Args:
             sizes: Number of values of each factor.
@@ -219,21 +220,21 @@ class Protocol:
     def list_indices(self, count: int) -> Array:
         """Return the sorted indices of the examples in the table of `count` examples that form no grid.
 
-        The table holds all examples, or a random choice of `table` examples if there are more.
+        The table holds all examples, or a random selection of `table` examples if there are more.
         """
         if count <= self.table:
             return np.arange(count)
         return np.sort(np.random.default_rng(self.seed).choice(count, self.table, replace=False))
 
     def rows(self, codes: Array, factors: Array) -> Rows:
-        """Return the samples that metrics receive of a table of codes (n, d) and factors (n, k)."""
+        """Return the samples of a table of codes (n, d) and factors (n, k) that the metrics receive."""
         draw = Rows.sample_disjoint if self.draws == "disjoint" else Rows.sample_with_replacement
         return draw(codes, factors, self.train, self.test, self.seed)
 
     def rows_with_zero_codes(self, sizes: Sequence[int], d: int) -> Rows:
-        """Return the samples of a grid of factors with d codes that are all zero.
+        """Return the samples of a grid of factors, with d latents that are all zero.
 
-        Use `Rows.with_codes` to replace the zeros by known codes.
+        Use `Rows.with_codes` to replace the zeros by other codes.
 
         >>> Protocol(train=5, test=5).rows_with_zero_codes((3, 4), 2).codes.shape
         (12, 2)
@@ -243,21 +244,22 @@ class Protocol:
 
 
 def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:
-    """Return the columns of a row of scores that describe the samples."""
+    """Return the columns of a result table that describe the samples."""
     return {"train_rows": sizes["train"], "test_rows": sizes["test"], "draws": protocol.draws}
 
 
 def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjoint") -> dict[str, Any]:
-    """Return what must be equal for two scores to be comparable.
+    """Return the properties that must be equal for two scores to be comparable.
 
     Args:
         name: A key of `METRICS`.
-        seed: Seed of the metric and its samples.
+        seed: Random seed for the metric and its samples.
         sizes: Sizes of the samples, as `Protocol.sizes` returns them.
         draws: How the samples were drawn, "disjoint" or "reference".
 
     Returns:
-        Metric, estimator, options, sample sizes, draws, seed and library versions, as values that survive JSON.
+        A dictionary of metric, estimator, options, sample sizes, draws, seed and library versions. JSON preserves its
+        values.
 
     Example:
         >>> identity("mig", 0, {"train": 10_000})["options"]
@@ -265,18 +267,19 @@ def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjo
     """
     parameters = inspect.signature(METRICS[name]).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
-    plain = json.loads(json.dumps(options))  # in the form in which it is read back: tuples become lists
+    plain = json.loads(json.dumps(options))  # tuples become lists, as when the identity is read from a file
     about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
     return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _library_versions()}
 
 
 @functools.cache
 def _library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that affect scores."""
     return library_versions(LIBRARIES)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which two identities differ. If there are none, the scores are comparable.
+    """Return the fields in which two identities differ. If there are none, the two scores are comparable.
 
     Args:
         a: An identity, as `identity` returns it.
@@ -305,7 +308,7 @@ def check_comparable(identities: Sequence[Mapping[str, Any]]) -> None:
 
 
 def identity_digest(identities: Iterable[Mapping[str, Any]]) -> str:
-    """Return eight hexadecimal digits that are equal exactly if the identities are equal."""
+    """Return a hash of the identities as eight hexadecimal digits."""
     text = json.dumps(list(identities), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -314,7 +317,7 @@ def resolve_metric_names(names: Iterable[str] | None) -> list[str]:
     """Return the requested metric names without repetitions, or all names if `names` is None.
 
     Raises:
-        UserError: If a name is not in `METRICS`. The message suggests the nearest name.
+        UserError: If a name is not in `METRICS`. The message suggests the most similar name.
     """
     requested = list(METRICS) if names is None else list(dict.fromkeys(names))
     for name in requested:

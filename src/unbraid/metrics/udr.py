@@ -53,10 +53,10 @@ def udr(
     scores reach only 0.9.
 
     A latent is informative if its mean KL divergence from the prior exceeds `threshold`. If `kl` is not given, half of
-    the variance of the latent is used instead, which never exceeds the divergence of a Gaussian latent from a standard
-    normal prior. Codes that are not scaled like those of a VAE need their own threshold. A threshold of 0 keeps all
-    latents that vary. Exactly constant latents are never informative. The rows and columns of latents that are not
-    informative are 0 in `correlations`.
+    the variance of the latent is used instead. If the codes are the means of Gaussian posteriors, this is a lower bound
+    of the divergence from a standard normal prior. Codes that are not scaled like those of a VAE need their own
+    threshold. A threshold of 0 keeps all latents that vary. Exactly constant latents are never informative. The rows
+    and columns of latents that are not informative are 0 in `correlations`.
 
     Limitations: The score measures agreement and not correctness. Models that share a rotated solution, or are copies
     of one another, score as high as disentangled ones, and a single good model among bad ones scores low. If latents

@@ -28,10 +28,11 @@ def unsupervised(codes: Codes, *, bins: int = 20) -> dict[str, float]:
     score close to 0, and so does a representation that contains no information about any factor. TC and W detect only
     linear dependence.
 
-    Deviations: All deviations concern cases in which the library of Locatello et al. returns nan, inf or complex
-    numbers. Exactly constant latents are excluded from TC and W, and TC and W are 0 if fewer than two latents remain.
-    In MI they remain and contribute 0. Exactly dependent latents would have an infinite TC. The eigenvalues of R are
-    therefore clipped at rounding precision (2.2e-16 d), and each redundant latent adds about 17 nats.
+    Deviations: All deviations concern cases in which disentanglement_lib (the library of Locatello et al.) returns nan,
+    inf or complex numbers. Exactly constant latents are excluded from TC and W, and TC and W are 0 if fewer than two
+    latents remain. In MI they remain and contribute 0. Exactly dependent latents would have an infinite TC. The
+    eigenvalues of R are therefore clipped at rounding precision (2.2e-16 d), and each redundant latent adds about 17
+    nats.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 

@@ -140,7 +140,7 @@ class Adapter:
         return torch.cat(parts)
 
 
-def warn_of_logits(reconstruction: Tensor) -> None:
+def warn_if_not_pixels(reconstruction: Tensor) -> None:
     """Warn if the values of a reconstruction are not pixels.
 
     Only reconstructions are checked, because codes far from those of all examples may decode to any values.

@@ -17,7 +17,7 @@ from unbraid.data.loading import load_data
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.traversal import RowLabel
-from unbraid.pictures.any_model import Adapter, as_images, warn_of_logits
+from unbraid.pictures.any_model import Adapter, as_images, warn_if_not_pixels
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
 from unbraid.runs.run import Run
@@ -127,7 +127,7 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     shape = tuple(x.shape[1:])
     images = adapter.decode_images(z.flatten(0, 1), shape).unflatten(0, z.shape[:2])
     reconstruction = adapter.decode_images(start, shape)[0]
-    warn_of_logits(reconstruction)
+    warn_if_not_pixels(reconstruction)
     return DecodedTraversal(images, labels, x[example].cpu(), reconstruction)
 
 

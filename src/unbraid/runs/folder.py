@@ -51,7 +51,11 @@ class RunFolder:
         make_folder(run.path)
         remove_temporary_files(run.path)
         if not (run.path / "run.json").exists():
-            facts = {"versions": provenance.library_versions(), "commit": provenance.git_commit(), "machine": provenance.machine_info()}
+            facts = {
+                "versions": provenance.library_versions(),
+                "commit": provenance.git_commit(),
+                "machine": provenance.machine_info(),
+            }
             content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **facts}
             write_atomic(run.path / "run.json", json.dumps(content, indent=1).encode())
         return run

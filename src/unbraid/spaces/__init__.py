@@ -1,7 +1,8 @@
-"""Latent spaces that are closed manifolds, as pure functions of ambient coordinates, and spatial transformations.
+"""Latent spaces that are closed manifolds, and spatial transformations of images.
 
-The classes listed here are the latent spaces of `unbraid.methods.DiffusionVAE`. A space is created with the number of
-latents, which is the dimension n of the ambient Euclidean space. Points are rows of n coordinates.
+The classes listed here are the latent spaces of `unbraid.methods.DiffusionVAE`. To create a space, pass the number of
+latents, which is the dimension n of the ambient Euclidean space. Points are rows of n ambient coordinates, and all
+methods are pure functions of them.
 
 >>> import torch
 >>> from unbraid.spaces import Sphere
@@ -9,7 +10,7 @@ latents, which is the dimension n of the ambient Euclidean space. Points are row
 >>> sphere.dimension, sphere.project(torch.tensor([[0.0, 3.0, 4.0]])).tolist()
 (2, [[0.0, 0.6000000238418579, 0.800000011920929]])
 
-The modules `affine`, `cpab`, `transformers` and `warp` contain the transformations of images that VITAE uses.
+The modules `affine`, `cpab`, `transformers` and `warp` contain the image transformations that VITAE uses.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from unbraid.spaces.expm import expm
 
-DIM = 6
+N_PARAMETERS = 6
 
 
 def affine(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""Return the affine map whose entries differ from the identity by the parameters.
+    r"""Return affine maps whose entries are those of the identity plus the parameters.
 
     .. math:: [A, b] = [I, 0] + \begin{bmatrix} \gamma_1 & \gamma_2 & \gamma_3 \\
         \gamma_4 & \gamma_5 & \gamma_6 \end{bmatrix}
@@ -34,14 +34,14 @@ def affine(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
 
 
 def affine_decomposed(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""Return a scaling followed by a shear, a rotation and a translation.
+    r"""Return affine maps that scale, then shear, then rotate, then translate.
 
     The parameters are :math:`(\alpha, m, \log s_x, \log s_y, t_x, t_y)`.
 
     .. math:: A = \begin{bmatrix} \cos\alpha & -\sin\alpha \\ \sin\alpha & \cos\alpha \end{bmatrix}
         \begin{bmatrix} 1 & m \\ 0 & 1 \end{bmatrix} \begin{bmatrix} s_x & 0 \\ 0 & s_y \end{bmatrix}, \quad b = t
 
-    Scales are positive, so A is always invertible.
+    The scales are positive, so A is always invertible.
 
     Args:
         gamma: Parameters (..., 6).
@@ -57,7 +57,9 @@ def affine_decomposed(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
 
 
 def affine_diffeomorphic(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"]:
-    r"""Return the flow of an affine velocity field over a unit of time. Negating the parameters gives the inverse map.
+    r"""Return the maps that follow an affine velocity field for one unit of time.
+
+    Negating the parameters gives the inverse map.
 
     .. math:: \begin{bmatrix} A & b \\ 0 & 1 \end{bmatrix} = \exp \begin{bmatrix} \gamma_1 & \gamma_2 & \gamma_3 \\
         \gamma_4 & \gamma_5 & \gamma_6 \\ 0 & 0 & 0 \end{bmatrix}, \quad \det A = e^{\gamma_1 + \gamma_5}
@@ -72,7 +74,7 @@ def affine_diffeomorphic(gamma: Float[Tensor, "*b 6"]) -> Float[Tensor, "*b 2 3"
 
 
 def determinant(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b"]:
-    """Return the determinant of A for each map, the factor by which areas grow."""
+    """Return the determinant of A for each map: the factor by which areas grow, negative for reflections."""
     return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
 
 
@@ -81,7 +83,7 @@ def inverse(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
 
     .. math:: [A, b]^{-1} = [A^{-1}, -A^{-1} b]
 
-    The result is infinite or NaN where A is singular.
+    The result is infinite or NaN if A is singular.
     """
     a, b, tx, c, d, ty = matrix.flatten(-2).unbind(-1)
     entries = [d, -b, b * ty - d * tx, -c, a, c * tx - a * ty]
@@ -95,7 +97,7 @@ def decompose(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 6"]:
     .. math:: \alpha = \operatorname{atan2}(A_{21}, A_{11}), \quad m = \frac{A_{11} A_{12} + A_{21} A_{22}}{\det A},
         \quad s_x = \sqrt{A_{11}^2 + A_{21}^2}, \quad s_y = \frac{\det A}{s_x}
 
-    A reflection has a negative second scale.
+    If a map is a reflection, :math:`s_y` is negative.
     """
     a, b, tx, c, d, ty = matrix.flatten(-2).unbind(-1)
     det, sx = determinant(matrix), torch.hypot(a, c)
@@ -107,10 +109,10 @@ def transform_points(matrix: Float[Tensor, "b 2 3"], points: Float[Tensor, "*b1 
 
     Args:
         matrix: Maps (b, 2, 3).
-        points: Points (n, 2) for all maps, or (b, n, 2) with separate points for each map.
+        points: Points (n, 2) that all maps share, or (b, n, 2) with separate points for each map.
 
     Returns:
         The mapped points (b, n, 2).
     """
-    across, down, shift = matrix.mT[..., None, :].unbind(-3)
-    return torch.addcmul(torch.addcmul(shift, points[..., :1], across), points[..., 1:], down)
+    x_column, y_column, shift = matrix.mT[..., None, :].unbind(-3)
+    return torch.addcmul(torch.addcmul(shift, points[..., :1], x_column), points[..., 1:], y_column)

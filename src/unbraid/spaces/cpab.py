@@ -1,12 +1,14 @@
-"""CPAB transformations: flows of velocity fields that are continuous and affine on each triangle of the unit square.
+"""CPAB transformations: flows of continuous velocity fields that are affine on each triangle of the unit square.
 
-The parameters theta of a field are its coefficients in the basis of a `Tessellation`. A field is a table of one affine
-part A_c, a 2 x 3 matrix, per triangle (cell) c, and has velocity v(p) = A_c (x, y, 1) at a point p = (x, y) in c. The
-flow moves points along the field for a unit of time. It is integrated in equal steps: in each step, every point finds
-its triangle and moves by (expm(A_c / steps) - I) (x, y, 1). The matrices of all triangles are computed once per field
-(`step_table`) and then only looked up. The steps run as tensor operations (`cpab_steps`), as compiled CPU code
-(`cpab_cpu`) or as Triton kernels (`cpab_gpu`). The backward pass recomputes the positions and applies the adjoint of
-each step, last to first.
+The parameters theta of a velocity field are its coefficients in the basis of a `Tessellation`. On each triangle (cell)
+c, the field is given by a 2 x 3 matrix A_c. The velocity at a point p = (x, y) in c is v(p) = A_c (x, y, 1). A table
+(cells, 2, 3) holds the matrices of all triangles.
+
+The flow moves points along the field for one unit of time. It is integrated in equal steps. In each step, a point in
+triangle c moves by (expm(A_c / steps) - I) (x, y, 1). `step_table` computes these matrices once per field, so each step
+only needs to find the triangle and look up its matrix. The steps run as tensor operations (`cpab_steps`), as compiled
+CPU code (`cpab_cpu`) or as Triton kernels (`cpab_gpu`). The backward pass recomputes the positions and applies the
+adjoint of each step, from the last step to the first.
 
 Reference: Freifeld et al. (2015), "Highly-expressive spaces of well-behaved transformations: keeping it simple";
 Freifeld et al. (2017), "Transformations based on continuous piecewise-affine velocity fields".
@@ -35,32 +37,35 @@ __all__ = [
     "integrate", "scaling_and_squaring", "velocity",
 ]  # fmt: skip
 
-MAX_GPU_CELLS = 256  # triangles that fit in the memory of a GPU program
+MAX_GPU_CELLS = 256  # maximum number of triangles whose sums fit in the memory of one GPU program
 
 
 def affine_fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
-    """Return the affine part A_c of a velocity field on each triangle c: v(p) = A_c (x, y, 1).
+    """Return the matrix A_c of a velocity field v(p) = A_c (x, y, 1) on each triangle c.
 
     Args:
         t: The tessellation.
         theta: Parameters (..., dim) of the fields.
 
     Returns:
-        Affine parts (..., cells, 2, 3).
+        Matrices (..., cells, 2, 3).
 
     Raises:
         UserError: If the number of parameters is not `t.dim`.
     """
     if theta.shape[-1] != t.dim:
         raise UserError(f"Velocity fields on {t} have {t.dim} parameters. Got {theta.shape[-1]} instead.")
-    parts: Tensor = (theta @ transposed_basis(t, theta.device, theta.dtype)).unflatten(-1, (t.cells, 2, 3))
-    return parts
+    matrices: Tensor = (theta @ transposed_basis(t, theta.device, theta.dtype)).unflatten(-1, (t.n_cells, 2, 3))
+    return matrices
 
 
 def evaluate_fields(
     t: Tessellation, table: Float[Tensor, "b cells 2 3"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
-    """Evaluate piecewise-affine functions at points: (n, 2) for all tables, or (b, n, 2) separately for each table."""
+    """Evaluate piecewise-affine functions at points.
+
+    The points are (n, 2) if all tables share them, or (b, n, 2) with separate points for each table.
+    """
     x, y = points.expand(len(table), -1, -1).unbind(-1)
     return torch.stack(apply_affine(flatten_table(table), find_cells(t, x, y), x, y), -1)
 
@@ -68,12 +73,12 @@ def evaluate_fields(
 def velocity(
     t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, "*b1 n 2"]
 ) -> Float[Tensor, "b n 2"]:
-    """Return the velocity of fields at points.
+    """Return the velocities of fields at points.
 
     Args:
         t: The tessellation.
         theta: Parameters (b, dim) of the fields.
-        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+        points: Points (n, 2) that all fields share, or (b, n, 2) with separate points for each field.
 
     Returns:
         Velocities (b, n, 2).
@@ -82,33 +87,33 @@ def velocity(
 
 
 def step_table(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
-    """Return the matrices (..., cells, 2, 3) of the displacement in one of `steps` steps: expm(A_c / steps) - I."""
+    """Return the matrices expm(A_c / steps) - I (..., cells, 2, 3), which give the displacement in a single step."""
     if steps < 1:
         raise UserError(f"The number of steps of a flow must be at least 1. Got {steps} instead.")
-    parts, squarings = affine_fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
-    return expm1_fast(parts, squarings)
+    generators, squarings = affine_fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
+    return expm1_fast(generators, squarings)
 
 
 def compiled_kernels(t: Tessellation, table: Tensor, points: Tensor) -> ModuleType | None:
-    """Return the module with compiled `forward` and `backward` functions for these tensors, or None."""
+    """Return the module whose compiled `forward` and `backward` support these tensors, or None if there is none."""
     if points.dtype != table.dtype or points.device != table.device or not table.numel() * points.numel():
         return None
     if table.device.type == "cpu" and table.dtype in (torch.float32, torch.float64):
-        return importlib.import_module("unbraid.spaces.cpab_cpu")  # numba is loaded only when a flow is integrated
-    if table.dtype == torch.float32 and t.cells <= MAX_GPU_CELLS and supports_kernels(table.device):
+        return importlib.import_module("unbraid.spaces.cpab_cpu")  # imported here because it loads numba
+    if table.dtype == torch.float32 and t.n_cells <= MAX_GPU_CELLS and supports_kernels(table.device):
         return importlib.import_module("unbraid.spaces.cpab_gpu")
     return None
 
 
 class Flow(torch.autograd.Function):
-    """Apply steps p <- p + E_c (x, y, 1) to points (1 or b, n, 2), with a table E (b, cells, 2, 3). Returns (b, n, 2).
+    """Apply steps p <- p + E_c (x, y, 1) to points (1 or b, n, 2), where E is a table (b, cells, 2, 3).
 
-    Only the inputs are saved; the backward pass recomputes the positions.
+    The result has shape (b, n, 2). Only the inputs are saved, because the backward pass recomputes the positions.
     """
 
     @staticmethod
     def forward(table: Tensor, points: Tensor, t: Tessellation, steps: int) -> Tensor:
-        """Apply all steps."""
+        """Return the points after all steps."""
         if module := compiled_kernels(t, table, points):
             moved: Tensor = module.forward(t, table, points, steps)
             return moved
@@ -123,28 +128,31 @@ class Flow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        """Apply the adjoint of each step, last to first."""
+        """Apply the adjoint of each step, from the last step to the first."""
         table, points = ctx.saved_tensors
-        total, back = _flow_gradient(table, points, grad, ctx.t, ctx.steps)
+        grad_table, grad_points = _flow_gradient(table, points, grad, ctx.t, ctx.steps)
         if not ctx.needs_input_grad[1]:
-            return total, None, None, None
-        return total, back if len(points) > 1 else back.sum(0, keepdim=True), None, None
+            return grad_table, None, None, None
+        return grad_table, grad_points if len(points) > 1 else grad_points.sum(0, keepdim=True), None, None
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor, *rest: Any
     ) -> tuple[Tensor, int]:
-        """Treat a stack of batches as one larger batch. Points that all fields share are not repeated."""
+        """Treat a stack of batches as one larger batch, without repeating points that all fields share."""
         table, points = _merge_batches(info.batch_size, in_dims, table, points)
         return _flow(table, points, *rest).unflatten(0, (info.batch_size, -1)), 0
 
 
 class FlowGradient(torch.autograd.Function):
-    """The gradients of `Flow` for the table (b, cells, 2, 3) and for the points (b, n, 2). They have no gradients."""
+    """Compute the gradients of `Flow` for the table (b, cells, 2, 3) and for the points (b, n, 2).
+
+    These gradients cannot be differentiated again.
+    """
 
     @staticmethod
     def forward(table: Tensor, points: Tensor, grad: Tensor, t: Tessellation, steps: int) -> tuple[Tensor, Tensor]:
-        """Recompute the positions and go through the steps in reverse."""
+        """Recompute the positions, then propagate the gradients through the steps in reverse order."""
         if module := compiled_kernels(t, table, points):
             gradients: tuple[Tensor, Tensor] = module.backward(t, table, points, steps, grad)
             return gradients
@@ -156,7 +164,7 @@ class FlowGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        """Raise an error: there is no second derivative."""
+        """Raise an error, because there is no second derivative."""
         raise NotImplementedError(
             "The flow of a velocity field has no second derivative. Do not differentiate its gradient."
         )
@@ -168,8 +176,9 @@ class FlowGradient(torch.autograd.Function):
         """Treat a stack of batches as one larger batch."""
         r = info.batch_size
         grad = grad.movedim(in_dims[2], 0) if in_dims[2] is not None else grad.expand(r, *grad.shape)
-        total, back = _flow_gradient(*_merge_batches(r, in_dims, table, points), grad.flatten(0, 1), *rest)
-        return (total.unflatten(0, (r, -1)), back.unflatten(0, (r, -1))), (0, 0)
+        table, points = _merge_batches(r, in_dims, table, points)
+        grad_table, grad_points = _flow_gradient(table, points, grad.flatten(0, 1), *rest)
+        return (grad_table.unflatten(0, (r, -1)), grad_points.unflatten(0, (r, -1))), (0, 0)
 
 
 _flow: Callable[..., Tensor] = Flow.apply
@@ -177,7 +186,7 @@ _flow_gradient: Callable[..., tuple[Tensor, Tensor]] = FlowGradient.apply
 
 
 def _merge_batches(r: int, in_dims: tuple[int | None, ...], table: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge a stack of tables, and of points unless all share them, into one larger batch."""
+    """Merge a stack of r tables into one larger batch, and likewise the points unless all fields share them."""
     table = table.movedim(in_dims[0], 0) if in_dims[0] is not None else table.expand(r, *table.shape)
     if in_dims[1] is not None or len(points) > 1:
         points = points.movedim(in_dims[1], 0) if in_dims[1] is not None else points.expand(r, *points.shape)
@@ -193,19 +202,20 @@ def apply_steps(
     Args:
         t: The tessellation.
         table: The matrices E (b, cells, 2, 3) of a single step, from `step_table`.
-        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+        points: Points (n, 2) that all fields share, or (b, n, 2) with separate points for each field.
         steps: The number of steps.
 
     Returns:
         The final points (b, n, 2).
 
     Raises:
-        UserError: If there is neither one set of points nor one per field.
+        UserError: If the number of sets of points is neither 1 nor the number of fields.
     """
     points = points if points.ndim == 3 else points[None]
     if len(points) not in (1, len(table)):
         raise UserError(
-            f"There must be one set of points for all fields, or {len(table)} sets, one per field. Got {len(points)}."
+            f"There must be one set of points for all fields, or {len(table)} sets, one per field. "
+            f"Got {len(points)} instead."
         )
     return _flow(table, points, t, steps)
 
@@ -213,24 +223,30 @@ def apply_steps(
 def integrate(
     t: Tessellation, theta: Float[Tensor, "b dim"], points: Float[Tensor, "*b1 n 2"], steps: int = 50
 ) -> Float[Tensor, "b n 2"]:
-    r"""Move points along the flow for a unit of time. Negating theta gives the inverse map.
+    r"""Move points along the flow for one unit of time. Negating theta gives the inverse map.
 
-    .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix} \approx
-        p \leftarrow e^{A_{c(p)} / n} \begin{bmatrix} p \\ 1 \end{bmatrix} \text{, n times}
+    The flow solves the differential equation
 
-    A step is exact within a triangle. The error, about :math:`1 / n^2`, arises in steps that leave a triangle.
+    .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix}
+
+    approximately, by repeating the following step n times:
+
+    .. math:: p \leftarrow e^{A_{c(p)} / n} \begin{bmatrix} p \\ 1 \end{bmatrix}
+
+    A step that stays within a triangle is exact. Steps that leave a triangle cause an error of about
+    :math:`1 / n^2`.
 
     Args:
         t: The tessellation.
         theta: Parameters (b, dim) of the fields.
-        points: Points (n, 2) for all fields, or (b, n, 2) separately for each field.
+        points: Points (n, 2) that all fields share, or (b, n, 2) with separate points for each field.
         steps: The number of steps n.
 
     Returns:
         The final points (b, n, 2).
 
     Raises:
-        UserError: If the number of parameters is not `t.dim`, or if there are no steps.
+        UserError: If the number of parameters is not `t.dim`, or if `steps` is less than 1.
     """
     return apply_steps(t, step_table(t, theta, steps), points, steps)
 
@@ -238,18 +254,18 @@ def integrate(
 def scaling_and_squaring(
     t: Tessellation, theta: Float[Tensor, "b dim"], shape: tuple[int, int], m: int = 6
 ) -> Float[Tensor, "b h w 2"]:
-    r"""Return the displacements of the flow on a grid, by composing a small displacement repeatedly with itself.
+    r"""Return the displacements of the flow on a grid, by repeatedly composing a small displacement with itself.
 
     .. math:: u_0(p) = (e^{A_c / 2^m} - I) \begin{bmatrix} p \\ 1 \end{bmatrix}, \quad
         u_{k+1}(p) = u_k(p) + u_k(p + u_k(p))
 
-    Between the nodes of the grid, displacements are interpolated bilinearly. The resulting error is small enough for
-    images. Reference: Arsigny et al. (2006), "A log-Euclidean framework for statistics on diffeomorphisms".
+    Between the grid nodes, displacements are interpolated bilinearly. The resulting error is small enough for images.
+    Reference: Arsigny et al. (2006), "A log-Euclidean framework for statistics on diffeomorphisms".
 
     Args:
         t: The tessellation.
         theta: Parameters (b, dim) of the fields.
-        shape: Height and width (h, w) of the grid (`warp.grid_nodes`).
+        shape: Numbers (h, w) of rows and columns of the grid (see `warp.grid_nodes`).
         m: The number of compositions.
 
     Returns:
@@ -264,5 +280,5 @@ def scaling_and_squaring(
 
 
 def displacement(u: Float[Tensor, "b h w 2"], points: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n 2"]:
-    """Interpolate displacements (b, h, w, 2), given on `warp.grid_nodes`, at points (b, n, 2)."""
+    """Interpolate displacements (b, h, w, 2), which are given on `warp.grid_nodes`, at points (b, n, 2)."""
     return sample_image(u.movedim(-1, 1), points, "border", corners=True).mT

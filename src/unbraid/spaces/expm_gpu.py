@@ -1,4 +1,4 @@
-"""The exponential of affine generators as one Triton kernel, and its gradient as another."""
+"""The matrix exponential of affine generators and its gradient, each as a single Triton kernel launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbraid.spaces.expm import DEGREE
 
 @kernel
 def load_affine(G: tl.tensor, r: tl.tensor, valid: tl.tensor, scale: tl.constexpr) -> tl.tensor:
-    """Return the six entries of affine parts, scaled."""
+    """Return the six entries of 2 x 3 matrices, multiplied by `scale`."""
     a, b = tl.load(G + 6 * r, mask=valid, other=0.0) * scale, tl.load(G + 6 * r + 1, mask=valid, other=0.0) * scale
     c, d = tl.load(G + 6 * r + 2, mask=valid, other=0.0) * scale, tl.load(G + 6 * r + 3, mask=valid, other=0.0) * scale
     e, f = tl.load(G + 6 * r + 4, mask=valid, other=0.0) * scale, tl.load(G + 6 * r + 5, mask=valid, other=0.0) * scale
@@ -23,14 +23,15 @@ def load_affine(G: tl.tensor, r: tl.tensor, valid: tl.tensor, scale: tl.constexp
 
 
 @kernel
-def _expm1(
+def _expm1_kernel(
     G: tl.tensor, GRAD: tl.tensor, OUT: tl.tensor, size: tl.tensor, SQUARINGS: tl.constexpr, BACK: tl.constexpr,
     DEGREE: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute `expm.expm1`, or with BACK its gradient.
+    """Compute `expm.expm1`, or its gradient if BACK is true.
 
-    The Taylor sum is built by Horner's rule, sum <- g (I + sum) / k, from the last degree to the first. p is the
-    transposed derivative of the sum along the incoming gradient (GRAD).
+    Horner's rule, sum <- g (I + sum) / k, gives the Taylor sum, from the highest degree k to 1. The variables ga to gf
+    are the entries of g, a to f those of the sum, and wa to wf those of the incoming gradient (GRAD). The variables pa
+    to pf are the transposed derivative of the sum in the direction of the incoming gradient.
     """
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = r < size
@@ -71,22 +72,23 @@ def _expm1(
     tl.store(OUT + 6 * r + 5, f, mask=valid)
 
 
-def _launch(g: Tensor, grad: Tensor | None, squarings: int) -> Tensor:
-    """Return expm1(g), or its gradient if the gradient `grad` of its result is given."""
-    given = g.contiguous()
+def _run_kernel(g: Tensor, grad: Tensor | None, squarings: int) -> Tensor:
+    """Return expm1(g), or the gradient for g if `grad`, the gradient for expm1(g), is given."""
+    generators = g.contiguous()
     out = torch.empty(g.shape, dtype=g.dtype, device=g.device)
     size = g.numel() // 6
-    incoming = given if grad is None else grad.contiguous()
-    _expm1[(block_count(size, 128),)](given, incoming, out, size, squarings, grad is not None, DEGREE, 128, num_warps=4)
+    incoming = generators if grad is None else grad.contiguous()
+    settings = (squarings, grad is not None, DEGREE, 128)
+    _expm1_kernel[(block_count(size, 128),)](generators, incoming, out, size, *settings, num_warps=4)
     return out
 
 
 class Expm1(Function):
-    """`expm.expm1` of generators (..., 2, 3) in one kernel launch, and its gradient in another."""
+    """Compute `expm.expm1` of generators (..., 2, 3) with one kernel launch, and its gradient with another."""
 
     @staticmethod
     def forward(g: Tensor, squarings: int) -> Tensor:
-        return _launch(g, None, squarings)
+        return _run_kernel(g, None, squarings)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -105,11 +107,11 @@ class Expm1(Function):
 
 
 class Expm1Gradient(Function):
-    """The gradient of `Expm1`, which cannot be differentiated again."""
+    """Compute the gradient of `Expm1`, which cannot be differentiated again."""
 
     @staticmethod
     def forward(g: Tensor, grad: Tensor, squarings: int) -> Tensor:
-        return _launch(g, grad, squarings)
+        return _run_kernel(g, grad, squarings)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

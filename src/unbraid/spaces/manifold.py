@@ -1,4 +1,7 @@
-"""The interface of a latent space: a closed manifold in a Euclidean space, with a random walk and its KL divergence."""
+"""The base class of latent spaces that are closed manifolds in a Euclidean space.
+
+It provides the random walk and the KL divergence of the diffusion VAE.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from unbraid.distributions import LOG_2PI
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
-MIN_SQUARED_LENGTH = 1e-12  # a vector whose squared length is below this has no direction
+MIN_SQUARED_LENGTH = 1e-12  # vectors whose squared length is below this are treated as zero
 
 
 def normalise(x: Float[Tensor, "... n"]) -> Float[Tensor, "... n"]:
-    """Scale vectors to length 1. Zero vectors become the first axis, with a gradient of zero."""
+    """Scale vectors to length 1. A zero vector becomes the first unit vector, with a gradient of zero."""
     square = x.square().sum(-1, keepdim=True)
-    short = square < MIN_SQUARED_LENGTH
-    pole = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., 1:])], -1)
-    return torch.where(short, pole, x) / torch.where(short, 1.0, square).sqrt()
+    is_zero = square < MIN_SQUARED_LENGTH
+    first_axis = torch.cat([torch.ones_like(x[..., :1]), torch.zeros_like(x[..., 1:])], -1)
+    return torch.where(is_zero, first_axis, x) / torch.where(is_zero, 1.0, square).sqrt()
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,13 @@ class Space(ABC):
     @property
     @abstractmethod
     def curvatures(self) -> tuple[float, float]:
-        """The smallest and the largest scalar curvature of all points."""
+        """The minimum and the maximum of the scalar curvature over the manifold."""
 
     @abstractmethod
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        """Return the nearest point of the space, or one of them if several are equally near.
+        """Return the point of the manifold that is nearest to each given point.
 
-        Gradients are finite everywhere.
+        If several points are equally near, one of them is returned. Gradients are finite everywhere.
 
         Args:
             x: Points (..., n) of the ambient space.
@@ -87,40 +90,43 @@ class Space(ABC):
 
         Args:
             z: A point (n,) of the manifold.
-            s: Positions (p,) along each curve as angles from z, in radians.
+            s: Positions (p,) along each curve, given as angles from z in radians.
 
         Returns:
             Points (rows, p, n), one row per curve, and the names of the curves.
         """
 
     def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
-        """Return the scalar curvature at each of the points (..., n) of the manifold."""
+        """Return the scalar curvature (...) at points (..., n) of the manifold."""
         return torch.full_like(z[..., 0], self.curvatures[0])
 
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return coordinates (..., m) that are equal if and only if two points are the same.
+        """Return coordinates (..., m) that are equal for two points if and only if the points are the same.
 
-        These are the ambient coordinates, except for spaces in which several rows of ambient coordinates are one point.
+        These are the ambient coordinates, except in spaces where several rows of ambient coordinates represent the same
+        point.
         """
         return z
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return d angles (..., d), in radians, as coordinates of points (..., n). They are discontinuous somewhere.
+        """Return d angles (..., d), in radians, as coordinates of points (..., n).
+
+        The angles are not continuous on the whole manifold.
 
         Raises:
             UserError: If the space has no such angles.
         """
-        raise UserError(f"The space {self.name} has no angles. Use its ambient coordinates.")
+        raise UserError(f"Points of the space {self.name!r} cannot be described by angles. Use their ambient coordinates.")
 
     def diffuse(
         self, start: Float[Tensor, "b n"], t: Float[Tensor, " b"], noise: Noise, steps: int, step: str = "sqrt"
     ) -> Float[Tensor, "b n"]:
-        r"""Run a random walk that approximates Brownian motion on the manifold over a time t.
+        r"""Run a random walk that approximates Brownian motion on the manifold for a time t.
 
         .. math:: z^{(l+1)} = P(z^{(l)} + \sqrt{t / L}\, \epsilon), \quad \epsilon \sim N(0, I_n)
 
-        where P is `project` and L is `steps`. With `step` "literal" the noise is multiplied by t itself, which makes
-        the time :math:`L t^2`.
+        where P is `project` and L is `steps`. If `step` is "literal", the noise is multiplied by t instead of
+        :math:`\sqrt{t / L}`. The walk then covers the time :math:`L t^2`.
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
 
         Args:
@@ -128,7 +134,7 @@ class Space(ABC):
             t: The time (b,) of each walk.
             noise: The source of random numbers.
             steps: The number of steps L.
-            step: "sqrt" for the equation above, or "literal".
+            step: The factor of the noise: "sqrt" for :math:`\sqrt{t / L}`, or "literal" for t.
 
         Returns:
             The end points (b, n).
@@ -140,7 +146,9 @@ class Space(ABC):
         return z
 
     def kl(self, z: Float[Tensor, "*b n"], log_t: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
-        r"""Return the KL divergence of the heat kernel at z, after a small time t, from the uniform distribution.
+        r"""Return the KL divergence of the heat kernel from the uniform distribution, approximated for small t.
+
+        The heat kernel is the distribution of Brownian motion that started at z, after a time t.
 
         .. math:: -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol + \frac{Sc(z)\, t}{4}
 
@@ -149,24 +157,26 @@ class Space(ABC):
 
         Args:
             z: Points (..., n) of the manifold.
-            log_t: The logarithm of the time t, one value for each point.
+            log_t: The logarithm (...) of the time t of each point.
 
         Returns:
-            The divergence in nats, one value for each point.
+            The divergence (...) in nats.
         """
         d = self.dimension
         return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + 0.25 * self.curvature(z) * log_t.exp()
 
     def kl_range(self, low: float, high: float) -> tuple[float, float]:
-        """Return the smallest and the largest value of `kl` for log t in [low, high].
+        """Return the minimum and the maximum of `kl` over the manifold and over log t in [low, high].
 
-        The bounds may be infinite.
+        Both `low` and `high` may be infinite.
         """
-        d, (lowest, highest) = self.dimension, self.curvatures
+        d, (min_curvature, max_curvature) = self.dimension, self.curvatures
 
         def kl(log_t: float, curvature: float) -> float:
-            curved = 0.25 * curvature * math.exp(log_t) if curvature and log_t < math.inf else 0.0
-            return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + curved
+            curvature_term = 0.25 * curvature * math.exp(log_t) if curvature and log_t < math.inf else 0.0
+            return -0.5 * d * (LOG_2PI + log_t + 1) + self.log_volume + curvature_term
 
-        minimum = math.log(2 * d / lowest) if lowest > 0 else math.inf
-        return kl(min(max(minimum, low), high), lowest), max(kl(low, highest), kl(high, highest))
+        # As a function of log t, the divergence is convex if the curvature is positive, and otherwise decreasing.
+        lowest = math.log(2 * d / min_curvature) if min_curvature > 0 else math.inf
+        minimum = kl(min(max(lowest, low), high), min_curvature)
+        return minimum, max(kl(low, max_curvature), kl(high, max_curvature))

@@ -1,4 +1,4 @@
-"""Real projective spaces: the lines through the origin."""
+"""Real projective spaces, whose points are the lines through the origin."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from unbraid.spaces.sphere import Sphere, log_sphere_volume
 
 
 class EvenDecoder(nn.Module):
-    """A decoder whose output is the same for z and -z: the average of the inner decoder's outputs for both.
+    """A decoder whose output is the same for z and -z, because it averages the outputs of an inner decoder for both.
 
-    It maps codes (b, n) to the output of the inner decoder.
+    It maps codes (b, n) to outputs of the same shape as those of the inner decoder.
     """
 
     def __init__(self, decoder: nn.Module) -> None:
@@ -34,7 +34,7 @@ class EvenDecoder(nn.Module):
 class Projective(Sphere):
     """The unit sphere of dimension d = latents - 1 with opposite points identified.
 
-    The decoder must be an `EvenDecoder`. Geodesics are those of the sphere; they are closed after half a turn.
+    The decoder must be an `EvenDecoder`. The geodesics are those of the sphere, and are closed after half a turn.
 
     Args:
         latents: The dimension of the ambient space, at least 2.
@@ -52,6 +52,6 @@ class Projective(Sphere):
         return log_sphere_volume(self.dimension) - math.log(2)
 
     def embed(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        """Return the n (n + 1) / 2 products of two coordinates, which are the same for z and -z."""
+        """Return the n (n + 1) / 2 products of pairs of coordinates, which are the same for z and -z."""
         row, column = torch.triu_indices(self.latents, self.latents, device=z.device)
         return z[..., row] * z[..., column]

@@ -1,4 +1,4 @@
-"""Rotations of three-dimensional space."""
+"""The space of rotations of three-dimensional space, SO(3)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.spaces.manifold import MIN_SQUARED_LENGTH, Space, normalise
 
-SQUARINGS = 14  # of a matrix, after which its largest eigenvalue dominates
-REGULARISATION = 1e-4  # in units of the matrix norm; keeps the gradient finite if the nearest rotation is not unique
+SQUARINGS = 14  # number of times a matrix is squared until its largest eigenvalue dominates
+# Relative to the matrix norm. This keeps the gradient finite if the nearest rotation is not unique.
+REGULARISATION = 1e-4
 
 
 def matrix_product(a: Float[Tensor, "*b i j"], b: Float[Tensor, "*b j k"]) -> Float[Tensor, "*b i k"]:
@@ -24,20 +25,20 @@ def matrix_product(a: Float[Tensor, "*b i j"], b: Float[Tensor, "*b j k"]) -> Fl
 
 
 def _matrix(entries: list[Tensor], side: int) -> Float[Tensor, "*b n n"]:
-    """Return square matrices from their entries, row by row."""
+    """Build square matrices from their entries, given row by row."""
     matrix: Tensor = torch.stack(entries, -1).unflatten(-1, (side, side))
     return matrix
 
 
 def cross_product_matrix(w: Float[Tensor, "*b 3"]) -> Float[Tensor, "*b 3 3"]:
-    """Return the matrix of the cross product with w."""
+    """Return the matrices that map v to the cross product of w and v."""
     x, y, z = w.unbind(-1)
     zero = torch.zeros_like(x)
     return _matrix([zero, -z, y, z, zero, -x, -y, x, zero], 3)
 
 
 def quaternion_to_matrix(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
-    """Return the rotation matrix of a unit quaternion (w, x, y, z)."""
+    """Return the rotation matrices of unit quaternions (w, x, y, z)."""
     w, x, y, z = q.unbind(-1)
     entries = [
         1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
@@ -48,7 +49,9 @@ def quaternion_to_matrix(q: Float[Tensor, "*b 4"]) -> Float[Tensor, "*b 3 3"]:
 
 
 def quaternion_form(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 4 4"]:
-    """Return the symmetric matrix K for which q'Kq is the inner product of m with the rotation of unit quaternion q.
+    """Return the symmetric matrix K for which q'Kq is the inner product of m and the rotation matrix of q.
+
+    Here q is any unit quaternion, and the inner product is the sum of the products of corresponding entries.
 
     Reference: Horn (1987), "Closed-form solution of absolute orientation using unit quaternions".
     """
@@ -63,11 +66,11 @@ def quaternion_form(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 4 4"]:
 
 
 def nearest_rotation(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
-    """Return the rotation nearest to each matrix, without a gradient. For the zero matrix it is the identity.
+    """Return the rotation nearest to each matrix, without a gradient. For a zero matrix, this is the identity.
 
-    The quaternion of the nearest rotation is the eigenvector of the largest eigenvalue of `quaternion_form`. It is
-    found by squaring the matrix repeatedly, until this eigenvalue dominates. Unlike a singular value decomposition,
-    this never waits for the device.
+    The quaternion of the nearest rotation is the eigenvector of `quaternion_form` with the largest eigenvalue. The
+    matrix is squared repeatedly until this eigenvalue dominates. Unlike a singular value decomposition, this method
+    never waits for the device.
     """
     k = quaternion_form(m.detach())
     size = k.square().sum((-2, -1), keepdim=True)
@@ -80,11 +83,12 @@ def nearest_rotation(m: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3 3"]:
 
 
 def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> Float[Tensor, "*b 3"]:
-    r"""Return the rotation vector by which the nearest rotation R changes with m, to first order.
+    r"""Return a zero rotation vector whose gradient is that of the nearest rotation R of m.
 
     .. math:: (tr(S) I - S)^{-1}\, vex(R'm - m'R), \quad S = R'm
 
-    Its value is zero, because R'm is symmetric at the nearest rotation. Its gradient is that of the projection.
+    This is the rotation by which R changes if m changes, to first order. Its value is zero because R'm is symmetric if
+    R is the nearest rotation. S and R are treated as constants.
     """
     a = matrix_product(r.mT, m)
     skew_part = a - a.mT
@@ -103,8 +107,8 @@ def rotation_change(m: Float[Tensor, "*b 3 3"], r: Float[Tensor, "*b 3 3"]) -> F
 class Rotations(Space):
     r"""The rotations SO(3) as 3 x 3 matrices, flattened row by row to nine latents, with the metric of :math:`R^9`.
 
-    A full turn about an axis has length :math:`2 \pi \sqrt 2`, so this is the projective 3-space of radius
-    :math:`2 \sqrt 2`. Its volume is :math:`16 \sqrt 2\, \pi^2` and its scalar curvature 3 / 4.
+    A full turn about an axis has length :math:`2 \pi \sqrt 2`, so this space is a projective 3-space of radius
+    :math:`2 \sqrt 2`. Its volume is :math:`16 \sqrt 2\, \pi^2` and its scalar curvature is 3 / 4.
 
     Args:
         latents: The dimension of the ambient space, which must be 9.
@@ -141,7 +145,7 @@ class Rotations(Space):
     def closed_curves(
         self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
     ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-        """Return rotations about the three axes, applied before the rotation z. See `Space.closed_curves`."""
+        """Return rotations about each of the three axes, followed by the rotation z. See `Space.closed_curves`."""
         axes = torch.eye(3, dtype=z.dtype, device=z.device)[:, None].expand(3, len(s), 3)
         half = (0.5 * s.to(z))[None, :, None].expand(3, -1, 1)
         rotations = quaternion_to_matrix(torch.cat([half.cos(), half.sin() * axes], -1))

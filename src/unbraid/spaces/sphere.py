@@ -1,4 +1,4 @@
-"""Unit spheres, including the circle."""
+"""Unit spheres of any dimension, including the circle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.spaces.manifold import Space, normalise
 
-ON_AXIS = 1e-6  # a point lies on an axis if the squared length of the axis's tangential part is below this
+# A point counts as lying on an axis if the tangential part of the axis has a squared length below this.
+ON_AXIS_TOLERANCE = 1e-6
 
 
 def log_sphere_volume(d: int) -> float:
@@ -22,15 +23,16 @@ def log_sphere_volume(d: int) -> float:
 
 
 def great_circles(z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float[Tensor, "rows p n"], list[str]]:
-    """Return great circles from a point of the unit sphere towards each axis on which it does not lie.
+    """Return the great circles that start at a point of the unit sphere in the direction of each axis.
 
-    On a circle there is only one curve, the circle itself. See `Space.closed_curves` for arguments and returns.
+    Axes on which the point lies are left out. On a circle, the only curve is the circle itself. See
+    `Space.closed_curves` for the arguments and the returned values.
     """
     tangents = torch.eye(len(z), dtype=z.dtype, device=z.device) - z[:, None] * z
     if len(z) == 2:
         directions, names = torch.stack([-z[1], z[0]])[None], ["angle"]
     else:
-        axes = [i for i in range(len(z)) if float(tangents[i].square().sum()) > ON_AXIS]
+        axes = [i for i in range(len(z)) if float(tangents[i].square().sum()) > ON_AXIS_TOLERANCE]
         directions, names = normalise(tangents[axes]), [f"towards {i}" for i in axes]
     s = s.to(z)[:, None]
     return s.cos() * z + s.sin() * directions[:, None], names
@@ -38,7 +40,7 @@ def great_circles(z: Float[Tensor, " n"], s: Float[Tensor, " p"]) -> tuple[Float
 
 @dataclass(frozen=True)
 class Sphere(Space):
-    """The unit sphere of dimension d = latents - 1. With two latents it is the circle.
+    """The unit sphere of dimension d = latents - 1. With two latents, it is the circle.
 
     Args:
         latents: The dimension of the ambient space, at least 2.
@@ -55,7 +57,7 @@ class Sphere(Space):
     def check_latents(self) -> None:
         if self.latents < 2:
             raise UserError(
-                f"The space {self.name} of dimension d needs d + 1 latents, at least 2. Got {self.latents} instead."
+                f"The space {self.name!r} needs at least 2 latents, one more than its dimension. Got {self.latents} instead."
             )
 
     @property

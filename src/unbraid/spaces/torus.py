@@ -1,4 +1,4 @@
-"""Tori: flat ones, products of circles, and the ring in three dimensions."""
+"""Flat tori, which are products of circles, and the ring torus in three dimensions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FlatTorus(Space):
     def check_latents(self) -> None:
         if self.latents < 2 or self.latents % 2:
             raise UserError(
-                f"A flat torus needs two latents per circle, so an even number of latents. Got {self.latents} instead."
+                f"A flat torus needs an even number of latents, two per circle. Got {self.latents} instead."
             )
 
     @property
@@ -65,9 +65,8 @@ class FlatTorus(Space):
 class Torus(Space):
     r"""The ring torus in :math:`R^3`: a tube of radius a = 0.6 around a circle of radius c = 3. It has three latents.
 
-    With the angles :math:`\theta` around the ring and :math:`\phi` around the tube, the scalar curvature is
-    :math:`2 \cos\phi / (a (c + a \cos\phi))`, positive outside and negative inside, and the area is
-    :math:`4 \pi^2 c a`.
+    The scalar curvature is :math:`2 \cos\phi / (a (c + a \cos\phi))`, where :math:`\phi` is the angle around the tube.
+    It is positive on the outer half of the tube and negative on the inner half. The area is :math:`4 \pi^2 c a`.
 
     Args:
         latents: The dimension of the ambient space, which must be 3.
@@ -82,7 +81,7 @@ class Torus(Space):
 
     def check_latents(self) -> None:
         if self.latents != 3:
-            raise UserError(f"The torus in three dimensions needs exactly 3 latents. Got {self.latents} instead.")
+            raise UserError(f"The space 'torus' needs exactly 3 latents. Got {self.latents} instead.")
 
     @property
     def dimension(self) -> int:
@@ -96,35 +95,39 @@ class Torus(Space):
     def curvatures(self) -> tuple[float, float]:
         return -2 / (self.a * (self.c - self.a)), 2 / (self.a * (self.c + self.a))
 
-    def _tube(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
-        """Return unit vectors (..., 2) for the angle around the ring and for the angle around the tube."""
-        around = normalise(x[..., :2])
-        reach = (x[..., :2] * around).sum(-1) - self.c
-        return around, normalise(torch.stack([reach, x[..., 2]], -1))
+    def _unit_vectors(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
+        """Return the cosine and the sine (..., 2) of the angle around the ring, and those of the angle around the tube."""
+        ring = normalise(x[..., :2])
+        radial = (x[..., :2] * ring).sum(-1) - self.c
+        return ring, normalise(torch.stack([radial, x[..., 2]], -1))
 
-    def _join(self, around: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]) -> Float[Tensor, "*b n"]:
-        return torch.cat([(self.c + self.a * tube[..., :1]) * around, self.a * tube[..., 1:]], -1)
+    def _ambient_coordinates(
+        self, ring: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]
+    ) -> Float[Tensor, "*b n"]:
+        """Return the points with the given cosines and sines of the angles. This is the inverse of `_unit_vectors`."""
+        return torch.cat([(self.c + self.a * tube[..., :1]) * ring, self.a * tube[..., 1:]], -1)
 
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        return self._join(*self._tube(x))
+        return self._ambient_coordinates(*self._unit_vectors(x))
 
     def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
-        cosine = self._tube(z)[1][..., 0]
+        cosine = self._unit_vectors(z)[1][..., 0]
         return 2 * cosine / (self.a * (self.c + self.a * cosine))
 
     def angles(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Return the angles (..., 2) around the ring and around the tube, in (-pi, pi]."""
-        around, tube = self._tube(z)
-        return torch.stack([torch.atan2(around[..., 1], around[..., 0]), torch.atan2(tube[..., 1], tube[..., 0])], -1)
+        ring, tube = self._unit_vectors(z)
+        return torch.stack([torch.atan2(ring[..., 1], ring[..., 0]), torch.atan2(tube[..., 1], tube[..., 0])], -1)
 
     def closed_curves(
         self, z: Float[Tensor, " n"], s: Float[Tensor, " p"]
     ) -> tuple[Float[Tensor, "rows p n"], list[str]]:
         """Return the curves through z around the ring and around the tube.
 
-        The curve around the tube is always a geodesic, that around the ring only on the outermost and innermost circle.
+        The curve around the tube is always a geodesic. The curve around the ring is a geodesic only if z lies on the
+        outermost or the innermost circle.
         """
         start = self.angles(z).double()
         angles = start + torch.eye(2, dtype=start.dtype, device=z.device)[:, None] * s.to(start)[:, None]
-        around, tube = torch.stack([angles.cos(), angles.sin()], -1).unbind(2)
-        return self._join(around, tube).to(z), ["around ring", "around tube"]
+        ring, tube = torch.stack([angles.cos(), angles.sin()], -1).unbind(2)
+        return self._ambient_coordinates(ring, tube).to(z), ["around ring", "around tube"]

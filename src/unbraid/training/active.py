@@ -104,7 +104,7 @@ class ActiveStack:
             return cls(load_stack(runs, data, builder, threads, stream_index), runs, stream)
 
     def on_stream(self) -> AbstractContextManager[None]:
-        """Return a context in which GPU work is launched on the stream of this stack, as all work on the stack must be."""
+        """Return a context in which GPU work uses the stream of this stack. Work on the stack must be done in it."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def wait_for_stream(self) -> None:

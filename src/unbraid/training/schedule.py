@@ -1,8 +1,9 @@
 """Deciding which runs form a stack and which stacks train at the same time.
 
-A stack is a set of runs that are computed together, and a group is a set of stacks that train at the same time. Both
-depend only on the specs of all runs, including those that are already trained. When an interrupted command is repeated,
-it therefore uses the same stacks and threads and computes the same numbers.
+A stack is a set of runs that are computed together, and a group is a set of stacks that train at the same time. On a
+CPU, both depend only on the specs of all runs, including those that are already trained. When an interrupted command is
+repeated, it therefore uses the same stacks and threads and computes the same numbers. On a GPU, the sizes of stacks
+also depend on the free memory.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ Item = TypeVar("Item")
 
 
 def train_runs(runs: list[RunInTraining], data: FactorData, builder: PairBuilder, monitor: Monitor) -> Iterator[Run]:
-    """Train the runs that are not trained yet, one group after another, and yield them. Groups are loaded one by one."""
+    """Train the runs that are not trained yet and yield them. Groups are loaded and trained one after another."""
     for group in stack_groups(runs, data, builder):
         yield from train_or_split_group(group, data, builder, monitor)
 
 
 def group_by_stack_key(items: Iterable[Item], spec_of: Callable[[Item], RunSpec]) -> list[list[Item]]:
-    """Group items whose specs may be in the same stack. Groups, and the items in them, stay in order of appearance."""
+    """Group items whose runs may be in the same stack. Groups and their items are in order of first appearance."""
     groups: dict[str, list[Item]] = {}
     for item in items:
         groups.setdefault(spec_of(item).stack_key(), []).append(item)
@@ -113,8 +114,8 @@ def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device)
         if len(stack) > 1 or not concurrent:
             for part in split_untrained_by_step(stack):
                 yield StackGroup([part], run_threads=thread_count(len(stack), device))
-    for batch in split_into_stacks(single, threads) if concurrent else ():
-        if untrained := [part for stack in batch for part in split_untrained_by_step(stack)]:
+    for group in split_into_stacks(single, threads) if concurrent else ():
+        if untrained := [part for stack in group for part in split_untrained_by_step(stack)]:
             yield StackGroup(untrained, stack_threads=threads)
 
 
@@ -132,7 +133,7 @@ def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilde
 
 
 def split_untrained_by_step(stack: list[RunInTraining]) -> Iterator[list[RunInTraining]]:
-    """Yield the runs of a stack that are not trained yet, as one list per step that they have reached."""
+    """Yield one list of runs for each step that untrained runs of the stack have reached, in order of the step."""
     untrained = sorted((run for run in stack if not run.trained), key=lambda run: run.step)
     yield from (list(part) for _, part in groupby(untrained, lambda run: run.step))
 

@@ -124,11 +124,10 @@ class Stack:
         self.alive = torch.ones(len(specs), dtype=torch.bool, device=device)
         self.diverged_at = torch.full((len(specs),), -1, device=device)
         self.step = 0
-        self.device_step = torch.zeros(
-            (), dtype=torch.int64, device=device
-        )  # a copy of `step` that a CUDA graph can read
+        self.device_step = torch.zeros((), dtype=torch.int64, device=device)  # `step`, as a CUDA graph can read it
         self.terms: list[str] = []
-        self.last = self.total = torch.zeros(len(specs), 0, device=device)  # last and summed terms
+        # The terms of the last step and the sums of terms for the log, both (r, terms).
+        self.last = self.total = torch.zeros(len(specs), 0, device=device)
         self.logged_steps = 0  # the number of steps over which `total` is summed
         self.captured = CapturedStep(device, stream_index) if self.kernels and device.type == "cuda" else None
 

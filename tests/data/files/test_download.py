@@ -135,7 +135,7 @@ def test_all_sources_are_tried_and_all_errors_reported(server: Server, tmp_path:
     with pytest.raises(UserError) as caught:
         download_file(published_file(*bad), tmp_path)
     message = str(caught.value)
-    for reason in (f"{bad[0]}: 404", "must have the published sha256", "closed after 0 of 197", "refused"):
+    for reason in (f"{bad[0]}: 404", "must have the published SHA-256", "closed after 0 of 197", "refused"):
         assert reason in message
     assert message.count("only http and https") == 3
     assert f"put it at {tmp_path / 'data.bin'}" in message

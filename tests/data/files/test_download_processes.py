@@ -95,7 +95,7 @@ def test_two_processes_download_once(server: Server, tmp_path: Path) -> None:
         time.sleep(0.005)
     second = start_download(url, tmp_path, "-")
     assert second.stderr is not None
-    assert "waiting for it" in second.stderr.readline()
+    assert "Waiting for it" in second.stderr.readline()
     gate.set()
     assert [running.communicate()[1] for running in (first, second)] == ["", ""]
     assert [first.returncode, second.returncode] == [0, 0]

@@ -120,14 +120,14 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "one image": (
         lambda: from_arrays(random_pixels(8, 8, 3)),
         ValueError,
-        "For one image pass images[None]; for images 3",
+        "For a single image, pass images[None]. For images that are 3",
     ),
     "alpha": (
         lambda: from_arrays(random_pixels(2, 8, 8, 4)),
         ValueError,
         "Remove an alpha channel with images[..., :3].",
     ),
-    "ambiguous": (lambda: from_arrays(random_pixels(2, 3, 8, 1)), ValueError, "pass layout='chw' or layout='hwc'"),
+    "ambiguous": (lambda: from_arrays(random_pixels(2, 3, 8, 1)), ValueError, "Pass layout='chw' or layout='hwc'"),
     "wrong layout": (
         lambda: from_arrays(TWO_IMAGES, layout="chw"),
         ValueError,
@@ -143,11 +143,11 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged": (lambda: from_arrays([[1.0], [2.0, 3.0]]), ValueError, "Got rows of unequal length"),
     "flat bytes": (lambda: from_arrays(random_pixels(2, 64)), ValueError, "Reshape flattened images to (n, h, w)"),
     "infinite": (lambda: from_arrays([[0.0], [1e300]]), ValueError, "finite in float32. Got [1.e+300] in row 1"),
-    "words": (lambda: from_arrays(TWO_IMAGES, ["a", "b"]), ValueError, "Turn words into numbers with np.unique"),
+    "words": (lambda: from_arrays(TWO_IMAGES, ["a", "b"]), ValueError, "Convert words to integers with np.unique"),
     "fractions": (
         lambda: from_arrays(TWO_IMAGES, [0.5, 1.0]),
         ValueError,
-        "whole numbers. Got 0.5 instead. Bin continuous",
+        "whole numbers. Got 0.5 instead. Divide continuous",
     ),
     "other length": (
         lambda: from_arrays(TWO_IMAGES, [1, 2, 3]),
@@ -163,7 +163,7 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "names alone": (
         lambda: from_arrays(TWO_IMAGES, names=["a"]),
         ValueError,
-        "Got the names a without factors. Pass factors= too.",
+        "Got the names a without factors. Pass `factors`, too.",
     ),
 }
 
@@ -204,7 +204,9 @@ def test_arrays_in_an_npz_can_be_chosen_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'x_tests'\. Did you mean 'x_test'\? Choose from: images, names, x_test"):
         from_file(path, images="x_tests")
     np.savez(path, a=TWO_IMAGES, b=TWO_IMAGES)
-    with pytest.raises(UserError, match=r"must have an array images or x or imgs\. Got a, b\. Pass images='NAME'"):
+    with pytest.raises(
+        UserError, match=r"must have an array images or x or imgs\. Got a, b instead\. Pass images='NAME'"
+    ):
         from_file(path)
 
 
@@ -218,7 +220,7 @@ def test_npy_file_reads_factors_from_a_second_file(tmp_path: Path) -> None:
     assert from_file(path, factors=tmp_path / "other.npy").sizes == (24,)
     with pytest.raises(UserError, match=r"missing\.npy must be a complete .npy file of numbers.*No such file"):
         from_file(path, factors=tmp_path / "missing.npy")
-    with pytest.raises(UserError, match=r"Only arrays in a \.npz have names\. Got images='x'"):
+    with pytest.raises(UserError, match=r"must only be used with \.npz files.* Got 'x'"):
         from_file(path, images="x")
 
 

@@ -105,12 +105,12 @@ def test_iterable_datasets_and_vectors_are_read() -> None:
 
 BAD_DATASETS: dict[str, tuple[list[Any], type[Exception], str]] = {
     "empty": ([], ValueError, "at least one example. Got none"),
-    "three things": ([(TWO_IMAGES[0], 1, 2)], ValueError, "Got 3 values at 0 instead. Wrap the dataset."),
-    "a word": (["a.png"], ValueError, "a Pillow image, an array or a tensor. Got str at 0 instead."),
+    "three things": ([(TWO_IMAGES[0], 1, 2)], ValueError, "Got 3 values at index 0 instead. Wrap the dataset"),
+    "a word": (["a.png"], ValueError, "a Pillow image, an array or a tensor. Got str at index 0 instead."),
     "other shape": (
         [TWO_IMAGES[0], TWO_IMAGES[1, :4]],
         ValueError,
-        "type and shape of the first, uint8 (8, 8). Got uint8 (4, 8) at 1 instead.",
+        "type and shape of the first, uint8 (8, 8). Got uint8 (4, 8) at index 1 instead.",
     ),
     "normalised": (
         [TWO_IMAGES[0] / 255, TWO_IMAGES[1] / 255 - 1],
@@ -118,13 +118,13 @@ BAD_DATASETS: dict[str, tuple[list[Any], type[Exception], str]] = {
         "Pixels of example 1 of type float64 must be in 0..1",
     ),
     "word label": ([(TWO_IMAGES[0], "cat")], ValueError, "integer or several integers. Got"),
-    "float label": ([(TWO_IMAGES[0], 0.5)], ValueError, "Got np.float64(0.5) at 0 instead."),
+    "float label": ([(TWO_IMAGES[0], 0.5)], ValueError, "Got np.float64(0.5) at index 0 instead."),
     "other labels": (
         [(TWO_IMAGES[0], [1, 2]), (TWO_IMAGES[1], 1)],
         ValueError,
-        "labels of the first, ['0', '1']. Got ['0'] at 1",
+        "same labels as the first, ['0', '1']. Got ['0'] at index 1",
     ),
-    "label missing": ([(TWO_IMAGES[0], 1), (TWO_IMAGES[1], None)], ValueError, "Got [] at 1 instead."),
+    "label missing": ([(TWO_IMAGES[0], 1), (TWO_IMAGES[1], None)], ValueError, "Got [] at index 1 instead."),
 }
 
 

@@ -58,7 +58,7 @@ def test_incomplete_grid_keeps_the_order_of_the_files(folder: Path) -> None:
     data = from_folder(folder, size=8)
     assert not data.gridded
     assert label_rows(data) == [["heart", 10], ["heart", 2], ["square", 1], ["square", 10], ["square", 2]]
-    with pytest.raises(ValueError, match="not a full grid"):
+    with pytest.raises(ValueError, match="do not form a full grid"):
         data.index([[0, 0]])
 
 
@@ -69,7 +69,7 @@ def test_csv_may_omit_folders_if_names_are_unique(folder: Path) -> None:
     assert label_rows(data) == [[0.5], [0.5], [-1.0], [10.0]]
     assert data.values == {"v": [-1.0, 0.5, 10.0]}
     write_csv(folder, "file,v\na.png,5\nb.png,-1\nc.png,1\none/c.png,5\n")
-    with pytest.raises(UserError, match=r"Got 1 that do not, such as c\.png"):
+    with pytest.raises(UserError, match=r"Got 1 row\(s\) that do not, such as c\.png"):
         from_folder(folder, size=8)
 
 
@@ -106,7 +106,7 @@ def test_folders_label_their_images(folder: Path, case: str) -> None:
     if values:
         assert from_folder(folder, size=8, labels="folders").values == values
     else:
-        with pytest.raises(UserError, match="To be used as labels"):
+        with pytest.raises(UserError, match="To use folders as labels"):
             from_folder(folder, size=8, labels="folders")
 
 
@@ -133,13 +133,13 @@ def test_labels_come_from_the_first_available_source(folder: Path) -> None:
 CSVS: dict[str, tuple[str, str]] = {
     "empty": ("", "must name the columns: the file, then each factor once. Got [] instead."),
     "no factor": ("file\na.png\n", "Got ['file'] instead."),
-    "no header": ("a.png,1\nb.png,2\n", "must name the columns. Got the image a.png."),
+    "no header": ("a.png,1\nb.png,2\n", "must name the columns. Got the image a.png instead."),
     "twice the same factor": ("file,v,v\n", "each factor once. Got ['file', 'v', 'v'] instead."),
     "short row": ("file,v,w\na.png,1\n", "Line 2 of {0} must have a file and 2 values (v, w). Got ['a.png', '1']"),
     "empty cell": ("file,v\na.png,1\nb.png,\n", "Line 3 of {0} must have a file and 1 values (v). Got ['b.png', '']"),
-    "file without a row": ("file,v\nb.png,1\n", "Got 1 of 2 without one, such as a.png."),
-    "row without a file": ("file,v\na.png,1\nb.png,1\nz.png,2\ny.png,3\n", "Got 2 that do not, such as z.png."),
-    "two rows": ("file,v\na.png,1\nb.png,1\na.png,2\n", "Got a second one for a.png in line 4."),
+    "file without a row": ("file,v\nb.png,1\n", "Got 1 of 2 images without a row instead, such as a.png."),
+    "row without a file": ("file,v\na.png,1\nb.png,1\nz.png,2\ny.png,3\n", "Got 2 row(s) that do not, such as z.png."),
+    "two rows": ("file,v\na.png,1\nb.png,1\na.png,2\n", "Got a second row for a.png in line 4."),
 }
 
 
@@ -155,7 +155,9 @@ def test_invalid_csv_is_rejected(folder: Path, case: str) -> None:
 
 def test_unavailable_labels_are_rejected(folder: Path) -> None:
     save_images(folder, "a=1.png", "b.png")
-    with pytest.raises(UserError, match=r"must have the form a=\.\.\..* Got 1 others, such as b\.png\. Rename"):
+    with pytest.raises(
+        UserError, match=r"must have the form a=\.\.\..* Got 1 other name\(s\) instead, such as b\.png\. Rename"
+    ):
         from_folder(folder, size=8)
     assert from_folder(folder, size=8, labels="none").values == {}
     with pytest.raises(UserError, match=r"'name'\. Did you mean 'names'\?"):
@@ -169,10 +171,10 @@ def test_unavailable_labels_are_rejected(folder: Path) -> None:
         from_folder(folder, labels=folder / "latin.csv")
     write_csv(folder, "file,v\n")
     write_csv(folder, "file,v\n", "factors.csv")
-    with pytest.raises(UserError, match=r"Got both\. Pass labels"):
+    with pytest.raises(UserError, match=r"Got both instead\. Pass labels"):
         from_folder(folder)
     (folder / "b.png").rename(folder / "a=1_a=2.png")
-    with pytest.raises(UserError, match=r"each factor once\. Got a=1_a=2\.png"):
+    with pytest.raises(UserError, match=r"each factor only once\. Got a=1_a=2\.png"):
         from_folder(folder, labels="names")
 
 

@@ -1,6 +1,22 @@
-"""Triton kernels that compute a whole stack of runs in one launch, with one run per row of the launch grid.
+"""Triton kernels that compute a stack, that is, many runs with their own parameters, in one launch.
 
-Names in the kernels: n is the run, b the sample, (i, j) a pixel of the small image, (y, x) a pixel of the large image,
-c a channel of the large image and o a channel of the small one. B is the batch size, h the side of the small image, C
-and M are the channels of the large and the small image, and P is the distance between the parameters of two runs.
+Axis 1 of the launch grid is the run. A stride-2 layer connects a large image (side 2h) with a small image (side h),
+whichever of them is its input. Kernels use these names:
+
+- n is the run, and b the sample in the batch.
+- (i, j) is a pixel of the small image, and (y, x) a pixel of the large image.
+- c is a channel of the large image, and o a channel of the small image.
+- B is the batch size, and h the side of the small image.
+- C and M are the numbers of channels of the large and the small image.
+- g = h + 1 and q = h/2 + 1 are the numbers of blocks per side of the blocked large and the blocked small image.
+- P is the stride between the parameters of two consecutive runs.
+- PLAIN is whether the small image is plain. `span` is the number of values of one small image.
+- `live` and `ok` are masks of the elements of a tile that exist. `at` and `to` are offsets of loads and stores.
+- BACK is whether the kernel computes a gradient, and ACT points to the activations whose ReLU masks the gradient.
+- PART points to partial sums, one for each program.
+- BM, BN, BO, BK, TM, TN and BLOCK are sizes of tiles, and EVEN is whether the tiles cover all elements exactly.
+- SPLIT is the number of parts of a sum, IT the number of tiles per program, and ST the number of stages of the software
+  pipeline.
+
+See `unbraid.accel.kernels.blocked` for plain and blocked images.
 """

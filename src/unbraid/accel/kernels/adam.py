@@ -1,4 +1,4 @@
-"""Adam for a part of every run's row, which also updates the copy that other kernels read."""
+"""Adam for a part of the parameter row of every run. It also updates the copy that other kernels read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _adam(
 
 
 def _log(beta: float) -> float:
-    """The logarithm, minus infinity for 0."""
+    """Return the natural logarithm, or minus infinity for 0."""
     return math.log(beta) if beta > 0 else -math.inf
 
 
@@ -48,7 +48,7 @@ def adam(
     row: Tensor, moment1: Tensor, moment2: Tensor, copy: Tensor, grad: Tensor, rate: Tensor, alive: Tensor,
     step: Tensor, constants: Adam,
 ) -> None:  # fmt: skip
-    """Update rows (r, p) in place from contiguous gradients, like `unbraid.accel.adam.adam_step`.
+    """Update rows in place like `unbraid.accel.adam.adam_step`. Gradients must be contiguous.
 
     Args:
         row: The parameters of each run, (r, p).
@@ -57,7 +57,7 @@ def adam(
         copy: Receives the new parameters in its own dtype, (r, p).
         grad: The gradients, (r, p).
         rate: The learning rate of each run, (r,).
-        alive: Which runs are updated, (r,). The others stay unchanged.
+        alive: Whether each run is updated, (r,). The others stay unchanged.
         step: The number of this update, from 1, as a tensor on the device.
         constants: The other constants of Adam.
     """

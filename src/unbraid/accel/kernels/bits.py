@@ -1,4 +1,4 @@
-"""Unpacking images of one bit per pixel into float32 pixels, in one launch."""
+"""Unpacking images that are stored with one bit per pixel into float32 pixels, in one launch."""
 
 from __future__ import annotations
 

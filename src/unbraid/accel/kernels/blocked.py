@@ -1,8 +1,11 @@
-"""Images stored as 2x2 blocks of pixels, a layout in which a 4x4 stride-2 layer is a matrix product.
+"""The blocked layout of images, in which a 4x4 stride-2 layer is a matrix product.
 
-With padding 1, output (i, j) of such a layer reads exactly the blocks (i .. i+1, j .. j+1) of its input, if the blocks
-begin one pixel before the image. A *blocked* image of side h with C channels has shape (h/2 + 1, h/2 + 1, 2, 2, C),
-including a border of zeros of one pixel. A *plain* image has shape (h, h, C).
+- A *plain* image has shape (h, h, C), with side h and C channels.
+- A *blocked* image has a border of zeros of one pixel and is divided into blocks of 2x2 pixels. Its shape is
+  (h/2 + 1, h/2 + 1, 2, 2, C). The first block begins at pixel (-1, -1).
+
+Output pixel (i, j) of a 4x4 stride-2 convolution with padding 1 reads input rows 2i - 1 to 2i + 2 and input columns
+2j - 1 to 2j + 2. These are exactly the four blocks (i, j), (i, j + 1), (i + 1, j) and (i + 1, j + 1).
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from unbraid.accel.kernels.jit import kernel, next_power_of_two
 
 
 def empty_blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
-    """Allocate blocked images for every run and sample, the first two axes of `like`. The border is not set."""
+    """Allocate uninitialised blocked images (r, b, side/2 + 1, side/2 + 1, 4 channels), where `like` is (r, b, ...)."""
     return torch.empty(*like.shape[:2], side // 2 + 1, side // 2 + 1, 4 * channels, device=like.device, dtype=dtype)
 
 
 @kernel
 def pixel_offset(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> tl.tensor:
-    """The offset of pixel (y, x) in a blocked image of g x g blocks. The border is at -1."""
+    """Return the offset of pixel (y, x) in a blocked image of g x g blocks. The border has index -1 or the side."""
     return (((y + 1) // 2) * g + (x + 1) // 2) * 4 * C + (((y + 1) % 2) * 2 + (x + 1) % 2) * C
 
 
@@ -29,7 +32,7 @@ def pixel_offset(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> t
 def image_offset(
     b: tl.tensor, y: tl.tensor, x: tl.tensor, h: tl.constexpr, C: tl.constexpr, PLAIN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The offset of pixel (y, x) of sample b in plain or blocked images of side h."""
+    """Return the offset of pixel (y, x) of sample b in plain or blocked images of side h."""
     if PLAIN:
         return ((b * h + y) * h + x) * C
     else:  # noqa: RET505 (Triton compiles one branch)
@@ -62,7 +65,7 @@ def zero_border(images: Tensor, side: int, channels: int) -> Tensor:
 def _to_blocked(
     X: tl.tensor, Y: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, BP: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Index p counts blocks, then the two rows of a block, then its two columns. Colour planes are read in turn."""
+    """Convert images to blocked images. Position p runs over blocks, then the rows of a block, then its columns."""
     q: tl.constexpr = h // 2 + 1
     n = tl.program_id(0).to(tl.int64)
     for s in range((4 * q * q + BP - 1) // BP):
@@ -85,7 +88,10 @@ def _to_blocked(
 
 
 def to_blocked(images: Tensor, stored: int, dtype: torch.dtype) -> Tensor:
-    """Convert float images (r, b, c, h, h) to blocked images of `stored` channels: 1, or for RGB 4, the last zero."""
+    """Convert float images (r, b, c, h, h) to blocked images.
+
+    Images with one channel have `stored` = 1 channel. RGB images have `stored` = 4 channels, of which the last is zero.
+    """
     runs, batch, channels, side = images.shape[:4]
     out = empty_blocked(images, side, stored, dtype)
     _to_blocked[(runs * batch,)](images.contiguous(), out, side, stored, channels, 1024, num_warps=4)

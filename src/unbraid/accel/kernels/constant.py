@@ -1,4 +1,4 @@
-"""The base class of functions without a gradient that compute many runs in one launch."""
+"""The base class of kernels without a gradient that compute many runs in one launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 
 class NonDifferentiable(Function):
-    """A function without a gradient. It is an autograd function only because those can define a rule for `vmap`."""
+    """A function without a gradient. It is an autograd function because only these can define a rule for `vmap`."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

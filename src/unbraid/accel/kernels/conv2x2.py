@@ -1,6 +1,7 @@
 """2x2 stride-2 convolutions between plain images, and their gradients.
 
-An output pixel is the product of a block of four input pixels with (4C, M) weights.
+An output pixel is the product of the 4C values of a block of 2x2 input pixels with weights (4C, M). Names are those of
+`unbraid.accel.kernels`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unbraid.accel.kernels.tuned import launch_settings
 
 @kernel
 def block_offsets(m: tl.tensor, k: tl.tensor, h: tl.constexpr, C: tl.constexpr) -> tl.tensor:
-    """The offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
+    """Return the offsets of the values k = (py, px, c) of the blocks m = (b, i, j) in plain images of side 2h."""
     corner = ((m // h) * (4 * h) + (m % h) * 2) * C
     return corner[:, None] + ((k // (2 * C)) * (2 * h * C) + k % (2 * C))[None, :]
 
@@ -39,7 +40,7 @@ def _conv2x2(
 
 
 def conv2x2(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> Tensor:
-    """The convolution with a ReLU, from plain images of side 2h to plain images of side h."""
+    """Compute a convolution with a ReLU, from plain images of side 2h to plain images of side h."""
     runs, batch = x.shape[:2]
     tuned = launch_settings("conv2x2", C, M, x.dtype)
     y = x.new_empty(runs, batch, h, h, M)
@@ -68,13 +69,25 @@ def _conv2x2_input_gradient(
 
 
 def conv2x2_input_gradient(g: Tensor, weight: Tensor, act: Tensor, h: int, C: int, M: int) -> tuple[Tensor, Tensor]:
-    """The gradient by the input `act`, zero where `act` is zero, and its partial sums over pixels, (r, parts, C)."""
+    """Compute the gradient with respect to the input of the ReLU before the layer.
+
+    Args:
+        g: The gradient with respect to the output of the layer, plain images of side h.
+        weight: The weights of each run.
+        act: The input of the layer, which is the output of a ReLU.
+        h: The side of the small images.
+        C: The channels of the large images.
+        M: The channels of the small images.
+
+    Returns:
+        The gradient, which is zero where `act` is zero, and its partial sums over pixels, (r, parts, C).
+    """
     runs, batch = g.shape[:2]
     tuned = launch_settings("conv2x2 input gradient", C, M, g.dtype)
-    tall = block_count(batch * h * h, tuned["BM"])
+    programs = block_count(batch * h * h, tuned["BM"])
     y = torch.empty_like(act)
-    part = torch.empty(runs, tall, 4, C, device=g.device)
-    _conv2x2_input_gradient[(tall, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
+    part = torch.empty(runs, programs, 4, C, device=g.device)
+    _conv2x2_input_gradient[(programs, runs)](g, weight, act, y, part, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
     return y, part.flatten(1, 2)
 
 
@@ -84,7 +97,10 @@ def _conv2x2_weight_gradient(
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, ST: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p], one (TM, TN) tile of one of SPLIT parts."""
+    """Compute dW[4C, M] = sum over blocks p of X[p]^T G[p].
+
+    Each program computes one tile (TM, TN) of one of SPLIT parts of the sum.
+    """
     n = tl.program_id(1).to(tl.int64)
     nm: tl.constexpr = 4 * C // TM
     nn: tl.constexpr = M // TN
@@ -106,12 +122,14 @@ def _conv2x2_weight_gradient(
 
 
 def conv2x2_weight_gradient(x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int) -> None:
-    """Write the gradient by the weights into `out`, (r, 4 C M), which may have any stride."""
+    """Write the weight gradient into `out`, (r, 4 C M). The rows of `out` may have any stride."""
     runs, batch = x.shape[:2]
     tuned = launch_settings("conv2x2 weight gradient", C, M, x.dtype)
     tiles, split = (4 * C // tuned["TM"]) * (M // tuned["TN"]), tuned["SPLIT"]
     part = out if split == 1 else torch.empty(split, runs, 4 * C * M, device=x.device)
-    apart = part.stride(0) if split > 1 else 0
-    _conv2x2_weight_gradient[(tiles * split, runs)](x, g, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, **tuned)
+    split_stride = part.stride(0) if split > 1 else 0
+    _conv2x2_weight_gradient[(tiles * split, runs)](
+        x, g, part, part.stride(-2), split_stride, B=batch, h=h, C=C, M=M, **tuned
+    )
     if split > 1:
         torch.sum(part, 0, out=out)

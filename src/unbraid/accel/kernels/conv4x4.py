@@ -1,8 +1,11 @@
-"""4x4 stride-2 convolutions, and the input gradients of transposed convolutions: from the large image to the small one.
+"""4x4 stride-2 convolutions, which are also the input gradients of transposed convolutions.
 
-The weights of a run have shape (dy, dx, py, px, C, M) for tap (2 dy + py, 2 dx + px). An output pixel is then the
-product of two contiguous strips of 8C values with (8C, M) matrices. A program processes a column of the image from top
-to bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
+Both compute a small image from a large, blocked image (see `unbraid.accel.kernels.blocked`). The weights of a run have
+shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and column 2 dx + px has index (dy, dx, py, px).
+
+An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
+values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). Each program computes a column
+of the image from top to bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_bord
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
-MIN_STRIP_CHANNELS = 16  # with fewer channels than this, all 16 taps are one product
+MIN_STRIP_CHANNELS = 16  # with fewer channels, one product computes all 16 elements of the kernel
 
 
 @kernel
@@ -72,7 +75,7 @@ def _conv4x4(
     carry = tl.dot(tl.load(strip, mask=live[:, None], other=0.0), w0)
     for i in tl.range(0, h, num_stages=ST):
         to = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
-        if BACK:  # load it before the products, so that it has arrived after them
+        if BACK:  # load before the products, because the load then overlaps with them
             mask = tl.load(ACT + to, mask=live[:, None], other=0.0) > 0
         a = tl.load(strip + (i + 1) * (g * 4 * C), mask=live[:, None], other=0.0)
         if CAT:
@@ -95,23 +98,25 @@ def _conv4x4(
 def conv4x4(
     x: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Convolve blocked images of side 2h and C channels to images of side h and M channels.
+    """Compute images of side h and M channels from blocked images of side 2h and C channels.
 
-    With a bias this is a convolution with a ReLU. With `act` it is the input gradient of a transposed convolution.
+    If `bias` is given, this is a convolution with a ReLU. If `act` is given, it is the input gradient of a transposed
+    convolution.
 
     Args:
-        x: The blocked images, or gradients. The axis of the runs may be expanded.
+        x: The blocked images, or the gradient with respect to them. If C < MIN_STRIP_CHANNELS, the axis of runs may be
+            expanded.
         weight: The weights of each run.
         bias: The bias of each run, or None for a gradient.
         h: The side of the small images.
         C: The channels of the large images.
         M: The channels of the small images.
         plain: Whether the small images are plain or blocked.
-        act: For a gradient, the activations (small images) by which it is taken. It is zero where they are zero.
+        act: For a gradient, the input of the transposed convolution, which is the output of a ReLU.
 
     Returns:
-        The small images, and for a gradient its partial sums over pixels, (r, parts, M), which give the gradient of a
-        bias.
+        The small images, or the gradient, which is zero where `act` is zero. For a gradient, the second value is its
+        partial sums over pixels, (r, parts, M), which give the gradient of a bias. Otherwise it has no meaning.
     """
     runs, batch = x.shape[:2]
     stride = weight.stride(0)
@@ -124,11 +129,11 @@ def conv4x4(
         _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
     tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype)
-    tall = block_count(batch * h, tuned["BM"])
+    programs = block_count(batch * h, tuned["BM"])
     even = batch * h % tuned["BM"] == 0
     back = act is not None
-    part = torch.empty(runs, tall, M, device=x.device) if back else y
-    _conv4x4[(tall, runs, M // tuned["BO"])](
+    part = torch.empty(runs, programs, M, device=x.device) if back else y
+    _conv4x4[(programs, runs, M // tuned["BO"])](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, stride, batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **tuned,
     )  # fmt: skip

@@ -1,8 +1,9 @@
-"""4x4 stride-2 transposed convolutions, and the input gradients of convolutions: from the small image to the large one.
+"""4x4 stride-2 transposed convolutions, which are also the input gradients of convolutions.
 
-A block (i, j) of the large image is the sum over the four small pixels (i - dy, j - dx) of their products with the
-(M, 4C) weights of (dy, dx). A program processes the image from top to bottom and keeps the weights and the previous row
-on the chip.
+Both compute a large, blocked image (see `unbraid.accel.kernels.blocked`) from a small image. Block (i, j) of the large
+image is a sum over the four small pixels (i - dy, j - dx) with dy and dx in {0, 1}. Each pixel is multiplied by the
+weight matrix (M, 4C) of (dy, dx). Each program computes the image from top to bottom, and keeps the weights and the
+previous row of small pixels on the chip.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unbraid.accel.kernels.blocked import empty_blocked, image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
-OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # what is computed from the output of the last layer
+OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # the last layer of a decoder returns its output or a likelihood
 
 
 @kernel
@@ -23,7 +24,7 @@ def load_small_pixels(
     G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, h: tl.constexpr, M: tl.constexpr,
     PLAIN: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Load the small pixels (i, j) and (i, j - 1). Pixels outside the image are zero; blocked images have a border."""
+    """Load the small pixels (i, j) and (i, j - 1). Pixels outside of the image are zero."""
     o = tl.arange(0, M)
     here = live & (i < h) & (j < h) if PLAIN else live
     left = live & (i < h) & (j > 0) if PLAIN else live
@@ -34,7 +35,7 @@ def load_small_pixels(
 
 @kernel
 def load_weights(W: tl.tensor, c: tl.tensor, C: tl.constexpr, M: tl.constexpr) -> tl.tensor:
-    """Load the (M, columns) matrices of (dy, dx) = 00, 01, 10, 11. Columns beyond 4C are zero."""
+    """Load the weight matrices (M, columns) of (dy, dx) = 00, 01, 10 and 11. Columns from 4C on are zero."""
     at = W + c[:, None] * M + tl.arange(0, M)[None, :]
     real = (c < 4 * C)[:, None]
     w00 = tl.trans(tl.load(at, mask=real, other=0.0))
@@ -72,7 +73,7 @@ def _conv_transpose4x4(
         y2 = 2 * i + py
         ok = inside & ((y2 > 0) & (y2 <= 2 * h))[None, :]
         to = row + i * (g * 4 * C)
-        if BACK:  # load it before the products, so that it has arrived after them
+        if BACK:  # load before the products, because the load then overlaps with them
             ok = ok & (tl.load(ACT + to, mask=live[:, None], other=0.0) > 0)
         c0, c1 = load_small_pixels(G, b, i, j, live, h, M, PLAIN)
         acc = tl.dot(p1, w11, tl.dot(p0, w10))
@@ -92,30 +93,31 @@ def _conv_transpose4x4(
 def conv_transpose4x4(
     small: Tensor, weight: Tensor, bias: Tensor | None, h: int, C: int, M: int, plain: bool, act: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Convolve images of side h and M channels to blocked images of side 2h and C channels.
+    """Compute blocked images of side 2h and C channels from images of side h and M channels.
 
-    With a bias this is a transposed convolution with a ReLU. With `act` it is the input gradient of a convolution.
+    If `bias` is given, this is a transposed convolution with a ReLU. If `act` is given, it is the input gradient of a
+    convolution.
 
     Args:
-        small: The small images, or gradients.
+        small: The small images, or the gradient with respect to them.
         weight: The weights of each run.
         bias: The bias of each run, or None for a gradient.
         h: The side of the small images.
         C: The channels of the large images.
         M: The channels of the small images.
         plain: Whether the small images are plain or blocked.
-        act: For a gradient, the activations (large images) by which it is taken. It is zero where they are zero.
+        act: For a gradient, the input of the convolution, which is the output of a ReLU.
 
     Returns:
-        The large images, and for a gradient its partial sums over pixels, (r, parts, C), which give the gradient of a
-        bias.
+        The large images, or the gradient, which is zero where `act` is zero. For a gradient, the second value is its
+        partial sums over pixels, (r, parts, C), which give the gradient of a bias. Otherwise it has no meaning.
     """
     runs, batch = small.shape[:2]
     tuned = launch_settings("conv_transpose4x4" if act is None else "conv_transpose4x4 gradient", C, M, small.dtype)
-    tall = block_count(batch * (h + 1), tuned["BM"])
+    programs = block_count(batch * (h + 1), tuned["BM"])
     y = empty_blocked(small, 2 * h, C, small.dtype)
-    part = torch.empty(runs, tall, 4, C, device=small.device) if act is not None else y
-    _conv_transpose4x4[(tall, runs, 4 * C // tuned["BN"])](
+    part = torch.empty(runs, programs, 4, C, device=small.device) if act is not None else y
+    _conv_transpose4x4[(programs, runs, 4 * C // tuned["BN"])](
         small, weight, weight if bias is None else bias, y, y if act is None else act, part, weight.stride(0), batch,
         h=h, C=C, M=M, PLAIN=plain, BACK=act is not None, **tuned,
     )  # fmt: skip
@@ -124,7 +126,7 @@ def conv_transpose4x4(
 
 @kernel
 def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
-    """The negative log-likelihood of the target t given the output s, and its derivative by s."""
+    """Return the negative log-likelihood of the target t given the output s, and its derivative with respect to s."""
     if KIND == 1:
         e = tl.exp(-tl.abs(s))
         return tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e), tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
@@ -153,14 +155,14 @@ def _image_conv_transpose4x4(
     p1 = tl.zeros((BM, M), G.dtype.element_ty)
     x2 = 2 * j[:, None] + (c // C % 2)[None, :]
     inside = live[:, None] & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
-    place = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
+    target_offset = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
     row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
     total = tl.zeros((BM, 4 * C), tl.float32)
     slopes = tl.zeros((BM, 4 * C), tl.float32)
     for i in tl.range(0, g, num_stages=ST):
         y2 = 2 * i + c // (2 * C)
         ok = inside & ((y2 > 0) & (y2 <= side))[None, :]
-        at = T + place + ((y2 - 1) * side)[None, :]
+        at = T + target_offset + ((y2 - 1) * side)[None, :]
         if KIND != 0:
             target = tl.load(at, mask=ok, other=0.0)
         c0, c1 = load_small_pixels(G, b, i, j, live, h, M, PLAIN)
@@ -188,20 +190,20 @@ def _image_conv_transpose4x4(
 def conv_transpose4x4_nll(
     small: Tensor, weight: Tensor, bias: Tensor, target: Tensor, stored: int, plain: bool, kind: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The last layer of a decoder and the likelihood in one kernel.
+    """Compute the last layer of a decoder and the likelihood of target images in one kernel.
 
     Args:
         small: The input of the last layer.
         weight: The weights of each run.
         bias: The bias of each run.
         target: The images whose likelihood is computed, (r, b, c, 2h, 2h).
-        stored: The channels of blocked images: 1, or 4 for RGB.
-        plain: Whether `small` is plain or blocked.
+        stored: The number of channels of blocked images, which is 1, or 4 for RGB images.
+        plain: Whether `small` is plain. Otherwise it is blocked.
         kind: BERNOULLI or GAUSSIAN.
 
     Returns:
-        The negative log-likelihood of each sample, (r, b); its derivatives by the output of the layer, blocked; and
-        their sums over the pixels of each sample, (r, b, 4, stored).
+        A tuple of the negative log-likelihood of each sample, (r, b), its derivatives with respect to the output of the
+        layer, blocked, and the sums of the derivatives over the blocks of each sample, (r, b, 4, stored).
     """
     runs, batch, channels, side = target.shape[:4]
     slopes = empty_blocked(target, side, stored, small.dtype)
@@ -215,7 +217,20 @@ def conv_transpose4x4_nll(
 def conv_transpose4x4_image(
     small: Tensor, weight: Tensor, bias: Tensor | None, stored: int, channels: int, h: int, plain: bool
 ) -> Tensor:
-    """Float images (r, b, c, 2h, 2h): the output of a decoder, or without bias the input gradient of an encoder."""
+    """Compute the last layer of a decoder, or the input gradient of the first layer of an encoder.
+
+    Args:
+        small: The input of the last layer of a decoder, or the output gradient of the first layer of an encoder.
+        weight: The weights of each run.
+        bias: The bias of each run, or None for a gradient.
+        stored: The number of channels of blocked images, which is 1, or 4 for RGB images.
+        channels: The number c of channels of the images.
+        h: The side of the small images.
+        plain: Whether `small` is plain. Otherwise it is blocked.
+
+    Returns:
+        Float images (r, b, c, 2h, 2h), without an activation.
+    """
     runs, batch = small.shape[:2]
     out = torch.empty(runs, batch, channels, 2 * h, 2 * h, device=small.device)
     _launch(small, weight, bias, out, small, small, small, stored, channels, plain, OUTPUT)
@@ -226,7 +241,7 @@ def _launch(
     small: Tensor, weight: Tensor, bias: Tensor | None, images: Tensor, slopes: Tensor, loss: Tensor, sums: Tensor,
     stored: int, channels: int, plain: bool, kind: int,
 ) -> None:  # fmt: skip
-    """Launch the kernel of the last layer, which writes `images` or, for a likelihood, the three other outputs."""
+    """Launch the kernel of the last layer. It writes `images`, or for a likelihood `slopes`, `loss` and `sums`."""
     runs, batch, side = images.shape[0], images.shape[1], images.shape[3]
     h = side // 2
     width = weight.shape[1] // (16 * stored)

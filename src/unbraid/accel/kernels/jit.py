@@ -1,4 +1,4 @@
-"""Compiling kernels with Triton, and sizes of launches."""
+"""Compilation of kernels with Triton, and the sizes of launch grids."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import triton
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a Triton function at its first launch. TRITON_INTERPRET=1 runs it in numpy instead."""
-    return triton.jit(inspect.unwrap(function))  # tests wrap every function in a type check
+    return triton.jit(inspect.unwrap(function))  # because tests wrap every function in a type check
 
 
 @functools.cache
 def is_interpreted() -> bool:
-    """Whether kernels run in the interpreter of Triton, on CPU tensors."""
+    """Return whether kernels run in the interpreter of Triton, on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def block_count(n: int, size: int) -> int:
-    """The number of blocks of a size that cover n elements."""
+    """Return the number of blocks of `size` elements that cover n elements."""
     return -(-n // size)
 
 
 def next_power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length()

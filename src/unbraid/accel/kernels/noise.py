@@ -1,4 +1,4 @@
-"""The draws of `unbraid.noise` in one launch each, instead of a dozen launches of tiny operations per draw."""
+"""The draws of `unbraid.noise`, each in one launch. Tensor operations would need about a dozen small launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbraid.accel.kernels.constant import NonDifferentiable
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
-WORDS, UNIFORM, NORMAL, BYTES = 0, 1, 2, 3
+WORDS, UNIFORM, NORMAL, BYTES = 0, 1, 2, 3  # kinds of draws
 # Constants of splitmix64, as in unbraid.noise.
 GAMMA: tl.constexpr = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
 MIX_1: tl.constexpr = tl.constexpr(0xBF58476D1CE4E5B9 - 2**64)
@@ -26,7 +26,7 @@ LOW_24: tl.constexpr = tl.constexpr((1 << 24) - 1)
 
 @kernel
 def mix(x: tl.tensor) -> tl.tensor:
-    """The splitmix64 finaliser."""
+    """Apply the splitmix64 finaliser."""
     x = (x ^ ((x >> 30) & LOW_34)) * MIX_1
     x = (x ^ ((x >> 27) & LOW_37)) * MIX_2
     return x ^ ((x >> 31) & LOW_33)
@@ -34,7 +34,7 @@ def mix(x: tl.tensor) -> tl.tensor:
 
 @kernel
 def uniform(words: tl.tensor) -> tl.tensor:
-    """The top 24 bits as a float in (0, 1)."""
+    """Return the highest 24 bits of each word as a float in (0, 1)."""
     return (((words >> 40) & LOW_24).to(tl.float32) + 0.5) / 16777216.0
 
 
@@ -89,7 +89,7 @@ def _key(
 
 
 class Key(NonDifferentiable):
-    """The keys (*k) of a stream from seeds (*k) and steps, (*k) or a single one."""
+    """Keys (*k) of a noise stream, from seeds (*k) and either steps (*k) or a single step."""
 
     @staticmethod
     def forward(seed: Tensor, step: Tensor, stream: int) -> Tensor:
@@ -105,7 +105,7 @@ class Key(NonDifferentiable):
         seed, step, stream = inputs
         seeds = seed.expand(info.batch_size, *seed.shape) if in_dims[0] is None else seed.movedim(in_dims[0], 0)
         steps = step
-        if in_dims[1] is not None:  # put the mapped axis first, also if the seeds have axes that the steps lack
+        if in_dims[1] is not None:  # put the mapped axis first, before the axes of the seeds that the steps lack
             moved = step.movedim(in_dims[1], 0)
             steps = moved.reshape(len(moved), *[1] * (seeds.ndim - moved.ndim), *moved.shape[1:])
         keys: Tensor = Key.apply(seeds, steps, stream)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""The launch settings of each kernel, found by benchmarks/tune_kernels.py on an H200.
+"""The launch settings of each kernel, which benchmarks/tune_kernels.py found on an H200.
 
-A bad choice can be nine times slower. BFLOAT16 and FLOAT32 are for layers with these numbers of channels, DEFAULT is
-for all others.
+Bad settings can be nine times slower. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image,
+channels of the small image). DEFAULT is used for all other sizes.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ DEFAULT: dict[str, Launch] = {
 
 
 def launch_settings(name: str, c: int, m: int, dtype: torch.dtype) -> Launch:
-    """The settings of a kernel for a layer with c channels in the large image and m in the small one."""
+    """Return the settings of a kernel for a layer with c channels in the large image and m in the small image."""
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
     return table.get((name, c, m), DEFAULT[name])

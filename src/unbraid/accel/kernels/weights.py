@@ -1,6 +1,7 @@
-"""Gradients by the weights of 4x4 stride-2 layers.
+"""Weight gradients of 4x4 stride-2 layers.
 
-They are computed in two stages without atomic additions, so that results are the same bit for bit in every run.
+Programs write partial sums, and a second stage adds them. Without atomic additions, the order of additions is fixed and
+results are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ def _conv4x4_weight_gradient(
     h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
     SPLIT: tl.constexpr, PLAIN: tl.constexpr, ST: tl.constexpr,
 ) -> None:  # fmt: skip
-    """dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)], one (TM, TN) tile of one of SPLIT parts."""
+    """Compute dW[(dy, dx), 4C, M] = sum over blocks p of S[p]^T G[p - (dy, dx)].
+
+    Each program computes one tile (TM, TN) of one of SPLIT parts of the sum.
+    """
     n = tl.program_id(1).to(tl.int64)
     g: tl.constexpr = h + 1
     nm: tl.constexpr = 4 * C // TM
@@ -57,9 +61,11 @@ def conv4x4_weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C
     """Write the weight gradient of a convolution or transposed convolution into `out`.
 
     Args:
-        large: The blocked large images: inputs of a convolution, or output gradients of a transposed one.
-        small: The small images: output gradients of a convolution, or inputs of a transposed one.
-        out: Receives the gradient, (r, 16 C M), and may have any stride.
+        large: The blocked large images, which are the inputs of a convolution or the output gradients of a transposed
+            convolution.
+        small: The small images, which are the output gradients of a convolution or the inputs of a transposed
+            convolution.
+        out: Tensor (r, 16 C M) that receives the gradient. Its rows may have any stride.
         h: The side of the small images.
         C: The channels of the large images.
         M: The channels of the small images.
@@ -70,9 +76,9 @@ def conv4x4_weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C
     split = tuned["SPLIT"]
     tiles = (4 * C // tuned["TM"]) * (4 * M // tuned["TN"])
     part = out if split == 1 else torch.empty(split, runs, 16 * C * M, device=large.device)
-    apart = part.stride(0) if split > 1 else 0
+    split_stride = part.stride(0) if split > 1 else 0
     _conv4x4_weight_gradient[(tiles * split, runs)](
-        large, small, part, part.stride(-2), apart, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
+        large, small, part, part.stride(-2), split_stride, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
     )
     if split > 1:
         torch.sum(part, 0, out=out)
@@ -124,36 +130,36 @@ def image_conv4x4_weight_gradient(
     images: Tensor, small: Tensor, out: Tensor, h: int, C: int, plain: bool,
     weight: Tensor | None = None, scale: Tensor | None = None, into: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Write the weight gradient of the layer next to the image into `out`.
+    """Write the weight gradient of the first layer of an encoder or of the last layer of a decoder into `out`.
 
-    For an encoder, `images` are its inputs and `small` are output gradients of its first layer. For a decoder, `images`
-    are the derivatives of the negative log-likelihood of each sample, and `small` are the inputs of its last layer.
+    For a decoder, the gradient with respect to the input of the layer is computed as well.
 
     Args:
-        images: Blocked images of C channels.
-        small: The small images.
-        out: Receives the gradient, (r, 16 C M), and may have any stride.
+        images: Blocked images of C channels, which are the inputs of an encoder. For a decoder, they are the
+            derivatives of the negative log-likelihood of each sample with respect to its output.
+        small: The output gradients of the first layer of an encoder, or the inputs of the last layer of a decoder.
+        out: Tensor (r, 16 C M) that receives the weight gradient. Its rows may have any stride.
         h: The side of the small images.
         C: The channels of the blocked images.
-        plain: Whether the small images are plain or blocked.
+        plain: Whether the small images are plain. Otherwise they are blocked.
         weight: For a decoder, the weights of the last layer.
-        scale: For a decoder, the factor of the likelihood of each sample, (r, b).
-        into: For a decoder, receives the gradient by `small`, zero where `small` is zero.
+        scale: For a decoder, the weight of the loss of each sample, (r, b).
+        into: For a decoder, receives the gradient with respect to `small`, which is zero where `small` is zero.
 
     Returns:
-        For a decoder, the partial sums of `into` over pixels, (r, parts, M).
+        For a decoder, the partial sums of `into` over pixels, (r, parts, M). Otherwise the value has no meaning.
     """
     runs, batch = images.shape[:2]
     width = out.shape[1] // (16 * C)
     name = "image weight gradient" if into is None else "image decoder gradient"
     tuned = launch_settings(name, C, width, images.dtype)
-    tall = block_count(batch * h * h, tuned["BM"] * tuned["IT"])
-    part = torch.empty(runs, tall, 16 * C * width, device=images.device)
-    sums = torch.empty(runs, tall, width, device=images.device) if into is not None else part
-    given = (images if weight is None else weight, small, small if into is None else into)
+    programs = block_count(batch * h * h, tuned["BM"] * tuned["IT"])
+    part = torch.empty(runs, programs, 16 * C * width, device=images.device)
+    sums = torch.empty(runs, programs, width, device=images.device) if into is not None else part
+    pointers = (images if weight is None else weight, small, small if into is None else into)
     stride = 0 if weight is None else weight.stride(0)
-    _image_conv4x4_weight_gradient[(tall, runs)](
-        images, *given, images if scale is None else scale, part, sums, stride, batch,
+    _image_conv4x4_weight_gradient[(programs, runs)](
+        images, *pointers, images if scale is None else scale, part, sums, stride, batch,
         h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, **tuned,
     )  # fmt: skip
     torch.sum(part, 1, out=out)

@@ -1,4 +1,4 @@
-"""Datasets from users' own arrays: convert the examples, number the labels, and detect a full grid of factors."""
+"""Make datasets from users' own arrays."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from unbraid.noise import Noise
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Label: TypeAlias = int | float | str
 
-# Types that the public functions accept. Arrays are the documented form; everything else is checked and converted.
+# Types that the public functions accept. Everything except arrays is converted to an array first.
 Examples: TypeAlias = Real[Tensor, "n ..."] | Real[np.ndarray, "n ..."] | ArrayLike
 Factors: TypeAlias = Real[Tensor, "n ..."] | Real[np.ndarray, "n ..."] | ArrayLike
 
 LAYOUTS = ("hw", "hwc", "chw")
 CHANNELS = (1, 3)
-CHUNK = 1024  # images checked and scaled at once
+CHUNK = 1024  # number of images that are checked and scaled at once
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Factors as numbers, and the values that the numbers stand for.
+    """Labels as integers, and the original values that they stand for.
 
-    `numbers[i, j]` is the number of factor j in example i, and `values[name][number]` is the value that was given.
+    Attributes:
+        numbers: `numbers[i, j]` is the integer label of factor j in example i.
+        values: `values[name][i]` is the original value of the factor `name` that the integer i stands for.
     """
 
     numbers: Int[np.ndarray, "n k"]
@@ -44,14 +46,20 @@ class Labels:
 
     @classmethod
     def from_columns(cls, names: Sequence[str], columns: Sequence[Sequence[Label]], n: int) -> Labels:
-        """Number the values of each column in sorted order. Columns with a single value are left out."""
+        """Convert the values in each column to integers, in sorted order. Columns with a single value are omitted.
+
+        Args:
+            names: Names of the factors.
+            columns: For each factor, the values of all n examples.
+            n: Number of examples.
+        """
         values = {name: _sort_values(set(column)) for name, column in zip(names, columns, strict=True)}
         numbers = np.empty((n, 0), np.int64)
         for name, column in zip(names, columns, strict=True):
             number = {value: i for i, value in enumerate(values[name])}
             if len(number) > 1:
                 numbers = np.column_stack([numbers, np.array([number[value] for value in column], np.int64)])
-        return cls(numbers, {name: known for name, known in values.items() if len(known) > 1})
+        return cls(numbers, {name: distinct for name, distinct in values.items() if len(distinct) > 1})
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -64,7 +72,10 @@ class Labels:
         return tuple(name for name, values in self.values.items() if isinstance(values[0], str))
 
     def grid_order(self) -> Int[np.ndarray, " n"] | None:
-        """Return the row numbers in C order of the grid if the rows fill it exactly once, else None."""
+        """Return the row indices that sort the rows into grid order (last factor fastest).
+
+        Return None unless each combination of values occurs exactly once.
+        """
         n = len(self.numbers)
         if not self.sizes or math.prod(self.sizes) != n:
             return None
@@ -73,7 +84,7 @@ class Labels:
         return order if np.array_equal(index[order], np.arange(n)) else None
 
     def take(self, rows: Int[np.ndarray, " m"]) -> Labels:
-        """Return the labels of some rows."""
+        """Return the labels of the given rows."""
         return Labels(self.numbers[rows], self.values)
 
 
@@ -81,8 +92,8 @@ class OwnData(FactorData):
     """A dataset made from a user's own data.
 
     Attributes:
-        values: For each factor, the given values in the order of their numbers: `values[name][i]` stands for number i.
-        source: A digest of the files that the data were read from. Empty for data given in memory.
+        values: `values[name][i]` is the original value of the factor `name` that the label i stands for.
+        source: Digest of the files that the data were read from. Empty for data that were passed as arrays.
     """
 
     values: dict[str, list[Label]]
@@ -90,7 +101,7 @@ class OwnData(FactorData):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest that changes when the data change: of the files, or of the content for data given in memory."""
+        """A digest that changes when the data change. It is `source`, or else a digest of the arrays."""
         if self.source:
             return self.source
         digest = hashlib.sha256(f"{self.shape} {self.sizes} {self.values}".encode())
@@ -105,11 +116,11 @@ class OwnData(FactorData):
 
 
 class OwnImages(OwnData, ByteImages):
-    """A user's own images, one per grid point."""
+    """A user's own images, with one image for each combination of factor values."""
 
 
 class OwnVectors(OwnData):
-    """A user's own vectors, float32 of shape (n, d), one per grid point."""
+    """A user's own vectors, float32 of shape (n, d), with one vector for each combination of factor values."""
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
         """Return vectors, float32 of shape (b, d)."""
@@ -120,7 +131,7 @@ class OwnVectors(OwnData):
 
 
 class OwnExamples(OwnData, Labelled):
-    """A user's own images or vectors that have no labels, or whose labels do not fill a grid."""
+    """A user's own images or vectors that have no labels, or whose labels do not form a full grid."""
 
 
 def from_arrays(
@@ -134,22 +145,25 @@ def from_arrays(
 ) -> OwnData:
     """Make a dataset from arrays or tensors.
 
-    If the factors fill a grid exactly once, the examples are sorted into the order of the grid. Otherwise their order
-    does not change. Uint8 images that already have the layout (n, c, h, w) in memory are shared, not copied.
+    If there is exactly one example for each combination of factor values, the examples are sorted so that the last
+    factor varies fastest. Otherwise their order does not change. Uint8 images that are already contiguous with shape
+    (n, c, h, w) are not copied.
 
     Args:
         images: Images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, or vectors of shape (n, d).
-            Pixels are integers from 0 to 255, or floats in [0, 1], which are stored in steps of 1/255. Integers that
-            are all 0 or 1 are black and white. Vectors must be floats.
+            Pixels are integers from 0 to 255, or floats in [0, 1], which are rounded to multiples of 1/255. If all
+            pixels are the integers 0 or 1, they stand for black and white. Vectors must be floats.
         factors: Integers of shape (n, k), or (n,) for a single factor. None means no labels. Factors with a single
-            value are left out.
+            value are omitted.
         names: Names of the k factors. The default is "factor0", "factor1" and so on, or "label" for a single factor.
         name: Name of the dataset.
-        layout: "hw", "hwc" or "chw", the axes of one image. The default is found from which axis has length 1 or 3.
+        layout: Order of the axes of one image, which is "hw", "hwc" or "chw". By default, it is inferred from the axis
+            that has length 1 or 3.
         device: Device on which to store the examples.
 
     Returns:
-        A dataset with `gridded` true if the factors fill a grid. `values` maps each factor to the given values.
+        The dataset. Its attribute `gridded` is true if there is exactly one example for each combination of factor
+        values. Its attribute `values` contains the original values of each factor.
 
     Raises:
         UserError: If an array has the wrong shape, type or range, or if the layout is ambiguous.
@@ -174,7 +188,7 @@ def assemble_data(
     device: str | torch.device = "cpu",
     source: str = "",
 ) -> OwnData:
-    """Make a dataset from examples and labels, sorted into grid order if the labels fill a grid."""
+    """Make a dataset from examples and labels. If the labels form a full grid, sort the examples into grid order."""
     names, sizes, order = tuple(labels.values), labels.sizes, labels.grid_order()
     if order is not None and not np.array_equal(order, np.arange(len(order))):
         table = table[torch.from_numpy(order)]
@@ -189,10 +203,12 @@ def assemble_data(
 
 
 def number_factors(factors: Factors | None, names: Sequence[str] | None, n: int) -> Labels:
-    """Return the labels of n examples from integers of shape (n, k), or (n,) for a single factor."""
+    """Convert factors of n examples, of shape (n, k) or (n,), to labels. None means no factors."""
     if factors is None:
         if names:
-            raise UserError(f"Names need factors. Got the names {', '.join(names)} without factors. Pass factors= too.")
+            raise UserError(
+                f"Names of factors need factors. Got the names {', '.join(names)} without factors. Pass `factors`, too."
+            )
         return Labels(np.empty((n, 0), np.int64), {})
     rows = numeric_array(factors, "Factors")
     rows = rows[:, None] if rows.ndim == 1 else rows
@@ -200,8 +216,8 @@ def number_factors(factors: Factors | None, names: Sequence[str] | None, n: int)
         raise UserError(f"Factors must have shape ({n}, k), one row per example. Got shape {rows.shape} instead.")
     if rows.dtype.kind == "f" and not (whole := rows == np.rint(rows)).all():
         raise UserError(
-            f"Factors must be whole numbers. Got {rows[~whole][0]} instead. Bin continuous factors, "
-            "as in np.digitize(v, np.linspace(v.min(), v.max(), 10))."
+            f"Factors must be whole numbers. Got {rows[~whole][0]} instead. Divide continuous factors into bins, "
+            "for example with np.digitize(v, np.linspace(v.min(), v.max(), 10))."
         )
     chosen = tuple(names) if names is not None else _default_names(rows.shape[1])
     if len(set(chosen)) != rows.shape[1] or len(chosen) != rows.shape[1]:
@@ -210,7 +226,7 @@ def number_factors(factors: Factors | None, names: Sequence[str] | None, n: int)
 
 
 def _sort_values(values: set[Label]) -> list[Label]:
-    """Sort values: numbers by size, then words alphabetically."""
+    """Sort numbers by size and words alphabetically, with numbers before words."""
     numbers = sorted(value for value in values if not isinstance(value, str))
     return [*numbers, *sorted(value for value in values if isinstance(value, str))]
 
@@ -220,7 +236,7 @@ def _default_names(k: int) -> tuple[str, ...]:
 
 
 def numeric_array(values: object, what: str) -> Array:
-    """Return anything like an array as a numeric numpy array."""
+    """Convert a tensor, an array or nested lists to a numpy array, or raise a UserError if it is not numeric."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values
@@ -229,8 +245,8 @@ def numeric_array(values: object, what: str) -> Array:
     except ValueError:
         raise UserError(f"{what} must be a rectangular array. Got rows of unequal length instead.") from None
     if array.dtype.kind not in "buif":
-        words = "Turn words into numbers with np.unique(words, return_inverse=True)."
-        hint = words if what == "Factors" else "Convert them first."
+        advice = "Convert words to integers with np.unique(words, return_inverse=True)."
+        hint = advice if what == "Factors" else "Convert them to numbers first."
         raise UserError(f"{what} must be real numbers. Got {array.dtype} instead. {hint}")
     return array
 
@@ -245,7 +261,9 @@ def _float_vectors(array: Array) -> Array:
         vectors = np.array(array, np.float32, order="C")
     if not np.isfinite(vectors).all():
         row = int(np.argwhere(~np.isfinite(vectors))[0, 0])
-        raise UserError(f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Remove such rows.")
+        raise UserError(
+            f"Vectors must be finite in float32. Got {array[row]} in row {row} instead. Remove rows that are not."
+        )
     return vectors
 
 
@@ -254,7 +272,7 @@ def _channels_first(array: Array, layout: str | None) -> Array:
     layout = layout or _guess_layout(array.shape)
     if layout not in LAYOUTS or len(layout) != array.ndim - 1:
         raise UserError(
-            f"The 'layout' must be one of {', '.join(LAYOUTS)} and name the axes after the first. "
+            f"The 'layout' must be one of {', '.join(LAYOUTS)}, with one letter for each axis after the first. "
             f"Got {layout!r} for shape {array.shape} instead."
         )
     images = array[:, None] if layout == "hw" else array.transpose(0, 3, 1, 2) if layout == "hwc" else array
@@ -264,25 +282,25 @@ def _channels_first(array: Array, layout: str | None) -> Array:
 
 
 def _guess_layout(shape: tuple[int, ...]) -> str:
-    """Return the layout of images of `shape`, or raise a UserError if it is not clear."""
+    """Infer the layout of images of `shape`, or raise a UserError if it is ambiguous."""
     if len(shape) == 3 and shape[2] not in CHANNELS:
         return "hw"
     if len(shape) == 4 and (shape[1] in CHANNELS) != (shape[3] in CHANNELS):
         return "chw" if shape[1] in CHANNELS else "hwc"
     if len(shape) == 3:
-        remedy = f"For one image pass images[None]; for images {shape[2]} pixels wide pass layout='hw'."
+        remedy = f"For a single image, pass images[None]. For images that are {shape[2]} wide, pass layout='hw'."
     elif len(shape) == 4 and shape[1] in CHANNELS:
-        remedy = "Both axes 1 and 3 could be channels: pass layout='chw' or layout='hwc'."
+        remedy = "Both axis 1 and axis 3 could be channels. Pass layout='chw' or layout='hwc'."
     else:
         remedy = "Remove an alpha channel with images[..., :3]." if len(shape) == 4 else "Reshape them."
     raise UserError(
-        "Images must be (n, h, w), (n, h, w, c) or (n, c, h, w) with c 1 or 3, and vectors (n, d). "
-        f"Got shape {shape} instead. {remedy}"
+        "Images must have shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, and vectors must have shape "
+        f"(n, d). Got shape {shape} instead. {remedy}"
     )
 
 
 def _byte_images(images: Array) -> Array:
-    """Return images (n, c, h, w) of any numeric type as contiguous uint8."""
+    """Convert images (n, c, h, w) of any numeric type to a contiguous uint8 array."""
     if images.dtype == np.uint8:
         table = np.require(images, requirements=["C", "W"])
     else:
@@ -293,12 +311,12 @@ def _byte_images(images: Array) -> Array:
 
 
 def scale_to_bytes(images: Array, what: str = "Pixels") -> Array:
-    """Convert numbers to uint8: floats from 0 to 1 are multiplied by 255, integers up to 255 are kept."""
+    """Convert pixels to uint8. Floats from 0 to 1 are multiplied by 255, and integers from 0 to 255 do not change."""
     high = 1 if images.dtype.kind == "f" else 255
     low, top = images.min(), images.max()
     if not (low >= 0 and top <= high):
         raise UserError(
             f"{what} of type {images.dtype} must be in 0..{high}. Got {low:g} to {top:g} instead. "
-            "Undo a normalisation, divide by 255, or convert to uint8."
+            "Remove a normalisation, divide by 255, or convert to uint8."
         )
     return (np.rint(images.astype(np.float32) * 255) if high == 1 else images).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Decode image files of any format into one table of square uint8 images, which is stored in the cache folder."""
+"""Decode image files to a table of square uint8 images, which is stored in the cache folder."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ T = TypeVar("T")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 GREY_MODES = ("1", "L", "LA", "La")
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
-MAX_SIZE = 1024  # largest side in pixels
-BLOCK_IMAGES = 256  # images decoded at once
-MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22  # at most this many files with this many bytes in total are not cached
-COLOUR_CHECK_FRACTION = 0.1  # share of the work that finds out whether the images have colour
+MAX_SIZE = 1024  # maximum width and height in pixels
+BLOCK_IMAGES = 256  # number of images that are decoded at once
+# The table is not cached if there are at most this many files with at most this many bytes in total.
+MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22
+COLOUR_CHECK_FRACTION = 0.1  # fraction of the progress for checking whether the images have colours
 
 
 def image_files(folder: Path) -> list[str]:
-    """Return the sorted paths of all images below a folder, relative to it. Hidden files and folders are skipped."""
+    """Return the sorted paths of all images in a folder and its subfolders, relative to the folder.
+
+    Hidden files and folders are skipped. If there are no images, a UserError is raised.
+    """
     found: list[str] = []
     others: list[str] = []
     for current, folders, files in os.walk(folder):
@@ -50,7 +54,7 @@ def image_files(folder: Path) -> list[str]:
                 (found if name.lower().endswith(SUFFIXES) else others).append(below + name)
     if not found:
         arrays = sorted(file for file in others if file.endswith((".npy", ".npz")))
-        hint = f" To use the arrays in {arrays[0]}, pass that file." if arrays else " Choose another folder."
+        hint = f" To use the arrays in {arrays[0]}, pass that file." if arrays else " Choose a different folder."
         raise UserError(
             f"{folder} must contain images ({', '.join(SUFFIXES)}), directly or in its subfolders. Got {len(others)} "
             f"other files instead.{hint}"
@@ -66,7 +70,8 @@ def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
             found = (folder / file).stat()
         except OSError as error:
             raise UserError(
-                f"{folder / file} must be readable. Got: {error.strerror}. Restore the file or remove it."
+                f"{folder / file} must be readable. Got an error instead: {error.strerror}. Restore the file or remove "
+                "it."
             ) from error
         total += found.st_size
         digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
@@ -74,7 +79,7 @@ def files_state(folder: Path, files: Sequence[str]) -> tuple[int, str]:
 
 
 def check_image_options(size: int, channels: int | None) -> None:
-    """Raise a UserError for a size or a number of channels that is not supported."""
+    """Raise a UserError if the size or the number of channels is not supported."""
     if not 1 <= size <= MAX_SIZE:
         raise UserError(f"The 'size' of images must be 1 to {MAX_SIZE} pixels. Got {size} instead. {supported_sizes()}")
     if channels not in (None, 1, 3):
@@ -97,34 +102,44 @@ def image_table(
     channels: int | None,
     progress: Progress | None = None,
 ) -> UInt8[Tensor, "n c s s"]:
-    """Return the images in the given order, cropped to a square and scaled to `size` pixels.
+    """Decode images, crop them to their central squares and resize them.
 
-    If `channels` is None, the images are grey if all files are grey, and colour otherwise. Unless the folder is small,
-    the table is computed once and stored in the cache folder until the name, size or modification time of a file
-    changes.
+    The table is stored in the cache folder, unless there are only a few small files. It is computed again when the
+    name, size or modification time of a file changes.
+
+    Args:
+        folder: Folder of the images.
+        files: Paths of the images relative to `folder`, in the order of the rows of the table.
+        state: Result of `files_state`.
+        size: Width and height of the resized images in pixels.
+        channels: 1 for grey, 3 for colour. None means grey if all files are grey, and colour otherwise.
+        progress: Called with the finished fraction, from 0 to 1.
+
+    Returns:
+        The images, uint8 of shape (n, channels, size, size).
     """
-    paths, (total, stamp), begun = [folder / file for file in files], state, 0.0
+    paths, (total, digest), finished = [folder / file for file in files], state, 0.0
     small = len(paths) <= MAX_UNCACHED_FILES and total <= MAX_UNCACHED_BYTES
     cache_name = None if small else f"own-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if channels is None:
-        probing = _part_of_progress(progress, 0.0, COLOUR_CHECK_FRACTION)
+        check_progress = _scale_progress(progress, 0.0, COLOUR_CHECK_FRACTION)
         colours = _load_or_compute_table(
-            cache_name, "colour", stamp, (len(paths),), partial(_blocks, paths, _is_colour), probing
+            cache_name, "colour", digest, (len(paths),), partial(_blocks, paths, _is_colour), check_progress
         )
-        channels, begun = 3 if colours.any() else 1, COLOUR_CHECK_FRACTION
+        channels, finished = 3 if colours.any() else 1, COLOUR_CHECK_FRACTION
     shape = (len(paths), channels, size, size)
     blocks = partial(_blocks, paths, partial(_decode_image, size=size, channels=channels))
     return _load_or_compute_table(
-        cache_name, f"{size}-{channels}", stamp, shape, blocks, _part_of_progress(progress, begun, 1.0)
+        cache_name, f"{size}-{channels}", digest, shape, blocks, _scale_progress(progress, finished, 1.0)
     )
 
 
 def _load_or_compute_table(
     cache_name: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
 ) -> UInt8[Tensor, "n ..."]:
-    """Return the table that `blocks` yields, from the cache if it is there; delete tables of earlier states.
+    """Read the table that `blocks` yields from the cache, or compute it and write it to the cache.
 
-    If `cache_name` is None, for a few small files, the table is computed each time, in a fraction of a second.
+    Cached tables of earlier states of the files are deleted. If `cache_name` is None, the cache is not used.
     """
     if cache_name is None:
         table = torch.from_numpy(np.concatenate(list(blocks())))
@@ -140,15 +155,16 @@ def _load_or_compute_table(
     return table
 
 
-def _part_of_progress(progress: Progress | None, low: float, high: float) -> Progress | None:
-    """Return a progress function whose range 0 to 1 is the range `low` to `high` of `progress`."""
+def _scale_progress(progress: Progress | None, low: float, high: float) -> Progress | None:
+    """Return a progress function that maps fractions from 0 to 1 to the range `low` to `high` of `progress`."""
     return None if progress is None else lambda done: progress(low + (high - low) * done)
 
 
 def _blocks(paths: Sequence[Path], work: Callable[[Path], ByteArray]) -> Iterator[ByteArray]:
-    """Yield the results of `work` for all files, in order.
+    """Yield the results of `work` for all files, in order and in blocks.
 
-    Threads make this faster, because Pillow releases the global interpreter lock while it decodes.
+    Files are decoded in several threads. This is faster because Pillow releases the global interpreter lock while it
+    decodes.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(paths), BLOCK_IMAGES):
@@ -164,7 +180,7 @@ def _decode_image(path: Path, *, size: int, channels: int) -> ByteArray:
 
 
 def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
-    """Open an image file and return the result of `work`; raise a UserError if Pillow cannot read it."""
+    """Open an image file and return the result of `work`. Raise a UserError if Pillow cannot read the file."""
     from PIL import Image
 
     failures = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
@@ -179,7 +195,10 @@ def open_image(path: Path, work: Callable[[Image.Image], T]) -> T:
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Whether the format or palette of the image has no colours. A colour file that looks grey counts as colour."""
+    """Return whether the format or the palette of an image contains no colours.
+
+    An image in a colour format is not grey, even if all its pixels are.
+    """
     if image.mode in ("P", "PA"):
         palette = np.array(image.getpalette("RGB")).reshape(-1, 3)
         return bool((palette == palette[:, :1]).all())
@@ -187,7 +206,7 @@ def is_grey(image: Image.Image) -> bool:
 
 
 def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
-    """Return the first frame, upright, as 8-bit grey or colour.
+    """Convert the first frame of an image to 8-bit grey or colour, and rotate it upright according to its EXIF data.
 
     Transparent pixels become black, and 16-bit grey values are scaled to 8 bits.
     """

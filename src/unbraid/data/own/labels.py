@@ -1,4 +1,4 @@
-"""Read the labels of image files from a csv, from their folders, or from their names."""
+"""Read the labels of image files from a csv file, from the names of their folders, or from their own names."""
 
 from __future__ import annotations
 
@@ -15,28 +15,42 @@ from unbraid.data.own.arrays import Label, Labels
 from unbraid.errors import UserError, unknown_name_message
 
 TABLES = ("labels.csv", "factors.csv")
-SEPARATORS = ",;\t"  # of a csv; the first one that occurs in the header is used
+SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the header is used
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
 
 def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Labels:
-    """Return the labels of image files (paths relative to `folder`).
+    """Read the labels of image files.
 
-    `labels` is a key of `SOURCES` or the path of a csv. None chooses the first source that exists.
+    Args:
+        folder: Folder of the images.
+        files: Paths of the images, relative to `folder`.
+        labels: A key of `SOURCES`, or the path of a csv file. None chooses the first source that exists; see
+            `_default_labels`.
+
+    Returns:
+        The labels of all files, in the order of `files`.
+
+    Raises:
+        UserError: If the source is unknown or does not match the files.
     """
     if labels is None:
         return _default_labels(folder, files)
     if labels in SOURCES:
         return SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
-        raise UserError(unknown_name_message("source of labels", labels, [*SOURCES, "the path of a csv"]))
+        raise UserError(unknown_name_message("source of labels", labels, [*SOURCES, "the path of a csv file"]))
     return _from_table(Path(labels).expanduser(), files)
 
 
 def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
-    """Read a csv if there is one, else folders if there are several, else names such as x=1.png, else no labels."""
+    """Return the labels from the first source that exists.
+
+    The sources are, in this order: a csv file, several folders, and file names such as x=1.png. If none of them
+    exists, there are no labels.
+    """
     if any((folder / table).is_file() for table in TABLES):
         return _from_csv(folder, files)
     by_folder = _labels_by_folder(files)
@@ -53,7 +67,9 @@ def _from_csv(folder: Path, files: Sequence[str]) -> Labels:
     found = [folder / table for table in TABLES if (folder / table).is_file()]
     if len(found) != 1:
         got = "both" if found else "neither"
-        raise UserError(f"{folder} must contain either {' or '.join(TABLES)}. Got {got}. Pass labels='PATH.csv'.")
+        raise UserError(
+            f"{folder} must contain either {' or '.join(TABLES)}. Got {got} instead. Pass labels='PATH.csv'."
+        )
     return _from_table(found[0], files)
 
 
@@ -62,19 +78,22 @@ def _from_folders(folder: Path, files: Sequence[str]) -> Labels:
     if found is None:
         shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
         raise UserError(
-            f"To be used as labels, all folders in {folder} must be equally deep. Got {shallow} and {deep}. Move the "
-            "images, or pass labels='none'."
+            f"To use folders as labels, all images in {folder} must be at the same depth. Got {shallow} and {deep} "
+            "instead. Move the images, or pass labels='none'."
         )
     if not found.values:
         raise UserError(
-            f"To be used as labels, {folder} must contain images in several folders. Got a single one. Pass "
-            "labels='none'."
+            f"To use folders as labels, {folder} must contain images in several folders. Got a single folder instead. "
+            "Pass labels='none'."
         )
     return found
 
 
 def _labels_by_folder(files: Sequence[str]) -> Labels | None:
-    """Return one factor per level of folders with several names, or None if files are at different depths."""
+    """Return one factor for each level of folders that has several names.
+
+    Return None if the files are at different depths.
+    """
     paths = [file.split("/")[:-1] for file in files]
     if len(set(map(len, paths))) != 1:
         return None
@@ -90,8 +109,8 @@ def _from_names(folder: Path, files: Sequence[str]) -> Labels:
     if wrong:
         example = " ".join(f"{name}=..." for name in names) or "name=value"
         raise UserError(
-            f"All file names in {folder} must have the form {example}, separated by _ , ; or space. Got "
-            f"{len(wrong):,} others, such as {files[wrong[0]]}. Rename them, or pass labels='none'."
+            f"All file names in {folder} must have the form {example}, separated by _ , ; or a space. Got "
+            f"{len(wrong):,} other name(s) instead, such as {files[wrong[0]]}. Rename the files, or pass labels='none'."
         )
     return Labels.from_columns(names, [_parse_values([pairs[name] for pairs in values]) for name in names], len(files))
 
@@ -101,7 +120,7 @@ def _values_in_name(file: str) -> dict[str, str]:
     found = PAIR.findall(file.rpartition("/")[2].rpartition(".")[0])
     names = Counter(name for name, _ in found)
     if found and max(names.values()) > 1:
-        raise UserError(f"A file name must contain each factor once. Got {file} instead. Rename it.")
+        raise UserError(f"A file name must contain each factor only once. Got {file} instead. Rename the file.")
     return dict(found)
 
 
@@ -114,7 +133,11 @@ SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
 
 
 def _from_table(table: Path, files: Sequence[str]) -> Labels:
-    """Read a csv with one row per file: its path, or its name if that is unique, then one value per factor."""
+    """Read labels from a csv file with a header and one row per image.
+
+    The first column contains the path of the image, or its name if that is unique. The other columns contain one factor
+    each.
+    """
     rows = _csv_rows(table)
     header = [word.strip() for word in next(rows, (1, []))[1]]
     names = header[1:]
@@ -125,14 +148,15 @@ def _from_table(table: Path, files: Sequence[str]) -> Labels:
     known = _files_by_name(files)
     if header[0] in known:
         raise UserError(
-            f"The first row of {table} must name the columns. Got the image {header[0]}. Insert a row with names."
+            f"The first row of {table} must name the columns. Got the image {header[0]} instead. Insert a row with the "
+            "names of the columns."
         )
     found = _match_rows(table, rows, known, names)
     missing = [file for file in files if file not in found]
     if missing:
         raise UserError(
-            f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} without one, such as "
-            f"{missing[0]}. Add the rows, move the images, or pass labels='none'."
+            f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} images without a row "
+            f"instead, such as {missing[0]}. Add the rows, move the images, or pass labels='none'."
         )
     columns = [_parse_values([found[file][j] for file in files]) for j in range(len(names))]
     return Labels.from_columns(names, columns, len(files))
@@ -141,7 +165,7 @@ def _from_table(table: Path, files: Sequence[str]) -> Labels:
 def _match_rows(
     table: Path, rows: Iterator[tuple[int, list[str]]], known: dict[str, str], names: list[str]
 ) -> dict[str, list[str]]:
-    """Return the values of each file that has a row."""
+    """Return the values in the row of each file, and raise a UserError for rows that do not match exactly one file."""
     found: dict[str, list[str]] = {}
     unmatched = []
     for line, (name, *values) in rows:
@@ -154,26 +178,26 @@ def _match_rows(
         if file is None:
             unmatched.append(name)
         elif file in found:
-            raise UserError(f"A file must have one row in {table}. Got a second one for {file} in line {line}.")
+            raise UserError(f"A file must have only one row in {table}. Got a second row for {file} in line {line}.")
         else:
             found[file] = values
     if unmatched:
         raise UserError(
-            f"Every row of {table} must name an image in the folder, once. Got {len(unmatched):,} that do not, such as "
-            f"{unmatched[0]}. Remove the rows or add the images."
+            f"Every row of {table} must name an image in the folder. Got {len(unmatched):,} row(s) that do not, such "
+            f"as {unmatched[0]}. Remove the rows or add the images."
         )
     return found
 
 
 def _files_by_name(files: Sequence[str]) -> dict[str, str]:
-    """Return the files by their path, and also by their name if it is unique."""
+    """Return a dictionary from the path of each file, and from its name if that is unique, to its path."""
     names = Counter(file.rpartition("/")[2] for file in files)
     unique = {name: file for file in files if names[name := file.rpartition("/")[2]] == 1}
     return unique | {file: file for file in files}
 
 
 def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line numbers and cells of the rows of a UTF-8 csv that are not empty."""
+    """Yield the line number and the cells of each row of a UTF-8 csv file that is not empty."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
@@ -187,7 +211,7 @@ def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parse_values(words: Sequence[str]) -> Sequence[Label]:
-    """Convert all words to integers if possible, else to floats, else leave them as words."""
+    """Convert all words to integers if possible, or else to floats. Otherwise return the words unchanged."""
     if all(map(INTEGER.fullmatch, words)):
         return list(map(int, words))
     if not all(map(NUMBER.fullmatch, words)):

@@ -38,21 +38,23 @@ def from_folder(
 ) -> OwnData:
     """Make a dataset from the images in a folder and its subfolders.
 
-    Each image is cropped to its central square and scaled by Lanczos. Unless there are only a few files, they are
-    decoded once, and the pixels are stored in the cache folder until a file changes.
+    Each image is cropped to its central square and resized with a Lanczos filter. Unless there are only a few small
+    files, the decoded images are stored in the cache folder until a file changes.
 
     Args:
-        path: The folder.
+        path: Path of the folder.
         size: Width and height of the images in pixels.
         channels: 1 for grey, 3 for colour. The default is grey if all files are grey, and colour otherwise.
-        labels: Where labels come from: "csv" (labels.csv or factors.csv in the folder), "folders", "names" (file names
-            such as shape=2_x=13.png), "none", or the path of a csv. The default is the first of these that exists.
+        labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
+            names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file. The
+            default is the first of these that exists.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
-        A dataset of images of shape (channels, size, size). The values of a factor are numbered in sorted order,
-        numbers by size and words alphabetically; its attribute `values` lists them.
+        A dataset of images of shape (channels, size, size). The labels of a factor are integers from 0. They follow the
+        order of its values, which is numerical for numbers and alphabetical for words. The attribute `values` of the
+        dataset lists the values.
 
     Raises:
         UserError: If the folder contains no images, an image cannot be read, or the labels do not match the images.
@@ -88,18 +90,18 @@ def from_file(
 ) -> OwnData:
     """Make a dataset from the arrays in a .npz or .npy file. Python objects are never unpickled.
 
-    The arrays must have one of the forms that `from_arrays` takes. A .npy file is memory-mapped.
+    The arrays must have shapes and types that `from_arrays` accepts. A .npy file is memory-mapped.
 
     Args:
-        path: The file.
-        images: In a .npz, the name of the array of examples. The default is images, x or imgs.
-        factors: In a .npz, the name of the array of factors; the default is factors, labels, latents_classes or y, if
-            one of them exists. For STEM.npy, the path of another .npy file; the default is STEM_factors.npy, if it
-            exists.
-        names: Names of the factors. The default is the array factor_names or names of a .npz, if it exists.
+        path: Path of the file.
+        images: For a .npz file, the name of the array of examples. The default is images, x or imgs.
+        factors: For a .npz file, the name of the array of factors. The default is factors, labels, latents_classes or
+            y, if one of these exists. For a file STEM.npy, the path of a second .npy file. The default is
+            STEM_factors.npy, if it exists.
+        names: Names of the factors. The default is the array factor_names or names of a .npz file, if it exists.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
         device: Device on which to store the examples.
-        progress: Called with 1.0 at the end.
+        progress: Called once, with 1.0, at the end.
 
     Returns:
         The dataset; see `from_arrays`.
@@ -112,7 +114,7 @@ def from_file(
         raise UserError(f"{file} must be a file of arrays. Got a folder instead. Use from_folder for images.")
     if file.suffix == ".npy" and factors is not None:
         factors = Path(factors).expanduser().resolve()
-    arrays = (_from_npz if file.suffix == ".npz" else _from_npy)(file, images, factors)
+    arrays = (_read_npz if file.suffix == ".npz" else _read_npy)(file, images, factors)
     options = {
         "images": images,
         "factors": factors and str(factors),
@@ -133,10 +135,11 @@ def from_file(
 
 
 def load_own(path_and_options: str, device: str | torch.device = "cpu", progress: Progress | None = None) -> OwnData:
-    """Load a folder of images or a .npy or .npz file from a path with options, such as photos?size=32&channels=1.
+    """Load a folder of images, or a .npy or .npz file.
 
-    Options are the arguments of `from_folder` and `from_file`. The name of the dataset is the absolute path with the
-    options, so that it can be loaded again from any working directory.
+    The path may be followed by options, as in photos?size=32&channels=1. Options are the arguments of `from_folder` and
+    `from_file`. The name of the dataset is the absolute path with the options, with which the dataset can be loaded
+    again from any working directory.
     """
     path, given = _split_options(path_and_options)
     folder = _resolve_path(path).is_dir()
@@ -167,13 +170,13 @@ def _split_options(text: str) -> tuple[str, dict[str, list[str]]]:
 
 
 def _name_with_options(path: Path, options: dict[str, Any]) -> str:
-    """Return the path with those options that are not None, in the form that `load_own` takes."""
+    """Return the path followed by the options that are not None, in the form that `load_own` accepts."""
     given = {key: value for key, value in options.items() if value is not None}
     return f"{path}?{urlencode(given, doseq=True, quote_via=quote, safe='/')}" if given else str(path)
 
 
 def _resolve_path(path: str | Path) -> Path:
-    """Return the absolute path of a folder or of a file of arrays; raise a UserError if there is none."""
+    """Return the absolute path of a folder or of a file of arrays, or raise a UserError if it does not exist."""
     found = Path(path).expanduser().resolve()
     if str(path) and (found.is_dir() or (found.is_file() and found.suffix in SUFFIXES)):
         return found
@@ -188,7 +191,14 @@ def _digest(*parts: object) -> str:
 
 
 class LoadedArrays(NamedTuple):
-    """Examples, factors and their names if there are any, and the paths of the files that contain them."""
+    """The arrays of a file.
+
+    Attributes:
+        examples: The examples.
+        factors: The factors, or None if there are none.
+        names: Names of the factors, or None if the file does not contain them.
+        files: Paths of the files that the arrays were read from.
+    """
 
     examples: Array
     factors: Array | None
@@ -196,48 +206,57 @@ class LoadedArrays(NamedTuple):
     files: list[Path]
 
 
-def _from_npz(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
-    # zipfile opens the archive first, because numpy does not close a broken one.
+def _read_npz(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
+    # Open the archive with zipfile first, because numpy does not close a damaged file.
     with _convert_read_errors(file), file.open("rb") as stream, zipfile.ZipFile(stream):
         archive = np.load(stream, allow_pickle=False)
         examples, found = _read_array(file, archive, images, IMAGES), _read_array(file, archive, factors, FACTORS)
         if examples is None:
             keys = ", ".join(archive.files) or "none"
-            raise UserError(f"{file} must have an array {' or '.join(IMAGES)}. Got {keys}. Pass images='NAME'.")
+            raise UserError(
+                f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. Pass images='NAME' to use a "
+                "different array."
+            )
         return LoadedArrays(examples, found, _read_names(archive, found), [file])
 
 
-def _from_npy(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
+def _read_npy(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
     if images is not None:
-        raise UserError(f"Only arrays in a .npz have names. Got images={images!r} for {file}. Leave out images.")
-    beside = file.with_name(f"{file.stem}_factors.npy") if factors is None else Path(factors)
-    if factors is None and not beside.is_file():
+        raise UserError(
+            f"The argument 'images' must only be used with .npz files, whose arrays have names. Got {images!r} for "
+            f"{file} instead. Omit it."
+        )
+    factor_file = file.with_name(f"{file.stem}_factors.npy") if factors is None else Path(factors)
+    if factors is None and not factor_file.is_file():
         return LoadedArrays(_map_array(file), None, None, [file])
-    return LoadedArrays(_map_array(file), _map_array(beside), None, [file, beside])
+    return LoadedArrays(_map_array(file), _map_array(factor_file), None, [file, factor_file])
 
 
 def _map_array(file: Path) -> Array:
-    """Memory-map a .npy with private pages: torch may write to them, and the file does not change."""
+    """Memory-map a .npy file. The pages are private, so writing to the array does not change the file."""
     with _convert_read_errors(file):
         return np.lib.format.open_memmap(file, mode="c")
 
 
 @contextlib.contextmanager
 def _convert_read_errors(file: Path) -> Iterator[None]:
-    """Turn errors that numpy raises on a damaged file into a UserError."""
+    """Convert the exceptions that numpy raises for a damaged file to a UserError."""
     try:
         yield
     except UserError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(
-            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {error} Save it again; "
+            f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {error} Save it again. "
             "Python objects are never unpickled."
         ) from error
 
 
 def _read_array(file: Path, archive: Any, name: str | Path | None, defaults: Sequence[str]) -> Array | None:
-    """Return the array called `name`, or if that is None the first of `defaults` that exists, or None."""
+    """Return the array called `name`.
+
+    If `name` is None, return the first array of `defaults` that exists, or None if none of them exists.
+    """
     key = str(name) if name is not None else next((key for key in defaults if key in archive.files), None)
     if key is None:
         return None
@@ -248,10 +267,13 @@ def _read_array(file: Path, archive: Any, name: str | Path | None, defaults: Seq
 
 
 def _read_names(archive: Any, factors: Array | None) -> list[str] | None:
-    """Return the names of the factors in an archive, if they are strings and there is one per factor."""
+    """Return the names of the factors in an archive.
+
+    Return None unless the archive contains an array of strings with one name per factor.
+    """
     for key in NAMES:
         if factors is not None and key in archive.files:
-            with contextlib.suppress(ValueError):  # arrays that would have to be unpickled are ignored
+            with contextlib.suppress(ValueError):  # numpy raises it for arrays of Python objects, which are ignored
                 found = archive[key]
                 if found.dtype.kind == "U" and found.shape == factors.shape[1:]:
                     return list(map(str, found))

@@ -29,10 +29,10 @@ def from_dataset(
     All examples are read into memory once. Random transforms are therefore applied only once.
 
     Args:
-        dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor; all have the same shape, which is one
-            that `from_arrays` takes without the first axis. If x are Pillow images, the first one decides whether the
-            data are grey or colour. y is an integer, a sequence of integers, a dictionary from the names of factors to
-            integers, or None for no labels.
+        dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor. All x must have the same shape, which is
+            that of one image or vector in `from_arrays`. If the examples are Pillow images, the first one decides
+            whether the data are grey or colour. y is an integer, a sequence of integers, a dictionary from the names of
+            factors to integers, or None for no labels.
         names: Names of the factors. The default is the keys of y, if it is a dictionary.
         name: Name of the dataset.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
@@ -43,13 +43,14 @@ def from_dataset(
         The dataset; see `from_arrays`.
 
     Raises:
-        UserError: If there are no examples, or if an example or label differs in form from the first one.
+        UserError: If there are no examples, or if an example or its labels do not have the same type and shape as
+            those of the first example.
 
     >>> from_dataset([(torch.zeros(1, 8, 8), label) for label in range(3)])
     dataset: 3 examples of shape (1, 8, 8), factors label 3
     """
     first: Array | None = None
-    content = bytearray()  # grows in place; a list of arrays would have to be copied at the end
+    content = bytearray()  # because it grows in place, whereas a list of arrays would have to be copied at the end
     labels: list[dict[str, int]] = []
     for i, item in enumerate(_iterate(dataset, progress)):
         x, y = _split_item(item, i)
@@ -68,7 +69,7 @@ def from_dataset(
 
 
 def _iterate(dataset: Any, progress: Progress | None) -> Iterator[Any]:
-    """Yield the examples: by index if the dataset has a length, else by iteration."""
+    """Yield the examples, by index if the dataset has a length and by iteration otherwise."""
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         yield from dataset
         return
@@ -83,19 +84,22 @@ def _split_item(item: Any, i: int) -> tuple[Any, Any]:
     if not isinstance(item, tuple | list):
         return item, None
     if len(item) not in (1, 2):
-        raise UserError(f"A dataset must yield x or (x, y). Got {len(item)} values at {i} instead. Wrap the dataset.")
+        raise UserError(
+            f"A dataset must yield x or (x, y). Got {len(item)} values at index {i} instead. Wrap the dataset in one "
+            "that yields (x, y)."
+        )
     return item[0], item[1] if len(item) == 2 else None
 
 
 def _example_array(x: Any, first: Array | None, i: int) -> Array:
-    """Return one example as an array. Float images are converted to uint8 at once, to use a quarter of the memory."""
+    """Convert one example to an array. Float images are converted to uint8, which takes a quarter of the memory."""
     array = numeric_array(x, f"Example {i}") if isinstance(x, torch.Tensor | np.ndarray) else _image_array(x, first, i)
     if array.dtype.kind == "f" and array.ndim > 1:
         array = scale_to_bytes(array, f"Pixels of example {i}")
     if first is not None and (array.shape != first.shape or array.dtype != first.dtype):
         raise UserError(
             f"All examples must have the type and shape of the first, {first.dtype} {first.shape}. Got {array.dtype} "
-            f"{array.shape} at {i} instead. Resize or crop them in the dataset."
+            f"{array.shape} at index {i} instead. Resize or crop the examples in the dataset."
         )
     return array
 
@@ -105,7 +109,7 @@ def _image_array(x: Any, first: Array | None, i: int) -> Array:
 
     if not isinstance(x, Image.Image):
         raise UserError(
-            f"An example must be a Pillow image, an array or a tensor. Got {type(x).__name__} at {i} instead."
+            f"An example must be a Pillow image, an array or a tensor. Got {type(x).__name__} at index {i} instead."
         )
     grey = is_grey(x) if first is None else first.ndim == 2
     return np.array(to_8_bit(x, 1 if grey else 3))
@@ -122,7 +126,8 @@ def _label_values(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int
         found = {str(j): _whole_number(value, i) for j, value in enumerate(values)}
     if first is not None and found.keys() != first.keys():
         raise UserError(
-            f"All examples must have the labels of the first, {list(first)}. Got {list(found)} at {i} instead."
+            f"All examples must have the same labels as the first, {list(first)}. Got {list(found)} at index {i} "
+            "instead."
         )
     return found if first is None else {key: found[key] for key in first}
 
@@ -130,5 +135,5 @@ def _label_values(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int
 def _whole_number(value: Any, i: int) -> int:
     number = np.asarray(value)
     if number.shape != () or number.dtype.kind not in "bui":
-        raise UserError(f"A label must be an integer or several integers. Got {value!r} at {i} instead.")
+        raise UserError(f"A label must be an integer or several integers. Got {value!r} at index {i} instead.")
     return int(number)

@@ -1,4 +1,4 @@
-"""Datasets that are read from the files their authors publish. `unbraid.data.files` finds these files."""
+"""Datasets that are read from the files that their authors publish. `unbraid.data.files` finds these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the binary matrices of MNIST (idx format) and of small NORB, gzipped or not."""
+"""Read the binary arrays of MNIST (idx format) and of small NORB. The files may be compressed with gzip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54
 
 @contextlib.contextmanager
 def open_unzipped(path: Path, kind: str) -> Iterator[Stream]:
-    """Open a file, decompressing it if its first two bytes are those of gzip."""
+    """Open a file, and decompress it if its first two bytes are those of a gzip file."""
     with convert_read_errors(path, kind), path.open("rb") as file:
         gzipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -33,9 +33,10 @@ def open_unzipped(path: Path, kind: str) -> Iterator[Stream]:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> ByteArray:
-    """Read an idx file with a uint8 array of `shape`.
+    """Read a uint8 array of `shape` from an idx file.
 
-    The format is: two zero bytes, the type 8, the number of dimensions, the dimensions as big-endian words, the data.
+    The format consists of two zero bytes, the type 8, the number of dimensions, the dimensions as big-endian 32-bit
+    integers, and the data.
 
     Reference: LeCun, Cortes and Burges (1998), THE MNIST DATABASE, file formats.
     """
@@ -48,7 +49,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> ByteArray:
 
 
 def read_norb_integers(path: Path, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Read an int32 matrix of small NORB of `shape`."""
+    """Read an int32 array of `shape` from a file of small NORB."""
     with open_unzipped(path, "small NORB") as stream:
         _check_norb_header(path, stream, NORB_INTEGERS, shape)
         values = np.frombuffer(read_exactly(stream, 4 * math.prod(shape)), "<i4").reshape(shape)
@@ -57,14 +58,18 @@ def read_norb_integers(path: Path, shape: tuple[int, ...]) -> np.ndarray[Any, np
 
 
 def read_norb_blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:
-    """Yield the rows of a uint8 matrix of small NORB of `shape`, in blocks."""
+    """Read a uint8 array of `shape` from a file of small NORB, and yield its rows in blocks."""
     with open_unzipped(path, "small NORB") as stream:
         _check_norb_header(path, stream, NORB_BYTES, shape)
         yield from read_rows(stream, shape)
 
 
 def _check_norb_header(path: Path, stream: Stream, magic: int, shape: tuple[int, ...]) -> None:
-    """Check the header: little-endian words for magic number, number of dimensions and at least three dimensions."""
+    """Check the header of a file of small NORB.
+
+    The header consists of little-endian 32-bit integers, which are the magic number, the number of dimensions, and at
+    least three dimensions.
+    """
     expect(path, "magic number", f"0x{magic:08x}", f"0x{_read_word(stream, '<'):08x}")
     expect(path, "number of dimensions", len(shape), _read_word(stream, "<"))
     expect(path, "shape", shape, tuple(_read_word(stream, "<") for _ in range(max(3, len(shape))))[: len(shape)])

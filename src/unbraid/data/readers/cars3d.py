@@ -1,4 +1,4 @@
-"""Read Cars3D from the authors' archive, its unpacked folder, or an npz made from it."""
+"""Read Cars3D from the authors' archive, from the unpacked archive, or from an .npz file with the same images."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MATRIX = (SOURCE_PIXELS, SOURCE_PIXELS, 3, AZIMUTHS, ELEVATIONS)
 def cars3d(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Cars3D: 17,568 images 64x64x3 of 183 cars, seen from 24 azimuths and 4 elevations.
+    """Load Cars3D: 17,568 images 64x64x3 of 183 cars, seen from 24 azimuths and 4 elevations.
 
-    The authors' 128x128 images are scaled down by Lanczos. Objects are numbered in the order of their file names;
-    arXiv:1811.12359 used the order of a directory listing.
+    The authors' 128x128 images are resized with a Lanczos filter. Objects are numbered in the order of their file
+    names, whereas arXiv:1811.12359 used the order of a directory listing.
     Reference: Reed et al. (2015), Deep Visual Analogy-Making, NIPS; used as in arXiv:1811.12359.
     """
     (path,) = locate_files("cars3d", root).values()
@@ -41,7 +41,11 @@ def cars3d(
 def read_cars3d(
     path: Path, objects: int = OBJECTS, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> ByteImages:
-    """Read an npz with the array images (4 * 24 * objects, 64, 64, 3), or an archive or folder of one .mat per car."""
+    """Read Cars3D from an .npz file, an archive or a folder.
+
+    An .npz file must contain the array `images` of shape (4 * 24 * objects, 64, 64, 3) or (..., 128, 128, 3). An
+    archive or folder must contain one .mat file per car.
+    """
     sizes, shape = (ELEVATIONS, AZIMUTHS, objects), (3, PIXELS, PIXELS)
 
     def blocks() -> Iterator[ByteArray]:
@@ -52,7 +56,7 @@ def read_cars3d(
         return (images.transpose(0, 3, 1, 2) for images in read)
 
     sources = sorted(path.glob("*.mat")) if path.is_dir() else [path]
-    # For matrices, reading takes most of the time and reports the progress.
+    # For .mat files, reading takes most of the time, so the progress of reading is reported instead of that of writing.
     write_progress = progress if path.suffix == ".npz" else None
     table = cached_table("cars3d", sources, (math.prod(sizes), *shape), blocks, write_progress)
     if progress:
@@ -61,7 +65,10 @@ def read_cars3d(
 
 
 def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteArray]:
-    """Yield images of 64x64 as they are, or of 128x128 scaled down. Check the sizes of the factors if given."""
+    """Yield the images of an .npz file in blocks. Images of 128x128 pixels are resized to 64x64.
+
+    If the file contains the array `factor_sizes`, it is checked.
+    """
     if "factor_sizes" in npz.array_names(path):
         expect(path, "factor_sizes", list(sizes), npz.read_array(path, "factor_sizes", (len(sizes),), "iu").tolist())
     pixels = SOURCE_PIXELS if npz.array_shape(path, "images")[1:2] == (SOURCE_PIXELS,) else PIXELS
@@ -72,7 +79,7 @@ def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteAr
 def _blocks_from_matrices(path: Path, objects: int, progress: Progress | None) -> Iterator[ByteArray]:
     """Yield one block per elevation and azimuth.
 
-    Each file contains all views of one car, so all cars are read into memory first (216 MB).
+    All cars are read into memory first (216 MB), because each file contains all views of one car.
     """
     cars: dict[str, ByteArray] = {}
     for name, content in _folder_matrices(path) if path.is_dir() else _archive_matrices(path):
@@ -94,7 +101,7 @@ def _folder_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _archive_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the matrices in the folder cars; the archive contains other sets of images, too."""
+    """Yield the names and contents of the .mat files in the folder cars. The archive also contains other images."""
 
     def wanted(name: str) -> bool:
         inside = PurePosixPath(name)
@@ -105,7 +112,7 @@ def _archive_matrices(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_views(path: Path, content: bytes) -> ByteArray:
-    """Return the images of a car, of shape (24 * 4, 128, 128, 3). The elevation varies fastest."""
+    """Return the images of one car, of shape (24 * 4, 128, 128, 3). The elevation varies fastest."""
     return (
         mat.read_array(path, content, "im", MATRIX)
         .transpose(3, 4, 0, 1, 2)

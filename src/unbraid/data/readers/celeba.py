@@ -22,7 +22,7 @@ from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
 SOURCE_SIZE = (178, 218)
-MAX_PICTURE_BYTES = 1 << 24  # most bytes of a picture
+MAX_PICTURE_BYTES = 1 << 24  # maximum size of a picture in a zip archive
 BLOCK_ROWS = 256
 LABELS = {"-1": 0, "1": 1}
 
@@ -32,9 +32,9 @@ Opener: TypeAlias = Callable[[str], Stream]
 def celeba(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None, size: int = 64
 ) -> Labelled:
-    """CelebA: 202,599 aligned faces with 40 binary attributes as factors.
+    """Load CelebA: 202,599 aligned faces with 40 binary attributes as factors.
 
-    The central 178x178 square of each 178x218 picture is scaled by Lanczos.
+    The central 178x178 square of each 178x218 picture is resized with a Lanczos filter.
 
     Args:
         device: Device on which to store the images.
@@ -64,7 +64,7 @@ def read_celeba(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Labelled:
-    """Read the pictures in a folder or zip, in the order of the list of attributes."""
+    """Read the pictures in a folder or a zip archive, in the order in which the file of attributes lists them."""
     if size < 1:
         raise UserError(f"The 'size' of celeba must be at least 1. Got {size} instead.")
     names, files, labels = read_attributes(attributes, rows)
@@ -81,12 +81,15 @@ def read_celeba(
 
 
 def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str], Array]:
-    """Return the names of the attributes, the names of the files, and the labels 0 or 1 as int64 of shape (rows, 40).
+    """Read the file of attributes.
 
-    The text file has one line with the number of rows, one with the 40 names, then one per picture: the name of its
-    file and 40 times 1 or -1.
+    Its first line contains the number of pictures, and its second line the names of the 40 attributes. Then there is
+    one line per picture, which contains the name of its file and 40 values 1 or -1.
+
+    Returns:
+        The names of the attributes, the names of the files, and the labels (0 or 1), int64 of shape (rows, 40).
     """
-    files, marks = list[str](), bytearray()
+    files, labels = list[str](), bytearray()
     with convert_read_errors(path, "text"), path.open(encoding="utf-8", errors="replace") as lines:
         expect(path, "first line", str(rows), lines.readline().strip()[:40])
         names = lines.readline().split()
@@ -95,17 +98,18 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
             name, *words = line.split() or [""]
             if len(words) != ATTRIBUTES or not LABELS.keys() >= set(words):
                 raise UserError(
-                    f"Line {number} of {path} must be a file name and {ATTRIBUTES} values 1 or -1. {REMEDY}"
+                    f"Line {number} of {path} must contain a file name and {ATTRIBUTES} values 1 or -1. Got a "
+                    f"different line instead. {REMEDY}"
                 )
             files.append(name)
-            marks += bytes(map(LABELS.__getitem__, words))
+            labels += bytes(map(LABELS.__getitem__, words))
     expect(path, "number of rows", rows, len(files))
     expect(path, "number of distinct file names", rows, len(set(files)))
-    return names, files, np.frombuffer(marks, np.uint8).reshape(rows, ATTRIBUTES).astype(np.int64)
+    return names, files, np.frombuffer(labels, np.uint8).reshape(rows, ATTRIBUTES).astype(np.int64)
 
 
 def _read_picture(images: Path, open_picture: Opener, name: str, size: int) -> ByteArray:
-    """Return the central square of a picture, uint8 of shape (3, size, size)."""
+    """Read a picture, and return its resized central square, uint8 of shape (3, size, size)."""
     from PIL import Image
 
     path = images / name
@@ -116,7 +120,7 @@ def _read_picture(images: Path, open_picture: Opener, name: str, size: int) -> B
 
 @contextlib.contextmanager
 def _picture_opener(images: Path) -> Iterator[Opener]:
-    """Yield a function that opens a picture by its name, in a folder or in a zip that is not unpacked."""
+    """Yield a function that opens a picture by name, in a folder or in a zip archive."""
     if images.is_dir():
         yield lambda name: _open_in_folder(images, name)
         return
@@ -137,7 +141,8 @@ def _open_in_zip(images: Path, archive: zipfile.ZipFile, inside: dict[str, zipfi
         raise _missing_error(images, name)
     if inside[name].file_size > MAX_PICTURE_BYTES:
         raise UserError(
-            f"{images / name} must have at most {MAX_PICTURE_BYTES:,} bytes. Got {inside[name].file_size:,}. {REMEDY}"
+            f"{images / name} must have at most {MAX_PICTURE_BYTES:,} bytes. Got {inside[name].file_size:,} instead. "
+            f"{REMEDY}"
         )
     return cast(Stream, archive.open(inside[name]))
 

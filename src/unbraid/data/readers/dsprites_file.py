@@ -22,9 +22,9 @@ PIXELS = 64
 def dsprites_file(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> BinaryImages:
-    """DSprites as published: 737,280 binary 64x64 images, stored as bits (377 MB).
+    """Load the published file of dSprites: 737,280 binary 64x64 images, stored as bits (377 MB).
 
-    All label rows are checked against the grid. The factor colour, which has a single value, is left out.
+    All labels are checked against the grid. The factor colour, which has a single value, is omitted.
     Reference: Matthey et al. (2017), github.com/google-deepmind/dsprites-dataset.
     """
     (path,) = locate_files("dsprites_file", root).values()
@@ -37,14 +37,18 @@ def read_dsprites(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> BinaryImages:
-    """Read the npz (imgs, latents_classes, latents_values) or HDF5 file (imgs, latents/classes, latents/values)."""
+    """Read dSprites from an .npz or HDF5 file.
+
+    The arrays are imgs, latents_classes and latents_values in an .npz file, and imgs, latents/classes and
+    latents/values in an HDF5 file.
+    """
     shape = (math.prod(sizes), PIXELS**2 // 8)
     table = cached_table("dsprites_file", [path], shape, lambda: _blocks(path, sizes), progress)
     return BinaryImages("dsprites_file", NAMES, sizes, (1, PIXELS, PIXELS), table.to(device))
 
 
 def factor_values(sizes: tuple[int, ...]) -> list[Array]:
-    """Return the published values of colour, shape, scale, orientation, x and y."""
+    """Return the published values of the factors colour, shape, scale, orientation, x and y."""
     shapes, scales, angles, columns, rows = sizes
     spans = ((1, 1, 1), (1, shapes, shapes), (0.5, 1, scales), (0, 2 * math.pi, angles), (0, 1, columns), (0, 1, rows))
     return [np.linspace(*span) for span in spans]

@@ -26,8 +26,11 @@ FILES = [f"tr_reg_{number:03d}.ply" for number in range(100)]
 class Meshes(FactorData):
     """Meshes with the same triangles on a full grid of factors.
 
-    A row of the table has the coordinates x, y, z of all vertices, one vertex after the other. `faces` are the vertex
-    numbers of the triangles, int64 of shape (m, 3).
+    A row of `table` contains the coordinates x, y and z of the first vertex, then those of the second vertex, and
+    so on.
+
+    Attributes:
+        faces: Vertex indices of the triangles, int64 of shape (m, 3).
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Meshes(FactorData):
         return self.table[index]
 
     def to(self, device: str | torch.device) -> Meshes:
-        """Return the same data on another device."""
+        """Return the same data on a different device."""
         moved = super().to(device)
         assert isinstance(moved, Meshes)
         moved.faces = self.faces.to(device)
@@ -54,7 +57,7 @@ class Meshes(FactorData):
 def faust(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> Meshes:
-    """FAUST: the registrations of 10 people in 10 poses, 6,890 vertices each, as vectors of 20,670 coordinates.
+    """Load the registrations of FAUST: 10 people in 10 poses as vectors of 20,670 coordinates (6,890 vertices).
 
     Registration 10 i + j is subject i in pose j.
     Reference: Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
@@ -65,7 +68,11 @@ def faust(
 def read_faust(
     files: Mapping[str, Path], device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> Meshes:
-    """Read the registrations tr_reg_000.ply to tr_reg_099.ply, given by name, or an archive that contains them."""
+    """Read the registrations of FAUST.
+
+    `files` contains the paths of tr_reg_000.ply to tr_reg_099.ply, or the path of a zip archive that contains these
+    files.
+    """
     found: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]] = {}
     faces: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None
     for path, file in _open_registrations(files):
@@ -81,7 +88,7 @@ def read_faust(
     missing = [name for name in FILES if name not in found]
     if missing or faces is None:
         raise UserError(
-            f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} are missing; the first is "
+            f"The registrations of FAUST must be {len(FILES)} files. {len(missing)} of them are missing, such as "
             f"{missing[0]}. {REMEDY}"
         )
     table = torch.from_numpy(np.stack([found[name] for name in FILES])).to(device)
@@ -101,7 +108,7 @@ def _open_file(path: Path) -> Iterable[tuple[Path, Stream]]:
 
 
 def _open_zip(path: Path) -> Iterator[tuple[Path, Stream]]:
-    """Yield the registrations in an archive, which also contains scans, tests and aligned meshes."""
+    """Yield the registrations in an archive. Its other files, such as scans and test data, are skipped."""
 
     def wanted(name: str) -> bool:
         inside = PurePosixPath(name)

@@ -13,22 +13,25 @@ from unbraid.data.files.convert import ByteArray
 from unbraid.data.readers.verify import READ_BYTES, Array, Stream, convert_read_errors, expect, expect_numbers
 from unbraid.errors import UserError
 
-MAX_BYTES = 1 << 28  # largest number of bytes read at once
+MAX_BYTES = 1 << 28  # maximum number of bytes that are read at once
 
 
 @contextlib.contextmanager
 def open_hdf5(path: Path, content: Stream | None = None) -> Iterator[Any]:
-    """Open the HDF5 file at `path`, or the one in memory if `content` is given."""
+    """Open the HDF5 file at `path`. If `content` is given, read from it, and use `path` only in error messages."""
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
-        raise UserError(f"Reading {path} needs h5py. Install it: pip install unbraid[files].") from error
+        raise UserError(f"Reading {path} needs h5py. To install it, run: pip install unbraid[files]") from error
     with convert_read_errors(path, "HDF5"), h5py.File(content or path, "r") as file:
         yield file
 
 
 def find_dataset(path: Path, file: Any, key: str, shape: tuple[int, ...], kinds: str) -> Any:
-    """Return the HDF5 dataset called `key`; check its shape and that its type is one of numpy's `kinds` (i, u, f)."""
+    """Return the HDF5 dataset called `key`, after checking its shape and type.
+
+    `kinds` contains the numpy kinds that are allowed, which are "i", "u" or "f".
+    """
     if key not in file or not hasattr(file[key], "shape"):
         raise UserError(f"{path} must have a dataset {key!r}. Got {', '.join(map(str, file)) or 'none'} instead.")
     found = file[key]
@@ -38,14 +41,17 @@ def find_dataset(path: Path, file: Any, key: str, shape: tuple[int, ...], kinds:
 
 
 def read_array(path: Path, key: str, shape: tuple[int, ...], kinds: str) -> Array:
-    """Read a whole HDF5 dataset."""
+    """Read a complete HDF5 dataset, after checking its shape and type as in `find_dataset`."""
     with open_hdf5(path) as file:
         values: Array = find_dataset(path, file, key, shape, kinds)[()]
         return values
 
 
 def read_blocks(path: Path, key: str, shape: tuple[int, ...]) -> Iterator[ByteArray]:
-    """Yield the rows of a uint8 dataset of `shape`, in whole chunks, so that no chunk is decompressed twice."""
+    """Read a uint8 dataset of `shape`, and yield its rows in blocks.
+
+    A block consists of whole HDF5 chunks if they are not too large. No chunk is then decompressed twice.
+    """
     with open_hdf5(path) as file:
         found = find_dataset(path, file, key, shape, "u")
         expect(path, f"type of {key!r}", "uint8", str(found.dtype))

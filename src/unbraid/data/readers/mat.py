@@ -1,6 +1,6 @@
 """Read uint8 arrays from MATLAB files of versions 5 to 7.3.
 
-scipy is not used, because its reader of version 5 crashes the process on some damaged files (observed with 1.17.1).
+SciPy is not used, because its reader for version 5 crashes the process on some damaged files (observed with 1.17.1).
 """
 
 from __future__ import annotations
@@ -23,21 +23,34 @@ HEADER_BYTES = 128
 HDF5 = b"MATLAB 7.3"
 ORDERS = {b"IM": "<", b"MI": ">"}
 MATRIX, DEFLATED, BYTES, BYTE_CLASS = 14, 15, 2, 9
-MAX_HEAD_BYTES = 1 << 12  # bytes that are sufficient for the head of a matrix: its flags, dimensions and name
+MAX_HEAD_BYTES = 1 << 12  # maximum size of the head of a matrix, which contains its flags, dimensions and name
 
 
 def read_array(path: Path, content: bytes, name: str, shape: tuple[int, ...]) -> ByteArray:
-    """Return the uint8 array called `name` of `shape` from the bytes of a file; `path` is used in error messages.
+    """Read a uint8 array from the content of a MATLAB file.
 
-    Version 7.3 is HDF5 with the axes in reverse order.
+    Version 7.3 of the format is HDF5 with the axes in reverse order.
+
+    Args:
+        path: Path of the file, which is used only in error messages.
+        content: Content of the file.
+        name: Name of the array.
+        shape: Expected shape of the array.
+
+    Returns:
+        The array.
+
+    Raises:
+        UserError: If the file is damaged, or if the array is missing or has a different shape or type.
+
     Reference: MathWorks, MAT-File Format, chapter 1.
     """
     if content.startswith(HDF5):
         with hdf5.open_hdf5(path, io.BytesIO(content)) as file:
             found = hdf5.find_dataset(path, file, name, shape[::-1], "u")
             expect(path, f"type of {name!r}", "uint8", str(found.dtype))
-            turned: ByteArray = found[()]
-            return turned.T
+            reversed_axes: ByteArray = found[()]
+            return reversed_axes.T
     with convert_read_errors(path, "MATLAB"):
         try:
             return _read_version_5(path, content, name, shape)
@@ -63,8 +76,8 @@ def _read_version_5(path: Path, content: bytes, name: str, shape: tuple[int, ...
     raise UserError(f"{path} must have an array {name!r}. Got {', '.join(names) or 'none'} instead.")
 
 
-def _read_matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
-    """Yield the contents of the matrices, decompressed up to `most` bytes."""
+def _read_matrices(content: bytes, order: str, max_bytes: int) -> Iterator[bytes]:
+    """Yield the contents of the matrices, decompressed up to `max_bytes` bytes."""
     at = HEADER_BYTES
     while at < len(content):
         kind, length, start, after = _read_tag(content, at, order)
@@ -73,8 +86,8 @@ def _read_matrices(content: bytes, order: str, most: int) -> Iterator[bytes]:
         inner = content[start : start + length]
         if kind == DEFLATED:
             stream = zlib.decompressobj()
-            inner = stream.decompress(inner, most)
-            if len(inner) < most and not stream.eof:
+            inner = stream.decompress(inner, max_bytes)
+            if len(inner) < max_bytes and not stream.eof:
                 raise EOFError("a compressed matrix is incomplete")
             after = start + length  # compressed elements are not padded to eight bytes
             kind, length, start, _ = _read_tag(inner, 0, order)
@@ -95,9 +108,9 @@ def _read_head(matrix: bytes, order: str) -> tuple[int, tuple[int, ...], str, in
 
 
 def _read_tag(content: bytes, at: int, order: str) -> tuple[int, int, int, int]:
-    """Return the type and length of the element at `at`, and the offsets of its data and of the next element.
+    """Return the type and length of the element at offset `at`, and the offsets of its data and of the next element.
 
-    Small elements are packed into the tag.
+    The data of small elements are stored in the tag itself.
     """
     kind, length = struct.unpack_from(f"{order}II", content, at)
     if kind >> 16:

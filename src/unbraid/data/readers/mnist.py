@@ -31,7 +31,7 @@ def mnist(
     turn: int = 0,
     shift: int = 0,
 ) -> Labelled:
-    """MNIST: 70,000 handwritten digits, with the 60,000 training images first.
+    """Load MNIST: 70,000 handwritten digits, with the 60,000 training images first.
 
     Args:
         device: Device on which to store the images.
@@ -64,7 +64,7 @@ def fashion_mnist(
     turn: int = 0,
     shift: int = 0,
 ) -> Labelled:
-    """Fashion-MNIST: 70,000 images of ten kinds of garments, with the 60,000 training images first.
+    """Load Fashion-MNIST: 70,000 images of ten kinds of garments, with the 60,000 training images first.
 
     Args:
         device: Device on which to store the images.
@@ -89,9 +89,9 @@ def fashion_mnist(
 
 
 def select_and_move(data: Labelled, part: str, turn: int, shift: int) -> Labelled:
-    """Return one part of the data, or all, rotated and shifted if requested.
+    """Select one part of the data, and rotate and shift the images if `turn` or `shift` is not 0.
 
-    The movement of an image does not depend on the part.
+    The rotation and shift of an image do not depend on `part`.
     """
     if part not in RANGES:
         raise UserError(unknown_name_message("part of " + data.name, part, RANGES))
@@ -108,7 +108,10 @@ def read_mnist(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Labelled:
-    """Read the four idx files, gzipped or not: images and labels for training ("train") and testing ("t10k")."""
+    """Read the images and labels of the training data ("train") and the test data ("t10k") from four idx files.
+
+    The files may be compressed with gzip.
+    """
     images, labels = _files_of_kind(files, "images"), _files_of_kind(files, "labels")
     n, width = sum(parts.values()), PIXELS + 2 * pad
     classes = np.concatenate([read_idx(labels[part], (count,)) for part, count in parts.items()])

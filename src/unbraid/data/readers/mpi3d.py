@@ -21,8 +21,8 @@ NAMES = ("object_color", "object_shape", "object_size", "camera_height", "backgr
 FULL_GRID = (6, 6, 2, 3, 3, 40, 40)
 SMALL_GRID = (4, 4, 2, 3, 3, 40, 40)
 PIXELS = 64
-# The grids that a file may have, the current one first. The files of the challenge of 2019 for toy and realistic are
-# smaller.
+# The grids that the file of each dataset may have. The first one is that of the file that is distributed now. The
+# files of the 2019 challenge for mpi3d_toy and mpi3d_realistic have a smaller grid.
 GRIDS = {
     "mpi3d_toy": (FULL_GRID, SMALL_GRID),
     "mpi3d_realistic": (FULL_GRID, SMALL_GRID),
@@ -34,7 +34,7 @@ GRIDS = {
 def mpi3d_toy(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
     The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
@@ -45,7 +45,7 @@ def mpi3d_toy(
 def mpi3d_realistic(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
     The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
@@ -56,7 +56,7 @@ def mpi3d_realistic(
 def mpi3d_real(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """MPI3D, photographs of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, photographs of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
@@ -66,7 +66,7 @@ def mpi3d_real(
 def mpi3d_complex(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """MPI3D, photographs of a robot arm with everyday objects: 460,800 images 64x64x3 (5.7 GB when converted).
+    """Load MPI3D, photographs of a robot arm with everyday objects: 460,800 images 64x64x3 (5.7 GB when converted).
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
@@ -85,7 +85,10 @@ def read_mpi3d(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> ByteImages:
-    """Read the npz with the array images (n, 64, 64, 3); n decides which of `grids` it has."""
+    """Read MPI3D from an .npz file with the array `images` of shape (n, 64, 64, 3).
+
+    The number n of images decides which of `grids` the file has.
+    """
     grids = grids or GRIDS[name]
     found = npz.array_shape(path, "images")
     matching = [sizes for sizes in grids if found == (math.prod(sizes), PIXELS, PIXELS, 3)]

@@ -1,4 +1,4 @@
-"""Read arrays from .npz files as streams. Python objects are never unpickled."""
+"""Read arrays from .npz files without loading whole files into memory. Python objects are never unpickled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 @dataclass(frozen=True)
 class Member:
-    """One array of an archive: its shape and type, and the stream of its bytes."""
+    """An open array of an archive, with its shape, its type, and a stream of its bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -40,7 +40,7 @@ class Member:
 
 @contextlib.contextmanager
 def open_array(path: Path, key: str) -> Iterator[Member]:
-    """Open the array called `key`, after checking that its length matches its header."""
+    """Open the array called `key`, and check that its length matches its header."""
     with convert_read_errors(path, "npz"), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
         if key not in keys:
@@ -56,7 +56,7 @@ def open_array(path: Path, key: str) -> Iterator[Member]:
 def _read_header(path: Path, key: str, stream: Stream) -> Member:
     version = npy.read_magic(stream)
     if version not in VERSIONS:
-        raise ValueError(f"its array {key!r} has version {version} of the format")
+        raise ValueError(f"its array {key!r} has the unsupported format version {version}")
     shape, fortran, dtype = VERSIONS[version](stream)
     if dtype.hasobject or fortran:
         kind = "Python objects" if dtype.hasobject else "Fortran order"
@@ -71,13 +71,16 @@ def array_names(path: Path) -> list[str]:
 
 
 def array_shape(path: Path, key: str) -> tuple[int, ...]:
-    """Return the shape of an array from its header."""
+    """Return the shape of an array, which is read from its header."""
     with open_array(path, key) as found:
         return found.shape
 
 
 def read_array(path: Path, key: str, shape: tuple[int, ...], kinds: str) -> Array:
-    """Read a whole array; check its shape and that its type is one of numpy's `kinds` (i, u, f)."""
+    """Read a complete array, after checking its shape and type.
+
+    `kinds` contains the numpy kinds that are allowed, which are "i", "u" or "f".
+    """
     with open_array(path, key) as found:
         expect(path, f"shape of {key!r}", shape, found.shape)
         expect_numbers(path, key, kinds, found.dtype)
@@ -87,7 +90,7 @@ def read_array(path: Path, key: str, shape: tuple[int, ...], kinds: str) -> Arra
 
 
 def read_blocks(path: Path, key: str, shape: tuple[int, ...]) -> Iterator[ByteArray]:
-    """Yield the rows of a uint8 array of `shape`, in blocks."""
+    """Read a uint8 array of `shape`, and yield its rows in blocks."""
     with open_array(path, key) as found:
         expect(path, f"shape of {key!r}", shape, found.shape)
         expect(path, f"type of {key!r}", "uint8", str(found.dtype))

@@ -1,4 +1,4 @@
-"""Read triangle meshes from PLY files, text or binary."""
+"""Read triangle meshes from text or binary PLY files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TYPES |= {"double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": 
 TYPES |= {"float32": "f4", "float64": "f8"}
 ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 COLUMNS = {"vertex": ("x", "y", "z"), "face": ("count", "0", "1", "2")}
-MAX_LINE_BYTES = 1 << 12  # most bytes of a line of the header
-MAX_ROWS = 1 << 24  # most rows of an element
+MAX_LINE_BYTES = 1 << 12  # maximum length of a line
+MAX_ROWS = 1 << 24  # maximum number of rows of an element
 
 
 @dataclass
 class Element:
-    """A table of the file: the number of rows, and the names and types of its columns.
+    """A table in a PLY file, with its number of rows and the names and types of its columns.
 
-    A list property becomes four columns: the count and three numbers.
+    A list property becomes four columns, which are the length of the list and three values.
     """
 
     name: str
@@ -36,7 +36,14 @@ class Element:
 
 
 def read_mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
-    """Return the vertices (n, 3) and triangles (m, 3) of a mesh in an open file; `path` is used in error messages.
+    """Read a mesh from an open file.
+
+    Args:
+        path: Path of the file, which is used only in error messages.
+        file: The open file.
+
+    Returns:
+        The vertices, float32 of shape (n, 3), and the vertex indices of the triangles, int64 of shape (m, 3).
 
     Reference: Turk (1994), The PLY polygon file format.
     """
@@ -60,7 +67,7 @@ def read_mesh(path: Path, file: Stream) -> tuple[Floats, Integers]:
 def _read_line(file: Stream) -> list[str]:
     line = file.readline(MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
-        raise EOFError("the header has no end")
+        raise EOFError("the header is incomplete or has a line that is too long")
     return line.decode("ascii").split()
 
 
@@ -81,16 +88,16 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
             case ["property", kind, name]:
                 elements[-1].columns.append((name, TYPES[kind]))
             case []:
-                raise ValueError("empty line in the header")
+                raise ValueError("the header contains an empty line")
             case [first, *_] if first not in ("comment", "obj_info"):
-                raise ValueError(f"unknown line in the header that begins with {first!r}")
+                raise ValueError(f"the header contains an unknown line that begins with {first!r}")
     if not order:
-        raise ValueError("the header has no format")
+        raise ValueError("the header does not state the format")
     return order, elements
 
 
 def _read_tables(file: Stream, order: str, elements: list[Element]) -> dict[str, dict[str, Array]]:
-    """Return the columns of each element up to vertices and faces. Elements after these are not read."""
+    """Return the columns of each element. Elements after both vertices and faces are not read."""
     tables: dict[str, dict[str, Array]] = {}
     for element in elements:
         if {"vertex", "face"} <= tables.keys():
@@ -99,7 +106,7 @@ def _read_tables(file: Stream, order: str, elements: list[Element]) -> dict[str,
         tables[element.name] = _read_text(file, element) if is_text else _read_binary(file, element, ORDERS[order])
     else:
         if file.read(1).strip():
-            raise EOFError("bytes follow where the data must end")
+            raise EOFError("there are more bytes after the end of the data")
     return tables
 
 

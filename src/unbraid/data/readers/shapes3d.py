@@ -24,9 +24,9 @@ PIXELS = 64
 def shapes3d(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Shapes3D as published: 480,000 images 64x64x3 of an object in a room (5.9 GB when converted).
+    """Load the published file of Shapes3D: 480,000 images 64x64x3 of an object in a room (5.9 GB when converted).
 
-    All label rows are checked against the grid.
+    All labels are checked against the grid.
     Reference: Burgess and Kim (2018), github.com/google-deepmind/3d-shapes.
     """
     (path,) = locate_files("shapes3d", root).values()
@@ -39,14 +39,17 @@ def read_shapes3d(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> ByteImages:
-    """Read the HDF5 file with images, uint8 of shape (n, 64, 64, 3), and labels, float64 of shape (n, 6)."""
+    """Read Shapes3D from an HDF5 file.
+
+    The file contains the arrays images, uint8 of shape (n, 64, 64, 3), and labels, float64 of shape (n, 6).
+    """
     shape = (3, PIXELS, PIXELS)
     table = cached_table("shapes3d", [path], (math.prod(sizes), *shape), lambda: _blocks(path, sizes), progress)
     return ByteImages("shapes3d", NAMES, sizes, shape, table.to(device))
 
 
 def factor_values(sizes: tuple[int, ...]) -> list[Array]:
-    """Return the published values of the three hues, the scale, the shape and the orientation in degrees."""
+    """Return the published values of the factors: three hues, the scale, the shape and the orientation in degrees."""
     *hue_sizes, scales, shapes, angles = sizes
     hues = [np.arange(size) / 10 for size in hue_sizes]
     return [*hues, np.linspace(0.75, 1.25, scales), np.arange(shapes), np.linspace(-30, 30, angles)]

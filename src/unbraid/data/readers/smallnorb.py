@@ -22,17 +22,21 @@ NAMES = ("category", "elevation", "azimuth", "lighting")
 SIZES = (5, 9, 18, 6)
 INSTANCES = 10
 PARTS = ("training", "testing")
-ROWS = 24_300  # of each part
+ROWS = 24_300  # number of images in each part
 SOURCE_PIXELS, PIXELS = 96, 64
 
 
 class ToyPhotographs(Labelled):
-    """Photographs of toys. `instance` is the number of the toy within its category, 0 to 9, and is not a factor."""
+    """Photographs of toys.
+
+    Attributes:
+        instance: Index of the toy within its category, from 0 to 9. It is not a factor.
+    """
 
     instance: Int[Tensor, " n"]
 
     def to(self, device: str | torch.device) -> ToyPhotographs:
-        """Return the same data on another device."""
+        """Return the same data on a different device."""
         moved = super().to(device)
         assert isinstance(moved, ToyPhotographs)
         moved.instance = self.instance.to(device)
@@ -42,10 +46,10 @@ class ToyPhotographs(Labelled):
 def smallnorb(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ToyPhotographs:
-    """Small NORB: 48,600 grey photographs of 50 toys, 64x64, with the training part first.
+    """Load small NORB: 48,600 grey photographs 64x64 of 50 toys, with the training images first.
 
-    The images of the left camera are scaled down from 96x96 by Lanczos. The published azimuth 0, 2, ..., 34 is halved.
-    Each combination of category, elevation, azimuth and lighting has ten images, one per instance.
+    The images of the left camera are resized from 96x96 with a Lanczos filter. The published azimuths 0, 2, ..., 34 are
+    halved. Each combination of category, elevation, azimuth and lighting has ten images, one per instance.
     Reference: LeCun, Huang and Bottou (2004), doi:10.1109/CVPR.2004.1315150; used as in arXiv:1811.12359.
     """
     return read_smallnorb(locate_files("smallnorb", root), device=device, progress=progress)
@@ -54,7 +58,7 @@ def smallnorb(
 def read_smallnorb(
     files: Mapping[str, Path], rows: int = ROWS, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> ToyPhotographs:
-    """Read the six matrices, gzipped or not: dat, cat and info for training and for testing."""
+    """Read the files dat, cat and info of the training images and of the test images. They may be compressed."""
     labels = np.concatenate([_read_labels(files, part, rows) for part in PARTS])
     distinct = len(np.unique(labels, axis=0))
     expect(_find_file(files, PARTS[0], "info"), "number of distinct labels in both parts", len(labels), distinct)
@@ -76,7 +80,7 @@ def _find_file(files: Mapping[str, Path], part: str, kind: str) -> Path:
 
 
 def _read_labels(files: Mapping[str, Path], part: str, rows: int) -> Array:
-    """Return category, elevation, azimuth, lighting and instance as int64 of shape (rows, 5)."""
+    """Read the labels of one part. The columns are category, elevation, azimuth, lighting and instance."""
     category = read_norb_integers(_find_file(files, part, "cat"), (rows,))
     instance, elevation, azimuth, lighting = read_norb_integers(_find_file(files, part, "info"), (rows, 4)).T
     path = _find_file(files, part, "info")

@@ -1,4 +1,4 @@
-"""Checks that all readers share, and the form of their error messages."""
+"""Checks that several readers use, with uniform error messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from unbraid.errors import UserError
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
 
-READ_BYTES = 1 << 24  # bytes read at once
+READ_BYTES = 1 << 24  # maximum number of bytes in a block of rows, unless one row is longer
 REMEDY = "Check that it is the published file, or download it again."
 KINDS = {"iu": "integers", "u": "unsigned integers", "f": "floating-point numbers"}
-# All exceptions that the decoders of Python, numpy, Pillow and h5py were observed to raise on damaged files.
+# Exceptions that the decoders of Python, numpy, Pillow and h5py have been observed to raise for damaged files.
 READ_ERRORS = (
     *(EOFError, LookupError, OSError, RuntimeError, SyntaxError, ValueError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
@@ -31,7 +31,7 @@ READ_ERRORS = (
 
 @contextlib.contextmanager
 def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn the exceptions that a decoder raises on a damaged file into a UserError."""
+    """Convert the exceptions that a decoder raises for a damaged file to a UserError."""
     try:
         yield
     except UserError:
@@ -42,7 +42,7 @@ def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
 
 
 def expect(path: Path, what: str, expected: object, found: object) -> None:
-    """Raise a UserError if a value `found` in the file is not the published one."""
+    """Raise a UserError if the value `found` in the file differs from the expected one."""
     if found != expected:
         raise UserError(
             f"The {what} of {path} must be {_format_value(expected)}. Got {_format_value(found)} instead. {REMEDY}"
@@ -50,16 +50,16 @@ def expect(path: Path, what: str, expected: object, found: object) -> None:
 
 
 def expect_below(path: Path, what: str, size: int, found: Array) -> None:
-    """Raise a UserError if one of the integers `found` in the file is not in 0 .. size - 1."""
+    """Raise a UserError if any of the integers `found` in the file is not in 0 .. size - 1."""
     outside = found[(found < 0) | (found >= size)]
     if len(outside):
         raise UserError(f"The {what} of {path} must lie in 0..{size - 1}. Got {outside[0]} instead. {REMEDY}")
 
 
 def expect_numbers(path: Path, key: str, kinds: str, found: np.dtype[Any]) -> None:
-    """Raise a UserError if the type of an array is not one of numpy's `kinds`."""
+    """Raise a UserError if the dtype of the array `key` is not of one of the numpy kinds in `kinds`, such as "iu"."""
     if found.kind not in kinds:
-        raise UserError(f"The numbers of {key!r} of {path} must be {KINDS[kinds]}. Got {found} instead. {REMEDY}")
+        raise UserError(f"The numbers in {key!r} of {path} must be {KINDS[kinds]}. Got {found} instead. {REMEDY}")
 
 
 def _format_value(value: object) -> str:
@@ -67,7 +67,10 @@ def _format_value(value: object) -> str:
 
 
 def read_exactly(stream: Stream, size: int) -> bytes:
-    """Return the next `size` bytes, or raise an EOFError. A single read of a stream may return fewer bytes."""
+    """Read `size` bytes, or raise an EOFError if there are fewer.
+
+    Several reads may be necessary, because a single read of a stream may return fewer bytes.
+    """
     pieces, missing = [], size
     while missing:
         piece = stream.read(missing)
@@ -79,13 +82,19 @@ def read_exactly(stream: Stream, size: int) -> bytes:
 
 
 def expect_end(stream: Stream) -> None:
-    """Raise an EOFError if more bytes follow. This read also makes a compressed stream verify its checksum."""
+    """Raise an EOFError if more bytes follow.
+
+    Reading at the end of a compressed stream also verifies its checksum.
+    """
     if stream.read(1):
-        raise EOFError("bytes follow where the data must end")
+        raise EOFError("there are more bytes after the end of the data")
 
 
 def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
-    """Yield the bytes of a stream as blocks of rows of a table of `shape`. The stream must end after the table."""
+    """Read a uint8 table of `shape` from a stream, and yield its rows in blocks.
+
+    The stream must end after the table.
+    """
     width = math.prod(shape[1:])
     step = max(1, READ_BYTES // width)
     for start in range(0, shape[0], step):
@@ -95,7 +104,7 @@ def read_rows(stream: Stream, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any
 
 
 def check_grid(path: Path, what: str, found: Array, values: Sequence[Array]) -> None:
-    """Raise a UserError unless the label rows are the grid of `values` in C order (last factor fastest)."""
+    """Raise a UserError unless the labels `found` are all combinations of `values`, with the last factor fastest."""
     sizes = [len(column) for column in values]
     wrong = np.zeros(len(found), bool)
     for j, column in enumerate(values):

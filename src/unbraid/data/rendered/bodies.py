@@ -86,8 +86,8 @@ def bodies(
     Reference: Bregier et al. (2025), arXiv:2511.03589; Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
         vertices: Number of vertices: 13,718, or 1,229 for a coarser closed surface without toes, for small networks.
 
     Returns:

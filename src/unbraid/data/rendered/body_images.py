@@ -44,8 +44,8 @@ def body_images(
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement; Bregier et al. (2025), arXiv:2511.03589.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
         size: Rows and columns of an image. The paper has (400, 200). Images take one byte per pixel in memory, which
             is 800 MB for this size.
 

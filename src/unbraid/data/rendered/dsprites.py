@@ -1,4 +1,4 @@
-"""dSprites, regenerated from its geometry."""
+"""The dataset dSprites, rendered from a description of its shapes instead of read from the published file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from unbraid.data.rendered.raster import Scene, render
 NAMES = ("shape", "scale", "orientation", "x", "y")
 SIZES = (3, 6, 40, 32, 32)
 ROWS = math.prod(SIZES)
-SHA256 = "faaf9cf5fa6256819224cb831e7fe802f7e166a63fda58f12c5f1c6eec3f5ea0"  # digest of the bits of all images in order
+# Digest of the bits of all images, in order.
+SHA256 = "faaf9cf5fa6256819224cb831e7fe802f7e166a63fda58f12c5f1c6eec3f5ea0"
 FILE = f"dsprites-{SHA256[:16]}"
 
 
 def scene() -> Scene:
-    """Return the grid of the published dataset, in which orientations 0 and 39 are the same angle."""
+    """Return the scene, which contains the values of all factors of the published dataset except the shape.
+
+    Orientations 0 and 39 are the angles 0 and 2 pi, which look the same.
+    """
     _, scales, angles, columns, rows = SIZES
     x, y = (16 + 32 * torch.linspace(0, 1, size, dtype=torch.float64) for size in (columns, rows))
     theta = torch.linspace(0, 2 * math.pi, angles, dtype=torch.float64)
@@ -27,17 +31,19 @@ def scene() -> Scene:
 
 
 def dsprites(device: str | torch.device = "cpu", cache: bool = True, progress: Progress | None = None) -> BinaryImages:
-    """Regenerated dSprites: 737,280 binary 64x64 images of a square, an ellipse or a heart.
+    """Render dSprites: 737,280 binary 64x64 images of a square, an ellipse or a heart.
 
-    Only 715,706 images are distinct: orientations 0 and 39 coincide, and because of the symmetries of square and
-    ellipse more orientations are equal after rasterisation. Of 64,834 images of the original file, 64,825 are identical
-    to these and 9 differ by one pixel. The colour factor of the original, which has one value, is omitted.
+    Only 715,706 images are distinct. Orientations 0 and 39 look the same, and because squares and ellipses are
+    symmetric, some of their other orientations look the same as well. Of 64,834 images of the published file, 64,825
+    are identical to the rendered images, and 9 differ in one pixel. The factor colour of the published file, which has
+    a single value, is omitted.
     Reference: Matthey et al. (2017), github.com/deepmind/dsprites-dataset.
 
     Args:
-        device: Device of the data.
-        cache: Whether to cache the bits on disk. A CUDA device always renders, which is faster than reading the cache.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the images.
+        cache: Whether to cache the images on disk. The cache is not used for a CUDA device, because rendering is faster
+            than reading the cache.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         737,280 images of shape (1, 64, 64), with the factors shape, scale, orientation, x and y.

@@ -1,6 +1,7 @@
-"""The variants of dSprites of Locatello et al. (2019): in colour, on noise, and on a picture.
+"""Three variants of dSprites from Locatello et al. (2019), with coloured sprites, noise, or crops of a picture.
 
-In training, colours and backgrounds are drawn from the noise of the run. Otherwise they are fixed for each example.
+In training, colours and backgrounds are drawn from the random stream of the run. Otherwise, each example always has the
+same colour or background.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from unbraid.errors import UserError
 from unbraid.noise import GAMMA, Noise, as_bytes, mix
 
 SHAPE = (3, 64, 64)
-IMAGES_AT_ONCE = 32  # images whose noise is drawn together on a CPU
+IMAGES_AT_ONCE = 32  # number of images whose noise is drawn together on a CPU
 COLOURED, NOISY, NEGATIVE = range(3)  # the first two have the same values in accel/kernels/paint.py
-PICTURE_SIZE = (350, 274)  # rows and columns to which a picture is reduced, with its proportions
+PICTURE_SIZE = (350, 274)  # maximum rows and columns of a picture; larger pictures are reduced, with their proportions
 
 
 class ExampleNoise:
-    """Random numbers that depend only on the index of an example, as if the examples were files on disk."""
+    """Random numbers that depend only on the index of an example."""
 
     def __init__(self, index: Int[Tensor, " b"]) -> None:
         self.keys, self.draws = mix((index + 1) * GAMMA), 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Return uniform bytes of the given shape, whose first axis is that of the examples, as in `Noise.bytes`."""
+        """Return uniform bytes of the given shape, as `Noise.bytes` does. The first axis is that of the examples."""
         self.draws += 1
         count = math.prod(shape[1:])
         counter = torch.arange(-(-count // 8), device=self.keys.device)
@@ -44,41 +45,48 @@ class ExampleNoise:
 
 @dataclass
 class PartialNoise(Noise):
-    """The part of the noise of a step that belongs to the images from number `first` on."""
+    """A part of the noise of a training step, which belongs to the images from index `first` on."""
 
     first: int = 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Return the bytes that `Noise.bytes` for all images has for these.
+        """Return those bytes for these images that `Noise.bytes` would return for all images of the step.
 
-        Each image must take a multiple of 8 bytes.
+        The number of bytes per image must be a multiple of 8.
         """
         self.draws += 1
-        each = math.prod(shape[1:]) // 8
-        counter = torch.arange(self.first * each, (self.first + shape[0]) * each, device=self.key.device)
+        words_per_image = math.prod(shape[1:]) // 8
+        counter = torch.arange(
+            self.first * words_per_image, (self.first + shape[0]) * words_per_image, device=self.key.device
+        )
         draw = torch.full((), self.draws, device=self.key.device) * GAMMA
         return as_bytes(mix(mix(self.key + draw) + counter * GAMMA)).view(shape)
 
 
 class PaintedSprites(BinaryImages):
-    """Sprites painted with random bytes, which are drawn from the noise of a run or fixed for each example."""
+    """Sprites with random colours or backgrounds."""
 
     binary = False
-    kind = COLOURED  # COLOURED: sprite times backdrop; NOISY: white on the backdrop; NEGATIVE: inverts the backdrop
+    # How sprites are painted. COLOURED: the sprite is multiplied by the backdrop. NOISY: the sprite is white on the
+    # backdrop. NEGATIVE: the sprite inverts the backdrop.
+    kind = COLOURED
 
     def __init__(self, sprites: BinaryImages, name: str) -> None:
         super().__init__(name, sprites.names, sprites.sizes, SHAPE, sprites.table)
         self.categorical = sprites.categorical
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
-        """Return the images at `index`, with pixels k/255. Colours and backgrounds are drawn from `noise`, if given."""
+        """Return the images at `index`. Pixels are multiples of 1/255.
+
+        Colours and backgrounds are drawn from `noise`. If it is None, they depend only on the index.
+        """
         source = noise or ExampleNoise(index)
         if supports_kernels(self.device):
             from unbraid.accel.kernels.paint import Paint
 
             backdrop = self.backdrop(len(index), source)
             return cast(Tensor, Paint.apply(self.table, index, backdrop, self.kind))  # type: ignore[no-untyped-call]
-        return self.paint(self._sprites(index), source).float().div_(255)  # one large buffer
+        return self.paint(self._sprites(index), source).float().div_(255)  # in place, to allocate only one large buffer
 
     def _examples(self, index: Tensor) -> Tensor:
         return self.paint(self._sprites(index), ExampleNoise(index))
@@ -89,7 +97,7 @@ class PaintedSprites(BinaryImages):
         return (self.table[index].unsqueeze(-1) >> bit & 1).view(*index.shape, 1, *SHAPE[1:])
 
     def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b ..."]:
-        """Return the bytes with which `count` sprites are painted: a colour or a background image for each."""
+        """Return the bytes with which `count` sprites are painted. These are one colour or background per sprite."""
         raise NotImplementedError(f"{type(self).__name__} must define backdrop(count, noise).")
 
     def paint(self, sprite: UInt8[Tensor, "b 1 64 64"], noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
@@ -101,27 +109,29 @@ class PaintedSprites(BinaryImages):
 
 
 class ColouredSprites(PaintedSprites):
-    """Each sprite in one colour, on black."""
+    """Sprites in random colours on a black background."""
 
     def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 1 1"]:
-        """Return RGB colours with channels uniform on 128 .. 255."""
+        """Draw RGB colours. Each channel is uniform on 128 .. 255."""
         return _draw_colours(noise, count).bitwise_or(128)
 
 
 class SpritesOnNoise(PaintedSprites):
-    """Each sprite in white, on noise."""
+    """White sprites on a background of noise."""
 
     kind = NOISY
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """Return the images at `index`, as in the base class.
 
-        On a CPU, noise is drawn for a few images at a time. The random words of a large batch would exceed what the
-        allocator keeps, and returning and requesting memory pages in every step takes longer than drawing the noise.
+        On a CPU, noise is drawn for a few images at a time. The random numbers of a large batch would take more memory
+        than the allocator reuses. Memory would then be requested from the operating system and returned in every step,
+        which takes longer than drawing the noise.
         """
         if self.device.type != "cpu":
             return super().batch(index, noise)
-        mapped = index if noise is None else index + noise.key  # mapped by vmap if one of the two is
+        # Under vmap, this tensor is mapped if `index` or the key is. New tensors that are made from it are then, too.
+        mapped = index if noise is None else index + noise.key
         image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
         for first in range(0, len(index), IMAGES_AT_ONCE):
             part = index[first : first + IMAGES_AT_ONCE]
@@ -132,12 +142,12 @@ class SpritesOnNoise(PaintedSprites):
         return image.div_(255)
 
     def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """Return uniform noise for every pixel and channel."""
+        """Draw uniform noise for every pixel and channel."""
         return noise.bytes(count, *SHAPE)
 
 
 def _to_integers(four: UInt8[Tensor, "b 8"]) -> Int[Tensor, "b 2"]:
-    """Convert every four bytes to a signed 32-bit integer, lowest byte first."""
+    """Convert each group of four bytes to a signed 32-bit integer. The lowest byte comes first."""
     words = (four.long().unflatten(1, (2, 4)) << torch.arange(0, 32, 8, device=four.device)).sum(2)
     return torch.where(words < 1 << 31, words, words - (1 << 32))
 
@@ -148,7 +158,7 @@ def _draw_colours(noise: Noise | ExampleNoise, count: int) -> UInt8[Tensor, "b 3
 
 
 class SpritesOnPicture(PaintedSprites):
-    """Each sprite as the negative of a random crop of a picture."""
+    """Random crops of a picture, whose colours are inverted where the sprite is."""
 
     kind = NEGATIVE
 
@@ -158,23 +168,23 @@ class SpritesOnPicture(PaintedSprites):
         self.words = pack_shifted_pictures(self.picture >> 1)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
-        """Return the images at `index`, as in the base class. Kernels read crops directly from the picture."""
+        """Return the images at `index`, as in the base class. GPU kernels read crops directly from the picture."""
         if not supports_kernels(self.device):
             return super().batch(index, noise)
         from unbraid.accel.kernels.paint import Negative
 
         source = noise or ExampleNoise(index)
-        place, colour = self.corners(len(index), source), _draw_colours(source, len(index))[..., 0, 0]
-        arguments = (self.table, index, self.picture, place, colour)
+        corners, colour = self.corners(len(index), source), _draw_colours(source, len(index))[..., 0, 0]
+        arguments = (self.table, index, self.picture, corners, colour)
         return cast(Tensor, Negative.apply(*arguments))  # type: ignore[no-untyped-call]
 
     def corners(self, count: int, noise: Noise | ExampleNoise) -> Int[Tensor, "b 2"]:
         """Draw the row and column of the top left corner of each crop, uniformly."""
-        place = _to_integers(noise.bytes(count, 8)).abs()
-        return torch.stack([place[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2)], 1)
+        number = _to_integers(noise.bytes(count, 8)).abs()
+        return torch.stack([number[:, i] % (self.picture.shape[i + 1] - 63) for i in range(2)], 1)
 
     def backdrop(self, count: int, noise: Noise | ExampleNoise) -> UInt8[Tensor, "b 3 64 64"]:
-        """Return (crop + colour) / 2, with random 64x64 crops and uniform RGB colours."""
+        """Return (crop + colour) / 2, where the 64x64 crops and the RGB colours are random and uniform."""
         row, column = self.corners(count, noise).unbind(1)
         crops = (
             self.words.unfold(2, 64, 1).unfold(3, 8, 1).permute(0, 2, 3, 1, 4, 5)
@@ -183,7 +193,7 @@ class SpritesOnPicture(PaintedSprites):
         return background.add_(_draw_colours(noise, count) >> 1)
 
     def to(self, device: str | torch.device) -> FactorData:
-        """Return the same data, including the picture, on another device."""
+        """Return the same data, including the picture, on a different device."""
         moved = super().to(device)
         assert isinstance(moved, SpritesOnPicture)
         moved.picture, moved.words = self.picture.to(device), self.words.to(device)
@@ -191,25 +201,26 @@ class SpritesOnPicture(PaintedSprites):
 
 
 def pack_shifted_pictures(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3 h v"]:
-    """Return the picture shifted left by 0 to 7 pixels, with eight pixels per word.
+    """Return the picture shifted left by 0 to 7 pixels, with eight pixels packed into each 64-bit word.
 
-    So crops can be copied word by word instead of byte by byte: a crop from column c consists of the 8 words from word
-    c // 8 of shift c % 8.
+    With these words, a crop can be copied word by word instead of byte by byte. Each row of a crop that begins at
+    column c consists of the 8 words from word c // 8 on, in the picture that is shifted by c % 8 pixels.
     """
-    width = (picture.shape[2] - 64) // 8 * 8 + 64  # the end of the last word of any crop
+    width = (picture.shape[2] - 64) // 8 * 8 + 64  # no crop uses later columns of a shifted picture
     wide = pad(picture, (0, 7))
     return torch.stack([wide[..., i : i + width] for i in range(8)]).view(torch.int64)
 
 
 def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> ColouredSprites:
-    """Sprites of dSprites in random colours: 64x64x3, channels of the colour uniform on (.5, 1).
+    """Render dSprites in random colours: 737,280 images 64x64x3, with each channel of a colour uniform on (0.5, 1).
 
-    In training a run draws new colours in each step, which depend on its seed and the step. Elsewhere, in scores and
-    pictures, an example always has the same colour. Reference: Locatello et al. (2019), arXiv:1811.12359.
+    In training, a run draws new colours in each step, which depend on its random seed and the step. In scores and
+    pictures, an example always has the same colour.
+    Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         737,280 images of shape (3, 64, 64) with the factors of dSprites.
@@ -218,14 +229,15 @@ def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None
 
 
 def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> SpritesOnNoise:
-    """Sprites of dSprites on noise: 64x64x3, white sprites on uniform noise in every pixel and channel.
+    """Render dSprites on noise: 737,280 images 64x64x3 of white sprites on uniform noise in every pixel and channel.
 
-    In training a run draws new noise in each step, which depends on its seed and the step. Elsewhere, in scores and
-    pictures, an example always has the same noise. Reference: Locatello et al. (2019), arXiv:1811.12359.
+    In training, a run draws new noise in each step, which depends on its random seed and the step. In scores and
+    pictures, an example always has the same noise.
+    Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         737,280 images of shape (3, 64, 64) with the factors of dSprites.
@@ -236,17 +248,18 @@ def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None
 def scream_dsprites(
     device: str | torch.device = "cpu", progress: Progress | None = None, picture: str | Path | None = None
 ) -> SpritesOnPicture:
-    """Sprites of dSprites on a painting: 64x64x3, each the negative of a randomly tinted piece of a picture.
+    """Render dSprites on a picture: 737,280 images 64x64x3 of tinted crops, with inverted colours where the sprite is.
 
-    Locatello et al. used a photograph of Munch's The Scream. The default here is a picture in its style that is
-    computed from waves (`swirl_picture`). In training a run draws new pieces in each step, which depend on its seed and
-    the step. Elsewhere, in scores and pictures, an example always has the same piece.
+    Locatello et al. used a photograph of Munch's painting The Scream. The default here is a computed picture in a
+    similar style (`swirl_picture`). In training, a run draws new crops in each step, which depend on its random seed
+    and the step. In scores and pictures, an example always has the same crop.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
-        picture: An image file to use instead, which is reduced to fit 350 rows and 274 columns.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
+        picture: Path of an image file to use instead of the default picture. It is reduced to fit into 350 rows and
+            274 columns.
 
     Returns:
         737,280 images of shape (3, 64, 64) with the factors of dSprites.
@@ -259,13 +272,13 @@ def scream_dsprites(
 
 
 def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
-    """Return a picture of a sky over dark water: wavy bands of orange, yellow and blue with brush strokes."""
+    """Compute a picture of a sky over dark water, with wavy bands of orange, yellow and blue and brush strokes."""
     y, x = torch.meshgrid(*(torch.linspace(0, s / 100, s, dtype=torch.float64) for s in PICTURE_SIZE), indexing="ij")
-    bend = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
-    band = 6.5 * (y + bend)
+    distortion = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
+    band = 6.5 * (y + distortion)
     stroke = 0.12 * (9 * band + 3 * (7 * x).sin()).sin()
     warm = 0.5 + 0.5 * (band - 0.8).sin() + stroke
-    dusk = ((y + bend - 1.7) * 2.5).sigmoid()
+    dusk = ((y + distortion - 1.7) * 2.5).sigmoid()
     red = (0.55 + 0.42 * warm) * (1 - 0.75 * dusk) + 0.1 * dusk
     green = (0.25 + 0.38 * warm) * (1 - 0.55 * dusk) + 0.16 * dusk * (1 + warm)
     blue = (0.22 - 0.1 * warm) * (1 - dusk) + (0.3 + 0.3 * warm) * dusk
@@ -273,7 +286,7 @@ def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
 
 
 def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
-    """Read an image file in RGB, reduced to fit `PICTURE_SIZE` with its proportions."""
+    """Read an image file as RGB, and reduce it to fit into `PICTURE_SIZE` without changing its proportions."""
     import numpy as np
     from PIL import Image
 
@@ -281,11 +294,12 @@ def read_picture(path: Path) -> UInt8[Tensor, "3 h w"]:
         with Image.open(path) as image:
             small = image.convert("RGB")
     except (OSError, ValueError) as error:
-        raise UserError(f"The picture {path} must be an image file that Pillow reads. Got: {error}.") from error
+        raise UserError(f"The picture {path} must be an image file. Reading it with Pillow failed: {error}.") from error
     small.thumbnail((PICTURE_SIZE[1], PICTURE_SIZE[0]), Image.Resampling.LANCZOS)
     if min(small.size) < 64:
         raise UserError(
-            f"A picture, reduced to fit {PICTURE_SIZE[1]}x{PICTURE_SIZE[0]}, must be at least 64 pixels wide and high. "
-            f"Got {small.size[0]}x{small.size[1]} from {path}. Choose a larger or less narrow picture."
+            f"A picture must be at least 64 pixels wide and high after it is reduced to fit into {PICTURE_SIZE[1]}x"
+            f"{PICTURE_SIZE[0]}. Got {small.size[0]}x{small.size[1]} from {path} instead. Choose a larger or less "
+            "narrow picture."
         )
     return torch.from_numpy(np.array(small)).permute(2, 0, 1)

@@ -1,6 +1,7 @@
-"""Filled polygons, sampled at pixel centres in exact arithmetic, for all positions of a grid at once.
+"""Fill polygons at all positions of a grid at once.
 
-Coordinates are in pixels, y down. Pixel (r, c) has its centre at (c + .5, r + .5). Vertices are rounded to 1/256 px.
+Polygons are sampled at pixel centres with exact arithmetic. Coordinates are in pixels, and y increases downwards. The
+centre of pixel (row r, column c) is at x = c + 0.5, y = r + 0.5. Vertices are rounded to 1/256 pixel.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 
-# The words in which bits t..63 are set, for t = 0..64, as signed 64-bit integers. A shift by 64 would be undefined.
+# FROM_COLUMN[t] is the signed 64-bit integer whose bits t to 63 are set, for t from 0 to 64. A table is used because a
+# shift by 64 bits is undefined.
 FROM_COLUMN = [-1 << t for t in range(64)] + [0]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The values of the factors of a set of sprites: scales, angles in radians, and x and y of the centres."""
+    """The values of the factors of a dataset of sprites.
+
+    Attributes:
+        pixels: Width and height of the images.
+        scales: Scales of the sprites.
+        angles: Orientations in radians.
+        x: Horizontal positions of the centres in pixels.
+        y: Vertical positions of the centres in pixels.
+    """
 
     pixels: int
     scales: Tensor
@@ -30,7 +40,10 @@ class Scene:
     y: Tensor
 
     def polygons(self, device: torch.device) -> Iterator[Tensor]:
-        """Yield the outlines around the origin, float64 (angles, vertices, 2), for every shape and scale."""
+        """Yield, for each shape and scale, its outlines at all angles, float64 of shape (angles, vertices, 2).
+
+        The centres of the sprites are at the origin.
+        """
         cos, sin = self.angles.cos(), self.angles.sin()
         rotation = torch.stack([cos, -sin, sin, cos], -1).view(-1, 2, 2)
         for shape in (square(), ellipse(), heart()):
@@ -39,20 +52,23 @@ class Scene:
 
 
 def square() -> Tensor:
-    """Return a square with a side of 19.2 px, float64 (4, 2)."""
+    """Return the vertices of a square with a side of 19.2 pixels, float64 of shape (4, 2)."""
     return 9.6 * torch.tensor([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=torch.float64)
 
 
 def ellipse() -> Tensor:
-    """Return an ellipse as a 100-gon with vertices at equal parameter steps, semi-axes 9.6 * 1.33 and 9.6 / 1.33 px."""
+    """Return the 100 vertices of a polygon that approximates an ellipse, float64 of shape (100, 2).
+
+    The semi-axes are 9.6 * 1.33 and 9.6 / 1.33 pixels, and the curve parameter of the vertices has equal steps.
+    """
     t = 2 * math.pi / 100 * torch.arange(100, dtype=torch.float64)
     return torch.stack([9.6 * 1.33 * t.cos(), 9.6 / 1.33 * t.sin()], -1)
 
 
 def heart() -> Tensor:
-    """Return a heart as a 150-gon.
+    """Return the 150 vertices of a polygon that approximates a heart, float64 of shape (150, 2).
 
-    Its curve is x = 9.6 sin^3 t, y = -(19.2 / 29)(13 cos t - 5 cos 2t - 2 cos 3t - cos 4t) - 1.44.
+    The curve is x = 9.6 sin^3 t, y = -(19.2 / 29)(13 cos t - 5 cos 2t - 2 cos 3t - cos 4t) - 1.44.
     """
     t = 2 * math.pi / 150 * torch.arange(150, dtype=torch.float64)
     y = 13 * t.cos() - 5 * (2 * t).cos() - 2 * (3 * t).cos() - (4 * t).cos()
@@ -60,24 +76,34 @@ def heart() -> Tensor:
 
 
 def render(scene: Scene, device: torch.device, progress: Progress | None = None) -> Tensor:
-    """Return all sprites of the scene as bits, uint8 (shapes * scales * angles * x * y, pixels^2 / 8), in C order."""
-    parts = 3 * len(scene.scales)
+    """Render all sprites of a scene.
+
+    Args:
+        scene: Values of the factors.
+        device: Device on which to render.
+        progress: Called with the finished fraction, from 0 to 1.
+
+    Returns:
+        The bits of the images, uint8 of shape (shapes * scales * angles * x * y, pixels^2 / 8). The last factor varies
+        fastest.
+    """
+    groups = 3 * len(scene.scales)
     images = len(scene.angles) * len(scene.x) * len(scene.y)
-    table = torch.empty(parts, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
+    table = torch.empty(groups, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
     x, y = scene.x.to(device), scene.y.to(device)
-    for part, polygons in enumerate(scene.polygons(device)):
+    for group, polygons in enumerate(scene.polygons(device)):
         with _single_thread():
-            table[part] = fill_polygons(polygons, x, y, scene.pixels).reshape(images, -1)
+            table[group] = fill_polygons(polygons, x, y, scene.pixels).reshape(images, -1)
         if progress:
-            progress((part + 1) / parts)
+            progress((group + 1) / groups)
     return table.flatten(0, 1)
 
 
 @contextmanager
 def _single_thread() -> Iterator[None]:
-    """Run short operations on one core.
+    """Run PyTorch operations on one core.
 
-    On a busy machine, waiting for a second core takes ten times as long as the work.
+    The operations are short. On a busy machine, waiting for a second core takes ten times as long as the work itself.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -88,35 +114,43 @@ def _single_thread() -> Iterator[None]:
 
 
 def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor:
-    """Fill each of m polygons at every centre (x, y), by the even-odd rule.
+    """Fill each polygon at every centre (x, y), by the even-odd rule.
 
-    A pixel is set if an odd number of edges cross its row at or before its centre. So a centre on a left edge is
-    inside, and a centre on a right edge is outside. A row of at most 64 pixels is one 64-bit word, and each crossing
-    flips all bits from its column on. The row of a vertex depends only on y, so crossings are computed once for all x.
+    A pixel is set if an odd number of edges cross its row at or to the left of its centre. A centre on a left edge is
+    therefore inside, and a centre on a right edge is outside. A row of at most 64 pixels is one 64-bit word, and each
+    crossing flips all bits from its column on. The rows that an edge crosses depend only on y, so crossings are computed
+    once for all x.
+
+    Args:
+        polygons: Vertices of m polygons, float64 of shape (m, vertices, 2).
+        x: Horizontal positions in pixels.
+        y: Vertical positions in pixels.
+        pixels: Width and height of the images, at most 64.
 
     Returns:
-        The images as bits, uint8 (m, len(x), len(y), pixels, pixels / 8).
+        The bits of the images, uint8 of shape (m, len(x), len(y), pixels, pixels / 8).
     """
     rows = _to_fixed_point(polygons[:, None, :, 1] + y[:, None])
     columns = _to_fixed_point(polygons[:, :, 0, None] + x).double()
     edge, row = _crossings(rows, pixels)
     cell = edge // rows.shape[2] * pixels + row
     words = torch.zeros(len(polygons) * len(y) * pixels, len(x), dtype=torch.int64, device=x.device)
-    for slot in _groups_without_repeats(cell):
-        words[cell[slot]] ^= _flip_words(rows, columns, edge[slot], row[slot])
+    for group in _groups_without_repeats(cell):
+        words[cell[group]] ^= _flip_masks(rows, columns, edge[group], row[group])
     image = words.view(len(polygons), len(y), pixels, len(x)).permute(0, 3, 1, 2).contiguous()
     return image.view(torch.uint8).view(*image.shape, 8)[..., : pixels // 8]
 
 
 def _to_fixed_point(v: Tensor) -> Tensor:
-    """Return coordinates in units of 1/256 px, rounded half up."""
+    """Convert coordinates to integers in units of 1/256 pixel. Halves are rounded up."""
     return (256 * v + 0.5).floor().long()
 
 
 def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
-    """Return all (edge, row) with (y0 < centre) != (y1 < centre).
+    """Return the indices of the edge and the row for every crossing of an edge with the centre line of a row.
 
-    Edges are numbered as in flattened y (m, len(y), v).
+    `y` (m, positions, v) contains the vertical fixed-point coordinates of the vertices. An edge from y0 to y1 crosses a
+    row if (y0 < centre) != (y1 < centre). Edges are numbered like their first vertices in the flattened `y`.
     """
     first = (((y - 128) >> 8) + 1).clamp(0, pixels)  # the first row whose centre, 256 r + 128, is greater than y
     following = first.roll(-1, -1)
@@ -127,24 +161,28 @@ def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
 
 
 def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
-    """Yield groups of crossings in which every cell occurs at most once, so that a group can be applied at once."""
+    """Yield groups of crossings in which no cell occurs twice.
+
+    A group can be applied in one operation. Repeated cells in one operation would overwrite each other.
+    """
     ordered, order = cell.sort(stable=True)
     rank = torch.arange(len(cell), device=cell.device) - torch.searchsorted(ordered, ordered)
     for k in range(int(rank.max()) + 1):
         yield order[rank == k]
 
 
-def _flip_words(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
-    """Return words, int64 (crossings, len(x)), with the bits of all columns set whose centres are beyond the crossing.
+def _flip_masks(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
+    """Return the bits that each crossing flips, int64 of shape (crossings, len(x)).
 
-    The edge crosses the row at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column at or beyond it is the
-    ceiling of a quotient of integers below 2^31. Float64 is exact for it: products and sums are below 2^53, and the
-    quotient is either an integer, which division returns exactly, or at least 2^-31 away from an integer, which is far
-    more than the rounding error.
+    These are the bits of all columns whose centres are at the crossing or to the right of it. The edge crosses the row
+    at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column to flip is the ceiling of a quotient of integers whose
+    denominator is below 2^31. Float64 computes it exactly. Products and sums are below 2^53. The quotient is either an
+    integer, which the division returns exactly, or it differs from every integer by at least 2^-31, which is much more
+    than the rounding error.
     """
-    places, vertices = y.shape[1], y.shape[2]
+    centres, vertices = y.shape[1], y.shape[2]
     y0, y1 = y.flatten()[edge], y.roll(-1, -1).flatten()[edge]
-    at = edge // (places * vertices) * vertices + edge % vertices
+    at = edge // (centres * vertices) * vertices + edge % vertices
     x0, x1 = x.flatten(0, 1)[at], x.roll(-1, 1).flatten(0, 1)[at]
     along, height = (256 * row + 128 - y0).double()[:, None], (y1 - y0).double()[:, None]
     column = (((x0 - 128) * height + along * (x1 - x0)) / (256 * height)).ceil()

@@ -1,8 +1,10 @@
-"""Ray casting of a solid on the floor of a square room, into layers that are blended with three colours to an image.
+"""Ray casting of a solid on the floor of a square room.
 
-The origin is the point of the floor below the solid; x is to the right, y away from the camera at angle 0, z up. The
-unit of length is such that half the side of the room is 10. The first axis of a tensor of vectors is that of the
-coordinates, which is several times faster than the last. A ray is origin + t * direction, t > 0.
+Ray casting computes layers, which are blended with three colours to an image. The origin of the coordinates is the
+point of the floor below the solid. Seen from the camera at angle 0, x points to the right, y away from the camera, and
+z up. Half the side of the room is 10 units of length. The first axis of a tensor of vectors contains the coordinates,
+because this is several times faster than using the last axis. A ray consists of the points origin + t * direction with
+t > 0.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ from torch import Tensor
 ROOM = 10.0
 PIXELS = 64
 SKY = (153, 226, 249)
-# Indices of the layers: light on each surface and the share of the pixel that it covers, the gloss of the solid, the
-# sky.
+# Indices of the layers. There is one layer for the light on each surface, one for the fraction of each pixel that the
+# surface covers, one for the gloss of the solid, and three for the colour of the sky.
 FLOOR, FLOOR_COVERAGE, WALL, WALL_COVERAGE, SOLID, SOLID_COVERAGE, GLOSS, SKY_RED = range(8)
 LAYERS = SKY_RED + 3
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The parameters that are the same in every image, in the order camera, walls, solids at scale 1, light, texture.
+    """The parameters that are the same in every image.
 
-    The camera is at `distance` from the z axis and at `height`, and looks at the point `aim` above the origin. An
-    object of size s at depth d has a width of `zoom` * s / d half images. The sizes of a solid are half its side or its
-    radius, and its height. `shade` explains the parameters from `ambient` to `gloss_edge`, and `texture` the rest.
+    They are listed in the order camera, walls, solids at scale 1, light, texture. The camera is at `distance` from the
+    z axis and at `height`, and looks at the point at height `aim` above the origin. An object of size s at depth d
+    appears with a size of `zoom` * s / d, in units of half the image width. `wall` is the height of the walls. The
+    parameters of a solid are its radius, or half its side for the cube, and its height. `shade` explains the parameters
+    from `ambient` to `gloss_edge`, and `texture` explains the others.
     """
 
     distance: float
@@ -68,14 +72,31 @@ class Scene:
 
 
 class Hit(NamedTuple):
-    """The position t along each ray at which it hits a solid (infinite if it does not), and the unit normal there."""
+    """Where rays hit a solid.
+
+    Attributes:
+        t: Position along each ray at which it hits the solid. Infinite if it does not.
+        normal: Unit normal of the solid at this point.
+    """
 
     t: Float[Tensor, "b h w"]
     normal: Float[Tensor, "3 b h w"]
 
 
 class Room(NamedTuple):
-    """What the rays of a camera hit in the empty room. `lamp` and `rest` are the light there, including the texture."""
+    """The rays of a camera, and where they hit the empty room.
+
+    Attributes:
+        origin: Origin of the rays.
+        direction: Directions of the rays.
+        forward: Direction of the camera axis.
+        t: Position along each ray at which it hits the floor or a wall.
+        floor: Whether the ray hits the floor.
+        sky: Whether the ray passes above the wall.
+        to_lamp: Vector from the hit point to the lamp.
+        lamp: Light of the lamp at the hit point, including the texture.
+        rest: All other light at the hit point, including the texture.
+    """
 
     origin: Tensor
     direction: Tensor
@@ -91,10 +112,10 @@ class Room(NamedTuple):
 def render_layers(
     scene: Scene, room: Room, shape: int, scale: Float[Tensor, " b"], pixels: int = PIXELS
 ) -> Float[Tensor, "b l h w"]:
-    """Return the light and the share of every surface, with one solid in the room, downsampled to `pixels`; white is 1.
+    """Render the layers of a room with one solid in it, downsampled to `pixels` x `pixels`. White is 1.
 
-    The downsampling filter has negative values beside an edge. Light keeps its sign there; a share, which is an upper
-    limit, is clipped at 0.
+    The layers contain the light and the coverage of every surface. The downsampling filter produces negative values
+    beside an edge. Negative light is kept. Coverage is clipped at 0, because it is used as an upper limit.
     """
     hit = intersect_solid(scene, shape, scale, room.origin, room.direction)
     visible = hit.t < room.t
@@ -118,9 +139,10 @@ def render_layers(
 def blend_layers(
     layers: Real[Tensor, "*b l h w"], floor: Real[Tensor, "*b c"], wall: Tensor, solid: Tensor
 ) -> Real[Tensor, "*b c h w"]:
-    """Return the images for three colours: each surface adds colour * light, up to the share of the pixel it covers.
+    """Blend layers to images with the given colours of floor, wall and solid.
 
-    The sum is not clipped to the range of a pixel.
+    Each surface adds colour * light, but at most the fraction of the pixel that it covers. The sum is not clipped to
+    the range of a pixel.
     """
     maps = layers.unsqueeze(-3).unbind(-4)
     floor, wall, solid = (colour[..., None, None] for colour in (floor, wall, solid))
@@ -131,7 +153,7 @@ def blend_layers(
 
 
 def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
-    """Trace the rays of the empty room, seen from each angle (radians), with `oversample`^2 rays per pixel."""
+    """Trace the rays of a camera at each angle (in radians) through the empty room, with `oversample`^2 rays per pixel."""
     origin, direction, forward = camera_rays(scene, angle, PIXELS * oversample)
     x, y, z = direction
     side, back = (ROOM * direction[:2].sign() - origin[:2]) / direction[:2]
@@ -151,7 +173,11 @@ def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Roo
 
 
 def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the origin (3, b, 1, 1), directions (3, b, h, w) and axis (3, b, 1, 1) of rays through pixel centres."""
+    """Return the rays of a camera at each angle through the centres of its pixels.
+
+    Returns:
+        The origin of the rays (3, b, 1, 1), their directions (3, b, h, w), and the axis of the camera (3, b, 1, 1).
+    """
     zero, sin, cos = torch.zeros_like(angle), angle.sin(), angle.cos()
     origin = torch.stack([scene.distance * sin, -scene.distance * cos, zero + scene.height])
     axis = torch.stack([zero, zero, zero + scene.aim]) - origin
@@ -164,10 +190,11 @@ def camera_rays(scene: Scene, angle: Float[Tensor, " b"], pixels: int) -> tuple[
 
 
 def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the light of the lamp, all other light, and the gloss, each one number per point.
+    """Return the light of the lamp, all other light, and the gloss at each point.
 
-    The lamp is a spot light: (n.l) (s.l)^power, where n is the normal, l the direction to the lamp and s its axis. A
-    head light shines along the axis of the camera. Gloss is constant where the lamp shines, with a smoothed edge.
+    The lamp is a spotlight with brightness (n.l) (s.l)^power, where n is the normal, l the direction to the lamp and s
+    the axis of the lamp. The other light is ambient light and a headlight, which shines along the axis of the camera.
+    Gloss is constant where the lamp shines, with a smooth edge.
     """
     position = _lamp_position(scene, point)
     axis = position - position.new_tensor([scene.spot_x, scene.spot_y, 0]).view(3, 1, 1, 1)
@@ -181,10 +208,11 @@ def shade(scene: Scene, point: Tensor, normal: Tensor, forward: Tensor) -> tuple
 
 
 def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
-    """Return the factor on the light of floor and walls: faint hexagons, and one dark stroke in every square tile.
+    """Return the texture of floor and walls, by which their light is multiplied.
 
-    A tile (u, v) is as wide as the walls are high. It is upright on the walls and rotated by a quarter turn on the
-    floor. On the floor the hexagons fade with distance t. The lengths of the stroke are in units of tiles.
+    The texture consists of faint hexagons and one dark stroke in every square tile. A tile (u, v) is as wide as the
+    walls are high. It is upright on the walls and rotated by a quarter turn on the floor. On the floor, the hexagons
+    fade with the distance t. The lengths of the stroke are in units of tiles.
     """
     x, y, z = point
     floor, y = normal[2] > 0, y + scene.shift
@@ -194,16 +222,16 @@ def texture(scene: Scene, point: Tensor, normal: Tensor, t: Tensor) -> Tensor:
     cells = waves[0] + waves[1] + (20 * math.pi * u).cos()
     strength = scene.hexagons * torch.where(floor, (-((t / scene.fade) ** 2)).exp(), 1.0)
     along = point.new_tensor([scene.stroke_u, scene.stroke_v]).view(2, 1, 1, 1)
-    place = torch.stack([u - scene.blot_u, v - scene.blot_v])
-    place = place - place.round()
-    nearest = (dot(place, along) / dot(along, along)).clamp(-0.5, 0.5)
-    inked = (place - nearest * along).norm(dim=0) < scene.stroke_width
-    pattern: Tensor = (1 + strength * cells) * (1 - scene.blot * inked)
+    offset = torch.stack([u - scene.blot_u, v - scene.blot_v])
+    offset = offset - offset.round()
+    nearest = (dot(offset, along) / dot(along, along)).clamp(-0.5, 0.5)
+    in_stroke = (offset - nearest * along).norm(dim=0) < scene.stroke_width
+    pattern: Tensor = (1 + strength * cells) * (1 - scene.blot * in_stroke)
     return pattern
 
 
 def intersect_solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin: Tensor, direction: Tensor) -> Hit:
-    """Intersect rays with the solid on the floor: 0 is a cube, 1 a cylinder, 2 a sphere, 3 a capsule."""
+    """Intersect rays with the solid on the floor. Shape 0 is a cube, 1 a cylinder, 2 a sphere and 3 a capsule."""
     s = scale[:, None, None]
     if shape == 0:
         return cube(s * scene.cube, s * scene.cube_height, origin, direction)
@@ -238,7 +266,7 @@ def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) 
 
 
 def sphere(radius: Tensor, centre: Tensor, origin: Tensor, direction: Tensor) -> Hit:
-    """Intersect rays with a ball whose centre is at height `centre`."""
+    """Intersect rays with a sphere whose centre is at height `centre` on the z axis."""
     start = origin - torch.stack([0 * centre, 0 * centre, centre])
     enter, _, real = _roots(dot(direction, direction), dot(start, direction), dot(start, start) - radius**2)
     return Hit(_distance_if(real & (enter > 0), enter), (start + enter * direction) / radius)
@@ -263,16 +291,16 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"]:
-    """Return the matrix that downsamples `pixels` * `oversample` samples by the filter sinc(x) sinc(x / lobes)."""
+    """Return the matrix that downsamples `pixels` * `oversample` samples with the filter sinc(x) sinc(x / lobes)."""
     centre = torch.arange(pixels, dtype=torch.float64) + 0.5
-    place = (torch.arange(pixels * oversample, dtype=torch.float64) + 0.5) / oversample
-    x = place - centre[:, None]
+    position = (torch.arange(pixels * oversample, dtype=torch.float64) + 0.5) / oversample
+    x = position - centre[:, None]
     weight = torch.sinc(x) * torch.sinc(x / lobes) * (x.abs() < lobes)
     return weight / weight.sum(1, keepdim=True)
 
 
 def _intersect_cylinder(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where rays enter and leave an infinite cylinder around the z axis, and whether they hit it."""
+    """Return the positions at which rays enter and leave an infinite cylinder around the z axis, and whether they hit it."""
     o, d = origin[:2], direction[:2]
     return _roots(dot(d, d), dot(o, d), dot(o, o) - radius**2)
 

@@ -94,8 +94,8 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the examples.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         480,000 images of shape (3, 64, 64), with the factors floor_hue, wall_hue, object_hue, scale, shape and

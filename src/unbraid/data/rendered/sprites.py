@@ -1,4 +1,4 @@
-"""Small sprites: a dataset like dSprites, but smaller, for demonstrations and tests."""
+"""A dataset of small sprites, which is like dSprites but smaller, for demonstrations and tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ SIZES = (3, 3, 8, 16, 8)
 
 
 def scene() -> Scene:
-    """Return the grid: a quarter turn in steps of pi / 16, x from 10 to 22 px and y from 12.5 to 19.5 px."""
+    """Return the scene, which contains the values of all factors except the shape.
+
+    There are 3 scales from 0.46 to 0.64 and 8 orientations from 0 in steps of pi / 16, which cover a quarter turn.
+    There are 16 values of x from 10 to 22 pixels, and 8 values of y from 12.5 to 19.5 pixels.
+    """
     _, scales, angles, columns, rows = SIZES
     x = torch.linspace(10, 22, columns, dtype=torch.float64)
     y = torch.linspace(12.5, 19.5, rows, dtype=torch.float64)
@@ -23,16 +27,17 @@ def scene() -> Scene:
 
 
 def sprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> BinaryImages:
-    """Small sprites: 9,216 binary 32x32 images of a square, an ellipse or a heart, all distinct.
+    """Render small sprites: 9,216 binary 32x32 images of a square, an ellipse or a heart, all distinct.
 
-    The shapes are those of dSprites. The dataset is designed so that a small model disentangles position within a
-    minute on a CPU. A sprite at one position overlaps the same sprite at any other, so that similar codes have similar
-    images. The range of x is larger than that of y, so that no rotation of the two gives an equally good code.
-    Orientations stay within a quarter turn, so that no symmetry makes two of them equal.
+    The shapes are those of dSprites. On this dataset, a small model learns to disentangle the position within a minute
+    on a CPU. Sprites at any two positions overlap, so the distance between two images increases with the distance
+    between their positions. The range of x is larger than the range of y because, with equal ranges, any rotation of
+    the (x, y) plane would be an equally good encoding. Orientations cover only a quarter turn, because rotating a
+    square by a quarter turn does not change it.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the images.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         9,216 images of shape (1, 32, 32), with the factors shape, scale, orientation, x and y.

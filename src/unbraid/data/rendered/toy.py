@@ -1,4 +1,4 @@
-"""Known codes, mixed by a known nonlinear function, for tests and tutorials."""
+"""A small synthetic dataset of vectors that are a fixed nonlinear function of four factors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from unbraid.noise import Noise
 NAMES = ("a", "b", "c", "d")
 SIZES = (8, 6, 5, 4)
 WIDTH = 16
-SEED = 2024
+SEED = 2024  # random seed for the mixing matrices
 
 
 class Toy(FactorData):
-    """Vectors that are mixed from known codes."""
+    """Vectors that are a fixed nonlinear function of four factors."""
 
     def codes(self, index: IndexLike) -> Float[Tensor, "n k"]:
-        """Return the known codes (n, k): each factor, scaled to mean 0 and variance 1 over the grid."""
+        """Return the standardised factors of examples, which are ideal codes of the vectors.
+
+        Each factor has mean 0 and variance 1 over the dataset.
+
+        Args:
+            index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
+
+        Returns:
+            Standardised factors, float32 of shape (n, 4).
+        """
         return _standardise(self.factors(index)).float()
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b d"]:
-        """Return the vectors (b, 16) at `index`."""
+        """Return the vectors at `index`, float32 of shape (b, 16)."""
         return self.table[index]
 
     def _examples(self, index: Tensor) -> Tensor:
@@ -33,13 +42,13 @@ class Toy(FactorData):
 
 
 def toy(device: str | torch.device = "cpu", progress: Progress | None = None) -> Toy:
-    """Known codes: 960 vectors in 16 dimensions, a smooth injective mixing of four known factors.
+    """Generate a synthetic dataset of 960 vectors in 16 dimensions, a smooth injective function of four factors.
 
-    Over the grid, each dimension has mean 0, and the variance averaged over dimensions is 1.
+    Each dimension has mean 0 over the dataset, and the mean variance of the dimensions is 1.
 
     Args:
-        device: Device of the data.
-        progress: Called with the completed share, from 0 to 1.
+        device: Device on which to store the vectors.
+        progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         960 examples of shape (16,), with the factors a, b, c and d.
@@ -53,31 +62,39 @@ def toy(device: str | torch.device = "cpu", progress: Progress | None = None) ->
 
 
 def _standardise(factors: Tensor) -> Tensor:
-    """Scale factors to mean 0 and variance 1, in float64: 0..s-1 has mean (s - 1) / 2 and variance (s^2 - 1) / 12."""
+    """Scale factors to mean 0 and variance 1, in float64.
+
+    A factor with values 0 to s - 1 has mean (s - 1) / 2 and variance (s^2 - 1) / 12.
+    """
     columns = zip(factors.double().unbind(-1), SIZES, strict=True)
     return torch.stack([(v - (s - 1) / 2) / math.sqrt((s * s - 1) / 12) for v, s in columns], -1)
 
 
-def mix_factors(codes: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-    r"""Mix codes (n, 4) to vectors (n, 16).
+def mix_factors(factors: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+    r"""Compute vectors (n, 16) from standardised factors (n, 4).
 
     .. math:: x = R\,g(Q\,g(2 P c))
 
-    with orthonormal columns in P (16 x 4), Q and R (16 x 16), and the elementwise function g = `nonlinearity`. Every
-    part is injective, and therefore the whole: orthonormal columns are independent, and g is strictly increasing.
+    Here c are the factors of one example, P (16 x 4), Q and R (16 x 16) are fixed random matrices with orthonormal
+    columns, and g is the elementwise function `nonlinearity`. The function is injective because each step is:
+    matrices with orthonormal columns are injective, and g is strictly increasing.
     """
     noise = Noise(torch.tensor(SEED))
-    p, q, r = (_random_orthonormal(noise, width) for width in (codes.shape[1], WIDTH, WIDTH))
-    return nonlinearity(nonlinearity(2 * codes @ p.T) @ q.T) @ r.T
+    p, q, r = (_random_orthonormal(noise, width) for width in (factors.shape[1], WIDTH, WIDTH))
+    return nonlinearity(nonlinearity(2 * factors @ p.T) @ q.T) @ r.T
 
 
 def nonlinearity(u: Tensor) -> Tensor:
-    """Return g(u) = u + 0.45 sin(2u), whose slope 1 + 0.9 cos(2u) is at least 0.1."""
+    """Return g(u) = u + 0.45 sin(2u). Its derivative 1 + 0.9 cos(2u) is at least 0.1."""
     return u + 0.45 * (2 * u).sin()
 
 
 def _random_orthonormal(noise: Noise, width: int) -> Tensor:
-    """Return a random (16, width) matrix with orthonormal columns. Signs, which QR leaves open, are fixed."""
+    """Return a random (16, width) matrix with orthonormal columns.
+
+    A QR decomposition determines the columns only up to their signs. The signs are chosen so that the diagonal of R is
+    positive.
+    """
     q, r = torch.linalg.qr(noise.normal(WIDTH, width).double())
     basis: Tensor = q * r.diagonal().sign()
     return basis

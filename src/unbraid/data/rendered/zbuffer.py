@@ -107,10 +107,10 @@ def _covered_subpixels(triangles: Tensor, rows: int, columns: int) -> tuple[Tens
     across, down = (beyond - first).clamp(min=0)
     count = across * down
     owner = torch.arange(len(count), device=count.device).repeat_interleave(count)
-    place = torch.arange(len(owner), device=count.device) - (count.cumsum(0) - count)[owner]
+    position = torch.arange(len(owner), device=count.device) - (count.cumsum(0) - count)[owner]
     width = across[owner]
-    down = place // width
-    return owner, first[0][owner] + place - down * width, first[1][owner] + down
+    down = position // width
+    return owner, first[0][owner] + position - down * width, first[1][owner] + down
 
 
 def _inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:

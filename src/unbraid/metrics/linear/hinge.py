@@ -55,9 +55,9 @@ def _violation_sums(own: Any, all_: Any, w: float, b: float, sums: Array) -> Non
     """
     _sums_on_side(own[0], own[1], w, b, 1.0, False, sums[0])
     _sums_on_side(own[0], own[1], w, b, -1.0, True, sums[1])
-    inside = sums[1].copy()
+    own_sums = sums[1].copy()
     _sums_on_side(all_[0], all_[1], w, b, -1.0, True, sums[1])
-    sums[1] -= inside
+    sums[1] -= own_sums
 
 
 @kernel()
@@ -73,7 +73,7 @@ def _objective(w: float, b: float, sums: Array, own_cost: float, other_cost: flo
 
 @kernel()
 def _minimum_of_piece(sums: Array, own_cost: float, other_cost: float) -> tuple[float, float]:
-    """Return the slope and intercept that minimise the loss if exactly the rows in `sums` have a positive hinge loss."""
+    """Return slope and intercept that minimise the loss if exactly the rows in `sums` have a positive hinge loss."""
     ww = 1 + 2 * (own_cost * sums[0, 2] + other_cost * sums[1, 2])
     wb = 2 * (own_cost * sums[0, 1] + other_cost * sums[1, 1])
     bb = 1 + 2 * (own_cost * sums[0, 0] + other_cost * sums[1, 0])
@@ -99,16 +99,16 @@ def _fit_class(own: Any, all_: Any, own_cost: float, other_cost: float) -> tuple
         for _half in range(MAX_HALVINGS):
             new_w, new_b = w + fraction * (target_w - w), b + fraction * (target_b - b)
             _violation_sums(own, all_, new_w, new_b, trial)
-            after = _objective(new_w, new_b, trial, own_cost, other_cost)
-            if after <= value:
+            new_value = _objective(new_w, new_b, trial, own_cost, other_cost)
+            if new_value <= value:
                 break
             fraction /= 2
-        if after > value:
+        if new_value > value:
             return w, b
-        same = fraction == 1.0 and np.array_equal(trial[:, 0], sums[:, 0])
-        w, b, value = new_w, new_b, after
+        converged = fraction == 1.0 and np.array_equal(trial[:, 0], sums[:, 0])
+        w, b, value = new_w, new_b, new_value
         sums[:] = trial
-        if same:
+        if converged:
             return w, b
     return w, b
 

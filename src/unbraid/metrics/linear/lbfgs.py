@@ -1,4 +1,4 @@
-"""Compiled L-BFGS with a Moré-Thuente line search. Its iterates equal those of L-BFGS-B in scipy without bounds.
+"""Compiled L-BFGS with a Moré-Thuente line search. Its iterates equal those of scipy's L-BFGS-B without bounds.
 
 References: Liu and Nocedal (1989), Mathematical Programming 45; Moré and Thuente (1994), ACM TOMS 20(3). The constants
 are those of L-BFGS-B (Zhu et al., 1997, ACM TOMS 23(4)) as scikit-learn calls it.
@@ -14,20 +14,22 @@ from unbraid.metrics.linear.softmax import loss_gradient
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Point = tuple[float, float, float]  # a point of a line search: step, value, slope
+Point = tuple[float, float, float]  # step, value and slope at a point of a line search
 
-MEMORY = 10  # pairs of steps and gradient changes that approximate the curvature
-MAX_EVALUATIONS = 50  # largest number of evaluations in one line search
+MEMORY = 10  # number of pairs of steps and gradient changes that approximate the curvature
+MAX_EVALUATIONS = 50  # maximum number of loss evaluations in one line search
 GRADIENT_TOLERANCE = 1e-4  # stop if no entry of the gradient is larger
 EPSILON = 2.0**-52
-DECREASE_TOLERANCE = 64 * EPSILON  # stop if the loss falls by less, relative to its size
-# A step is accepted if loss and slope fall enough (Wolfe conditions), or if the bracket is this narrow.
-SUFFICIENT, CURVATURE, NARROW = 1e-3, 0.9, 0.1
-MAX_STEP = 1e10  # largest step
+DECREASE_TOLERANCE = 64 * EPSILON  # stop if the relative decrease of the loss is smaller
+# A step is accepted if loss and slope decrease enough (strong Wolfe conditions with these two constants), or if the
+# relative width of the bracket is at most MIN_BRACKET.
+SUFFICIENT_DECREASE, CURVATURE, MIN_BRACKET = 1e-3, 0.9, 0.1
+MAX_STEP = 1e10
 
 
 @kernel(fastmath={"contract", "reassoc"})
 def _dot(a: Array, b: Array) -> float:
+    """Return the dot product of two vectors."""
     total = 0.0
     for i in range(len(a)):
         total += a[i] * b[i]
@@ -36,14 +38,14 @@ def _dot(a: Array, b: Array) -> float:
 
 @kernel(fastmath={"contract"})
 def _add(a: Array, scale: float, b: Array) -> None:
-    """Add scale times b to a."""
+    """Add `scale` times b to a, in place."""
     for i in range(len(a)):
         a[i] += scale * b[i]
 
 
 @kernel()
 def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: float) -> tuple[float, float]:
-    """Return the minimum of the cubic through two values and slopes, as a fraction of the way from a to b.
+    """Return the minimum of the cubic with given values and slopes at a and b, as a fraction of the way from a to b.
 
     The second return value is the square root in the formula of the minimum.
     """
@@ -56,11 +58,13 @@ def _cubic_minimum(a: float, fa: float, da: float, b: float, fb: float, db: floa
 
 @kernel()
 def _farther(a: float, b: float, origin: float) -> float:
+    """Return whichever of a and b is farther from the origin."""
     return a if abs(a - origin) > abs(b - origin) else b
 
 
 @kernel()
 def _nearer(a: float, b: float, origin: float) -> float:
+    """Return whichever of a and b is nearer to the origin."""
     return a if abs(a - origin) < abs(b - origin) else b
 
 
@@ -69,7 +73,7 @@ def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: fl
     """Return the next step to try.
 
     It depends on the best point so far, the other end of the bracket, and the point just tried. There are four cases:
-    the value rose; the slope changed sign; the slope shrank; none of these.
+    the value increased, the slope changed its sign, the slope decreased in size, or none of these.
     """
     (x, fx, dx), (y, fy, dy), (t, f, d) = best, other, tried
     limit = high if t > x else low
@@ -81,8 +85,8 @@ def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: fl
         cubic = t + _cubic_minimum(t, f, d, x, fx, dx)[0] * (x - t)
         return _farther(cubic, t + d / (d - dx) * (x - t), t)
     if abs(d) < abs(dx):
-        share, root = _cubic_minimum(t, f, d, x, fx, dx)
-        cubic = t + share * (x - t) if share < 0 and root != 0 else limit
+        fraction, root = _cubic_minimum(t, f, d, x, fx, dx)
+        cubic = t + fraction * (x - t) if fraction < 0 and root != 0 else limit
         secant = t + d / (d - dx) * (x - t)
         if not bracketed:
             return min(high, max(low, _farther(cubic, secant, t)))
@@ -93,13 +97,16 @@ def _next_step(best: Point, other: Point, tried: Point, bracketed: bool, low: fl
 
 @kernel()
 def _subtract_slope(point: Point, slope: float) -> Point:
-    """Return the same point of the function minus `slope` times the step."""
+    """Return the point that corresponds to `point` after subtracting `slope` times the step from the function."""
     return point[0], point[1] - slope * point[0], point[2] - slope
 
 
 @kernel()
 def _narrow_bracket(best: Point, other: Point, tried: Point) -> tuple[Point, Point]:
-    """Return the interval that contains the minimum and has `tried` as one of its ends, the better end first."""
+    """Return the two ends of an interval that contains the minimum, the better end first.
+
+    One of the ends is `tried`.
+    """
     if tried[1] > best[1]:
         return best, tried
     return tried, (best if tried[2] * best[2] < 0 else other)
@@ -109,9 +116,10 @@ def _narrow_bracket(best: Point, other: Point, tried: Point) -> tuple[Point, Poi
 def _line_search(
     w: Array, start: Array, g: Array, d: Array, loss: float, slope: float, step: float, problem: Any
 ) -> tuple[float, float, bool]:
-    """Search from `start` along d for a step that lowers the loss enough, and leave w and g there.
+    """Search along d from `start` for a step that lowers the loss enough.
 
-    Returns loss, step, and whether a step was found.
+    The weights and the gradient at this step are written to w and g. The return values are the loss, the step, and
+    whether such a step was found.
     """
     best = other = (0.0, loss, slope)
     low, high, bracketed, early = 0.0, 5 * step, False, True
@@ -120,13 +128,14 @@ def _line_search(
         w[:] = start
         _add(w, step, d)
         f = loss_gradient(w, g, *problem)
-        tried, line = (step, f, _dot(g, d)), loss + step * SUFFICIENT * slope
+        tried, line = (step, f, _dot(g, d)), loss + step * SUFFICIENT_DECREASE * slope
         early = early and not (f <= line and tried[2] >= 0)
-        stuck = bracketed and (step <= low or step >= high or high - low <= NARROW * high)
-        far = step == MAX_STEP and f <= line and tried[2] <= SUFFICIENT * slope
+        stuck = bracketed and (step <= low or step >= high or high - low <= MIN_BRACKET * high)
+        far = step == MAX_STEP and f <= line and tried[2] <= SUFFICIENT_DECREASE * slope
         if stuck or far or (f <= line and abs(tried[2]) <= -CURVATURE * slope):
             return f, step, True
-        removed = SUFFICIENT * slope if early and line < f <= best[1] else 0.0  # until a step is low enough
+        # Until a step lowers the loss enough, search on the loss minus a multiple of the step.
+        removed = SUFFICIENT_DECREASE * slope if early and line < f <= best[1] else 0.0
         best, other = _subtract_slope(best, removed), _subtract_slope(other, removed)
         tried = _subtract_slope(tried, removed)
         step = _next_step(best, other, tried, bracketed, low, high)
@@ -141,7 +150,7 @@ def _line_search(
         else:
             low, high = step + 1.1 * (step - best[0]), step + 4 * (step - best[0])
         step = min(MAX_STEP, max(0.0, step))
-        if bracketed and (step <= low or step >= high or high - low <= NARROW * high):
+        if bracketed and (step <= low or step >= high or high - low <= MIN_BRACKET * high):
             step = best[0]
     return loss, step, False
 
@@ -150,22 +159,22 @@ def _line_search(
 def _search_direction(
     d: Array, g: Array, steps: Array, changes: Array, products: Array, first: int, count: int
 ) -> None:
-    """Set d to minus the inverse curvature times g.
+    """Set d to minus the inverse of the approximate curvature times g.
 
-    The curvature is approximated by `count` pairs, from index `first` on, in a ring buffer of length MEMORY.
+    The curvature is approximated by `count` pairs in a ring buffer of length MEMORY, starting at index `first`.
     """
-    share = np.empty(MEMORY)
+    coefficients = np.empty(MEMORY)
     d[:] = -g
     for q in range(count - 1, -1, -1):
         j = (first + q) % MEMORY
-        share[j] = _dot(steps[j], d) / products[j]
-        _add(d, -share[j], changes[j])
+        coefficients[j] = _dot(steps[j], d) / products[j]
+        _add(d, -coefficients[j], changes[j])
     if count:
         j = (first + count - 1) % MEMORY
         d *= products[j] / _dot(changes[j], changes[j])
     for q in range(count):
         j = (first + q) % MEMORY
-        _add(d, share[j] - _dot(changes[j], d) / products[j], steps[j])
+        _add(d, coefficients[j] - _dot(changes[j], d) / products[j], steps[j])
 
 
 @kernel()
@@ -186,7 +195,7 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
             w[:], g[:] = start, old
             if count == 0:
                 break
-            first = count = 0  # discard the curvature and follow the gradient
+            first = count = 0  # discard the curvature and restart along the gradient
             continue
         iteration += 1
         fall, before, loss = loss - after, loss, after
@@ -202,7 +211,10 @@ def minimise(w: Array, problem: Any, iterations: int) -> int:
 
 @kernel()
 def regularisation_path(w: Array, x: Array, rows: int, sums: Array, Cs: Array, zero: bool, iterations: int) -> Array:
-    """Return the weights for each C in turn. Each fit starts from the previous weights, the first from w."""
+    """Fit the weights for each C in turn, and return them.
+
+    The first fit starts from w. Each later fit starts from the weights of the previous one.
+    """
     weights = np.empty((len(Cs), len(w)))
     for i in range(len(Cs)):
         weights[i] = weights[i - 1] if i else w

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 ITERATIONS = 100
-CS = np.logspace(-4, 4, 10)  # inverse penalties among which cross-validation selects
+CS = np.logspace(-4, 4, 10)  # inverse regularisation strengths from which cross-validation selects
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """A fitted classifier: a softmax of linear scores. With two classes, the score of the first is 0."""
+    """A fitted classifier, which is a softmax of linear scores. With two classes, the score of the first class is 0."""
 
     classes: Int[np.ndarray, " c"]
     weights: Float[np.ndarray, "c d"]
@@ -31,19 +31,21 @@ class Logistic:
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
     def predict(self, codes: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
-        """Return the most probable class, the first of equal ones."""
+        """Return the most probable class. If several are equally probable, return the first of them."""
         return np.asarray(self.classes[self.scores(codes).argmax(axis=1)])
 
 
 def logistic_regression(
     codes: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], *, C: float = 1.0, iterations: int = ITERATIONS
 ) -> Logistic:
-    r"""Fit ``LogisticRegression()``: C = 1, unpenalised intercepts, at most 100 iterations of L-BFGS from zero.
+    r"""Fit a logistic regression that equals scikit-learn's ``LogisticRegression(C=C, max_iter=iterations)``.
 
     .. math:: \min_{W, b} \frac{1}{n} \sum_i -\log \mathrm{softmax}(W x_i + b)_{y_i} + \frac{1}{2 C n} \|W\|^2
 
-    With two classes one binomial logit is fitted. A single class is always predicted. If 100 iterations do not suffice,
-    the result is what they reached; this is part of published protocols. An infinite C means no penalty.
+    L-BFGS starts from zero weights, and intercepts are not penalised. If it does not converge in `iterations`
+    iterations, the weights of the last iteration are returned, because published protocols include this early stop. An
+    infinite C means no penalty. With two classes, one binomial logit is fitted. If there is only one class, it is
+    always predicted.
 
     >>> model = logistic_regression(np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([0, 0, 7, 7]))
     >>> model.predict(np.array([[-5.0], [5.0]])).tolist()
@@ -56,12 +58,13 @@ def logistic_regression(
 def logistic_regression_cv(
     codes: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], *, folds: int = 5
 ) -> Logistic:
-    """Fit ``LogisticRegressionCV(Cs=10, cv=KFold(5))``: the best of 10 values of C from 1e-4 to 1e4.
+    """Fit a logistic regression that equals scikit-learn's ``LogisticRegressionCV(Cs=10, cv=KFold(5))``.
 
-    The folds are contiguous. In each fold the values of C are fitted in increasing order, each starting from the
-    previous weights. The C with the highest accuracy, summed over folds, is then fitted to all rows, starting from the
-    mean of the weights of the folds. If several values are equally good, the smallest is taken. If there are fewer rows
-    than folds, each row is a fold. A single class is always predicted.
+    The best of 10 values of C from 1e-4 to 1e4 is selected by cross-validation. The folds are contiguous. In each fold
+    the values of C are fitted in increasing order, and each fit starts from the weights of the previous one. The C with
+    the highest accuracy, summed over folds, is then fitted to all rows. This fit starts from the mean of the weights of
+    the folds. If several values are equally good, the smallest is used. If there are fewer rows than folds, each row is
+    a fold. If there is only one class, it is always predicted.
 
     >>> codes = np.array([[-2.0], [1.0], [-1.0], [2.0], [-3.0], [3.0]])
     >>> logistic_regression_cv(codes, np.array([0, 1, 0, 1, 0, 1])).predict(codes).tolist()
@@ -81,7 +84,7 @@ def logistic_regression_cv(
 
 
 def _is_correct(model: Logistic, codes: Float[np.ndarray, "n d"], y: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Return whether the highest score is that of class number y."""
+    """Return whether the class with the highest score is class number y, for each row."""
     return np.asarray(model.scores(codes).argmax(axis=1) == y)
 
 
@@ -93,7 +96,10 @@ def _fit_path(
     start: Float[np.ndarray, "c e"] | None = None,
     iterations: int = ITERATIONS,
 ) -> Float[np.ndarray, "m c e"]:
-    """Return weights and, in the last column, intercepts for each C: one row per class, or a single row for two."""
+    """Fit the weights for each C, and return them with the intercepts in the last column.
+
+    There is one row of weights per class. With two classes, there is a single row, for the second class.
+    """
     from unbraid.metrics.linear.lbfgs import regularisation_path
     from unbraid.metrics.linear.softmax import as_blocks
 
@@ -107,5 +113,6 @@ def _fit_path(
 
 
 def _as_model(classes: Int[np.ndarray, " k"], weights: Float[np.ndarray, "c e"], C: float) -> Logistic:
+    """Return the classifier with the given weights. With two classes, add a row of zeros for the first class."""
     rows = np.r_[np.zeros_like(weights), weights] if len(classes) == 2 else weights
     return Logistic(classes, rows[:, :-1], rows[:, -1], C)

@@ -1,4 +1,7 @@
-"""Compiled mean log-loss of a softmax of linear scores, and its gradient. Blocks of rows fit in the cache."""
+"""Compiled mean log-loss of a softmax of linear scores, and its gradient.
+
+Rows are processed in blocks that fit in the cache.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-ROWS = 128  # rows per block: scores of 40 classes take 40 kB, so that a block stays in the second-level cache
-LANES = 8  # products of 16 norms share one logarithm, so up to 1e19 classes do not overflow
+ROWS = 128  # rows per block. The scores of 40 classes take 40 kB, so a block stays in the second-level cache.
+LANES = 8  # number of logarithms per block. Each is of a product of 16 norms, which overflows only above 1e19 classes.
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
-ROUNDER = 1.5 * 2.0**52  # adding and subtracting this rounds to the nearest integer, which is in the lowest bits
-FAST = {"contract", "nnan", "nsz"}  # sums must not be reordered: rounding by ROUNDER would be optimised away
+ROUNDER = 1.5 * 2.0**52  # adding this rounds to the nearest integer and puts the integer into the lowest bits
+FAST = {"contract", "nnan", "nsz"}  # without "reassoc", which would optimise the rounding by ROUNDER away
 
 
 def _exp2_coefficients(degree: int) -> tuple[float, ...]:
-    """Return the coefficients, highest first, of the polynomial through 2^u at the Chebyshev points of [-1/2, 1/2]."""
+    """Return the coefficients, highest first, of a polynomial that interpolates 2^u on [-1/2, 1/2]."""
     fitted = Chebyshev.interpolate(np.exp2, degree, domain=[-0.5, 0.5])
     return tuple(float(a) for a in fitted.convert(kind=Polynomial).coef[::-1])
 
@@ -33,7 +36,7 @@ EXP2_COEFFICIENTS = _exp2_coefficients(9)  # relative error 2e-14
 
 
 def _reinterpret_bits(source: Any, target: Any) -> Callable[[Any], Any]:
-    """Return a compiled function that reads the 64 bits of one type as the other, inside a vectorised loop."""
+    """Return a compiled function that reads 64 bits of type `source` as type `target`, and that LLVM can vectorise."""
 
     def cast_bits(typing: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -51,7 +54,7 @@ _float_to_bits, _bits_to_float = (
 
 
 def as_blocks(codes: Array) -> Array:
-    """Return codes and a column of ones as (blocks, d + 1, ROWS), padded with rows of zeros."""
+    """Return the codes and a column of ones as blocks of shape (blocks, d + 1, ROWS), padded with rows of zeros."""
     n, d = codes.shape
     count = -(-n // ROWS)
     table = np.zeros((count * ROWS, d + 1))
@@ -61,7 +64,7 @@ def as_blocks(codes: Array) -> Array:
 
 @kernel(fastmath=FAST)
 def _exponentiate_scores(scores: Array, top: Array, norm: Array) -> None:
-    """Replace scores (k, ROWS) by 2^(scores - top) and set norm to their sums over k."""
+    """Replace `scores` (k, ROWS) by 2^(scores - top), and write their sums over the k classes to `norm`."""
     norm[:] = 0.0
     for c in range(scores.shape[0]):
         for i in range(ROWS):
@@ -78,7 +81,10 @@ def _exponentiate_scores(scores: Array, top: Array, norm: Array) -> None:
 
 @kernel(fastmath=FAST)
 def _row_maxima(scores: Array, top: Array) -> None:
-    """Write the largest of k scores of each row to `top`, four classes at a time to reduce loads and stores."""
+    """Write the largest of the k scores of each row to `top`.
+
+    Four classes are processed at a time, because this reduces loads and stores.
+    """
     k = scores.shape[0]
     top[:] = scores[0]
     for c in range(1, k - 3, 4):
@@ -106,11 +112,18 @@ def _sum_log_norms(top: Array, norm: Array) -> float:
 
 @kernel()
 def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array, penalty: float, zero: bool) -> float:
-    """Return the loss at the weights w = `flat` of shape (k, d + 1), and write its gradient to `gradient`.
+    """Return the mean log-loss of the weights in `flat`, and write its gradient to `gradient`.
 
-    Scores are w x for blocks x of `rows` rows. If `zero`, there is one more class, whose score is always 0. `sums` are
-    the sums of x over the rows of each class; loss and gradient depend on the labels only through them. Weights, but
-    not the intercepts in the last column, have a penalty of penalty / 2 times their square.
+    Both are flat arrays of shape (k, d + 1), with the intercepts in the last column.
+
+    Args:
+        flat: Weights of k classes.
+        gradient: Output array for the gradient.
+        x: Codes as returned by `as_blocks`.
+        rows: Number of rows without padding.
+        sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through them.
+        penalty: Factor of half the squared weights. Intercepts are not penalised.
+        zero: Whether there is one more class, whose score is always 0.
     """
     (k, p), classes = sums.shape, sums.shape[0] + zero
     w, g = flat.reshape(k, p), gradient.reshape(k, p)

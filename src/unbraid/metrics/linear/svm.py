@@ -1,4 +1,7 @@
-"""Linear support vector machines on single latents. They solve the problem of scikit-learn's ``LinearSVC`` exactly."""
+"""Linear support vector machines on single latents.
+
+They solve the optimisation problem of scikit-learn's ``LinearSVC`` exactly.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def svm_accuracies(
     from unbraid.metrics.linear.hinge import count_correct
 
     accuracies = np.empty((codes.shape[1], factors.shape[1]))
-    orders = [np.argsort(code, kind="stable") for code in codes.T]
+    orders = [np.argsort(column, kind="stable") for column in codes.T]
     for j, (factor, test_factor) in enumerate(zip(factors.T, test_factors.T, strict=True)):
         classes, y = np.unique(factor, return_inverse=True)
         index = np.minimum(np.searchsorted(classes, test_factor), len(classes) - 1)

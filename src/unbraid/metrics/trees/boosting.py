@@ -1,4 +1,4 @@
-"""Gradient-boosted trees with one interface: our implementation and that of scikit-learn."""
+"""Gradient-boosted trees. Our implementation and that of scikit-learn have the same interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unbraid.metrics.trees.bins import Trees, as_columns, number_of_bins
 from unbraid.metrics.trees.fit_cache import cached_fit
 
 LEARNING_RATE = 0.1
-SCORES_PER_THREAD = 100_000  # scores per stage that keep one thread busy for some milliseconds
+SCORES_PER_THREAD = 100_000  # number of scores per stage that keep one thread busy for some milliseconds
 IMPORTANCES = ("mean", "per_tree")
 PredictIndex: TypeAlias = Callable[[Float32[np.ndarray, "m d"]], Int[np.ndarray, " m"]]
 FitResult: TypeAlias = tuple[PredictIndex, Int[np.ndarray, " n"], Float[np.ndarray, "t d"]]
@@ -28,15 +28,15 @@ _fit_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Forest:
-    """A fitted classifier: its labels, its predictions of the training points, and the gains of each tree."""
+    """A fitted classifier: its labels, its predictions for the training rows, and the gains of each tree."""
 
     labels: Int[np.ndarray, " k"]
     train_predictions: Int[np.ndarray, " n"]
     gains: Float[np.ndarray, "t d"]  # reduction of the squared error by cuts in each column, one row per tree
-    predict_index: PredictIndex  # returns the index of the label of each point
+    predict_index: PredictIndex  # returns the index of the label of each row
 
     def predict(self, codes: Real[np.ndarray, "m d"]) -> Int[np.ndarray, " m"]:
-        """Return the predicted label of each point.
+        """Return the predicted label of each row.
 
         >>> forest = boosted_trees(np.array([[0.0], [1.0], [2.0]]), np.array([-7, 5, 5]))
         >>> forest.predict(np.array([[0.1], [9.0]])).tolist()
@@ -45,7 +45,7 @@ class Forest:
         return self.labels[self.predict_index(_as_float32(codes))]
 
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
-        r"""Return the share of each column in the reduction of the error.
+        r"""Return the fraction of the reduction of the error that is due to cuts in each column.
 
         Let :math:`g_{ti}` be the reduction of the squared error by the cuts of tree t in column i:
 
@@ -53,7 +53,7 @@ class Forest:
             \text{per\_tree: } \frac{1}{T} \sum_t \frac{g_{ti}}{\sum_l g_{tl}}
 
         "mean" is the definition of current scikit-learn. "per_tree" is that of scikit-learn up to 0.19, in which late
-        trees, which fit noise, have the same weight as the first ones. A tree without a cut counts as zeros, so that
+        trees, which fit noise, have the same weight as the first trees. A tree without cuts contributes zeros, so
         "per_tree" then sums to less than 1. If no tree has a cut, all importances are 0.
 
         >>> boosted_trees(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([0, 1])).importances("per_tree").tolist()
@@ -65,10 +65,8 @@ class Forest:
         if not len(gains):
             return np.zeros(gains.shape[1])
         total = gains.sum(axis=1, keepdims=True)
-        shares: Float[np.ndarray, " d"] = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0).mean(
-            axis=0
-        )
-        return shares
+        fractions = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0)
+        return np.asarray(fractions.mean(axis=0))
 
 
 def boosted_trees(
@@ -79,20 +77,21 @@ def boosted_trees(
     stages: int = 100,
     trees: str = "fast",
 ) -> Forest:
-    """Fit gradient-boosted trees: one tree of depth 3 per stage and class on the deviance, with learning rate .1.
+    """Fit gradient-boosted trees to the deviance.
 
-    The definition is that of ``GradientBoostingClassifier()`` in scikit-learn. ``trees="fast"`` finds the same cuts:
-    every cut between two values of a column is considered and none is approximated. If two cuts are equally good, both
-    implementations take the first in a random order of columns that depends on `seed`, but the orders differ, and in
-    scikit-learn rounding may also break such ties.
+    Each stage grows one tree of depth 3 per class, and the learning rate is 0.1. The definition is that of
+    ``GradientBoostingClassifier()`` in scikit-learn. ``trees="fast"`` finds the same cuts. It considers every cut
+    between two values of a column and approximates none. If two cuts are equally good, both implementations take the
+    first in a random order of columns that depends on `seed`. The orders differ, and in scikit-learn rounding may also
+    break such ties.
 
     Both implementations read codes as float32 and treat values closer than 1e-7 as equal.
 
     Args:
         codes: Array of shape (n, d).
-        labels: Integer array of shape (n,). If there is only one label, it is always predicted, and all importances
-            are 0.
-        seed: Seed that breaks ties between equally good cuts.
+        labels: Integer array of shape (n,). If there is only one label, it is always predicted, and all importances are
+            0.
+        seed: Random seed that breaks ties between equally good cuts.
         stages: Number of boosting stages.
         trees: "fast" for our implementation, or "sklearn" for that of scikit-learn.
 
@@ -111,37 +110,40 @@ def boosted_trees(
     check_at_least(1, stages=stages)
     if trees not in FITS:
         raise UserError(unknown_name_message("trees", trees, FITS))
-    points = _as_float32(as_codes(codes))
-    check_same_rows(points, labels[:, None])
-    return cached_fit(lambda: _fit(points, labels, seed, stages, trees), points, labels, seed, stages, trees)
+    table = _as_float32(as_codes(codes))
+    check_same_rows(table, labels[:, None])
+    return cached_fit(lambda: _fit(table, labels, seed, stages, trees), table, labels, seed, stages, trees)
 
 
 def _fit(
     codes: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], seed: int, stages: int, trees: str
 ) -> Forest:
+    """Fit the classifier without checks and without the cache."""
     names, y = np.unique(labels, return_inverse=True)
     predict_index, train, gains = (_fit_constant if len(names) == 1 else FITS[trees])(codes, y, seed, stages)
     return Forest(names, names[train], gains, predict_index)
 
 
 def _fit_constant(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], seed: int, stages: int) -> FitResult:
-    return lambda points: np.zeros(len(points), np.int64), y, np.zeros((0, codes.shape[1]))
+    """Return a fit that always predicts the only class."""
+    return lambda rows: np.zeros(len(rows), np.int64), y, np.zeros((0, codes.shape[1]))
 
 
 def _fit_fast(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], seed: int, stages: int) -> FitResult:
-    """Fit our implementation."""
+    """Fit with our implementation."""
     trees, start, raw = grow_trees(codes, y, seed, stages, number_of_bins(len(codes)))
     bound = _round_down(trees.threshold)
 
-    def predict_index(points: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, " m"]:
+    def predict_index(rows: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, " m"]:
         from unbraid.metrics.trees.stages import add_forest
 
-        scores = np.repeat(start[:, None], len(points), axis=1)
+        scores = np.repeat(start[:, None], len(rows), axis=1)
         with _numba_threads(scores.size):
-            add_forest(np.ascontiguousarray(points.T), trees.feature, bound, trees.value, scores)
+            add_forest(np.ascontiguousarray(rows.T), trees.feature, bound, trees.value, scores)
         return _highest_class(scores)
 
-    gains = trees.importance[:, 1:] if len(start) == 2 else trees.importance  # two classes share one tree
+    # With two classes, only the second one has trees.
+    gains = trees.importance[:, 1:] if len(start) == 2 else trees.importance
     return predict_index, _highest_class(raw), gains.reshape(-1, codes.shape[1])
 
 
@@ -150,10 +152,10 @@ def grow_trees(
 ) -> tuple[Trees, Float[np.ndarray, " k"], Float[np.ndarray, "k n"]]:
     """Grow all trees of a fit to the labels 0 to k - 1.
 
-    The number of bins affects the run time only.
+    The number of bins affects only the run time.
 
     Returns:
-        The trees, the initial scores of the classes, and the final scores of the training points.
+        The trees, the initial scores of the classes, and the final scores of the training rows.
     """
     from unbraid.metrics.trees.stages import fit_stages
 
@@ -171,10 +173,10 @@ def grow_trees(
 
 @contextmanager
 def _numba_threads(work: int) -> Iterator[int]:
-    """Limit the threads of numba to those that have enough work, and yield their number.
+    """Limit the number of numba threads to those that have enough work, and yield this number.
 
-    On busy cores, waiting for other threads costs more than it saves. Only one fit runs at a time, because the fallback
-    threading layer of numba ends the process if two threads enter it.
+    On busy cores, waiting for other threads costs more time than they save. Only one fit runs at a time, because the
+    fallback threading layer of numba ends the process if two threads enter it.
     """
     from numba import get_num_threads, set_num_threads
 
@@ -190,10 +192,10 @@ def _numba_threads(work: int) -> Iterator[int]:
 
 @contextmanager
 def _preserved_torch_threads() -> Iterator[None]:
-    """Restore the number of threads of torch on exit.
+    """Restore torch's number of threads on exit.
 
-    The OpenMP layer of numba sets its own number when it starts, and both use the same OpenMP library. Torch is not
-    imported for this: if it is not loaded, there is nothing to restore.
+    The OpenMP layer of numba sets its own number when it starts, and torch uses the same OpenMP library. Torch is not
+    imported for this. If it is not loaded, there is nothing to restore.
     """
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else 0
@@ -205,18 +207,22 @@ def _preserved_torch_threads() -> Iterator[None]:
 
 
 def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
-    """Return the class with the highest score. Ties go to the second of two classes, or to the first of more."""
+    """Return the class with the highest score. Of two equal classes take the second, of more equal ones the first."""
     best: Int[np.ndarray, " n"] = (raw[1] >= raw[0]).astype(np.int64) if len(raw) == 2 else raw.argmax(axis=0)
     return best
 
 
 def _round_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
-    """Return the largest float32 up to each threshold: float32 codes compare with both in the same way."""
+    """Return the largest float32 that does not exceed each threshold.
+
+    Comparing float32 codes with it gives the same result as comparing them with the float64 threshold.
+    """
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def _fit_sklearn(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], seed: int, stages: int) -> FitResult:
+    """Fit with the implementation of scikit-learn."""
     from sklearn.ensemble import GradientBoostingClassifier
 
     model = GradientBoostingClassifier(n_estimators=stages, random_state=seed).fit(codes, y)
@@ -228,7 +234,7 @@ FITS: dict[str, Callable[..., FitResult]] = {"fast": _fit_fast, "sklearn": _fit_
 
 
 def _as_float32(codes: Real[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-    """Return codes as float32, in which trees compare them."""
+    """Return the codes as float32, because trees compare them in this precision."""
     with np.errstate(over="ignore"):
         narrow = np.asarray(codes, np.float32)
     if not np.isfinite(narrow).all():

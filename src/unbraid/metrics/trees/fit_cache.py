@@ -1,4 +1,4 @@
-"""A cache of fits that several metrics share."""
+"""A cache for fits that several metrics share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _cache: ContextVar[dict[bytes, Any] | None] = ContextVar("fit_cache", default=No
 
 @contextmanager
 def cached_fits() -> Iterator[None]:
-    """Compute equal fits only once inside this block. Fits are equal if codes, labels and options are.
+    """Compute equal fits only once inside this block. Fits are equal if their codes, labels and options are equal.
 
-    Blocks may be nested; an inner block shares the cache of the outer one. The cache is cleared when the outermost
+    Blocks may be nested. An inner block shares the cache of the outer one. The cache is cleared when the outermost
     block ends.
 
     >>> from unbraid.metrics.trees import boosted_trees
@@ -38,7 +38,7 @@ def cached_fits() -> Iterator[None]:
 
 
 def cached_fit(compute: Callable[[], T], *content: np.ndarray[Any, np.dtype[Any]] | object) -> T:
-    """Return the result of `compute`, or its earlier result for equal content in this block of `cached_fits`.
+    """Return the result of `compute`, or the cached result for equal `content` in this block of `cached_fits`.
 
     Outside such a block the result is always computed.
 

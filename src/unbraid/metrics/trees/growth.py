@@ -14,26 +14,26 @@ from unbraid.metrics.trees.cuts import Node, Number, best_cut, values_around_cut
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-INNER, BOTTOM = 7, 3  # the number of inner nodes; the first node whose children are leaves
+INNER, BOTTOM = 7, 3  # number of inner nodes, and index of the first node whose children are leaves
 EPSILON = float(np.finfo(float).eps)  # scikit-learn does not cut a node with a smaller variance
 
 
 class Workspace(NamedTuple):
     """Buffers that one thread reuses for all its trees."""
 
-    hist: Array  # (7, 2, bins)
-    rows: Array  # (n,): row numbers; those of one node are contiguous
-    spare: Array  # (n,): row numbers while a node is partitioned
+    hist: Array  # (7, 2, bins): histograms of the inner nodes, for residuals <= 0 and > 0
+    rows: Array  # (n,): row numbers, of which those of one node are contiguous
+    spare: Array  # (n,): temporary row numbers while the rows of a node are partitioned
     where: Array  # (n,): the node of every row
     perm: Array  # (d,): the random order of columns
     left: Array  # (bins,): sums over lower bins
-    open_bins: Array  # (bins,): bins to search
+    to_search: Array  # (bins,): whether a bin must be searched
     sums: Array  # (n,): running sums inside a bin
 
 
 @kernel()
 def shuffle(perm: Array, seed: Number) -> Number:
-    """Shuffle in place with the generator splitmix64, and return its next state (64 bits)."""
+    """Shuffle `perm` in place with the splitmix64 generator, and return the new state of the generator (64 bits)."""
     for i in range(len(perm) - 1, 0, -1):
         seed += np.uint64(0x9E3779B97F4A7C15)
         z = (seed ^ (seed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -44,15 +44,15 @@ def shuffle(perm: Array, seed: Number) -> Number:
 
 
 @kernel()
-def fill_histogram(hist: Array, rows: Array, packed: Array, residual: Array, code: Array) -> Number:
-    """Fill the histogram of the given rows, and return the sum of `packed` over them."""
+def fill_histogram(hist: Array, rows: Array, packed: Array, residual: Array, bin_index: Array) -> Number:
+    """Fill the histogram of the given rows, and return the sum of `packed` over these rows."""
     hist[:] = 0
     total = np.int64(0)
     for i in rows:
         h, v = hist[np.int64(residual[i] > 0)], packed[i]
         total += v
-        for f in range(code.shape[1]):
-            h[code[i, f]] += v
+        for f in range(bin_index.shape[1]):
+            h[bin_index[i, f]] += v
     return total
 
 
@@ -66,7 +66,7 @@ def subtract_histogram(whole: Array, part: Array, rest: Array) -> None:
 
 @kernel()
 def partition_rows(rows: Array, spare: Array, column: Array, low: Number, where: Array, left: Number) -> Number:
-    """Move rows with column <= low to the front, keeping their order, and return their number."""
+    """Move the rows with column <= low to the front, without changing their order, and return how many there are."""
     mid = other = np.int64(0)
     for i in rows:
         right = np.int64(column[i] > low)
@@ -83,7 +83,10 @@ def partition_rows(rows: Array, spare: Array, column: Array, low: Number, where:
 def split_into_leaves(
     rows: Array, residual: Array, column: Array, low: Number, where: Array, left: Number, value: Array
 ) -> None:
-    """Split the rows into two leaves, each with the value of a Newton step on the deviance without learning rate."""
+    """Split the rows of a node into two leaves, and write the values of the leaves.
+
+    The value of a leaf is a Newton step on the deviance, without the learning rate.
+    """
     up_left = up_right = down_left = down_right = 0.0
     right_count = np.int64(0)
     for i in rows:
@@ -94,7 +97,7 @@ def split_into_leaves(
         curve = abs(r) * (1 - abs(r))
         up_left, down_left = up_left + (0.0 if right else r), down_left + (0.0 if right else curve)
         up_right, down_right = up_right + (r if right else 0.0), down_right + (curve if right else 0.0)
-    # In scikit-learn the value of a leaf is 0 if the mean curvature underflows.
+    # As in scikit-learn, the value of a leaf is 0 if the mean curvature is too small to divide by.
     small = 1e-150
     value[left - INNER] = up_left / down_left if down_left > small * (len(rows) - right_count) else 0.0
     value[left + 1 - INNER] = up_right / down_right if down_right > small * right_count else 0.0
@@ -102,7 +105,7 @@ def split_into_leaves(
 
 @kernel()
 def is_pure(rows: Array, residual: Array) -> Number:
-    """Return whether the variance of the residuals is too small to cut the node."""
+    """Return whether the variance of the residuals is so small that the node is not cut."""
     mean = 0.0
     for i in rows:
         mean += residual[i]
@@ -118,25 +121,28 @@ def grow_tree(
     residual: Array, packed: Array, shift: Number, scale: Number, columns: Columns, space: Workspace, seed: Number,
     feature: Array, threshold: Array, value: Array, importance: Array,
 ) -> None:  # fmt: skip
-    """Grow one tree whose root histogram is already filled. Afterwards `space.where` holds the leaf of each row."""
+    """Grow one tree. The histogram of the root must be filled before the call.
+
+    After the call `space.where` holds the leaf of each row.
+    """
     hist, rows, where = space.hist, space.rows, space.where
     begin, end, total = np.zeros(15, np.int64), np.zeros(15, np.int64), np.zeros(INNER, np.int64)
     for i in range(len(rows)):
         rows[i] = i
         where[i] = 0
     end[0] = len(rows)
-    total[0] = hist[0, :, : columns.offset[1]].sum()  # the bins of each column hold all rows
+    total[0] = hist[0, :, : columns.offset[1]].sum()  # the bins of any column together hold all rows
     for t in range(INNER):
         a, z, left, right = begin[t], end[t], 2 * t + 1, 2 * t + 2
-        f, low, cut, mid = np.int64(0), np.float32(np.inf), np.inf, z  # without a cut all rows go left
-        if z - a > 1 and total[t] != 0:  # the total is 0 below a node without a cut
+        f, low, cut, mid = np.int64(0), np.float32(np.inf), np.inf, z  # without a cut, all rows go left
+        if z - a > 1 and total[t] != 0:  # the total stays 0 in the descendants of a node without a cut
             node = Node(hist[t], where, t, packed, shift, total[t])
             seed = shuffle(space.perm, seed)
-            best = best_cut(node, columns, space.perm, space.left, space.open_bins, space.sums)
+            best = best_cut(node, columns, space.perm, space.left, space.to_search, space.sums)
             won = best.gain / np.float64(z - a) / (scale * scale)
             if best.rank >= 0 and not (won <= EPSILON * (z - a) and is_pure(rows[a:z], residual)):
                 f = np.int64(space.perm[best.rank])
-                low, high = values_around_cut(node, columns, f, best.place)
+                low, high = values_around_cut(node, columns, f, best.position)
                 cut = np.float64(low) / 2 + np.float64(high) / 2
                 importance[f] += won
         feature[t], threshold[t] = f, cut
@@ -147,7 +153,7 @@ def grow_tree(
             mid = a + partition_rows(rows[a:z], space.spare, columns.x[f], low, where, left)
             less, more = (left, right) if mid - a < z - mid else (right, left)
             small = rows[a:mid] if less == left else rows[mid:z]
-            total[less] = fill_histogram(hist[less], small, packed, residual, columns.code)
+            total[less] = fill_histogram(hist[less], small, packed, residual, columns.bin_index)
             total[more] = total[t] - total[less]
             subtract_histogram(hist[t], hist[less], hist[more])
         begin[left], end[left], begin[right], end[right] = a, mid, mid, z

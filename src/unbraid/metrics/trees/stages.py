@@ -1,4 +1,4 @@
-"""Compiled loops for all stages of a fit and for the scores of new points. Classes run in parallel threads."""
+"""Compiled loops that fit all stages and that predict scores. Classes run in parallel threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from unbraid.metrics.trees.growth import INNER, Workspace, grow_tree
 from unbraid.runtime.jit import kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
-BLOCK = 256  # rows whose scores of all classes fit into the cache
+BLOCK = 256  # number of rows whose scores of all classes fit into the cache
 LOG2E, LN2_HIGH, LN2_LOW = float(1 / np.log(2)), 0.693147180369123816490, 1.90821492927058770002e-10
 TAYLOR = tuple(float(1 / q) for q in np.cumprod(np.append(1.0, np.arange(1.0, 13)))[::-1])  # 1/12!, ..., 1/1!, 1/0!
 
 
 class State(NamedTuple):
-    """Scores of the training rows and their residuals, one row per class."""
+    """Scores of the training rows and their residuals, with one row per class.
+
+    Attributes:
+        raw: Scores, of shape (k, n).
+        residual: Residuals, of shape (k, n).
+        packed: Counts and fixed-point residuals packed into int64, of shape (k, n).
+        scale: Factor from residuals to fixed-point numbers, for each class.
+        shift: Number of bits that hold the fixed-point residual.
+    """
 
     raw: Array
     residual: Array
@@ -30,7 +38,7 @@ class State(NamedTuple):
 
 @kernel(fastmath={"reassoc", "nsz"})
 def absolute_sum(residual: Array) -> Number:
-    """Return the sum of absolute values, in any order, because only its power of two is used."""
+    """Return the sum of absolute values. The order of additions may vary, because only its power of two is used."""
     total = 0.0
     for r in residual:
         total += abs(r)
@@ -39,9 +47,9 @@ def absolute_sum(residual: Array) -> Number:
 
 @kernel()
 def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, sizes: Array) -> None:
-    """Write one-hot(y) - softmax(raw) of rows a to z, and its sums of absolute values per class.
+    """Write one-hot(y) - softmax(raw) for rows a to z to `out`, and its sum of absolute values per class to `sizes`.
 
-    The exponential is written out so that it vectorises (relative error 1e-15).
+    The exponential is computed here, with a relative error of 1e-15, because the loop then vectorises.
     """
     k, top, norm, power = len(raw), np.full(z - a, -np.inf), np.zeros(z - a), np.empty(z - a)
     bits = power.view(np.int64)
@@ -76,7 +84,7 @@ def softmax_residuals(raw: Array, y: Array, a: Number, z: Number, out: Array, si
 def pack_residuals(
     residual: Array, a: Number, z: Number, scale: Array, shift: Number, packed: Array, by_row: Array
 ) -> None:
-    """Write one packed int64 per residual of rows a to z, ordered by class and ordered by row."""
+    """Write one packed int64 per residual of rows a to z, both with classes as rows and with classes as columns."""
     one = np.int64(1) << shift
     for c in range(len(residual)):
         for i in range(a, z):
@@ -88,7 +96,7 @@ def pack_residuals(
 
 @kernel()
 def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> None:
-    """Fill the histogram of all rows by column f, for all classes at once."""
+    """Fill the histogram of all rows over the bins of column f, for all classes at once."""
     k = by_row.shape[1]
     for b in range(columns.offset[f], columns.offset[f + 1]):
         h = root[b]
@@ -100,12 +108,12 @@ def root_histogram(f: Number, columns: Columns, by_row: Array, root: Array) -> N
 
 
 @kernel()
-def split_root(hist: Array, root: Array, packed: Array, members: Array, code: Array) -> None:
-    """Split the root histogram of one class into the rows of the class and all other rows."""
+def split_root(hist: Array, root: Array, packed: Array, members: Array, bin_index: Array) -> None:
+    """Split the root histogram of one class into a histogram of the rows of the class and one of all other rows."""
     hist[1] = 0
     for i in members:
-        for f in range(code.shape[1]):
-            hist[1, code[i, f]] += packed[i]
+        for f in range(bin_index.shape[1]):
+            hist[1, bin_index[i, f]] += packed[i]
     for b in range(len(root)):
         hist[0, b] = root[b] - hist[1, b]
 
@@ -115,11 +123,11 @@ def grow_class_tree(
     c: Number, stage: Number, state: State, columns: Columns, space: Workspace, root: Array, own: Array, rate: Number,
     seed: Number, trees: Trees,
 ) -> None:  # fmt: skip
-    """Grow the tree of class c in one stage, and add its values to the scores of the training rows."""
+    """Grow the tree of class c in one stage, and add its leaf values to the scores of the training rows."""
     feature, threshold = trees.feature[stage, c], trees.threshold[stage, c]
     value, importance = trees.value[stage, c], trees.importance[stage, c]
     space.perm[:] = np.arange(len(space.perm))
-    split_root(space.hist[0], root[:, c], state.packed[c], own, columns.code)
+    split_root(space.hist[0], root[:, c], state.packed[c], own, columns.bin_index)
     seed = seed + np.uint64(stage * len(state.raw) + c) * np.uint64(0xD1342543DE82EF95)
     grow_tree(state.residual[c], state.packed[c], state.shift, state.scale[c], columns, space, seed,
          feature, threshold, value, importance)  # fmt: skip
@@ -134,15 +142,15 @@ def fit_stages(
     columns: Columns, y: Array, members: Array, first: Array, raw: Array, rate: Number, seed: Number, threads: Number,
     trees: Trees,
 ) -> None:  # fmt: skip
-    """Grow all trees, and update the scores `raw` (k, n) of the training rows."""
-    (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.wide)
+    """Grow the trees of all stages, and update the scores `raw` (k, n) of the training rows."""
+    (k, n), (d, _), bins = raw.shape, columns.x.shape, len(columns.divisible)
     blocks, first_class = (n + BLOCK - 1) // BLOCK, 1 if k == 2 else 0
     residual, packed, by_row = np.empty((k, n)), np.empty((k, n), np.int64), np.empty((n, k), np.int64)
     root, sizes, scale = np.empty((bins, k), np.int64), np.empty((blocks, k)), np.empty(k)
     hist, where = np.empty((threads, INNER, 2, bins), np.int64), np.empty((threads, n), np.uint8)
     rows, spare = np.empty((threads, n), np.uint32), np.empty((threads, n), np.uint32)
     perm = np.empty((threads, d), np.int32)
-    left, open_bins = np.empty((threads, bins), np.int64), np.empty((threads, bins), np.bool_)
+    left, to_search = np.empty((threads, bins), np.int64), np.empty((threads, bins), np.bool_)
     sums = np.empty((threads, n), np.int64)
     shift = 62 - int(np.ceil(np.log2(n + 1)))
     for stage in range(len(trees.value)):
@@ -157,7 +165,7 @@ def fit_stages(
         for f in prange(d):
             root_histogram(f, columns, by_row, root)
         for t in prange(threads):
-            space = Workspace(hist[t], rows[t], spare[t], where[t], perm[t], left[t], open_bins[t], sums[t])
+            space = Workspace(hist[t], rows[t], spare[t], where[t], perm[t], left[t], to_search[t], sums[t])
             state = State(raw, residual, packed, scale, shift)
             for c in range(first_class + t, k, threads):
                 grow_class_tree(
@@ -167,7 +175,7 @@ def fit_stages(
 
 @kernel(parallel=True)
 def add_forest(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
-    """Add the values of all trees to the scores `raw` (k, n) of the points x (d, n)."""
+    """Add the leaf values of all trees to the scores `raw` (k, n) of the rows x (d, n)."""
     for c in prange(raw.shape[0]):
         for stage in range(len(value)):
             add_tree(x, feature[stage, c], bound[stage, c], value[stage, c], raw[c])
@@ -175,7 +183,10 @@ def add_forest(x: Array, feature: Array, bound: Array, value: Array, raw: Array)
 
 @kernel()
 def add_tree(x: Array, feature: Array, bound: Array, value: Array, raw: Array) -> None:
-    """Add the values of one tree. Comparing every node for every point vectorises; following branches does not."""
+    """Add the leaf values of one tree to the scores of one class.
+
+    Every row is compared with every node, because such a loop vectorises and following branches does not.
+    """
     x0, x1, x2 = x[feature[0]], x[feature[1]], x[feature[2]]
     x3, x4, x5, x6 = x[feature[3]], x[feature[4]], x[feature[5]], x[feature[6]]
     c0, c1, c2, c3, c4, c5, c6 = bound[0], bound[1], bound[2], bound[3], bound[4], bound[5], bound[6]

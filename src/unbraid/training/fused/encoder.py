@@ -31,8 +31,8 @@ class StackEncoder:
         plan = plan_encoder(encoders[0], shape)
         if plan is None:
             raise UserError(
-                f"The encoder must be a network for which kernels exist. Got this one for images of shape {shape} instead: "
-                f"{encoders[0]}"
+                f"The encoder must be a network for which kernels exist. Got {encoders[0]} for images of shape {shape} "
+                "instead. Encode with each run separately."
             )
         self.plan, self.precision = plan, precision
         values = torch.stack([torch.cat([p.detach().flatten() for p in net.parameters()]) for net in encoders])

@@ -128,17 +128,8 @@ def decoder_backward(
     g = torch.empty_like(images[-1])
     if not final.plain:
         zero_border(g, final.h, final.M)
-    part = image_conv4x4_weight_gradient(
-        slopes,
-        images[-1],
-        final.weight.flat_view(out),
-        final.h,
-        final.C,
-        final.plain,
-        final.weight.flat_view(copy),
-        scale,
-        g,
-    )
+    weight, into = final.weight.flat_view(copy), final.weight.flat_view(out)
+    part = image_conv4x4_weight_gradient(slopes, images[-1], into, final.h, final.C, final.plain, weight, scale, g)
     side.run(sum_into, (scale[..., None, None] * sums).flatten(1, 2), 1, final.bias.view(out))
     for i in range(len(plan.convs) - 2, -1, -1):
         layer, sizes = plan.convs[i], (plan.convs[i].h, plan.convs[i].C, plan.convs[i].M)
