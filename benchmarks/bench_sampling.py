@@ -17,7 +17,7 @@ import torch
 
 from machine import describe
 from unbraid.data import BUILT_IN, FactorData, load
-from unbraid.data.sampling import laplace_transitions, pairs, uniform_transitions, walk
+from unbraid.data.sampling import laplace_transitions, pairs, random_walks, uniform_transitions
 from unbraid.noise import Noise
 
 RESULT = Path(__file__).parent / "results" / "bench_sampling.json"
@@ -26,7 +26,7 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "pairs": pairs,
     "uniform transitions": uniform_transitions,
     "laplace transitions": laplace_transitions,
-    "walks of 8": walk,
+    "walks of 8": random_walks,
 }
 
 

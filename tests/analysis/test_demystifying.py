@@ -32,7 +32,7 @@ from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
 from unbraid.runs.results import load_results, write_table
 from unbraid.studies import demystifying as study
-from unbraid.studies.own import find_study
+from unbraid.studies.study_files import find_study
 from unbraid.studies.published import STUDIES
 from unbraid.studies.reduction import Reduction
 

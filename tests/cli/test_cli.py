@@ -19,7 +19,7 @@ from support.command_line import FAST_TRAINING, Capture, error_line, unbraid
 from unbraid import metrics
 from unbraid.cli import demo
 from unbraid.cli.dispatch import COMMANDS, main
-from unbraid.cli.values import integers, numbers
+from unbraid.cli.values import parse_integers, parse_numbers
 from unbraid.data import DATASETS
 from unbraid.methods import METHODS
 from unbraid.metrics.protocol import Rows
@@ -285,7 +285,7 @@ def test_traverse_writes_pictures(tmp_path: Path, capsys: Capture) -> None:
     [("3", [3]), ("0-3", [0, 1, 2, 3]), ("1,4,16", [1, 4, 16]), ("0-1,5", [0, 1, 5])],
 )
 def test_lists_and_ranges_of_integers(text: str, values: list[int]) -> None:
-    assert integers(text) == values
+    assert parse_integers(text) == values
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_lists_and_ranges_of_integers(text: str, values: list[int]) -> None:
     [("1e-4", [1e-4]), ("1,4,16", [1, 4, 16]), ("0:1:5", [0, 0.25, 0.5, 0.75, 1]), ("-1", [-1]), ("1-3", [1, 2, 3])],
 )
 def test_lists_and_ranges_of_numbers(text: str, values: list[float]) -> None:
-    assert numbers(text) == values
+    assert parse_numbers(text) == values
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
     """As the README says: one latent each encodes x and y, and MIG is clearly above that of an untrained encoder."""
     assert unbraid("demo", "--out", tmp_path) == 0
     text = capsys.readouterr().out
-    for name in (*demo.SHOWN, "untrained", "traversal.png"):
+    for name in (*demo.DEMO_METRICS, "untrained", "traversal.png"):
         assert name.replace("unsupervised", "total corr.") in text
     import unbraid as ub
 
@@ -313,6 +313,6 @@ def test_demo_shows_disentanglement(tmp_path: Path, capsys: Capture) -> None:
     data = ub.data.load("sprites")
     for found in ub.load_runs(tmp_path / "runs"):
         if found.spec.steps:
-            table = {name: (best, share, second) for name, best, share, _, second in demo.information(found, data)}
+            table = {name: (best, share, second) for name, best, share, _, second in demo.information_rows(found, data)}
             assert table["x"][0] != table["y"][0]
             assert all(table[axis][1] > 3 * table[axis][2] for axis in "xy")

@@ -21,7 +21,7 @@ from support.engine_laws import (
 )
 from unbraid.data import known_sources
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import consecutive, neighbours, walk
+from unbraid.data.sampling import consecutive_pairs, neighbour_pairs, random_walks
 from unbraid.methods.pcl import PCL
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.noise import Noise
@@ -72,7 +72,7 @@ def test_the_half_disc_rotates_by_a_full_turn() -> None:
 
 def test_consecutive_pairs_are_rows_with_the_next_row() -> None:
     data, _ = known_sources.mixed_time_series(9)
-    sampled = consecutive(data, Noise(torch.tensor(3)), 8000)
+    sampled = consecutive_pairs(data, Noise(torch.tensor(3)), 8000)
     assert torch.equal(sampled.examples[:, 1], sampled.examples[:, 0] + 1)
     assert stats.chisquare(np.bincount(sampled.examples[:, 0], minlength=8)).pvalue > 1e-5
     assert sampled.changed.shape == (8000, 0)
@@ -81,14 +81,14 @@ def test_consecutive_pairs_are_rows_with_the_next_row() -> None:
 def test_consecutive_pairs_mark_the_labels_that_differ(toy: FactorData) -> None:
     rows = ub.data.from_arrays(torch.rand(5, 2), [[0, 1], [0, 0], [1, 0], [1, 0], [0, 1]])
     assert not rows.gridded
-    sampled = consecutive(rows, Noise(torch.tensor(0)), 100)
+    sampled = consecutive_pairs(rows, Noise(torch.tensor(0)), 100)
     expected = torch.tensor([[False, True], [True, False], [False, False], [True, True]])
     assert torch.equal(sampled.changed, expected[sampled.examples[:, 0]])
-    on_grid = consecutive(toy, Noise(torch.tensor(0)), 100)
+    on_grid = consecutive_pairs(toy, Noise(torch.tensor(0)), 100)
     assert on_grid.changed[:, -1].all()
 
 
-@pytest.mark.parametrize("draw", [neighbours, consecutive])
+@pytest.mark.parametrize("draw", [neighbour_pairs, consecutive_pairs])
 def test_pairs_depend_only_on_the_key(draw: object, toy: FactorData) -> None:
     assert callable(draw)
     keys = torch.tensor([3, 4])
@@ -113,7 +113,7 @@ def test_walks_equal_those_of_pcl(toy: FactorData) -> None:
     key = torch.tensor(5)
     ours, theirs = (method.draw(toy, Noise(key), 40).examples for method in (SlowVAE(pairs="walk"), PCL(pairs="walk")))
     assert torch.equal(ours, theirs)
-    assert torch.equal(ours.view(2, 20).T, walk(toy, Noise(key), 20, length=2))
+    assert torch.equal(ours.view(2, 20).T, random_walks(toy, Noise(key), 20, length=2))
 
 
 def test_walks_without_a_factor_that_can_change_are_rejected() -> None:

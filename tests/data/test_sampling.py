@@ -25,8 +25,8 @@ from unbraid.data.sampling import (
     laplace_transitions,
     pairs,
     pairs_sharing,
+    random_walks,
     uniform_transitions,
-    walk,
 )
 from unbraid.noise import Noise
 
@@ -35,7 +35,7 @@ DRAWS: dict[str, Callable[[FactorData, Noise, int], Any]] = {
     **{name: draw for name, draw in PAIRS.items() if name != "sharing"},
     "one factor": partial(pairs, k=1),
     "sharing": partial(pairs_sharing, shared=["b"]),
-    "walk": partial(walk, length=5),
+    "walk": partial(random_walks, length=5),
 }
 
 
@@ -167,7 +167,7 @@ def test_pairs_agree_in_the_shared_factors(toy: FactorData) -> None:
 
 
 def test_each_step_of_a_walk_changes_one_factor_by_one(toy: FactorData) -> None:
-    steps = walk(toy, noise(), 2000, length=6, fixed=["d"])
+    steps = random_walks(toy, noise(), 2000, length=6, fixed=["d"])
     path = torch.stack([toy.factors(step) for step in steps.unbind(1)], 1)
     moves = path.diff(dim=1)
     assert torch.equal(moves.abs().sum(2), torch.ones(2000, 5, dtype=torch.int64))

@@ -74,7 +74,7 @@ def test_every_method_was_measured_and_drawn() -> None:
 def test_commands_on_method_pages_give_the_specs_that_were_trained() -> None:
     import unbraid as ub
     from bench_methods import CASES, DATA, SEEDS
-    from unbraid.cli.train import method_parser, specs
+    from unbraid.cli.train import method_parser, spec_combinations
     from unbraid.methods import METHODS
     from unbraid.training.train import RunDefaults
 
@@ -84,7 +84,7 @@ def test_commands_on_method_pages_give_the_specs_that_were_trained() -> None:
         assert words[:3] == ["unbraid", "train", name]
         options = method_parser(name, METHODS[name]).parse_all(words[3:])
         choice = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
-        parsed = {spec.id for spec in specs(METHODS[name], options, choice)}
+        parsed = {spec.id for spec in spec_combinations(METHODS[name], options, choice)}
         settings = {key: value for key, value in case.settings().items() if key != "net"}
         own = RunDefaults.choose(data, case.net)
         assert parsed == {own.spec(case.method, seed=seed, **settings).id for seed in SEEDS}, name

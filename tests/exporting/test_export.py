@@ -1,4 +1,4 @@
-"""Exported encoders and decoders of every method, read back by another program, compute what the run computes."""
+"""Exported encoders and decoders of every method give the same outputs as the run when other programs load them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unbraid.exporting.plain_network import remove_unused_layers
 from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Method
 from unbraid.nets.pointnet import pointnet
 
-GAUSSIAN = {"codes", "logvar"}
+GAUSSIAN_OUTPUTS = {"codes", "logvar"}
 OUTPUTS = {"ae": {"codes"}, "pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
 
 
@@ -36,8 +36,8 @@ def quick_run(method: Method, data: FactorData, **settings: Any) -> ub.Run:
 
 
 def read_torch(file: Path, x: Tensor) -> list[np.ndarray[Any, Any]]:
-    found = torch.export.load(file).module()(x)
-    return [part.detach().numpy() for part in (found if isinstance(found, tuple) else [found])]
+    outputs = torch.export.load(file).module()(x)
+    return [part.detach().numpy() for part in (outputs if isinstance(outputs, tuple) else [outputs])]
 
 
 def read_onnx(file: Path, x: Tensor) -> list[np.ndarray[Any, Any]]:
@@ -48,18 +48,21 @@ def read_onnx(file: Path, x: Tensor) -> list[np.ndarray[Any, Any]]:
 
 
 def export_and_check(run: ub.Run, data: FactorData, folder: Path, format: str) -> dict[str, Any]:
-    """Export a run, read the files without unbraid, and compare them with the run on a batch of another size."""
+    """Export a run, load the files without unbraid, and compare their outputs with those of the run.
+
+    The batch size differs from those that `export` uses itself.
+    """
     read, ending = (read_torch, "pt2") if format == "torch" else (read_onnx, "onnx")
     facts = export(run, folder, format=format, data=data, quiet=True)
     x = data.batch(torch.arange(5))
     names = list(facts["files"][f"encoder.{ending}"]["outputs"])
-    found = dict(zip(names, read(folder / f"encoder.{ending}", x), strict=True))
-    np.testing.assert_allclose(found["codes"], run.encode(x).numpy(), atol=1e-4)
-    if "logvar" in found:
-        np.testing.assert_allclose(found["logvar"], run.posterior(x).logvar.numpy(), atol=1e-4)
+    outputs = dict(zip(names, read(folder / f"encoder.{ending}", x), strict=True))
+    np.testing.assert_allclose(outputs["codes"], run.encode(x).numpy(), atol=1e-4)
+    if "logvar" in outputs:
+        np.testing.assert_allclose(outputs["logvar"], run.posterior(x).logvar.numpy(), atol=1e-4)
     assert ((folder / f"decoder.{ending}").exists()) == (run.net.decoder is not None)
     if run.net.decoder is not None:
-        z = torch.as_tensor(found.get("latents", found["codes"]))
+        z = torch.as_tensor(outputs.get("latents", outputs["codes"]))
         (examples,) = read(folder / f"decoder.{ending}", z)
         np.testing.assert_allclose(examples, run.decode(z).numpy(), atol=1e-4)
     for file, about in facts["files"].items():
@@ -75,7 +78,7 @@ def test_every_method(name: str, format: str, smallest_data: FactorData, tmp_pat
     run = quick_run(METHOD_FACTS[name].lightly_regularised, smallest_data)
     facts = export_and_check(run, smallest_data, tmp_path, format)
     (encoder, *_) = facts["files"].values()
-    assert set(encoder["outputs"]) == OUTPUTS.get(name, GAUSSIAN)
+    assert set(encoder["outputs"]) == OUTPUTS.get(name, GAUSSIAN_OUTPUTS)
     assert encoder["inputs"]["x"]["shape"] == ["n", *smallest_data.shape]
 
 
@@ -128,7 +131,7 @@ def test_cpab_is_exported_without_compiled_loops(glyphs: FactorData, tmp_path: P
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_pointnet(format: str, tmp_path: Path) -> None:
-    """The pointnet processes few examples at a time; its export takes any number."""
+    """The PointNet processes few examples at a time. Its export accepts any number of examples."""
     table = torch.rand(20, 3 * 1100)
     data = Labelled("points", (), (), table, torch.zeros(20, 0, dtype=torch.int64))
     export_and_check(quick_run(BetaVAE(), data, net=pointnet), data, tmp_path, format)
@@ -142,7 +145,7 @@ def test_unused_layers_are_left_out(toy: FactorData, tmp_path: Path) -> None:
     assert sum(value.numel() for value in exported.values()) == sum(p.numel() for p in run.net.encoder.parameters())
 
 
-class UsesWeights(nn.Module):
+class WeightsOfUncalledChild(nn.Module):
     """A module that uses the weights of a child without calling it."""
 
     def __init__(self) -> None:
@@ -151,17 +154,17 @@ class UsesWeights(nn.Module):
         self.odd = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.odd["a"](self.inner(x)) + self.odd["b"].weight.sum()
-        return found
+        outputs: Tensor = self.odd["a"](self.inner(x)) + self.odd["b"].weight.sum()
+        return outputs
 
 
-def test_layers_whose_weights_are_used_are_kept() -> None:
-    module, x = UsesWeights(), torch.rand(2, 3)
+def test_uncalled_layers_whose_weights_are_used_are_kept() -> None:
+    module, x = WeightsOfUncalledChild(), torch.rand(2, 3)
     assert remove_unused_layers(module, x)(x).equal(module(x))
 
 
 class ShiftedWhenExported(nn.Linear):
-    """A layer that computes something else when it is exported."""
+    """A layer whose exported version returns different values."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + 0.01 * torch.compiler.is_compiling()
@@ -180,9 +183,9 @@ def linear_pair(layer: type[nn.Linear]) -> Any:
 
 
 @pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_file_that_computes_something_else_raises(format: str, toy: FactorData, tmp_path: Path) -> None:
+def test_a_file_that_returns_different_values_raises(format: str, toy: FactorData, tmp_path: Path) -> None:
     run = quick_run(BetaVAE(), toy, net=linear_pair(ShiftedWhenExported))
-    with pytest.raises(UserError, match=r"encoder\.\w+ does not compute what the run does: its codes are up to 0\.01"):
+    with pytest.raises(UserError, match=r"encoder\.\w+ must return the same codes.*Got a difference of 0\.01"):
         export(run, tmp_path / "new", format=format, data=toy, quiet=True)
     assert not (tmp_path / "new").exists()
 
@@ -201,9 +204,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "encoder.pt2  x (n, 16) -> codes (n, 3), logvar (n, 3)  largest difference" in printed
     out = str(run.path / "exported") if run.path else ""
     assert main(["export", str(other.path), "--out", out, "--quiet"]) == 2
-    assert f"holds the export of run {run.id}" in capsys.readouterr().err
+    assert f"contains the export of run {run.id}" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "runs")]) == 2
-    assert "It holds 2 runs" in capsys.readouterr().err
+    assert "Got 2 runs instead" in capsys.readouterr().err
     assert main(["export", str(run.path), "--format", "onxx"]) == 2
     assert "onnx" in capsys.readouterr().err
 
@@ -214,7 +217,7 @@ def test_missing_packages_raise(
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     (run,) = quick_train(tmp_path / "runs")
     assert main(["export", str(run.path)]) == 2
-    assert 'onnxscript, not installed here. Install them: pip install "unbraid[export]"' in capsys.readouterr().err
+    assert 'onnxscript. Install them with pip install "unbraid[export]"' in capsys.readouterr().err
     with pytest.raises(ValueError, match="Did you mean 'onnx'"):
         export(run, tmp_path / "x", format="onxn")
     assert export(run, tmp_path / "x", format="torch", quiet=True)["kind"] == "torch"

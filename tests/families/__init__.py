@@ -1,4 +1,4 @@
-"""Facts about every method that the laws of methods need, with one file per family of methods."""
+"""Facts about every method, which the shared tests of methods use. There is one file per family of methods."""
 
 from __future__ import annotations
 

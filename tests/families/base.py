@@ -1,4 +1,4 @@
-"""The facts about a method that the laws of methods need."""
+"""The facts about a method that the shared tests of methods use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class MethodFacts:
     """Facts about one method.
 
     Attributes:
-        lightly_regularised: The method with regularisation so weak that a short training shows learning.
+        lightly_regularised: The method with weak regularisation, for which the loss falls in a short training.
         falling_term: The logged term that falls during this training.
-        images: Whether the method takes images only.
-        limits: Pairs of methods with the same loss (except that of a critic) and the same updates of the other
-            networks.
+        images: Whether the method accepts only images.
+        limits: Pairs of methods that must have the same loss and the same parameter updates. The loss and the updates
+            of a critic are not compared.
     """
 
     lightly_regularised: Method

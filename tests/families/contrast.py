@@ -5,5 +5,5 @@ from __future__ import annotations
 from families.base import MethodFacts
 from unbraid.methods.pcl import PCL
 
-# With pairs that differ by one value learning shows at once; for others, eight pairs per batch are too few.
+# The loss falls quickly with pairs that differ by one value. For other pairs, eight pairs per batch are too few.
 FACTS: dict[str, MethodFacts] = {"pcl": MethodFacts(PCL(pairs="walk"), falling_term="loss")}

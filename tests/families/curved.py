@@ -5,7 +5,7 @@ from __future__ import annotations
 from families.base import MethodFacts
 from unbraid.methods.diffusion_vae import DiffusionVAE
 
-# A capacity of 0 from the first step is a plain KL term, because with four latents the KL is never negative.
+# With a capacity of 0, |KL - C| equals the KL, because the KL is never negative with four latents.
 FACTS: dict[str, MethodFacts] = {
     "diffusion_vae": MethodFacts(
         DiffusionVAE(beta=0.1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from families.base import MethodFacts
 from unbraid.methods import DIPVAEI, DIPVAEII, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE
 
-# With unit-variance pixels a beta of 4 collapses the code, so the weights are far smaller.
+# The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
 FACTS: dict[str, MethodFacts] = {
     "vae": MethodFacts(VAE(), limits=[(VAE(), BetaVAE(beta=1.0))]),
     "beta_vae": MethodFacts(BetaVAE(beta=0.1), limits=[(BetaVAE(beta=1.0), VAE())]),

@@ -1,4 +1,4 @@
-"""The VAEs of pairs. The two methods of a limit draw the same pairs."""
+"""The VAEs for pairs. The two methods of each limit draw the same pairs."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from unbraid.methods.pairs import Paired
 from unbraid.methods.slow_vae import SlowVAE
 
 
-def all_apart(self: AdaGVAE, q1: Gaussian, q2: Gaussian, changed: Tensor | None) -> Tensor:
-    """Return that every latent stays apart, so that nothing is shared."""
+def mark_all_latents(self: AdaGVAE, q1: Gaussian, q2: Gaussian, changed: Tensor | None) -> Tensor:
+    """Return a mask that is True for all latents, so that no posteriors are averaged."""
     return torch.ones_like(q1.mean, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
-class ApartGVAE(AdaGVAE):
-    """Ada-GVAE that shares no latent."""
+class UnsharedGVAE(AdaGVAE):
+    """Ada-GVAE that does not average any posteriors."""
 
-    stay_apart = all_apart
+    unshared_latents = mark_all_latents
 
 
 @dataclass(frozen=True)
-class ApartMLVAE(AdaMLVAE):
-    """Ada-ML-VAE that shares no latent."""
+class UnsharedMLVAE(AdaMLVAE):
+    """Ada-ML-VAE that does not average any posteriors."""
 
-    stay_apart = all_apart
+    unshared_latents = mark_all_latents
 
 
 FACTS: dict[str, MethodFacts] = {
-    "ada_gvae": MethodFacts(AdaGVAE(beta=0.1), limits=[(ApartGVAE(beta=3.0), Paired(beta=3.0))]),
-    "ada_mlvae": MethodFacts(AdaMLVAE(beta=0.1), limits=[(ApartMLVAE(beta=3.0), Paired(beta=3.0))]),
+    "ada_gvae": MethodFacts(AdaGVAE(beta=0.1), limits=[(UnsharedGVAE(beta=3.0), Paired(beta=3.0))]),
+    "ada_mlvae": MethodFacts(AdaMLVAE(beta=0.1), limits=[(UnsharedMLVAE(beta=3.0), Paired(beta=3.0))]),
     "slow_vae": MethodFacts(
         SlowVAE(beta=0.1, gamma=0.1),
         limits=[

@@ -1,4 +1,4 @@
-"""Autoencoders without a posterior."""
+"""Deterministic autoencoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unbraid.noise import Noise
 
 
 class ZeroVarianceNet(VAENet):
-    """A network with the modules of another and posteriors with variance 0."""
+    """A network with the modules of another network, whose posteriors have variance 0."""
 
     def __init__(self, net: VAENet) -> None:
         nn.Module.__init__(self)

@@ -1,4 +1,4 @@
-"""The VAEs that warp decoded images; their special cases are tested in test_vitae."""
+"""The VAEs that warp decoded images. Their special cases are tested in test_vitae."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning a manipulation: its networks, the adversarial training, and the gap it causes."""
+"""Tests of manipulations: the networks, the adversarial training, and the measured gap."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from unbraid.data.manipulation_files import describe_data, read_manipulation, wr
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.manipulation import measure_gap, modify
-from unbraid.manipulation.adversarial_training import PATTERNS, AdversarialTraining
+from unbraid.manipulation.adversarial_training import N_PATTERNS, AdversarialTraining
 from unbraid.manipulation.networks import FixedEncoderPair, PairFamilies, rotated_copy, rotation_matrix
 from unbraid.manipulation.settings import FactorStandardiser, choose_planes, factor_strengths, fill_settings
 from unbraid.runtime.progress import ignore_progress
 
 
-def test_pattern_table_matches_the_network(tmp_path: Path) -> None:
+def test_pattern_table_matches_the_network() -> None:
+    """The pattern of each example in the table equals the output of the network up to rounding."""
     training = short_training(discs())
-    patterns, which = training.pattern_table()
-    w = training.standard(training.data.factors(slice(None)))
+    patterns, pattern_index = training.pattern_table()
+    w = training.standardise(training.data.factors(slice(None)))
     with torch.no_grad():
         exact, scalar = training.manipulation(w), training.manipulation.scalar(w)[:, 0]
-    assert len(patterns) == PATTERNS
-    assert (int(which.min()), int(which.max())) == (0, PATTERNS - 1)
-    assert bool((which[scalar.argsort()].diff() >= 0).all())
-    assert float((patterns[which.long()] / 127 - exact).abs().max()) < 0.5 / 127 + 1e-3
+    assert len(patterns) == N_PATTERNS
+    assert (int(pattern_index.min()), int(pattern_index.max())) == (0, N_PATTERNS - 1)
+    assert bool((pattern_index[scalar.argsort()].diff() >= 0).all())
+    assert float((patterns[pattern_index.long()] / 127 - exact).abs().max()) < 0.5 / 127 + 1e-3
 
 
 def test_entangling_pairs_start_as_the_same_function_as_disentangling_pairs() -> None:
+    """This no longer holds if the capacity is distributed unequally over the latents."""
     rotation = rotation_matrix(3, [(0, 2)])
     assert torch.allclose(rotation @ rotation.T, torch.eye(3), atol=1e-6)
     assert rotation[:, 1].tolist() == [0, 1, 0]
@@ -55,12 +57,13 @@ def test_entangling_pairs_start_as_the_same_function_as_disentangling_pairs() ->
 def test_a_perfect_decoder_has_zero_error(likelihood: str) -> None:
     pairs = PairFamilies((1, 16, 16), 2, [[(0, 1)]], 2.0, likelihood, 2)
     x = torch.rand(3, 1, 16, 16)
-    x[0] = x[0].round()  # black and white: zero entropy
+    x[0] = x[0].round()  # the entropy of a black and white image is zero
     perfect = LIKELIHOODS[likelihood].output(x).repeat(2, 1, 1, 1)
     blurred = LIKELIHOODS[likelihood].output(0.8 * x + 0.1).repeat(2, 1, 1, 1)
-    none, some = pairs.errors(x, [perfect, blurred]).tolist()
-    assert none == pytest.approx(0, abs=0.02)
-    assert some > 0.5  # (.2 x - .1)^2 / 2 of 256 pixels is .43 for grey images and 1.28 for black and white
+    perfect_error, blurred_error = pairs.errors(x, [perfect, blurred]).tolist()
+    assert perfect_error == pytest.approx(0, abs=0.02)
+    # The sum of (0.2 x - 0.1)^2 / 2 over 256 pixels is 0.43 for grey images and 1.28 for black and white images.
+    assert blurred_error > 0.5
 
 
 def test_factors_are_standardised_and_planes_chosen_by_strength() -> None:
@@ -68,12 +71,12 @@ def test_factors_are_standardised_and_planes_chosen_by_strength() -> None:
     w = FactorStandardiser(data)(data.factors(slice(None)))
     assert torch.allclose(w.mean(0), torch.zeros(5), atol=1e-5)
     assert torch.allclose(w.var(0, correction=0), torch.ones(5), atol=1e-4)
-    strong = factor_strengths(data)
-    assert strong["x"] > strong["y"] > strong["orientation"] > strong["scale"]
+    strength = factor_strengths(data)
+    assert strength["x"] > strength["y"] > strength["orientation"] > strength["scale"]
     assert choose_planes(data, "closest", 2, 0) == ((("orientation", "y"),),) * 2
     random_planes = choose_planes(data, "random", 3, 0)
     assert random_planes == choose_planes(data, "random", 3, 0) != choose_planes(data, "random", 3, 1)
-    assert all(len({name for plane in one for name in plane} - {"shape"}) == 4 for one in random_planes)
+    assert all(len({name for plane in planes for name in plane} - {"shape"}) == 4 for planes in random_planes)
     assert choose_planes(data, "x:orientation", 1, 0) == ((("x", "orientation"),),)
     labelled = from_arrays(np.zeros((5, 16, 16)), np.array([[0, 0], [1, 2], [3, 1], [1, 0], [0, 1]]))
     assert not labelled.gridded
@@ -82,12 +85,12 @@ def test_factors_are_standardised_and_planes_chosen_by_strength() -> None:
     )
 
 
-def test_the_scalar_starts_along_the_diagonal_with_a_lower_learning_rate() -> None:
+def test_the_scalar_starts_along_the_diagonal_and_has_a_lower_learning_rate() -> None:
     data = load("sprites")
     training = AdversarialTraining(data, fill_settings(data, 0.1, 4, 8, 2, 1, "x:y", None, "bernoulli", 1e-3, 0))
-    w = training.standard(data.factors(slice(None)))
+    w = training.standardise(data.factors(slice(None)))
     scalar = training.manipulation.squeeze(w)[:, 0].detach()
-    x, y = (w[:, training.standard.names.index(name)] for name in ("x", "y"))
+    x, y = (w[:, training.standardise.names.index(name)] for name in ("x", "y"))
     assert float(torch.corrcoef(torch.stack([scalar, x + y]))[0, 1]) > 0.9
     rates = {name: optimiser.param_groups[0]["lr"] for name, optimiser in training.optimisers.items()}
     assert rates == pytest.approx({"pairs": 1e-3, "m": 1e-4})
@@ -98,29 +101,30 @@ def test_the_file_depends_only_on_the_seed(tmp_path: Path) -> None:
     first, again, other, _ = (path.read_bytes() for path in files)
     assert first == again != other
     written = files[0].stat().st_mtime_ns
-    assert modify(discs(), out=files[0], **SMALL).stat().st_mtime_ns == written  # nothing to do
+    assert modify(discs(), out=files[0], **SMALL).stat().st_mtime_ns == written  # the existing file is left unchanged
     fingerprints = [apply_manipulation(discs(), path).fingerprint for path in files]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
-class Killed(Exception):
-    """Raised in place of a signal that ends the process."""
+class Interrupted(Exception):
+    """Raised in the tests instead of a signal that ends the process."""
 
 
-def test_a_killed_training_resumes_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_training_resumes_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training resumes at the last checkpoint, only with the same settings, and writes the same bytes."""
     from unbraid.manipulation import modification
 
     monkeypatch.setattr(modification, "LOG_EVERY", 2)
     settings = {**SMALL, "steps": 7, "checkpoint_every": 2}
-    whole = modify(discs(), out=tmp_path / "whole.safetensors", **settings)
+    uninterrupted = modify(discs(), out=tmp_path / "uninterrupted.safetensors", **settings)
 
-    def die(done: float, note: str = "") -> None:
+    def raise_after_five_steps(done: float, note: str = "") -> None:
         if done == 5:
-            raise Killed
+            raise Interrupted
 
-    out = tmp_path / "killed.safetensors"
-    monkeypatch.setattr(modification, "ignore_progress", die)
-    with pytest.raises(Killed):
+    out = tmp_path / "interrupted.safetensors"
+    monkeypatch.setattr(modification, "ignore_progress", raise_after_five_steps)
+    with pytest.raises(Interrupted):
         modify(discs(), out=out, **settings)
     assert not out.exists()
     checkpoint = out.with_suffix(".checkpoint")
@@ -129,77 +133,81 @@ def test_a_killed_training_resumes_to_the_same_file(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match="made with seed = 0"):
         modify(discs(), out=out, **settings, seed=1)
     steps: list[int] = []
-    take = AdversarialTraining.step
-    monkeypatch.setattr(AdversarialTraining, "step", lambda self, step: (steps.append(step), take(self, step))[1])
+    run_step = AdversarialTraining.step
+    monkeypatch.setattr(AdversarialTraining, "step", lambda self, step: (steps.append(step), run_step(self, step))[1])
     modify(discs(), out=out, **settings)
     assert steps == [4, 5, 6]
-    assert out.read_bytes() == whole.read_bytes()
+    assert out.read_bytes() == uninterrupted.read_bytes()
     assert not checkpoint.exists()
 
 
-def test_a_restored_training_shares_no_state_with_the_original() -> None:
-    """Both reach the same errors, although one runs after the other: they do not share the moments of Adam."""
+def test_restored_training_shares_no_state_with_the_original() -> None:
+    """Both reach the same errors although one runs after the other, because they do not share the moments of Adam."""
     first = short_training(discs())
     second = AdversarialTraining(first.data, first.settings)
     second.restore(first.state())
-    ends = []
+    final_terms = []
     for training in (first, second):
         for step in range(4, 7):
             training.step(step)
-        ends.append(training.terms.clone())
-    torch.testing.assert_close(ends[1], ends[0], rtol=1e-5, atol=1e-6)
+        final_terms.append(training.terms.clone())
+    torch.testing.assert_close(final_terms[1], final_terms[0], rtol=1e-5, atol=1e-6)
 
 
-def test_divergence_is_reported(tmp_path: Path) -> None:
+def test_divergence_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="diverged before step"):
         modify(discs(), out=tmp_path / "m.safetensors", **{**SMALL, "steps": 30, "learning_rate": 1e18})
     assert not (tmp_path / "m.safetensors").exists()
 
 
-def discs_on_slope(strength: float) -> FactorData:
-    """Return discs on a background that brightens along a diagonal of the factors: an ideal manipulation."""
+def discs_with_diagonal_brightness(strength: float) -> FactorData:
+    """Return discs whose background brightness grows along a diagonal of the factors, as an ideal manipulation."""
     plain = discs()
     w = FactorStandardiser(plain)(plain.factors(slice(None)))
     images = plain.batch(torch.arange(len(plain)))
-    slope = strength * (w.sum(1) / w.sum(1).abs().max()).view(-1, 1, 1, 1)
-    return from_arrays(reflect(images + slope).numpy(), plain.factors(slice(None)).numpy(), names=plain.names)
+    brightness = strength * (w.sum(1) / w.sum(1).abs().max()).view(-1, 1, 1, 1)
+    return from_arrays(reflect(images + brightness).numpy(), plain.factors(slice(None)).numpy(), names=plain.names)
 
 
-def test_gap_falls_where_images_change_along_a_diagonal() -> None:
+def test_gap_is_smaller_if_images_change_along_a_diagonal_of_the_factors() -> None:
+    """The gap is then negative. Repeated measurements are equal."""
     settings: dict[str, Any] = {"steps": 300, "batch": 32, "samples": 2, "rotations": "right:down"}
-    straight, slanted = (measure_gap(discs_on_slope(strength), **settings) for strength in (0.0, 0.4))
-    assert slanted["gap"] + 3 * slanted["error"] < straight["gap"] - 3 * straight["error"]
-    assert slanted["gap"] < 0
+    original, manipulated = (
+        measure_gap(discs_with_diagonal_brightness(strength), **settings) for strength in (0.0, 0.4)
+    )
+    assert manipulated["gap"] + 3 * manipulated["error"] < original["gap"] - 3 * original["error"]
+    assert manipulated["gap"] < 0
     short = {**settings, "steps": 3}
-    assert measure_gap(discs_on_slope(0.4), **short) == measure_gap(discs_on_slope(0.4), **short)
+    first, second = (measure_gap(discs_with_diagonal_brightness(0.4), **short) for _ in range(2))
+    assert first == second
 
 
-def patterns_along_factor(name: str, file: Path) -> Path:
-    """Write a control: the same patterns, equally often, in the order of one factor."""
+def reorder_patterns_along_factor(name: str, file: Path) -> Path:
+    """Write a control manipulation that has the same patterns equally often, but ordered along one factor."""
     data = load("sprites")
-    tensors, facts = read_manipulation(file)
+    tensors, metadata = read_manipulation(file)
     order = data.factors(slice(None))[:, data.names.index(name)].argsort(stable=True)
     which = torch.empty_like(tensors["which"])
     which[order] = tensors["which"].sort().values
     out = file.with_name(f"{name}.safetensors")
-    write_manipulation(out, tensors["patterns"], which, {**describe_data(data), "eps": facts["eps"]})
+    write_manipulation(out, tensors["patterns"], which, {**describe_data(data), "eps": metadata["eps"]})
     return out
 
 
 @pytest.mark.slow
 def test_learned_patterns_reduce_the_gap_more_than_noise_does(tmp_path: Path) -> None:
-    """For new decoders the gap is smaller than on the original, with noise, and with patterns along x."""
+    """New decoders have a smaller gap than on the original data, with noise, and with patterns ordered along x."""
     out = tmp_path / "m.safetensors"
     file = modify("sprites", out=out, steps=800, batch=16, samples=2, quiet=True)
     names = (
         "sprites",
         "sprites?noise=0.1",
         f"sprites?modified={file}",
-        f"sprites?modified={patterns_along_factor('x', file)}",
+        f"sprites?modified={reorder_patterns_along_factor('x', file)}",
     )
-    original, noise, manipulated, straight = (measure_gap(name, steps=400, batch=16, samples=2) for name in names)
+    original, noise, manipulated, along_x = (measure_gap(name, steps=400, batch=16, samples=2) for name in names)
     assert original["gap"] > 5 * original["error"]
     assert manipulated["gap"] + 3 * manipulated["error"] < noise["gap"] - 3 * noise["error"]
     assert manipulated["gap"] < 0.6 * original["gap"]
     assert manipulated["log_ratio"] < 0.75 * noise["log_ratio"]
-    assert manipulated["gap"] + 2 * manipulated["error"] < straight["gap"] - 2 * straight["error"]
+    assert manipulated["gap"] + 2 * manipulated["error"] < along_x["gap"] - 2 * along_x["error"]

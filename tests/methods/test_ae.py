@@ -1,4 +1,4 @@
-"""The autoencoder: its loss by hand, a linear one against principal components, traversals and controls."""
+"""The autoencoder compared with a hand calculation and with principal components, its traversals and controls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from unbraid.noise import Noise
 
 
 class HalvingEncoder(nn.Module):
-    """The codes are half of the first two numbers; the log variances are 50, which must have no effect."""
+    """An encoder that halves the first two numbers. The log variances are 50, which must have no effect."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x[:, :2] / 2, torch.full_like(x[:, :2], 50.0)], 1)
 
 
 class DoublingDecoder(nn.Module):
-    """The decoded vector is twice the code, followed by 0."""
+    """A decoder that doubles the latents and appends 0."""
 
     def forward(self, z: Tensor) -> Tensor:
         return torch.cat([2 * z, 0 * z[:, :1]], 1)
@@ -35,32 +35,32 @@ def make_net() -> VAENet:
 
 
 def test_loss_by_hand() -> None:
-    """Only the third number is lost, so the loss is half its square, averaged over the batch."""
+    """The first two numbers are reconstructed, so the loss is half the mean square of the third number."""
     x = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.0, 1.0]])
     loss, terms = AE().objective(make_net(), Batch(x, 2), Noise(torch.tensor(0)), torch.tensor(0.0))
     assert float(loss) == float(terms["rec"]) == pytest.approx((9 / 2 + 1 / 2) / 2)
 
 
-def linear(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+def build_linear_net(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Return a linear encoder and a linear decoder."""
     return nn.Linear(shape[0], 2 * latents, bias=False), nn.Linear(latents, shape[0], bias=False)
 
 
 def test_linear_autoencoder_finds_principal_components() -> None:
-    """The smallest error of two linear codes is half the sum of the other eigenvalues (Baldi & Hornik 1989)."""
+    """The minimum error of two linear latents is half the sum of the other eigenvalues (Baldi & Hornik 1989)."""
     torch.manual_seed(0)
-    spread = torch.tensor([3.0, 2.0, 0.5, 0.3])
-    turned, _ = torch.linalg.qr(torch.randn(4, 4))
-    x = torch.linalg.qr(torch.randn(500, 4))[0] * 500**0.5 * spread @ turned.T
+    deviations = torch.tensor([3.0, 2.0, 0.5, 0.3])
+    rotation, _ = torch.linalg.qr(torch.randn(4, 4))
+    x = torch.linalg.qr(torch.randn(500, 4))[0] * 500**0.5 * deviations @ rotation.T
     data = Labelled("lines", (), (), x, torch.zeros(500, 0, dtype=torch.int64))
-    (run,) = ub.train(AE(), data, steps=500, batch=500, learning_rate=1e-2, latents=2, net=linear,
+    (run,) = ub.train(AE(), data, steps=500, batch=500, learning_rate=1e-2, latents=2, net=build_linear_net,
                       likelihood="gaussian", quiet=True)  # fmt: skip
     error = 0.5 * (run.decode(run.encode(x)) - x).square().sum(1).mean()
     assert float(error) == pytest.approx((0.5**2 + 0.3**2) / 2, rel=0.03)
 
 
 def test_traversal_takes_standard_deviations_of_the_codes() -> None:
-    """The latent with the largest deviation comes first, and the other latent keeps its value."""
+    """The latent with the largest standard deviation comes first. In each row, the other latent keeps its value."""
     population = Gaussian(torch.tensor([[0.0, 1.0], [0.0, 5.0], [2.0, 1.0], [2.0, 5.0]]), torch.zeros(4, 2))
     own = Gaussian(torch.tensor([[0.5, 4.0]]), torch.zeros(1, 2))
     traversal = AE().traversal(make_net(), own, population, torch.tensor([-1.0, 0.0, 2.0]))

@@ -1,4 +1,4 @@
-"""PMP on body meshes: swapping the right subspace gives a body the pose of another."""
+"""PMP on body meshes learns a subspace for the pose, which can be swapped between bodies."""
 
 from __future__ import annotations
 
@@ -24,42 +24,46 @@ def data() -> Bodies:
         pytest.skip(f"bodies are not cached and cannot be generated: {reason}")
 
 
-def error(found: Tensor, truth: Tensor) -> float:
-    """Return the mean distance between vertices, in millimetres."""
-    return 1000 * float((found - truth).unflatten(1, (-1, 3)).norm(dim=2).mean())
+def mean_vertex_distance(actual: Tensor, truth: Tensor) -> float:
+    """Return the mean distance between corresponding vertices, in millimetres."""
+    return 1000 * float((actual - truth).unflatten(1, (-1, 3)).norm(dim=2).mean())
 
 
-def swaps(data: Bodies) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the indices of examples, donors of another subject and pose, and the example's subject in that pose."""
+def swap_indices(data: Bodies) -> tuple[Tensor, Tensor, Tensor]:
+    """Return three tensors of indices: examples, donors, and the correct results of swapping the pose.
+
+    Each donor differs from its example in subject and pose. The correct result has the subject of the example and the
+    pose of the donor.
+    """
     subject, pose = data.factors(slice(None)).T
     example, donor = ((subject[:, None] != subject) & (pose[:, None] != pose)).nonzero().T
     return example, donor, data.index(torch.stack([subject[example], pose[donor]], 1))
 
 
 def swap_errors(run: Run, data: Bodies) -> list[float]:
-    """Return one error per subspace: the error if that subspace is taken from the donor."""
+    """Return, for each subspace, the error in millimetres if this subspace is taken from the donor."""
     method = run.spec.method
     assert isinstance(method, PMP)
     parts = method.subspace_codes(run.net, run.posterior(data.table))
-    example, donor, truth = swaps(data)
+    example, donor, truth = swap_indices(data)
     errors = []
     for i in range(method.subspaces):
         from_donor = torch.arange(method.subspaces)[:, None] == i
         z = torch.where(from_donor, parts[donor], parts[example]).sum(1)
-        errors.append(error(run.decode(z), data.table[truth]))
+        errors.append(mean_vertex_distance(run.decode(z), data.table[truth]))
     return errors
 
 
 @pytest.mark.slow
-def test_one_subspace_carries_the_pose(data: Bodies) -> None:
+def test_one_subspace_encodes_the_pose(data: Bodies) -> None:
     method = PMP(pairs="sharing", subspaces=2, horizon=float(STEPS), distance=0.6, consistency=3.0)
     (run,) = ub.train(
         method, data=data, seeds=[1], steps=STEPS, batch=32, learning_rate=3e-3, net="unbraid.nets.pointnet:pointnet",
         likelihood="gaussian", quiet=True,
     )  # fmt: skip
-    example, _, truth = swaps(data)
-    unchanged = error(data.table[example], data.table[truth])
-    mean = error(data.table.mean(0).expand_as(data.table), data.table)
+    example, _, truth = swap_indices(data)
+    unchanged = mean_vertex_distance(data.table[example], data.table[truth])
+    mean = mean_vertex_distance(data.table.mean(0).expand_as(data.table), data.table)
     better, worse = sorted(swap_errors(run, data))
     assert better < min(unchanged, mean) < worse
-    assert error(run.decode(run.encode(data.table)), data.table) < mean / 2
+    assert mean_vertex_distance(run.decode(run.encode(data.table)), data.table) < mean / 2

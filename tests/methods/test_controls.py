@@ -1,4 +1,4 @@
-"""Controls start at the latents of the examples, stay on the latent space, and are the same in JavaScript."""
+"""Controls start at the latents of the examples, stay in the latent space, and give the same latents in JavaScript."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_control_changes_the_latents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (method, _) in CASES.items() if isinstance(method, DiffusionVAE)])
-def test_latents_stay_on_the_latent_space(name: str) -> None:
+def test_latents_stay_in_the_latent_space(name: str) -> None:
     method, latents = CASES[name]
     controls, _ = make_controls(name)
     assert isinstance(method, DiffusionVAE)
@@ -87,9 +87,9 @@ def test_javascript_computes_the_same_latents(name: str) -> None:
         const controls = unbraid.controls(job.spec);
         return job.values.map((values, i) => Array.from(controls.toLatents(values, job.examples[i])));
     """
-    found = torch.tensor(node(body, {"spec": controls.to_dict(), "values": values.tolist(), "examples": examples}))
+    actual = torch.tensor(node(body, {"spec": controls.to_dict(), "values": values.tolist(), "examples": examples}))
     expected = torch.cat([controls.to_latents(row[None], i) for row, i in zip(values, examples, strict=True)])
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-6)
 
 
 MOVE = """
@@ -104,14 +104,14 @@ MOVE = """
 
 
 def test_coordinates_of_a_sphere_have_length_one() -> None:
-    """The coordinate that is moved takes its value, and the others keep their direction, also at the pole."""
+    """The changed coordinate takes the given value, and the others keep their direction, also at the pole."""
     controls, own = make_controls("sphere")
     size = own.shape[1]
     moves = [(own[0].tolist(), i, value) for i in range(size) for value in (-1.0, -0.3, 0.0, 0.8, 1.0)]
-    found = torch.tensor(node(MOVE, {"spec": controls.to_dict(), "moves": moves}), dtype=torch.float64)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(len(found), dtype=torch.float64), rtol=0, atol=1e-9)
+    actual = torch.tensor(node(MOVE, {"spec": controls.to_dict(), "moves": moves}), dtype=torch.float64)
+    torch.testing.assert_close(actual.norm(dim=1), torch.ones(len(actual), dtype=torch.float64), rtol=0, atol=1e-9)
     start = torch.nn.functional.normalize(own[0].double(), dim=0)
-    for row, (_, i, value) in zip(found, moves, strict=True):
+    for row, (_, i, value) in zip(actual, moves, strict=True):
         assert row[i] == value
         others = torch.arange(size) != i
         cosine = torch.cosine_similarity(row[others], start[others], dim=0, eps=0)
@@ -119,7 +119,7 @@ def test_coordinates_of_a_sphere_have_length_one() -> None:
 
 
 def test_a_coordinate_can_leave_the_pole() -> None:
-    """At the pole the others have no direction, so the next coordinate takes the rest. Values are clamped."""
+    """At the pole the other coordinates are 0, so the next one gets the rest of the length. Values are clamped."""
     spec = make_controls("sphere")[0].to_dict()
     moves = [([1.0, 0, 0, 0, 0], 0, 0.6), ([0, 0, 0, 0, 1.0], 4, 3.0), ([0, 0, 0, 0, 1.0], 4, -0.6)]
     leaves, beyond, last = node(MOVE, {"spec": spec, "moves": moves})
@@ -152,7 +152,7 @@ def test_control_of_a_constant_subspace_has_no_effect() -> None:
     torch.testing.assert_close(controls.to_latents(moved, 0), controls.to_latents(start, 0), rtol=0, atol=1e-5)
 
 
-def test_names() -> None:
+def test_names_of_controls() -> None:
     names = {name: make_controls(name)[0].names for name in ("vae", "u_vitae", "pmp", "torus", "circle", "one circle")}
     assert names["vae"][:2] == ["latent 0", "latent 1"]
     assert names["u_vitae"] == [*[f"appearance {i}" for i in range(4)], "perspective 4", "perspective 5"]

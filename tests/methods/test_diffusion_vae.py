@@ -1,4 +1,4 @@
-"""The Diffusion VAE: its terms by hand, and the laws of methods on every space."""
+"""The diffusion VAE compared with hand calculations, and the shared tests of methods on every space."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def changed_fields(method: Method) -> str:
     return " ".join(str(getattr(method, f.name)) for f in changed) or "default"
 
 
-EVERY = pytest.mark.parametrize("method", METHODS, ids=changed_fields)
+each_method = pytest.mark.parametrize("method", METHODS, ids=changed_fields)
 
 
-def with_different_weights(method: DiffusionVAE) -> list[DiffusionVAE]:
+def vary_weights(method: DiffusionVAE) -> list[DiffusionVAE]:
     return [dataclasses.replace(method, beta=b, c_min=c, c_max=c + 9) for b, c in ((1.0, 0.0), (2.5, 3.0), (10.0, 1.0))]
 
 
-@EVERY
+@each_method
 def test_stack_equals_single_runs(method: DiffusionVAE, toy: FactorData) -> None:
-    assert_stack_equals_single_runs(with_different_weights(method), toy, latents=LATENTS[method.space])
+    assert_stack_equals_single_runs(vary_weights(method), toy, latents=LATENTS[method.space])
 
 
-@EVERY
+@each_method
 def test_vmap_equals_one_by_one(method: DiffusionVAE, toy: FactorData) -> None:
-    assert_vmap_equals_one_by_one(with_different_weights(method), toy, latents=LATENTS[method.space])
+    assert_vmap_equals_one_by_one(vary_weights(method), toy, latents=LATENTS[method.space])
 
 
-@EVERY
+@each_method
 def test_every_parameter_learns(method: DiffusionVAE, toy: FactorData) -> None:
     assert_every_parameter_learns(method, toy, latents=LATENTS[method.space])
 
@@ -87,51 +87,51 @@ def test_resume_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert_resume_equals_uninterrupted(method, tmp_path, monkeypatch)
 
 
-def network(method: DiffusionVAE, data: FactorData) -> VAENet:
+def build_network(method: DiffusionVAE, data: FactorData) -> VAENet:
     spec = RunSpec(method, data.name, latents=LATENTS[method.space], net="mlp", likelihood="gaussian")
     return build_net(spec, data.shape, resolve_net("mlp")[1])
 
 
-def terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float, dict[str, float], Gaussian]:
-    net, x = network(method, data), data.batch(torch.arange(8))
+def compute_terms(method: DiffusionVAE, data: FactorData, step: int = 0) -> tuple[float, dict[str, float], Gaussian]:
+    net, x = build_network(method, data), data.batch(torch.arange(8))
     with torch.no_grad():
-        loss, found = method.objective(
+        loss, terms = method.objective(
             net, Batch(x, len(data)), Noise.from_seed(torch.tensor(1), torch.tensor(0), 1), torch.tensor(float(step))
         )
-        return float(loss), {name: float(value) for name, value in found.items()}, net.encode(x)
+        return float(loss), {name: float(value) for name, value in terms.items()}, net.encode(x)
 
 
 def test_terms_by_hand(toy: FactorData) -> None:
-    """On the 3-sphere, with log t from the average of the log variances, one example at a time."""
-    loss, found, q = terms(DiffusionVAE(beta=2.5), toy)
+    """The KL on the 3-sphere is computed for one example at a time, from the average of its log variances."""
+    loss, terms, q = compute_terms(DiffusionVAE(beta=2.5), toy)
     kl = []
     for row in q.logvar.tolist():
         log_t = -5.5 + 4.5 * math.tanh(sum(row) / 4)
         kl.append(-1.5 * math.log(2 * math.pi) - 1.5 * log_t - 1.5 + math.log(2 * math.pi**2) + 1.5 * math.exp(log_t))
-    assert found["kl"] == pytest.approx(sum(kl) / 8, rel=1e-5)
-    assert loss == pytest.approx(found["rec"] + 2.5 * found["kl"], rel=1e-6)
+    assert terms["kl"] == pytest.approx(sum(kl) / 8, rel=1e-5)
+    assert loss == pytest.approx(terms["rec"] + 2.5 * terms["kl"], rel=1e-6)
 
 
 @pytest.mark.parametrize(("step", "capacity"), [(0, 1.0), (250, 4.5), (1000, 15.0), (5000, 15.0)])
 def test_capacity_applies_to_each_example(step: int, capacity: float, toy: FactorData) -> None:
     method = DiffusionVAE(beta=10.0, iteration_threshold=1000, c_min=1.0)
-    loss, found, q = terms(method, toy, step)
+    loss, terms, q = compute_terms(method, toy, step)
     kl = method.manifold(4).kl(q.mean, method.log_t(q))
-    assert found["capacity"] == pytest.approx(capacity)
-    assert loss == pytest.approx(found["rec"] + 10 * float((kl - capacity).abs().mean()), rel=1e-5)
+    assert terms["capacity"] == pytest.approx(capacity)
+    assert loss == pytest.approx(terms["rec"] + 10 * float((kl - capacity).abs().mean()), rel=1e-5)
 
 
 def test_capacity_does_not_apply_to_the_mean(toy: FactorData) -> None:
-    """If the capacity is the mean KL, the mean of the distances is positive, but the distance of the mean is 0."""
-    _, found, _ = terms(DiffusionVAE(), toy)
-    loss, at_capacity, q = terms(DiffusionVAE(iteration_threshold=1, c_min=found["kl"], c_max=found["kl"]), toy)
+    """If the capacity is the mean KL, the loss is positive, because it averages the distances of single examples."""
+    _, terms, _ = compute_terms(DiffusionVAE(), toy)
+    loss, at_capacity, q = compute_terms(DiffusionVAE(iteration_threshold=1, c_min=terms["kl"], c_max=terms["kl"]), toy)
     kl = DiffusionVAE().manifold(4).kl(q.mean, DiffusionVAE().log_t(q))
     assert loss - at_capacity["rec"] == pytest.approx(float((kl - kl.mean()).abs().mean()), rel=1e-3)
     assert loss - at_capacity["rec"] > 0.01
 
 
 def test_time_is_within_its_bounds() -> None:
-    """The published program has bounds that are twice as wide as those it names; here they are exact."""
+    """The bounds are exact. In the authors' code they are twice as wide as those it names."""
     q = Gaussian(torch.zeros(5, 3), torch.tensor([-1e3, -1.0, 0.0, 1.0, 1e3])[:, None].repeat(1, 3))
     bounded = DiffusionVAE(log_t_min=-7.5, log_t_max=-5.0).log_t(q)
     torch.testing.assert_close(bounded[[0, 2, 4]], torch.tensor([-7.5, -6.25, -5.0]))
@@ -147,7 +147,7 @@ def test_bounds_must_be_in_order() -> None:
 @pytest.mark.parametrize("d", [10, 20])
 @pytest.mark.parametrize("beta", [1.0, 2.5, 10.0])
 def test_initial_capacity_of_the_challenge_submissions_is_out_of_reach(d: int, beta: float, toy: FactorData) -> None:
-    """C starts at 0, below the minimum of the formula: 1.362 nats on the 10-sphere and 2.906 on the 20-sphere."""
+    """C starts at 0, but the minimum of the formula is 1.362 nats on the 10-sphere and 2.906 on the 20-sphere."""
     method = DiffusionVAE(beta=beta, walk_steps=5, iteration_threshold=1000)
     assert (method.c_min, method.c_max) == (0.0, 15.0)
     with pytest.warns(RuntimeWarning, match={10: "never below 1.362 nats", 20: "never below 2.906 nats"}[d]):
@@ -184,10 +184,10 @@ def test_wrong_number_of_latents_raises() -> None:
 
 
 def test_projective_decoder_is_even(toy: FactorData) -> None:
-    net = network(DiffusionVAE(space="projective"), toy)
+    net = build_network(DiffusionVAE(space="projective"), toy)
     z = Noise(torch.tensor(1)).normal(6, 4)
     torch.testing.assert_close(net.decode(z), net.decode(-z))
-    plain = network(DiffusionVAE(), toy)
+    plain = build_network(DiffusionVAE(), toy)
     torch.testing.assert_close(net.decode(z), 0.5 * (plain.decode(z) + plain.decode(-z)))
 
 
@@ -204,24 +204,24 @@ def test_projective_space_rejects_decoders_with_a_likelihood() -> None:
 
 
 def test_codes(toy: FactorData) -> None:
-    """Ambient codes are points of the space, some spaces have angles, and samples depend on the noise."""
+    """Each kind of codes has the right width, only some spaces have angles, and samples depend on the noise."""
     widths = {"sphere": (4, 3), "flat_torus": (4, 2), "torus": (3, 2), "projective": (10, None), "rotations": (9, None)}
     for space, (ambient, angles) in widths.items():
         method = DiffusionVAE(space=space)
         assert ("angles" in method.code_kinds) == (angles is not None)
-        q = network(method, toy).encode(toy.batch(torch.arange(6)))
-        net = network(method, toy)
-        found = {kind: method.code(net, q, kind, Noise(torch.tensor(1))).detach() for kind in method.code_kinds}
-        assert found["ambient"].shape == found["sampled"].shape == (6, ambient)
-        assert angles is None or found["angles"].shape == (6, angles)
+        q = build_network(method, toy).encode(toy.batch(torch.arange(6)))
+        net = build_network(method, toy)
+        codes = {kind: method.code(net, q, kind, Noise(torch.tensor(1))).detach() for kind in method.code_kinds}
+        assert codes["ambient"].shape == codes["sampled"].shape == (6, ambient)
+        assert angles is None or codes["angles"].shape == (6, angles)
         other = method.code(net, q, "sampled", Noise(torch.tensor(2)))
-        assert float((found["sampled"] - other).detach().abs().min(1).values.max()) > 0
+        assert float((codes["sampled"] - other).detach().abs().min(1).values.max()) > 0
     assert dataclasses.replace(DiffusionVAE(), space="rotations").code_kinds == ("ambient", "sampled")
     assert DiffusionVAE() == DiffusionVAE(space="sphere")
 
 
 @pytest.mark.parametrize("space", LATENTS)
-def test_traversal_stays_on_the_space(space: str, toy: FactorData) -> None:
+def test_traversal_stays_in_the_latent_space(space: str, toy: FactorData) -> None:
     (run,) = quick_train(method=DiffusionVAE(space=space), latents=LATENTS[space])
     positions = torch.linspace(-2, 2, 5)
     q = run.posterior(toy.images([3]))

@@ -1,4 +1,4 @@
-"""Laws that every method obeys, and values that single methods must reproduce."""
+"""Tests that every method must pass, and values that particular methods must reproduce."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_resume_equals_uninterrupted(
 
 
 def test_threads_equal_one_by_one(sprites: FactorData) -> None:
-    """Runs that advance on separate threads get the same results as one after another."""
+    """Runs on separate threads have the same results as runs that are trained one after another."""
     specs = [RunSpec(BetaVAE(beta=b), "sprites", s, 100, 16, 1e-3, 4) for s, b in enumerate((1.0, 2.0, 4.0))]
     one_by_one, threads = (Stack(specs, sprites, resolve_net("locatello")[1], threads=n) for n in (1, 2))
     for _ in range(3):
@@ -93,8 +93,8 @@ def test_threads_equal_one_by_one(sprites: FactorData) -> None:
 
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_bf16_gradients_are_close_to_fp32(vmapped: bool, sprites: FactorData) -> None:
-    """Only convolutions are rounded: gradients keep their directions, and posteriors stay float32."""
-    found = []
+    """Only convolutions are rounded, so gradients keep their directions, and posteriors stay float32."""
+    results = []
     for precision in ("fp32", "bf16"):
         s = Stack([RunSpec(BetaVAE(), "sprites", 0, 9, 64, 1e-3, 4, precision=precision)], sprites,
                   resolve_net("locatello")[1], vmapped=vmapped)  # fmt: skip
@@ -108,8 +108,8 @@ def test_bf16_gradients_are_close_to_fp32(vmapped: bool, sprites: FactorData) ->
             values, grad = s._gradients_one_by_one(step)
         assert values.dtype == grad.dtype == torch.float32
         assert s.modules[0].net.encode(sprites.batch(torch.arange(2))).mean.dtype == torch.float32
-        found.append((values.clone(), s.layout.unflatten(grad[0].clone())))
-    (full, full_gradients), (half, half_gradients) = found
+        results.append((values.clone(), s.layout.unflatten(grad[0].clone())))
+    (full, full_gradients), (half, half_gradients) = results
     assert not torch.equal(full, half)
     torch.testing.assert_close(full, half, rtol=0.02, atol=0.02)
     for name, g in full_gradients.items():
@@ -138,8 +138,8 @@ def test_families_cover_the_registry() -> None:
 
 
 @pytest.mark.parametrize(("method", "limit"), [pair for case in METHOD_FACTS.values() for pair in case.limits], ids=str)
-def test_limit(method: Method, limit: Method, toy: FactorData) -> None:
-    """The loss (except that of a critic) and the updates of encoder and decoder are the same."""
+def test_method_equals_its_limit(method: Method, limit: Method, toy: FactorData) -> None:
+    """The loss (without that of a critic) and the updates of encoder and decoder are the same."""
     a, b = make_stack([method], toy, [7], [1e-3]), make_stack([limit], toy, [7], [1e-3])
     for _ in range(2):
         a.advance()
@@ -162,20 +162,20 @@ def test_total_correlation_equals_its_loops(population: int) -> None:
         (weighted_log_weights, oracle.weighted_tc),
         (stratified_log_weights, oracle.stratified_tc),
     ):
-        found = total_correlation(q, z, estimator(6, population).double())
-        assert float(found) == pytest.approx(loops(q.mean, q.logvar, z, population), rel=1e-5)
+        actual = total_correlation(q, z, estimator(6, population).double())
+        assert float(actual) == pytest.approx(loops(q.mean, q.logvar, z, population), rel=1e-5)
 
 
 def test_stratified_weights() -> None:
-    """Every row sums to one and has 1 / N on the diagonal, unlike in published implementations."""
+    """Every row sums to 1 and, unlike in published implementations, the diagonal is 1 / N."""
     w = stratified_log_weights(4, 100).exp()
     assert w.sum(1).tolist() == pytest.approx([1.0] * 4)
     assert w.diagonal().tolist() == pytest.approx([0.01] * 4)
     assert sorted(w[2].tolist()) == pytest.approx(sorted([0.01, 1 / 3, 1 / 3, 97 / 300]))
 
 
-def test_weighted_estimate_has_a_constant() -> None:
-    """It exceeds the estimate without weights by (d - 1) log(B N): 11.07 for B = 64, N = 1000, d = 2."""
+def test_weighted_estimate_has_a_constant_offset() -> None:
+    """It exceeds the estimate without weights by (d - 1) log(B N), which is 11.07 for B = 64, N = 1000, d = 2."""
     q, z = random_posterior(64, 2)
     without = total_correlation(q, z, torch.zeros(64, 64, dtype=torch.float64))
     full = total_correlation(q, z, weighted_log_weights(64, 1000).double())
@@ -184,7 +184,7 @@ def test_weighted_estimate_has_a_constant() -> None:
 
 
 def test_stratified_estimate_is_close_to_the_exact_value() -> None:
-    """For a known mixture of N posteriors, the weighted estimate is far above the exact total correlation."""
+    """The exact total correlation uses all N posteriors of a mixture. The weighted estimate is far above it."""
     g = torch.Generator().manual_seed(3)
     n, b = 1000, 64
     mean = torch.randn(n, 1, generator=g, dtype=torch.float64) @ torch.ones(1, 2, dtype=torch.float64)
@@ -235,7 +235,7 @@ def test_capacity_schedule(step: int, capacity: float, toy: FactorData) -> None:
 
 
 class ConstantCritic(torch.nn.Module):
-    """A critic that returns the same given logits for every input."""
+    """A critic that returns the same logits for every input."""
 
     def __init__(self, logits: list[list[float]]) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class ConstantCritic(torch.nn.Module):
 
 
 def test_factor_vae_terms_by_hand(toy: FactorData) -> None:
-    """The total correlation is the mean log-odds; the critic's loss is half the cross-entropy of each class."""
+    """The total correlation is the mean log-odds. The critic's loss is half the sum of both cross-entropies."""
     method = FactorVAE(gamma=7.0)
     spec = RunSpec(method, "toy", latents=4, net="mlp", likelihood="gaussian")
     net: VAENet = build_net(spec, toy.shape, resolve_net("mlp")[1])

@@ -1,4 +1,4 @@
-"""Methods of pairs: the laws of methods for all their variants, the pairs they draw, and invalid settings."""
+"""Shared tests of all variants of the methods for pairs, the pairs that they draw, and invalid settings."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def test_divergence_affects_one_run(method: Method, vmapped: bool, toy: FactorDa
 
 
 @pytest.mark.parametrize("method", VARIANTS, ids=str)
-def test_draws_pairs_of_the_named_sampler(method: Method, toy: FactorData) -> None:
-    """The first examples are in the first half of the batch, and their partners in the second."""
+def test_pairs_are_those_of_the_chosen_sampler(method: Method, toy: FactorData) -> None:
+    """The first half of the batch holds the first example of each pair, and the second half their partners."""
     key = torch.tensor(5)
-    found = method.draw(toy, Noise(key), 40)
+    actual = method.draw(toy, Noise(key), 40)
     options = {"k": method.k} if getattr(method, "k", 0) else {}  # type: ignore[attr-defined]
     expected = PAIRS[method.pairs](toy, Noise(key), 20, **options)  # type: ignore[attr-defined]
-    assert torch.equal(found.examples.view(2, 20).T, expected.examples)
-    assert found.changed is not None
-    assert torch.equal(found.changed, expected.changed)
+    assert torch.equal(actual.examples.view(2, 20).T, expected.examples)
+    assert actual.changed is not None
+    assert torch.equal(actual.changed, expected.changed)
 
 
 def test_k_is_the_number_of_changed_factors(toy: FactorData) -> None:
-    """Either one factor or k factors change, with equal probability; by default k is drawn as well."""
+    """Either one factor or k factors change, with equal probability. By default k is random."""
     counts = [set(AdaGVAE(k=k).draw(toy, Noise(torch.tensor(0)), 400).changed.sum(1).tolist()) for k in (0, 1, 2)]  # type: ignore[union-attr]
     assert counts == [{1, 2, 3}, {1}, {1, 2}]
 
@@ -78,7 +78,7 @@ def test_k_is_the_number_of_changed_factors(toy: FactorData) -> None:
         (SlowVAE(), {"batch": 9}, r"batch of SlowVAE.*even.*Got 9"),
         (AdaGVAE(pairs="laplace", k=2), {}, r"k of changed factors must be 0 with pairs=laplace.*Got 2"),
         (AdaGVAE(k=7), {}, r"k of changed factors must be 1 to 4 for toy.*Got 7"),
-        (AdaMLVAE(apart="factors"), {"latents": 3}, r"a latent for each of the 4 factors of toy.*Got 3"),
+        (AdaMLVAE(apart="factors"), {"latents": 3}, r"each of the 4 factors of toy needs a latent.*Got 3"),
     ],
 )
 def test_invalid_settings_raise(method: Method, settings: dict[str, int], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Permutation contrastive learning: its loss against loops, its parts, and the laws of methods for all variants."""
+"""The loss and the regressions of PCL compared with plain loops, and the shared tests of methods for all variants."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ def make_noise(seed: int = 1) -> Noise:
 
 
 class IdentityEncoder(nn.Module):
-    """An encoder that returns its input as means; the log variances are NaN, because PCL must not use them."""
+    """An encoder that returns its input as means. The log variances are NaN, because PCL must not use them."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, torch.full_like(x, math.nan)], 1)
 
 
 def identity_net(method: PCL, latents: int) -> VAENet:
-    """Return a network whose codes are the examples themselves."""
+    """Return a network whose codes are equal to the examples."""
     return method.extend(VAENet(IdentityEncoder(), nn.Identity(), "gaussian"), latents)
 
 
-def evaluate(method: PCL, net: VAENet, x: Tensor) -> tuple[float, float]:
-    """Return the loss and the accuracy of a batch of codes."""
+def compute_loss_and_accuracy(method: PCL, net: VAENet, x: Tensor) -> tuple[float, float]:
+    """Return the loss and the accuracy of one batch x."""
     loss, terms = method.objective(net, Batch(x, 100), make_noise(), torch.tensor(0.0))
     assert set(terms) == {"accuracy"}
     return loss.item(), terms["accuracy"].item()
 
 
-def shuffled(rows: list[list[float]]) -> list[list[float]]:
-    """Return the rows in the order that the objective draws."""
+def shuffle_rows(rows: list[list[float]]) -> list[list[float]]:
+    """Return the rows in the random order that the objective uses."""
     return [rows[i] for i in make_noise().uniform(len(rows)).argsort().tolist()]
 
 
@@ -86,8 +86,8 @@ def test_loss_equals_its_loops(a: Any, normalise: Any) -> None:
     h = oracle.standardised(x.tolist(), 1e-5) if normalise == "batch" else x.tolist()
     before, now = h[:6], h[6:]
     positive = [oracle.log_odds(y, z, expected) for y, z in zip(now, before, strict=True)]
-    negative = [oracle.log_odds(y, z, expected) for y, z in zip(now, shuffled(before), strict=True)]
-    loss, accuracy = evaluate(method, net, x)
+    negative = [oracle.log_odds(y, z, expected) for y, z in zip(now, shuffle_rows(before), strict=True)]
+    loss, accuracy = compute_loss_and_accuracy(method, net, x)
     assert loss == pytest.approx(oracle.logistic_loss(positive, negative), rel=1e-4)
     assert accuracy == pytest.approx(oracle.accuracy(positive, negative))
 
@@ -108,7 +108,7 @@ def test_component_networks_equal_their_loops() -> None:
 
 
 def test_components_do_not_interact() -> None:
-    """The network of a component depends on that component alone, so r is a sum over components."""
+    """The network of each component depends only on that component, so r is a sum over components."""
     regression, now, before = ComponentRegression(2, 4), torch.randn(3, 2), torch.randn(3, 2)
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
     both = regression(now, before) + regression(0 * now, 0 * before)
@@ -126,20 +126,20 @@ def test_initial_values_of_the_regression() -> None:
 
 
 def test_loss_at_chance_is_log_two() -> None:
-    """Log-odds that are always 0 have the loss .693."""
+    """If the log-odds are always 0, the loss is 0.693."""
     method = PCL()
     net = identity_net(method, 3)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.zero_()
-    loss, accuracy = evaluate(method, net, torch.randn(16, 3))
+    loss, accuracy = compute_loss_and_accuracy(method, net, torch.randn(16, 3))
     assert loss == pytest.approx(math.log(2), rel=1e-6)
     assert round(loss, 3) == 0.693
     assert accuracy == 0.5
 
 
 class GivenLogOdds(nn.Module):
-    """Log-odds that are given in advance; the inputs are recorded."""
+    """A regression that returns given log-odds and records its inputs."""
 
     def __init__(self, *answers: list[float]) -> None:
         super().__init__()
@@ -151,22 +151,22 @@ class GivenLogOdds(nn.Module):
 
 
 def test_accuracy_has_its_threshold_at_log_odds_of_zero() -> None:
-    """Log-odds of .3 predict a true pair; with a threshold of .5, as for probabilities, they would not."""
+    """Log-odds of 0.3 predict a true pair. With a threshold of 0.5, as for probabilities, they would not."""
     method = PCL()
     net = identity_net(method, 2)
     net.regression = GivenLogOdds([0.3, 0.2, -0.1, 4.0], [-0.3, 0.4, -2.0, 0.1])
-    loss, accuracy = evaluate(method, net, torch.randn(8, 2))
+    loss, accuracy = compute_loss_and_accuracy(method, net, torch.randn(8, 2))
     assert accuracy == pytest.approx((3 + 2) / 8)
     log_odds = [0.3, 0.2, -0.1, 4.0, 0.3, -0.4, 2.0, -0.1]
     assert loss == pytest.approx(sum(math.log(1 + math.exp(-r)) for r in log_odds) / 8, rel=1e-6)
 
 
 def test_negatives_are_shuffled_rows() -> None:
-    """The later examples keep their places; the earlier ones are permuted as whole rows."""
+    """The second examples of the pairs keep their order. The first examples are permuted as whole rows."""
     method = PCL(normalise="none")
     net, x = identity_net(method, 3), torch.randn(64, 3)
     net.regression = script = GivenLogOdds([0.0] * 32, [0.0] * 32)
-    evaluate(method, net, x)
+    compute_loss_and_accuracy(method, net, x)
     (now, before), (again, other) = script.inputs
     assert torch.equal(before, x[:32])
     assert torch.equal(now, x[32:])
@@ -187,14 +187,14 @@ def test_scale_matters_only_without_normalisation() -> None:
     for normalise, same in (("batch", True), ("none", False)):
         method = PCL(normalise=normalise)  # type: ignore[arg-type]
         net = identity_net(method, 3)
-        small, large = (evaluate(method, net, y)[0] for y in (x, 30 * x + 5))
+        small, large = (compute_loss_and_accuracy(method, net, y)[0] for y in (x, 30 * x + 5))
         assert (abs(small - large) < 1e-3) == same
         assert same or large > 100
 
 
 @pytest.mark.parametrize("up", [True, False])
 def test_weight_of_squares_is_never_negative(up: bool) -> None:
-    """For equal codes only the squares matter. Their weight can grow without limit, but not fall below 0."""
+    """For pairs with equal codes, r depends only on the squares. Their weight can grow, but not fall below 0."""
     regression = LaplaceRegression(2, learned=True)
     assert regression.a is not None
     codes = torch.full((4, 2), 3.0)
@@ -227,16 +227,16 @@ def test_draws_pairs_that_differ(method: PCL, toy: FactorData) -> None:
 @pytest.mark.usefixtures("large_tiles", "poisoned")
 @pytest.mark.parametrize("normalise", ["batch", "none"])
 def test_fused_encoder_has_the_same_gradients(normalise: Any) -> None:
-    """The encoder is computed by fused kernels, the regression is not, and there is no decoder."""
+    """Fused kernels compute the encoder but not the regression. There is no decoder."""
     pytest.importorskip("triton", reason="Triton is not installed here")
     from support.fused_stacks import TOLERANCE, gradients_in_checkpoint_order, plain_and_fused, random_images, tiny_net
 
     plain, fused = plain_and_fused(tiny_net, [PCL(normalise=normalise)] * 2, random_images(), batch=6)
     assert fused.storage.copied == ("encoder.row",)
-    (values, expected), (ours, found) = gradients_in_checkpoint_order(plain), gradients_in_checkpoint_order(fused)
+    (values, expected), (ours, actual) = gradients_in_checkpoint_order(plain), gradients_in_checkpoint_order(fused)
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     for i in range(2):
-        parts = fused.layout.unflatten(found[i])
+        parts = fused.layout.unflatten(actual[i])
         for name, part in plain.layout.unflatten(expected[i]).items():
             cancels = normalise == "batch" and name == "encoder.5.bias"  # batch normalisation removes any offset
             assert float((parts[name] - part).norm()) <= (1e-5 if cancels else TOLERANCE * float(part.norm())), name
@@ -266,7 +266,7 @@ def test_loss_falls_below_chance(method: PCL, toy: FactorData) -> None:
     assert after["accuracy"] > 0.6
 
 
-def test_encoder_starts_like_that_of_a_vae(toy: FactorData) -> None:
+def test_initial_encoder_equals_that_of_a_vae(toy: FactorData) -> None:
     """The same seed gives the same encoder with and without a decoder."""
     pcl, vae = (
         build_net(RunSpec(m, "toy", net="mlp", latents=4), toy.shape, resolve_net("mlp")[1])

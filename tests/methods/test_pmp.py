@@ -1,4 +1,4 @@
-"""The losses and schedules of product manifold projection, by hand and against loops."""
+"""The losses and schedules of product manifold projection, compared with hand calculations and plain loops."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from support.pmp import make_noise, random_codes
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
 
-SPARSITIES = [
-    ([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 3.0]], 0.0),  # every coordinate belongs to one subspace
-    ([[1.0], [-1.0], [0.0]], 2.0),  # the sum is 0, but two subspaces share the coordinate
-    ([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]], 2.0),  # coordinates are averaged
+SPARSITY_CASES = [
+    ([[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [0.0, 0.0, 3.0]], 0.0),  # each coordinate is nonzero in one subspace
+    ([[1.0], [-1.0], [0.0]], 2.0),  # the sum is 0, but the coordinate is nonzero in two subspaces
+    ([[1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]], 2.0),  # the loss is averaged over coordinates
     ([[0.0], [0.0], [0.0]], 0.0),
     ([[1.0, 5.0], [2.0, 0.0], [0.0, 0.0]], 2.0),  # (2 + 2) / 2
 ]
 
 
-@pytest.mark.parametrize(("vectors", "expected"), SPARSITIES)
+@pytest.mark.parametrize(("vectors", "expected"), SPARSITY_CASES)
 def test_sparsity_by_hand(vectors: list[list[float]], expected: float) -> None:
     assert float(losses.sparsity(torch.tensor([vectors, vectors]))) == expected
 
 
 def test_distance_of_identical_pairs() -> None:
-    """All subspaces tie, so the margin term is 10 x .05 exactly."""
+    """All subspaces tie, so the margin term is exactly 10 * 0.05."""
     s = random_codes(6, 10, 4)
     delta = losses.subspace_distances(s, s)
     chosen = losses.changed_subspace(delta, losses.mean_distances(torch.cat([s, s])))
@@ -37,22 +37,22 @@ def test_distance_of_identical_pairs() -> None:
 
 
 def test_distance_has_a_constant_without_gradient() -> None:
-    """For pairs that are far apart in one of ten subspaces and equal in the others, the distance term is .45."""
+    """For pairs that are far apart in one of ten subspaces and equal in the others, the distance term is 0.45."""
     first = random_codes(5, 10, 4)
     second = first.clone()
     second[:, 3] += 1.0
     second.requires_grad_()
     delta = losses.subspace_distances(first, second)
-    found = losses.distance(delta, losses.changed_subspace(delta, losses.mean_distances(torch.cat([first, second]))))
-    assert float(found.detach()) == pytest.approx(10 * 0.05 * 9 / 10, abs=1e-12)
+    actual = losses.distance(delta, losses.changed_subspace(delta, losses.mean_distances(torch.cat([first, second]))))
+    assert float(actual.detach()) == pytest.approx(10 * 0.05 * 9 / 10, abs=1e-12)
     assert round(10 * 0.05 * 9 / 10, 2) == 0.45
-    found.backward()
+    actual.backward()
     assert second.grad is not None
     assert not second.grad.any()
 
 
 def test_regularisation_is_zero_for_equal_use() -> None:
-    """If every pair differs in the same subspace, it is 100 ((1 - 1/k)^2 + (k - 1) / k^2) / k."""
+    """If all pairs differ in the same subspace, the loss is 100 ((1 - 1/k)^2 + (k - 1) / k^2) / k."""
     k = 5
     assert float(losses.regularisation(torch.eye(k, dtype=torch.float64))) == pytest.approx(0, abs=1e-20)
     assert float(losses.regularisation(torch.zeros(3, k, dtype=torch.float64))) == pytest.approx(0, abs=1e-20)
@@ -63,7 +63,7 @@ def test_regularisation_is_zero_for_equal_use() -> None:
 
 
 def test_changed_subspace_uses_normalised_distances() -> None:
-    """Subspace 0 has the largest distance, but subspace 1 has the largest relative to its scale."""
+    """Subspace 0 has the largest distance, but subspace 1 has the largest distance relative to its scale."""
     delta, scale = torch.tensor([[4.0, 1.0, 0.1]]), torch.tensor([10.0, 1.0, 1.0])
     assert losses.changed_subspace(delta, scale).tolist() == [[0.0, 1.0, 0.0]]
 
@@ -95,7 +95,7 @@ def test_losses_equal_their_loops(n: int, k: int, d: int, scale: float) -> None:
 
 
 def test_mixtures_take_one_subspace_from_the_first_example() -> None:
-    """There are 2n different ones, drawn from k n with equal probability; for k = 2 these are all."""
+    """2n different mixtures are drawn from the k n possible ones with equal probability. For k = 2, all are drawn."""
     n, k = 4, 3
     first, second = random_codes(n, k, 2, seed=1), random_codes(n, k, 2, seed=2)
     every = {
@@ -104,9 +104,9 @@ def test_mixtures_take_one_subspace_from_the_first_example() -> None:
     }
     counts = dict.fromkeys(every, 0)
     for seed in range(300):
-        found = losses.mix_subspaces(first, second, make_noise(seed))
-        assert found.shape == (2 * n, k, 2)
-        names = [name for row in found for name, mixture in every.items() if torch.equal(row, mixture)]
+        actual = losses.mix_subspaces(first, second, make_noise(seed))
+        assert actual.shape == (2 * n, k, 2)
+        names = [name for row in actual for name, mixture in every.items() if torch.equal(row, mixture)]
         assert len(set(names)) == 2 * n
         for name in names:
             counts[name] += 1
@@ -115,7 +115,7 @@ def test_mixtures_take_one_subspace_from_the_first_example() -> None:
     assert len({tuple(row.flatten().tolist()) for row in whole}) == 2 * n
 
 
-TABLE = [
+WEIGHTS_BY_EPOCH = [
     (7.5, (0.0, 0.0, 0.0)),
     (8, (0.0357, 0.0029, 0.9643)),
     (10, (0.189, 0.0155, 0.811)),
@@ -125,18 +125,18 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("epoch", "expected"), TABLE)
-def test_schedule_of_the_public_code(epoch: float, expected: tuple[float, float, float]) -> None:
-    found = losses.schedule(torch.tensor(epoch / 30), "code")
-    assert [float(b) for b in found] == pytest.approx(expected, abs=5e-4)
-    assert [float(b) for b in found] == pytest.approx(loops.weights(epoch, 30, "code"), abs=1e-5)
+@pytest.mark.parametrize(("epoch", "expected"), WEIGHTS_BY_EPOCH)
+def test_schedule_of_the_authors_code(epoch: float, expected: tuple[float, float, float]) -> None:
+    actual = losses.schedule(torch.tensor(epoch / 30), "code")
+    assert [float(b) for b in actual] == pytest.approx(expected, abs=5e-4)
+    assert [float(b) for b in actual] == pytest.approx(loops.weights(epoch, 30, "code"), abs=1e-5)
 
 
 @pytest.mark.parametrize("preset", ["paper", "code"])
 def test_schedules_equal_their_definition(preset: losses.Preset) -> None:
     for tenth in range(301):
-        found = losses.schedule(torch.tensor(tenth / 300, dtype=torch.float64), preset)
-        assert [float(b) for b in found] == pytest.approx(loops.weights(tenth / 10, 30, preset), abs=1e-12)
+        actual = losses.schedule(torch.tensor(tenth / 300, dtype=torch.float64), preset)
+        assert [float(b) for b in actual] == pytest.approx(loops.weights(tenth / 10, 30, preset), abs=1e-12)
 
 
 def test_presets_differ_as_paper_and_code_do() -> None:
@@ -144,6 +144,6 @@ def test_presets_differ_as_paper_and_code_do() -> None:
     assert [float(b) for b in code] == [0, 0, 0]
     assert float(paper.b1) == pytest.approx(math.exp(-25 / 6), rel=1e-4)
     late = losses.schedule(torch.tensor(13 / 30), "paper")
-    assert float(late.b3) == pytest.approx(1 - math.exp(-25 / 15), rel=1e-4)  # 1 - b1 would be 0 by then
+    assert float(late.b3) == pytest.approx(1 - math.exp(-25 / 15), rel=1e-4)  # 1 - b1 would be 0 at this time
     constants = [PMP(preset=p).adam("encoder.0.weight", 5e-4) for p in ("paper", "code")]
     assert [(a.beta1, a.beta2, a.epsilon) for a in constants] == [(0.9, 0.99, 1e-8), (0.9, 0.999, 1e-8)]

@@ -1,4 +1,4 @@
-"""PMP on meshes with the pointnet, and on data with known factors."""
+"""PMP on meshes with the PointNet, and on generated data whose true factors it should recover."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_pointnet_has_the_gradients_of_a_plain_maximum() -> None:
     for at_once in (1, 120, 10_000):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(importlib.import_module("unbraid.nets.pointnet"), "POINTS_AT_ONCE", at_once)
-            found = features(points)
-        torch.testing.assert_close(found, plain)
-        pairs = [torch.autograd.grad((out * weights).sum(), inputs, retain_graph=True) for out in (found, plain)]
+            output = features(points)
+        torch.testing.assert_close(output, plain)
+        pairs = [torch.autograd.grad((out * weights).sum(), inputs, retain_graph=True) for out in (output, plain)]
         for actual, expected in zip(*pairs, strict=True):
             torch.testing.assert_close(actual, expected)
 
@@ -78,7 +78,7 @@ def test_pointnets_train_in_a_stack() -> None:
 
 
 def test_pointnet_learns_meshes(tmp_path: Path) -> None:
-    """With all terms except the last at work, the error of steps 150 to 200 is far below the variance of the meshes."""
+    """Before the consistency term has much weight, the error falls far below the variance of the meshes."""
     data = spheres()
     s = make_stack([PMP(pairs="sharing", subspaces=2, horizon=600.0)], data, [0], [3e-3], builder=pointnet)
     for _ in range(150):
@@ -93,9 +93,9 @@ def test_pointnet_learns_meshes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_recovers_the_factors_of_a_product() -> None:
-    """With three subspaces of three coordinates and the paper's weights, each factor gets a coordinate of its own.
+    """With three subspaces of three coordinates and the paper's weights, each factor has its own coordinate.
 
-    The test compares the medians of three seeds with an autoencoder without the terms of PMP (the last run).
+    The medians of three seeds are compared with an autoencoder without the terms of PMP, which is the last run.
     """
     data, factors = known_sources.curved_product()
     no_terms = {"distance": 0.0, "sparsity": 0.0, "consistency": 0.0, "regularisation": 0.0}

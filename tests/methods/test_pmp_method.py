@@ -1,4 +1,4 @@
-"""PMP as a method: objective, pairs, codes, and the laws of methods while every term has a positive weight."""
+"""The objective, pairs and codes of PMP, and the shared tests of methods while every term has a positive weight."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from unbraid.training import loop
 
 
 def test_projectors_equal_separate_networks() -> None:
-    """From the same seed they have the weights and outputs of k networks of nn.Linear, which also equal the loops."""
+    """With the same seed, the weights and outputs are those of k separate networks and those of plain loops."""
     torch.manual_seed(5)
     projectors = Projectors(3, 4).double()
     torch.manual_seed(5)
     separate = [nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).double() for _ in range(3)]
     z = random_codes(6, 4)
-    found = projectors(z)
-    torch.testing.assert_close(found, torch.stack([net(z) for net in separate], 1))
+    actual = projectors(z)
+    torch.testing.assert_close(actual, torch.stack([net(z) for net in separate], 1))
     for i in range(3):
         layers = [(w[i].tolist(), c[i].tolist()) for w, c in ((projectors.weight1, projectors.bias1),
                                                               (projectors.weight2, projectors.bias2))]  # fmt: skip
-        assert found[0, i].tolist() == pytest.approx(loops.projected_vector(z[0].tolist(), layers))
+        assert actual[0, i].tolist() == pytest.approx(loops.projected_vector(z[0].tolist(), layers))
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
@@ -58,7 +58,7 @@ def test_reconstruction_is_averaged_over_pixels(likelihood: str) -> None:
 @pytest.mark.parametrize("step", [0, 10, 41, 44, 47, 60, 200])
 @pytest.mark.parametrize("preset", ["paper", "code"])
 def test_objective_is_the_weighted_sum(step: int, preset: losses.Preset, toy: FactorData) -> None:
-    """Each term equals its loops for the vectors of the network; consistency has weight 0 while b2 <= .01."""
+    """Each term equals its plain loops. The consistency term has weight 0 while b2 <= 0.01."""
     method = PMP(preset, "pairs", 3, 100.0, 0.3, 0.7, 50.0, 0.02)
     net = build_pmp(toy, method)
     with torch.no_grad():
@@ -98,8 +98,8 @@ def test_a_weight_of_zero_removes_its_term(term: str, toy: FactorData) -> None:
     assert float(loss - without) == pytest.approx(weight * getattr(full, term) * float(terms[term]), rel=1e-3, abs=1e-6)
 
 
-def test_consistency_has_gradients_everywhere(toy: FactorData) -> None:
-    """Nothing is detached, so its gradient reaches encoder, projectors and decoder."""
+def test_consistency_has_gradients_for_all_networks(toy: FactorData) -> None:
+    """Nothing is detached, so encoder, projectors and decoder receive gradients."""
     method = PMP(subspaces=3, horizon=1.0, distance=0.0, sparsity=0.0, regularisation=0.0)
     net = build_pmp(toy, method)
     batch = Batch(toy.batch(method.draw(toy, make_noise(1), 12).examples), len(toy))
@@ -121,14 +121,14 @@ def test_log_variances_are_not_used(toy: FactorData) -> None:
 
 
 def test_sharing_pairs_agree_in_one_factor(toy: FactorData) -> None:
-    found = pairs_sharing_one_factor(toy, make_noise(), 4_000)
-    a, b = toy.factors(found.examples[:, 0]), toy.factors(found.examples[:, 1])
-    same = ~found.changed
+    pairs = pairs_sharing_one_factor(toy, make_noise(), 4_000)
+    a, b = toy.factors(pairs.examples[:, 0]), toy.factors(pairs.examples[:, 1])
+    same = ~pairs.changed
     assert same.sum(1).eq(1).all()
     assert (a == b)[same].all()
     assert same.float().mean(0).tolist() == pytest.approx([0.25] * 4, abs=0.03)
     for j, size in enumerate(toy.sizes):
-        repeated = (a == b)[:, j][found.changed[:, j]].float().mean()
+        repeated = (a == b)[:, j][pairs.changed[:, j]].float().mean()
         assert float(repeated) == pytest.approx(1 / size, abs=0.04)
 
 
@@ -162,7 +162,7 @@ def random_posteriors(n: int, d: int = 4) -> Gaussian:
 
 
 def test_codes(toy: FactorData) -> None:
-    """The sum, or of each subspace the first singular vector of numpy, with the sign fixed."""
+    """Codes are the sum of all subspaces, or the first principal component of each, here computed with NumPy's SVD."""
     method, q = PMP(subspaces=3), random_posteriors(50)
     net = build_pmp(toy, method)
     with torch.no_grad():
@@ -209,7 +209,7 @@ def test_principal_axis_of_points_on_a_line() -> None:
     assert float(axis.std) == pytest.approx(float(t.std(correction=0)))
 
 
-# The laws of methods, while every term has a positive weight.
+# The shared tests of methods, while every term has a positive weight.
 
 
 def test_stack_equals_single_runs(sprites: FactorData) -> None:

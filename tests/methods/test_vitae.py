@@ -1,4 +1,4 @@
-"""U-VITAE and C-VITAE: their losses by hand, their special cases, codes and traversals."""
+"""U-VITAE and C-VITAE compared with hand calculations and special cases, and their codes and traversals."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ VARIANTS = [
 each_variant = pytest.mark.parametrize("method", VARIANTS, ids=str)
 
 
-def net_of(method: Method, data: FactorData, likelihood: str = "bernoulli") -> VitaeNet:
+def build_vitae(method: Method, data: FactorData, likelihood: str = "bernoulli") -> VitaeNet:
     spec = RunSpec(method, data.name, latents=4, net="mlp", likelihood=likelihood)
     return cast(VitaeNet, build_net(spec, data.shape, mlp))
 
 
-def with_identity_perspective(net: VitaeNet) -> VitaeNet:
-    """Return the network after making every perspective the identity."""
+def make_perspective_identity(net: VitaeNet) -> VitaeNet:
+    """Set the weights such that every perspective is the identity, and return the network."""
     last = [layer for layer in net.decoder.perspective.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         last.weight.zero_()
@@ -57,7 +57,7 @@ def make_noise(stream: int = 1) -> Noise:
     return Noise.from_seed(torch.tensor(3), torch.tensor(0), stream)
 
 
-def loss_of(
+def compute_loss(
     method: Method, net: VitaeNet, x: Tensor, step: float = 0.0, steps: int = 0
 ) -> tuple[float, dict[str, float]]:
     loss, terms = method.objective(net, Batch(x, 48, None, steps), make_noise(), torch.tensor(step))
@@ -82,9 +82,9 @@ def test_every_parameter_learns(method: Method, glyphs: FactorData) -> None:
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian", "normal"])
 @pytest.mark.parametrize("method", [UVITAE(), CVITAE()], ids=str)
 def test_with_identity_perspective_it_is_a_vae(method: Method, likelihood: str, glyphs: FactorData) -> None:
-    """The appearance alone is reconstructed, and the KL is that of all latents."""
-    net, x = with_identity_perspective(net_of(method, glyphs, likelihood)), glyphs.batch(torch.arange(8))
-    loss, terms = loss_of(method, net, x)
+    """Only the appearance is decoded, and the KL is that of all latents."""
+    net, x = make_perspective_identity(build_vitae(method, glyphs, likelihood)), glyphs.batch(torch.arange(8))
+    loss, terms = compute_loss(method, net, x)
     draws = make_noise()
     q_p = Gaussian(*net.encoder.perspective(x).chunk(2, 1))
     q_p.sample(draws)
@@ -100,9 +100,9 @@ def test_with_identity_perspective_it_is_a_vae(method: Method, likelihood: str, 
 
 
 def test_c_vitae_encodes_the_appearance_after_undoing_the_perspective(glyphs: FactorData) -> None:
-    """C-VITAE encodes the image after the inverse transformation, U-VITAE the image itself."""
+    """C-VITAE encodes the image after the inverse transformation. U-VITAE encodes the image itself."""
     x = glyphs.batch(torch.arange(6))
-    conditional, free = net_of(CVITAE(), glyphs), net_of(UVITAE(), glyphs)
+    conditional, free = build_vitae(CVITAE(), glyphs), build_vitae(UVITAE(), glyphs)
     free.load_state_dict(conditional.state_dict())
     with torch.no_grad():
         for net in (conditional, free):
@@ -117,8 +117,8 @@ def test_c_vitae_encodes_the_appearance_after_undoing_the_perspective(glyphs: Fa
         torch.testing.assert_close(conditional.encode(x).mean[:, 2:], free.encode(x).mean[:, 2:])
 
 
-def test_decoded_images_are_warped_upright_images(glyphs: FactorData) -> None:
-    net = net_of(CVITAE(), glyphs)
+def test_decoded_images_are_warped_appearances(glyphs: FactorData) -> None:
+    net = build_vitae(CVITAE(), glyphs)
     with torch.no_grad():
         net.decoder.perspective[-1].bias[2] = 0.4
         z = torch.randn(5, 4)
@@ -137,14 +137,14 @@ def test_decoded_images_are_warped_upright_images(glyphs: FactorData) -> None:
     [(0.5, 0, 0.0), (0.5, 25, 0.5), (0.5, 50, 1.0), (0.5, 99, 1.0), (0.0, 0, 1.0), (1.0, 75, 0.75)],
 )
 def test_warmup(warmup: float, step: int, weight: float, glyphs: FactorData) -> None:
-    """The weight of the KL in a training of 100 steps."""
+    """The weight of the KL rises linearly during the warmup. The training has 100 steps."""
     method = UVITAE(warmup=warmup)
-    loss, terms = loss_of(method, net_of(method, glyphs), glyphs.batch(torch.arange(4)), step, 100)
+    loss, terms = compute_loss(method, build_vitae(method, glyphs), glyphs.batch(torch.arange(4)), step, 100)
     assert terms["weight"] == pytest.approx(weight)
     assert loss == pytest.approx(terms["rec"] + weight * terms["kl"], rel=1e-5)
 
 
-def test_batches_have_the_length_of_the_training(glyphs: FactorData) -> None:
+def test_batches_contain_the_total_number_of_steps(glyphs: FactorData) -> None:
     s = make_stack([UVITAE()], glyphs)
     for _ in range(26):
         s.advance()
@@ -152,10 +152,10 @@ def test_batches_have_the_length_of_the_training(glyphs: FactorData) -> None:
 
 
 def test_importance_weighted_bound_by_hand(glyphs: FactorData) -> None:
-    """The samples of one example are consecutive rows, and each bound is over the samples of one example."""
+    """The samples of one example are consecutive rows, and each bound uses the samples of one example."""
     method, x = CVITAE(samples=4, warmup=0.0), glyphs.batch(torch.arange(3))
-    net = net_of(method, glyphs)
-    loss, _ = loss_of(method, net, x)
+    net = build_vitae(method, glyphs)
+    loss, _ = compute_loss(method, net, x)
     z, ratio, _ = method.infer(net, x.repeat_interleave(4, 0), make_noise())
     w = (-net.nll(x.repeat_interleave(4, 0), z) - ratio).detach()
     by_hand = [math.log(sum(math.exp(v - float(w.max())) for v in w[4 * i : 4 * i + 4].tolist()) / 4) for i in range(3)]
@@ -173,15 +173,15 @@ def test_log_ratio_averages_to_the_kl() -> None:
 def test_invalid_settings_raise(toy: FactorData, glyphs: FactorData) -> None:
     with pytest.raises(UserError, match=r"needs images. Got toy with examples of shape \(16,\)"):
         ub.train(CVITAE(), toy, steps=1, quiet=True)
-    with pytest.raises(ValueError, match=r"more latents than the 2 of the perspective\. Got 2"):
+    with pytest.raises(ValueError, match=r"more latents than the 2 for the perspective\. Got 2"):
         ub.train(CVITAE(), glyphs, steps=1, latents=2, net="mlp", quiet=True)
     with pytest.raises(ValueError, match="must be one of affine"):
         CVITAE(transform="perspective")  # type: ignore[arg-type]
 
 
-def test_traversal_names_both_parts(glyphs: FactorData) -> None:
+def test_labels_of_a_traversal_name_both_parts(glyphs: FactorData) -> None:
     method = CVITAE(perspective=1)
-    net = net_of(method, glyphs).requires_grad_(False)
+    net = build_vitae(method, glyphs).requires_grad_(False)
     q = net.encode(glyphs.batch(torch.arange(20)))
     one = Gaussian(q.mean[:1], q.logvar[:1])
     z, start, labels = method.traversal(net, one, q, torch.linspace(-2, 2, 5))

@@ -1,4 +1,4 @@
-"""Networks: known parameter counts, shapes, and layers that agree with PyTorch."""
+"""Tests of networks: parameter counts, shapes, layers that agree with PyTorch, and networks of the user."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
 
 
-def count(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def test_parameter_counts_match_the_reference() -> None:
-    """Counts of the reference implementation for 64x64x1 and 10 latents (disentanglement_lib, 86a644d)."""
+def test_parameter_counts_equal_those_of_disentanglement_lib() -> None:
+    """The counts are those of disentanglement_lib (commit 86a644d) for 64 x 64 x 1 images and 10 latents."""
     encoder, decoder = locatello((1, 64, 64), 10)
-    assert (count(encoder), count(decoder), count(critic(10))) == (309_204, 381_313, 5_018_002)
+    networks = (encoder, decoder, critic(10))
+    assert [count_parameters(network) for network in networks] == [309_204, 381_313, 5_018_002]
 
 
 @pytest.mark.parametrize("shape", [(c, n, n) for c in (1, 3) for n in (32, 64, 128)])
@@ -55,15 +56,15 @@ def test_kernel_sizes_match_the_papers() -> None:
 @pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize("kernel", [2, 4])
 def test_layers_equal_pytorch(channels: int, kernel: int) -> None:
-    """Values, first and second derivatives agree in double precision, for few and many channels and both kernels."""
+    """Values, first derivatives and second derivatives agree in float64, for few and many channels and both kernels."""
     down, up = Conv(channels, 5, kernel).double(), ConvTranspose(5, channels, kernel).double()
     x = torch.randn(3, channels, 8, 12, dtype=torch.float64, requires_grad=True)
     y = torch.randn(3, 5, 8, 6, dtype=torch.float64, requires_grad=True)
     for layer, plain, value in ((down, nn.Conv2d.forward, x), (up, nn.ConvTranspose2d.forward, y)):
-        ours, theirs = layer(value), plain(layer, value)
-        torch.testing.assert_close(ours, theirs)
+        found, expected = layer(value), plain(layer, value)
+        torch.testing.assert_close(found, expected)
         inputs = (value, layer.weight, layer.bias)
-        firsts = [torch.autograd.grad((out**3).sum(), inputs, create_graph=True) for out in (ours, theirs)]
+        firsts = [torch.autograd.grad((out**3).sum(), inputs, create_graph=True) for out in (found, expected)]
         for a, b in zip(*firsts, strict=True):
             torch.testing.assert_close(a, b)
         seconds = [torch.autograd.grad(sum((g**2).sum() for g in f), inputs) for f in firsts]
@@ -78,11 +79,11 @@ def test_layers_under_vmap_equal_a_loop(channels: int) -> None:
     nets = [nn.Sequential(Conv(channels, 4, 4), ConvTranspose(4, channels, 4)).double() for _ in range(3)]
     parameters, buffers = stack_module_state(nets)
     x = torch.randn(3, 2, channels, 8, 8, dtype=torch.float64)
-    together = vmap(lambda p, b, v: functional_call(nets[0], (p, b), (v,)))(parameters, buffers, x)
-    torch.testing.assert_close(together, torch.stack([net(v) for net, v in zip(nets, x, strict=True)]))
+    mapped = vmap(lambda p, b, v: functional_call(nets[0], (p, b), (v,)))(parameters, buffers, x)
+    torch.testing.assert_close(mapped, torch.stack([net(v) for net, v in zip(nets, x, strict=True)]))
 
 
-def test_odd_image_sizes_use_pytorchs_convolution() -> None:
+def test_convolution_of_odd_image_sizes_equals_pytorch() -> None:
     layer = Conv(1, 4, 4)
     x = torch.rand(2, 1, 7, 9)
     torch.testing.assert_close(layer(x), nn.Conv2d.forward(layer, x))
@@ -94,37 +95,38 @@ def test_unsupported_shapes_are_rejected(shape: tuple[int, ...]) -> None:
         locatello(shape, 10)
 
 
-def spec(**settings: Any) -> RunSpec:
+def vae_spec(**settings: Any) -> RunSpec:
+    """Return the spec of a VAE on the toy data, with the given settings."""
     return RunSpec(VAE(), "toy", **{"latents": 3, "net": "mlp", "likelihood": "gaussian", **settings})
 
 
 def user_builder(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """Build a small network with batch norm, as a user might."""
     encoder = nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2 * latents))
     return encoder, nn.Linear(latents, shape[0])
 
 
 def test_user_builder_with_batch_norm_trains_in_a_stack(toy: FactorData) -> None:
-    """A user's network with batch norm trains in a stack as it does alone, and its running statistics are updated."""
+    """The weights after training in a stack equal those after training alone. Running statistics are updated."""
     name, builder = resolve_net(user_builder)
     assert name.endswith(":user_builder")
-    specs = [spec(seed=s, net=name) for s in (0, 1)]
-    together = Stack(specs, toy, builder)
-    alone = Stack(specs[1:], toy, builder)
+    specs = [vae_spec(seed=s, net=name) for s in (0, 1)]
+    stack = Stack(specs, toy, builder)
+    single = Stack(specs[1:], toy, builder)
     for _ in range(3):
-        together.advance()
-        alone.advance()
-    torch.testing.assert_close(together.rows[1], alone.rows[0], rtol=0, atol=0)
-    assert together.weights(0)["encoder.1.num_batches_tracked"] == 3
-    torch.testing.assert_close(
-        together.weights(1)["encoder.1.running_mean"], alone.weights(0)["encoder.1.running_mean"]
-    )
-    assert together.weights(0)["encoder.1.running_mean"].abs().sum() > 0
+        stack.advance()
+        single.advance()
+    torch.testing.assert_close(stack.rows[1], single.rows[0], rtol=0, atol=0)
+    assert stack.weights(0)["encoder.1.num_batches_tracked"] == 3
+    torch.testing.assert_close(stack.weights(1)["encoder.1.running_mean"], single.weights(0)["encoder.1.running_mean"])
+    assert stack.weights(0)["encoder.1.running_mean"].abs().sum() > 0
 
 
 def test_user_modules_are_copied_with_their_weights(toy: FactorData) -> None:
+    """All seeds start from the same weights. The name of the network depends on the weights."""
     pair = user_builder(toy.shape, 3)
     name, builder = resolve_net(pair)
-    nets = [build_net(spec(seed=s, net=name), toy.shape, builder) for s in (0, 1)]
+    nets = [build_net(vae_spec(seed=s, net=name), toy.shape, builder) for s in (0, 1)]
     for net in nets:
         torch.testing.assert_close(net.state_dict()["decoder.weight"], pair[1].state_dict()["weight"])
     assert resolve_net(pair)[0] == name
@@ -133,7 +135,7 @@ def test_user_modules_are_copied_with_their_weights(toy: FactorData) -> None:
 
 
 def test_initialisation_depends_only_on_the_seed(toy: FactorData) -> None:
-    a, b, c = (build_net(spec(seed=s), toy.shape, mlp).state_dict() for s in (1, 1, 2))
+    a, b, c = (build_net(vae_spec(seed=s), toy.shape, mlp).state_dict() for s in (1, 1, 2))
     assert all(torch.equal(a[k], b[k]) for k in a)
     assert not torch.equal(a["encoder.1.weight"], c["encoder.1.weight"])
 

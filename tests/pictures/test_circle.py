@@ -10,8 +10,8 @@ import pytest
 
 from unbraid.pictures.circle import draw_circle, wheel_colours
 
-TURN = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-WHEEL = np.stack([np.cos(TURN), np.sin(TURN)], 1)
+ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+POINTS_ON_CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1)
 
 
 def hue(pixel: Any) -> float:
@@ -19,12 +19,12 @@ def hue(pixel: Any) -> float:
 
 
 def test_colours_follow_the_circle() -> None:
-    """The pixel at each point has the hue of its value, anticlockwise from the right."""
-    picture = np.asarray(draw_circle(WHEEL, np.arange(24), size=300))
-    for k, (x, y) in enumerate(WHEEL):
+    """The pixel at each point has the hue of its value. Hues increase anticlockwise, starting on the right."""
+    picture = np.asarray(draw_circle(POINTS_ON_CIRCLE, np.arange(24), size=300))
+    for k, (x, y) in enumerate(POINTS_ON_CIRCLE):
         row, column = round(150 - 0.42 * 300 * y), round(150 + 0.42 * 300 * x)
-        apart = abs(hue(picture[row, column]) - k / 24)
-        assert min(apart, 1 - apart) < 0.02, k
+        difference = abs(hue(picture[row, column]) - k / 24)
+        assert min(difference, 1 - difference) < 0.02, k
 
 
 def test_points_outside_the_circle_are_visible() -> None:
@@ -49,4 +49,4 @@ def test_invalid_codes_raise(code: Any) -> None:
 
 def test_wrong_number_of_values_raises() -> None:
     with pytest.raises(ValueError, match=r"shape \(24,\)"):
-        draw_circle(WHEEL, np.arange(23))
+        draw_circle(POINTS_ON_CIRCLE, np.arange(23))

@@ -32,7 +32,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert (tmp_path / "sprites.png").stat().st_size > 1000
     assert "sprites: 9,216 examples" in capsys.readouterr().out
     assert main(["data", "show", "toy"]) == 2
-    assert "A picture needs images or meshes; toy has vectors of 16" in capsys.readouterr().err
+    assert "A picture needs images or meshes. toy has vectors of 16" in capsys.readouterr().err
     assert main(["data", "show", "spritess"]) == 2
     assert "Did you mean 'sprites'?" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Meshes as images: their view, their surfaces, and traversals of them."""
+"""Images of meshes, and traversals of runs on meshes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbraid.pictures.traversal import traverse
 
 
 def test_all_meshes_have_the_same_view() -> None:
-    """Subject 0 is 0.7 wide and subject 4 is 1.3 wide, and their images keep that ratio."""
+    """Subject 0 is 0.7 wide and subject 4 is 1.3 wide, and the second image is wider in the same view."""
     data = spheres()
     narrow, wide = example_images(data, torch.tensor([2, 22]))
     assert narrow.shape == wide.shape

@@ -1,4 +1,4 @@
-"""Pictures of two latents that change together: which latents, which values, and the file."""
+"""Pictures of two latents that change together: the choice of latents, their values, and the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quick_run(method: Method, data: FactorData, **settings: Any) -> ub.Run:
 
 
 def write_scored_runs(out: Path, method: Method, scores: list[float]) -> None:
-    """Write untrained runs on sprites, one seed per score, with that score stored as MIG."""
+    """Write untrained runs on sprites. There is one seed per score, and the score is stored as MIG."""
     ub.train(method, "sprites", seeds=range(len(scores)), steps=0, latents=3, net="mlp", out=out, add=True, quiet=True)
     runs = [run for run in ub.load_runs(out) if type(run.spec.method) is type(method)]
     for run in runs:
@@ -38,7 +38,11 @@ def write_scored_runs(out: Path, method: Method, scores: list[float]) -> None:
 
 
 class KnownCodes(nn.Module):
-    """Latent 2 is the third factor, latent 0 the last, latent 1 half of the last, and latent 3 is noise."""
+    """An encoder whose latents are given functions of the true factors.
+
+    Latent 0 is the last factor, latent 1 is half of the last factor, latent 2 is the third factor, and latent 3 is
+    noise.
+    """
 
     def __init__(self, data: FactorData) -> None:
         super().__init__()
@@ -55,18 +59,18 @@ class KnownCodes(nn.Module):
 
 
 def test_every_point_of_the_grid_by_hand(sprites: FactorData) -> None:
-    """In row i and column j, the first latent is at position j, the second at i, and the others are unchanged."""
+    """In row i and column j, the first latent is at position j, and the second latent is at position i."""
     run = quick_run(BetaVAE(), sprites)
-    found = decode_pair(run, sprites, 7, (2, 0), 1.5, 4)
+    grid = decode_pair(run, sprites, 7, (2, 0), 1.5, 4)
     own, positions = run.posterior(sprites.batch(torch.tensor([7]))).mean[0], torch.linspace(-1.5, 1.5, 4)
-    assert found.names == ("latent 2", "latent 0")
-    assert found.labels()[0] == "latent 0\n-1.50"
+    assert grid.names == ("latent 2", "latent 0")
+    assert grid.labels()[0] == "latent 0\n-1.50"
     for i in range(4):
         for j in range(4):
             z = own.clone()
             z[2], z[0] = positions[j], positions[i]
-            torch.testing.assert_close(found.decoded[i, j], run.decode(z[None])[0].cpu())
-    torch.testing.assert_close(found.reconstruction, run.decode(own[None])[0].cpu())
+            torch.testing.assert_close(grid.decoded[i, j], run.decode(z[None])[0].cpu())
+    torch.testing.assert_close(grid.reconstruction, run.decode(own[None])[0].cpu())
 
 
 def test_factors_select_the_most_informative_latents(sprites: FactorData) -> None:
@@ -77,7 +81,7 @@ def test_factors_select_the_most_informative_latents(sprites: FactorData) -> Non
     assert informative_controls(run, sprites, 4, (names[-1], names[2])) == (0, 2)
     with pytest.raises(UserError, match="Unknown factor of sprites 'colour'"):
         informative_controls(run, sprites, 4, ("colour", names[0]))
-    with pytest.raises(UserError, match="by number"):
+    with pytest.raises(UserError, match="by index"):
         informative_controls(run, sprites, 3, (names[2], names[-1]))
 
 
@@ -90,7 +94,7 @@ def test_the_same_factor_twice_selects_two_latents(sprites: FactorData) -> None:
 
 @pytest.mark.parametrize("method", [AE(), PMP(subspaces=3), DiffusionVAE(), DiffusionVAE(space="flat_torus")], ids=str)
 def test_methods_with_other_controls(method: Method, sprites: FactorData, tmp_path: Path) -> None:
-    """The picture has the example, its reconstruction and a square of tiles; bounded controls stop at their bounds."""
+    """The picture shows the example, its reconstruction and a square of tiles, also for controls with bounds."""
     path = traverse_pair(quick_run(method, sprites), (0, 1), sprites, columns=3, span=9.0, out=tmp_path)
     with Image.open(path) as picture:
         assert picture.size == (LABEL + 3 * (64 + MARGIN) + MARGIN, 4 * (64 + MARGIN) + MARGIN)
@@ -100,10 +104,10 @@ def test_methods_with_other_controls(method: Method, sprites: FactorData, tmp_pa
 def test_labels_name_the_chosen_factors(sprites: FactorData) -> None:
     run = quick_run(PMP(subspaces=3), sprites)
     pair = (sprites.names[0], sprites.names[1])
-    found = decode_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
-    assert found.names[0].startswith("subspace ")
-    assert found.names[0].endswith(f"({pair[0]})")
-    assert found.decoded.shape[:2] == (3, 3)
+    grid = decode_pair(run, sprites, middle_example(sprites), pair, 2.0, 3)
+    assert grid.names[0].startswith("subspace ")
+    assert grid.names[0].endswith(f"({pair[0]})")
+    assert grid.decoded.shape[:2] == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -126,15 +130,15 @@ def test_invalid_arguments_raise(
 def test_runs_without_a_decoder_or_folder_raise(sprites: FactorData) -> None:
     with pytest.raises(UserError, match="needs a decoder"):
         traverse_pair(quick_run(PCL(), sprites), (0, 1), sprites)
-    with pytest.raises(UserError, match="pass out="):
+    with pytest.raises(UserError, match="Pass the folder as out="):
         traverse_pair(quick_run(BetaVAE(), sprites), (0, 1), sprites)
 
 
 def test_best_and_worst_runs(tmp_path: Path) -> None:
     write_scored_runs(tmp_path, BetaVAE(), [0.2, 0.4, 0.1])
     write_scored_runs(tmp_path, AE(), [0.3])
-    found = [(end, value, run.spec.seed) for end, value, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
-    assert sorted(found) == [("best", 0.3, 0), ("best", 0.4, 1), ("worst", 0.1, 2)]
+    extremes = [(end, value, run.spec.seed) for end, value, run in best_and_worst_runs(ub.load_runs(tmp_path), "mig")]
+    assert sorted(extremes) == [("best", 0.3, 0), ("best", 0.4, 1), ("worst", 0.1, 2)]
     with pytest.raises(UserError, match=r"No run has a score dci\.disentanglement.*--metrics dci"):
         best_and_worst_runs(ub.load_runs(tmp_path), "dci")
     with pytest.raises(UserError, match="Did you mean 'mig'"):

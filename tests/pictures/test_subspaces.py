@@ -29,12 +29,12 @@ def sprites_run(method: Method, data: FactorData) -> Run:
     return Run(spec, build_net(spec, data.shape, resolve_net("locatello")[1]).eval())
 
 
-def test_swapped_codes_equal_their_loops() -> None:
+def test_swap_codes_equals_its_loops() -> None:
     own, donors = random_codes(3, 2, seed=1), random_codes(4, 3, 2, seed=2)
-    found = swap_codes(own, donors)
+    swapped = swap_codes(own, donors)
     for i, j in itertools.product(range(3), range(4)):
         expected = loops.mixture(donors[j].tolist(), own.tolist(), i)
-        assert found[i, j].tolist() == pytest.approx([sum(v) for v in zip(*expected, strict=True)])
+        assert swapped[i, j].tolist() == pytest.approx([sum(v) for v in zip(*expected, strict=True)])
 
 
 def test_one_row_per_subspace(sprites: FactorData, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_invalid_arguments_raise(sprites: FactorData, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a method with subspaces, such as PMP"):
         swap_subspaces(sprites_run(VAE(), sprites), sprites, out=tmp_path)
     run = sprites_run(PMP(), sprites)
-    with pytest.raises(UserError, match="pass out="):
+    with pytest.raises(UserError, match="Pass the folder as out="):
         swap_subspaces(run, sprites)
     with pytest.raises(ValueError, match="at least one donor"):
         swap_subspaces(run, sprites, donors=[], out=tmp_path)

@@ -1,4 +1,4 @@
-"""Traversals of any encoder and decoder on images."""
+"""Traversals of encoders and decoders from outside unbraid, on images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSITIONS = torch.tensor([-1.0, 0.0, 2.0])
 
 
 class Halves:
-    """The code is (level of the right half / 10, level of the left half, 0); decode inverts it."""
+    """A model with the codes (level of the right half / 10, level of the left half, 0). `decode` inverts `encode`."""
 
     def encode(self, x: Tensor) -> Tensor:
         right, left = x[..., x.shape[3] // 2 :].mean((1, 2, 3)), x[..., : x.shape[3] // 2].mean((1, 2, 3))
@@ -35,7 +35,7 @@ class Halves:
 
 
 class NormalisedNet(nn.Module):
-    """A network with a layer that behaves differently in training, which records its mode."""
+    """A network with a layer that behaves differently in training mode. It records its mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,39 +59,39 @@ def x() -> Tensor:
 
 
 def test_every_latent_takes_multiples_of_its_standard_deviation(x: Tensor) -> None:
-    found = traverse_images(Halves(), x, 3, POSITIONS)
+    traversal = traverse_images(Halves(), x, 3, POSITIONS)
     codes = Halves().encode(x)
     std, mean = codes.std(0, correction=0), codes.mean(0)
-    assert [label.column for label in found.labels] == [1, 0, 2]
-    assert [label.std for label in found.labels[:2]] == [float(std[1]), float(std[0])]
-    assert found.labels[2].text() == "latent 2\nstd 0"
-    z = Halves().encode(found.decoded.flatten(0, 1)).unflatten(0, (3, 3))
+    assert [label.column for label in traversal.labels] == [1, 0, 2]
+    assert [label.std for label in traversal.labels[:2]] == [float(std[1]), float(std[0])]
+    assert traversal.labels[2].text() == "latent 2\nstd 0"
+    z = Halves().encode(traversal.decoded.flatten(0, 1)).unflatten(0, (3, 3))
     torch.testing.assert_close(z[0, :, 1], mean[1] + std[1] * POSITIONS)
     torch.testing.assert_close(z[0, :, 0], codes[3, 0].expand(3))
     torch.testing.assert_close(z[1, :, 0], mean[0] + std[0] * POSITIONS)
     torch.testing.assert_close(z[1, :, 1], codes[3, 1].expand(3))
-    torch.testing.assert_close(found.decoded[2], found.reconstruction.expand(3, -1, -1, -1))
-    torch.testing.assert_close(found.reconstruction, x[3])
+    torch.testing.assert_close(traversal.decoded[2], traversal.reconstruction.expand(3, -1, -1, -1))
+    torch.testing.assert_close(traversal.reconstruction, x[3])
 
 
 def test_posteriors_with_variances_are_sorted_by_nats(x: Tensor) -> None:
-    """A latent with a large standard deviation but a wide posterior carries less than a narrow, precise one."""
+    """A latent with a wide posterior comes after one with a narrow posterior, even if its codes vary more."""
 
     def encode(images: Tensor) -> Normal:
         mean = Halves().encode(images)
         return Normal(mean, torch.tensor([0.01, 1.0, 1.0]).expand_as(mean))
 
-    found = traverse_images((encode, Halves().decode), x, 0, POSITIONS)
-    assert [label.column for label in found.labels] == [0, 1, 2]
-    assert found.labels[2].text() == "latent 2\n0.00 nats"
-    moved = Halves().encode(found.decoded[0])
+    traversal = traverse_images((encode, Halves().decode), x, 0, POSITIONS)
+    assert [label.column for label in traversal.labels] == [0, 1, 2]
+    assert traversal.labels[2].text() == "latent 2\n0.00 nats"
+    moved = Halves().encode(traversal.decoded[0])
     torch.testing.assert_close(moved[:, 0], POSITIONS)
 
 
 def test_latents_of_a_single_image_change_relative_to_its_code(x: Tensor) -> None:
-    found = traverse_images(Halves(), x[:1], 0, POSITIONS)
-    assert [label.text() for label in found.labels] == ["latent 0", "latent 1", "latent 2"]
-    torch.testing.assert_close(Halves().encode(found.decoded[1])[:, 1], Halves().encode(x[:1])[0, 1] + POSITIONS)
+    traversal = traverse_images(Halves(), x[:1], 0, POSITIONS)
+    assert [label.text() for label in traversal.labels] == ["latent 0", "latent 1", "latent 2"]
+    torch.testing.assert_close(Halves().encode(traversal.decoded[1])[:, 1], Halves().encode(x[:1])[0, 1] + POSITIONS)
 
 
 def test_modules_are_in_evaluation_mode_and_restored_afterwards(x: Tensor) -> None:
@@ -134,8 +134,8 @@ def test_picture_and_animation_are_written_to_a_folder(x: Tensor, tmp_path: Path
 def test_runs_on_images_use_the_traversal_of_their_method(sprites: FactorData) -> None:
     (run,) = ub.train(ub.methods.PMP(subspaces=3), data=sprites, steps=1, latents=4, quiet=True)
     x = sprites.images(range(0, 9000, 300))
-    found = traverse_images(run, as_images(x), 0, POSITIONS)
-    assert sorted(label.name for label in found.labels) == ["subspace 0", "subspace 1", "subspace 2"]
+    traversal = traverse_images(run, as_images(x), 0, POSITIONS)
+    assert sorted(label.name for label in traversal.labels) == ["subspace 0", "subspace 1", "subspace 2"]
     assert ub.traverse(run, x).image.size[1] == 4 * (64 + MARGIN) + MARGIN
     (encoder,) = ub.train(ub.methods.PCL(), data=sprites, steps=1, quiet=True)
     with pytest.raises(UserError, match="encoder only"):
@@ -163,7 +163,7 @@ def test_codes_and_images_in_many_forms_are_accepted(x: Tensor) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (torch.rand(5, 8, 8, 3), r"Channels come first"),
+        (torch.rand(5, 8, 8, 3), r"Move the channels first"),
         (torch.rand(5, 8, 8), r"x\[:, None\]"),
         (torch.rand(8, 8), r"x\[None, None\]"),
         (torch.rand(5, 2, 8, 8), r"1 or 3 channels. Got \(5, 2, 8, 8\)"),
@@ -187,10 +187,10 @@ def test_invalid_models_raise(x: Tensor) -> None:
         (Parts(), r"Pass \(model.encoder, model.decoder\)"),
         (3, "Got int instead"),
         ((halves_model.encode,), "Got tuple instead"),
-        ((lambda i: i, halves_model.decode), r"must give codes \(n, d\).*Got shape \(50, 1, 8, 8\)"),
+        ((lambda i: i, halves_model.decode), r"must return codes \(n, d\).*Got shape \(50, 1, 8, 8\)"),
         ((lambda i: halves_model.encode(i)[:3], halves_model.decode), r"Got shape \(3, 3\)"),
         ((lambda i: halves_model.encode(i) / 0, halves_model.decode), "finite codes"),
-        ((halves_model.encode, lambda z: z), r"must give 27 images .* Got shape \(27, 3\)"),
+        ((halves_model.encode, lambda z: z), r"must return 27 images .* Got shape \(27, 3\)"),
         ((halves_model.encode, lambda z: halves_model.decode(z)[:1]), r"Got shape \(1, 1, 8, 8\)"),
     ]
     for model, message in cases:

@@ -21,7 +21,7 @@ from support.training import quick_train
 from unbraid.errors import UserError
 from unbraid.pictures.examples import decoded_images, mesh_images
 from unbraid.reporting.content import picture_shape
-from unbraid.reporting.server import MOST_BODY_BYTES, Server, serve
+from unbraid.reporting.server import MAX_BODY_BYTES, Server, serve
 
 PAGE = "<!doctype html><title>a page</title>ä".encode()
 TOKEN = "a token"
@@ -137,7 +137,7 @@ def test_too_many_parameters_are_rejected(server: Server) -> None:
     assert request(server, "POST", "/decode?" + "&a=1" * 50, LATENTS.tobytes())[0] == 400
 
 
-@pytest.mark.parametrize("size", [MOST_BODY_BYTES + 1, 1_000_000])
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 1_000_000])
 def test_large_bodies_are_rejected(size: int, server: Server, runs: list[ub.Run]) -> None:
     status, headers, _ = request(server, "POST", decode_path(runs[0].id), bytes(size))
     assert (status, headers["Connection"]) == (413, "close")

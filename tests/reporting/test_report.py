@@ -100,7 +100,7 @@ def test_vectors_have_no_pictures_but_a_decoder(tmp_path: Path) -> None:
 def test_a_decoder_too_large_for_a_page_refers_to_explore(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "MOST_WEIGHT_BYTES", 1000)
+    monkeypatch.setattr(content, "MAX_WEIGHT_BYTES", 1000)
     runs = [run for run in load_runs(folder) if run.net.decoder is not None][:1]
     path = report(runs, tmp_path / "large.html", metrics=[], scoring=False, quiet=True)
     found = facts(path)["runs"][0]

@@ -97,7 +97,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
     content = json.loads((run.path / "run.json").read_text())
     for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
                          (json.dumps({**content, "format": 99}), "reads 1"),
-                         (json.dumps({**content, "spec": {}}), "does not hold a run")):  # fmt: skip
+                         (json.dumps({**content, "spec": {}}), "does not contain a run")):  # fmt: skip
         (run.path / "run.json").write_text(bad)
         with pytest.raises(UserError, match=message):
             ub.load_runs(tmp_path)

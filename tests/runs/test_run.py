@@ -19,10 +19,10 @@ def test_load_run_returns_the_trained_run(tmp_path: Path) -> None:
 
 
 def test_load_run_needs_exactly_one_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"exactly one run\. It holds no run"):
+    with pytest.raises(UserError, match=r"exactly one run\. Got no run instead"):
         ub.load_run(tmp_path)
     quick_train(tmp_path, seeds=range(2))
-    with pytest.raises(UserError, match=r"exactly one run\. It holds 2 runs.*use load_runs"):
+    with pytest.raises(UserError, match=r"exactly one run\. Got 2 runs instead.*use load_runs"):
         ub.load_run(tmp_path)
     assert len(ub.load_runs(tmp_path)) == 2
 

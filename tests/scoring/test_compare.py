@@ -73,15 +73,16 @@ def test_settings_scores_and_unscored_runs(folders: tuple[Path, Path], capsys: p
     assert found.tests == []
     assert main(["compare", *map(str, folders)]) == 0
     printed = capsys.readouterr().out
-    assert f"Unscored in strong: 4 of 4 run(s). Score: unbraid score {folders[1]}" in printed
-    assert "a test needs scores of 3 seeds per side, but strong has 0" in printed
+    remedy = f"Compute them with: unbraid score {folders[1]}"
+    assert f"In strong, 4 of 4 run(s) have no scores. {remedy}" in printed
+    assert "A test needs scores of at least 3 seeds per side, but strong has 0" in printed
 
 
 def test_missing_scores_are_computed_on_request(folders: tuple[Path, Path], tmp_path: Path) -> None:
     copies = copy_folders(folders, tmp_path)
     found = compare(*copies, metrics=["mig"], score=True, quiet=True)
     assert [test.metric for test in found.tests] == ["mig"]
-    assert not any("Unscored" in remark for remark in found.remarks)
+    assert not any("no score" in remark for remark in found.remarks)
     again = compare(*copies)
     assert [row["unscored"] for row in again.rows() if row["metric"] == "mig"] == [0, 0]
 
@@ -99,7 +100,7 @@ def test_significant_differences_are_reported(
     assert mig.p == pytest.approx(2 / 70)
     assert sap.p == 1
     sentence = found.sentences()[0]
-    assert "1 of 2 metrics differ significantly: mig +0.500 (p 0.029)" in sentence
+    assert "1 of 2 metrics differs significantly (strong minus gentle): mig +0.500 (p = 0.029)." in sentence
     assert "sap" not in sentence
     assert main(["compare", str(a), str(b), "--json", "--csv", str(tmp_path / "c.csv")]) == 0
     everything = json.loads(capsys.readouterr().out)
@@ -122,7 +123,7 @@ def test_too_few_runs_for_significance_are_reported(folders: tuple[Path, Path], 
     write_scores(tmp_path / "b", {"mig": [0.7, 0.8, 0.9]})
     found = compare(tmp_path / "a", tmp_path / "b")
     assert found.tests[0].p == pytest.approx(0.1)
-    assert "no difference can be significant at the 5% level" in found.sentences()[0]
+    assert "so no difference can be significant at the 5% level" in found.sentences()[0]
 
 
 def test_scores_computed_differently_are_not_tested(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -131,7 +132,8 @@ def test_scores_computed_differently_are_not_tested(folders: tuple[Path, Path], 
     write_scores(b, {"mig": [0.6, 0.7, 0.8, 0.9]}, seed=1)
     found = compare(a, b)
     assert found.tests == []
-    assert found.remarks == ["Not tested, because scored in different ways: mig (they differ in seed)."]
+    reason = "their scores were computed with different settings (seed)"
+    assert found.remarks == [f"These metrics were not tested, because {reason}: mig."]
 
 
 def test_mixed_settings_data_and_unfinished_runs_are_reported(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_mixed_settings_data_and_unfinished_runs_are_reported(folders: tuple[Pat
     ub.train(BetaVAE(), data="sprites", steps=0, quiet=True, out=tmp_path / "sprites")
     RunFolder.create(mixed, ub.RunSpec(BetaVAE(beta=77.0), "toy"))
     printed = " ".join(compare(mixed, tmp_path / "sprites").sentences())
-    assert "mixed mixes settings" in printed
-    assert "Left out of mixed: 0 diverged, 1 unfinished." in printed
-    assert "The data differ (toy, sprites)" in printed
+    assert "mixed has runs with different settings" in printed
+    assert "Runs of mixed that are left out: 0 diverged, 1 unfinished." in printed
+    assert "The datasets differ (toy, sprites)" in printed
 
 
 def test_single_runs_can_be_compared(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

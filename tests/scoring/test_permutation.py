@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from unbraid.scoring.permutation import (
-    MOST_ASSIGNMENTS,
+    MAX_ASSIGNMENTS,
     assignment_weights,
     compare_many_scores,
     p_value,
@@ -65,7 +65,7 @@ def test_rate_of_false_positives() -> None:
 
 def test_many_runs_are_assigned_at_random() -> None:
     weights = assignment_weights(12, 12, np.random.default_rng(0))
-    assert len(weights) == MOST_ASSIGNMENTS
+    assert len(weights) == MAX_ASSIGNMENTS
     np.testing.assert_allclose(weights[0], [-1 / 12] * 12 + [1 / 12] * 12)
     np.testing.assert_allclose(weights.sum(1), 0, atol=1e-12)
     assert len(assignment_weights(4, 4, np.random.default_rng(0))) == len(list(combinations(range(8), 4)))

@@ -1,4 +1,4 @@
-"""Affine maps: the matrix exponential, three parametrisations, inverses and decomposition."""
+"""Tests of affine maps: the matrix exponential, three parametrisations, inverses and the decomposition."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "affine_decomposed": affine.affine_decomposed,
     "affine_diffeomorphic": affine.affine_diffeomorphic,
 }
-every = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+all_kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 
 
-def generators(n: int, norm: float = 1.0) -> Tensor:
-    """Return n random generators whose largest sum of absolute values in a row is `norm`."""
+def random_generators(n: int, norm: float = 1.0) -> Tensor:
+    """Return n random generators. The maximum over the rows of the sum of absolute values is `norm`."""
     g = torch.randn(n, 2, 3, dtype=torch.float64)
     return norm * g / g.abs().sum(-1).amax(-1)[:, None, None]
 
 
-def square(g: Tensor) -> Tensor:
-    """Append a row of zeros."""
+def append_zero_row(g: Tensor) -> Tensor:
+    """Append a row of zeros, which makes the matrices square."""
     return torch.cat([g, torch.zeros_like(g[..., :1, :])], -2)
 
 
@@ -43,42 +43,42 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize("norm", [1e-6, 0.1, 1.0, 3.0, 10.0])
 def test_exponential_equals_pytorch_and_scipy(norm: float) -> None:
-    """Within the documented range of norms. SciPy itself is less accurate at norm 10."""
-    g = generators(200, norm)
+    """This holds in the documented range of norms. The second tolerance is larger because SciPy is less accurate."""
+    g = random_generators(200, norm)
     ours = expm(g)
-    assert relative_error(ours, torch.linalg.matrix_exp(square(g))[:, :2]) < 3e-14
-    assert relative_error(ours, torch.tensor(scipy.linalg.expm(square(g).numpy()))[:, :2]) < 5e-12
+    assert relative_error(ours, torch.linalg.matrix_exp(append_zero_row(g))[:, :2]) < 3e-14
+    assert relative_error(ours, torch.tensor(scipy.linalg.expm(append_zero_row(g).numpy()))[:, :2]) < 5e-12
 
 
 def test_exponential_of_special_matrices() -> None:
-    """A translation (nilpotent), zero, a rotation and a scaling."""
+    """The matrices are a translation, which is nilpotent, zero, a rotation and a scaling."""
     shift, zero = torch.tensor([[0.0, 0, 2], [0, 0, -1]]), torch.zeros(2, 3)
     assert torch.equal(expm1(shift), shift)
     assert torch.equal(expm1(zero), zero)
-    turn = expm(torch.tensor([[0.0, -math.pi / 3, 0], [math.pi / 3, 0, 0]], dtype=torch.float64))
-    assert turn[:, :2].flatten().tolist() == pytest.approx([0.5, -math.sqrt(0.75), math.sqrt(0.75), 0.5], abs=1e-14)
-    scaled = expm(torch.tensor([[2.0, 0, 0], [0, -3.0, 0]], dtype=torch.float64))
-    assert scaled.diagonal().tolist() == pytest.approx([math.exp(2), math.exp(-3)], rel=1e-13)
+    rotation = expm(torch.tensor([[0.0, -math.pi / 3, 0], [math.pi / 3, 0, 0]], dtype=torch.float64))
+    assert rotation[:, :2].flatten().tolist() == pytest.approx([0.5, -math.sqrt(0.75), math.sqrt(0.75), 0.5], abs=1e-14)
+    scaling = expm(torch.tensor([[2.0, 0, 0], [0, -3.0, 0]], dtype=torch.float64))
+    assert scaling.diagonal().tolist() == pytest.approx([math.exp(2), math.exp(-3)], rel=1e-13)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9])
 def test_small_maps_have_small_relative_errors(size: float) -> None:
-    g = generators(50, size)
-    expected = torch.linalg.matrix_exp(square(g))[:, :2] - torch.eye(2, 3, dtype=g.dtype)
+    g = random_generators(50, size)
+    expected = torch.linalg.matrix_exp(append_zero_row(g))[:, :2] - torch.eye(2, 3, dtype=g.dtype)
     assert relative_error(expm1(g), expected) < 1e-15 / size + 1e-15
     assert relative_error(expm1(g.float()).double(), expm1(g)) < 1e-6
 
 
-def test_accuracy_decreases_gradually_beyond_the_range() -> None:
+def test_accuracy_of_the_exponential_decreases_gradually_for_large_norms() -> None:
     for norm, error in ((16.0, 1e-12), (32.0, 1e-9), (64.0, 1e-5)):
-        g = generators(50, norm)
-        assert relative_error(expm(g), torch.linalg.matrix_exp(square(g))[:, :2]) < error
-    assert expm(generators(50, 80.0).float()).isfinite().all()
+        g = random_generators(50, norm)
+        assert relative_error(expm(g), torch.linalg.matrix_exp(append_zero_row(g))[:, :2]) < error
+    assert expm(random_generators(50, 80.0).float()).isfinite().all()
 
 
-def test_exponential_of_the_negative_is_the_inverse() -> None:
-    """To 1e-12. The determinant is the exponential of the trace."""
-    g = generators(200, 2.0)
+def test_exponential_of_the_negative_generator_is_the_inverse() -> None:
+    """The error is below 1e-12. The determinant of the map is the exponential of the trace of the generator."""
+    g = random_generators(200, 2.0)
     forward, inverse = expm(g), expm(-g)
     both = torch.cat([compose(forward, inverse)[..., :2], forward[..., :2] @ inverse[..., 2:] + forward[..., 2:]], -1)
     assert float((both - torch.eye(2, 3, dtype=g.dtype)).abs().max()) < 1e-12
@@ -87,15 +87,18 @@ def test_exponential_of_the_negative_is_the_inverse() -> None:
 
 
 @pytest.mark.parametrize("squarings", [0, 5])
-def test_gradients_of_the_exponential(squarings: int) -> None:
-    g = generators(3).requires_grad_()
+def test_gradients_of_the_exponential_equal_finite_differences(squarings: int) -> None:
+    g = random_generators(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (g,))
     assert torch.autograd.gradcheck(lambda g: expm1(g, squarings), (torch.zeros_like(g).requires_grad_(),))
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_exponential_kernel_equals_tensor_operations(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients of diffeomorphic maps, single and under vmap. Without a GPU in Triton's interpreter."""
+    """Values and gradients of diffeomorphic maps agree, with and without vmap.
+
+    Without a GPU, the kernel runs in Triton's interpreter.
+    """
     pytest.importorskip("triton", reason="Triton is not installed here")
     if (device == "cpu") != importlib.import_module("unbraid.accel.kernels.jit").is_interpreted():
         pytest.skip("Triton's interpreter is used only without a GPU")
@@ -116,16 +119,16 @@ def test_exponential_kernel_equals_tensor_operations(device: str, monkeypatch: p
     assert len(calls) == 5
 
 
-@every
-def test_zero_is_the_identity(kind: Callable[[Tensor], Tensor]) -> None:
+@all_kinds
+def test_zero_parameters_give_the_identity(kind: Callable[[Tensor], Tensor]) -> None:
     matrix = kind(torch.zeros(3, 6))
     assert torch.equal(matrix, torch.eye(2, 3).expand(3, 2, 3))
     assert torch.equal(affine.inverse(matrix), matrix)
 
 
-@every
-def test_inverse_maps(kind: Callable[[Tensor], Tensor]) -> None:
-    """In both orders, as matrices and applied to points."""
+@all_kinds
+def test_inverse_maps_undo_the_maps(kind: Callable[[Tensor], Tensor]) -> None:
+    """This holds in both orders. The inverse matrices also equal those of PyTorch."""
     matrix, points = kind(0.3 * torch.randn(50, 6, dtype=torch.float64)), torch.rand(20, 2, dtype=torch.float64)
     back = affine.inverse(matrix)
     for first, second in ((matrix, back), (back, matrix)):
@@ -142,7 +145,7 @@ def test_inverse_of_a_flow_has_negated_parameters() -> None:
 
 
 def test_a_singular_map_has_no_inverse() -> None:
-    """Only the plain parametrisation contains singular maps; their inverses are not finite."""
+    """Only `affine.affine` can produce singular maps. Their inverses are not finite."""
     gamma = torch.tensor([[-1.0, 0, 0.3, 0, -1.0, 0.2]])
     assert not affine.inverse(affine.affine(gamma)).isfinite().any()
     near = gamma * torch.tensor([1 - 1e-4, 1, 1, 1, 1 - 1e-4, 1])
@@ -152,7 +155,7 @@ def test_a_singular_map_has_no_inverse() -> None:
 
 
 def test_decomposition_recovers_the_parameters() -> None:
-    """For angles in (-pi, pi)."""
+    """This holds for angles in (-pi, pi)."""
     gamma = torch.randn(200, 6, dtype=torch.float64)
     gamma[:, 0] = (2 * torch.rand(200, dtype=torch.float64) - 1) * 3.1
     found = affine.decompose(affine.affine_decomposed(gamma))
@@ -161,16 +164,16 @@ def test_decomposition_recovers_the_parameters() -> None:
 
 
 def test_decomposition_composes_to_the_original_map() -> None:
-    """By matrix products of the parts, for random maps including reflections."""
+    """The product of the rotation, shear and scaling matrices equals the original. The maps include reflections."""
     matrix = torch.randn(200, 2, 3, dtype=torch.float64)
     for (alpha, m, sx, sy, tx, ty), expected in zip(affine.decompose(matrix).tolist(), matrix.numpy(), strict=True):
-        turn = np.array([[math.cos(alpha), -math.sin(alpha)], [math.sin(alpha), math.cos(alpha)]])
-        built = turn @ np.array([[1, m], [0, 1]]) @ np.diag([sx, sy])
-        np.testing.assert_allclose(np.c_[built, [tx, ty]], expected, rtol=1e-9, atol=1e-12)
+        rotation = np.array([[math.cos(alpha), -math.sin(alpha)], [math.sin(alpha), math.cos(alpha)]])
+        composed = rotation @ np.array([[1, m], [0, 1]]) @ np.diag([sx, sy])
+        np.testing.assert_allclose(np.c_[composed, [tx, ty]], expected, rtol=1e-9, atol=1e-12)
 
 
-@every
-def test_gradients_by_finite_differences(kind: Callable[[Tensor], Tensor]) -> None:
+@all_kinds
+def test_gradients_equal_finite_differences(kind: Callable[[Tensor], Tensor]) -> None:
     gamma = (0.3 * torch.randn(2, 6, dtype=torch.float64)).requires_grad_()
     points = torch.rand(3, 2, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda g, p: affine.transform_points(kind(g), p), (gamma, points))
@@ -178,17 +181,17 @@ def test_gradients_by_finite_differences(kind: Callable[[Tensor], Tensor]) -> No
     assert torch.autograd.gradcheck(lambda g: affine.decompose(kind(g)), (gamma,))
 
 
-@every
+@all_kinds
 def test_vmap_equals_a_loop(kind: Callable[[Tensor], Tensor]) -> None:
     gamma, points = torch.randn(4, 3, 6), torch.rand(5, 2)
 
-    def one(g: Tensor) -> Tensor:
+    def apply_inverse(g: Tensor) -> Tensor:
         return affine.transform_points(affine.inverse(kind(g)), points)
 
-    assert torch.allclose(vmap(one)(gamma), torch.stack([one(g) for g in gamma]), rtol=1e-5)
+    assert torch.allclose(vmap(apply_inverse)(gamma), torch.stack([apply_inverse(g) for g in gamma]), rtol=1e-5)
 
 
-def test_separate_points_for_each_map() -> None:
+def test_each_map_may_have_separate_points() -> None:
     matrix, points = torch.randn(3, 2, 3), torch.rand(3, 7, 2)
     expected = torch.einsum("bij,bnj->bni", matrix[..., :2], points) + matrix[:, None, :, 2]
     assert torch.allclose(affine.transform_points(matrix, points), expected, atol=1e-6)

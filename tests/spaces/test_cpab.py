@@ -1,4 +1,7 @@
-"""Piecewise-affine fields and their flows: dimensions, errors against fine Runge-Kutta steps, inverses, gradients."""
+"""Tests of piecewise-affine velocity fields and their flows.
+
+Flows are compared with a Runge-Kutta integration in many small steps.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from torch.func import grad, vmap
 
 from oracles import cpab as oracle
 from unbraid.spaces import cpab
-from unbraid.spaces.cpab import Tessellation, affine_fields, find_cells, integrate, velocity
+from unbraid.spaces.cpab import Tessellation, field_matrices, find_cells, integrate, velocity
 from unbraid.spaces.cpab_exact import integrate_exactly
 
 SEED_MODEL, CELEBA = Tessellation(2, 4), Tessellation(4, 4)  # the tessellations of the VITAE paper
 
 
 def random_case(t: Tessellation, b: int = 2, n: int = 50, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return standard normal parameters and uniform points, in float64."""
+    """Return standard normal parameters (b, dim) and uniform points (n, 2), in float64."""
     generator = torch.Generator().manual_seed(seed)
     theta = torch.randn(b, t.dim, generator=generator, dtype=torch.float64)
     return theta, torch.rand(n, 2, generator=generator, dtype=torch.float64)
 
 
 def runge_kutta(t: Tessellation, theta: Tensor, points: Tensor, steps: int = 2000) -> Tensor:
-    """Integrate with fine Runge-Kutta steps of the oracle."""
-    parts = affine_fields(t, theta).numpy()
-    return torch.tensor(np.stack([oracle.runge_kutta(t.nx, t.ny, a, points.numpy(), steps) for a in parts]))
+    """Integrate the flow with many small Runge-Kutta steps of the oracle."""
+    matrices = field_matrices(t, theta).numpy()
+    return torch.tensor(np.stack([oracle.runge_kutta(t.nx, t.ny, a, points.numpy(), steps) for a in matrices]))
 
 
 def max_error(a: Tensor, b: Tensor) -> float:
@@ -38,55 +41,57 @@ def max_error(a: Tensor, b: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("cells", "bounded", "free"),
+    ("rectangles", "dim_zero_boundary", "dim_free"),
     [((1, 1), 2, 10), ((2, 2), 14, 26), ((3, 3), 34, 50), ((2, 4), 30, 46), ((4, 4), 62, 82)],
 )
-def test_dimensions_of_the_basis(cells: tuple[int, int], bounded: int, free: int) -> None:
-    """30 and 62 for the tessellations of the paper, and smaller ones."""
-    assert cpab.basis(cells).shape == (24 * cells[0] * cells[1], bounded)
-    assert cpab.basis(cells, zero_boundary=False).shape[1] == free
+def test_dimensions_of_the_basis(rectangles: tuple[int, int], dim_zero_boundary: int, dim_free: int) -> None:
+    """The dimensions for the tessellations of the paper are 30 and 62."""
+    assert cpab.basis(rectangles).shape == (24 * rectangles[0] * rectangles[1], dim_zero_boundary)
+    assert cpab.basis(rectangles, zero_boundary=False).shape[1] == dim_free
 
 
-@pytest.mark.parametrize(("cells", "dim"), [((2, 4), 7), ((4, 4), 15)])
-def test_dimensions_without_divergence(cells: tuple[int, int], dim: int) -> None:
-    assert cpab.basis(cells, volume_preserving=True).shape[1] == dim
+@pytest.mark.parametrize(("rectangles", "dim"), [((2, 4), 7), ((4, 4), 15)])
+def test_dimensions_of_the_basis_without_divergence(rectangles: tuple[int, int], dim: int) -> None:
+    assert cpab.basis(rectangles, volume_preserving=True).shape[1] == dim
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
-def test_dimension_formula(nx: int, ny: int) -> None:
+def test_dimension_equals_the_formula(nx: int, ny: int) -> None:
     vertices, edge = (nx + 1) * (ny + 1) + nx * ny, 2 * (nx + 1) + 2 * (ny + 1)
     assert Tessellation(nx, ny).dim == 2 * vertices - edge
     assert Tessellation(nx, ny, zero_boundary=False).dim == 2 * vertices
 
 
-@pytest.mark.parametrize("cells", [(1, 1), (2, 1), (2, 4), (3, 3)])
-@pytest.mark.parametrize(("bounded", "divergence_free"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("rectangles", [(1, 1), (2, 1), (2, 4), (3, 3)])
+@pytest.mark.parametrize(
+    ("zero_boundary", "divergence_free"), [(True, True), (True, False), (False, True), (False, False)]
+)
 def test_basis_spans_the_null_space_of_the_constraints(
-    cells: tuple[int, int], bounded: bool, divergence_free: bool
+    rectangles: tuple[int, int], zero_boundary: bool, divergence_free: bool
 ) -> None:
-    """The oracle writes out the constraints vertex by vertex and takes their singular vectors."""
-    rows = oracle.constraints(*cells, bounded, divergence_free)
+    """The oracle lists the constraints vertex by vertex, and computes their null space from singular vectors."""
+    rows = oracle.constraints(*rectangles, zero_boundary, divergence_free)
     expected = oracle.null_space(rows)
     if not expected.shape[1]:
         with pytest.raises(ValueError, match="No velocity field except zero"):
-            cpab.basis(cells, bounded, divergence_free)
+            cpab.basis(rectangles, zero_boundary, divergence_free)
         return
-    found = cpab.basis(cells, bounded, divergence_free).numpy()
+    found = cpab.basis(rectangles, zero_boundary, divergence_free).numpy()
     assert np.abs(rows @ found).max() < 1e-12
     np.testing.assert_allclose(found.T @ found, np.eye(expected.shape[1]), atol=1e-12)
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-10)
 
 
 def test_basis_has_the_symmetry_of_the_square() -> None:
-    """With x and y exchanged, the basis is the same up to the order of its columns."""
+    """If x and y are exchanged, the basis is the same up to the order and the signs of its columns."""
     b = cpab.basis((3, 3)).unflatten(0, (3, 3, 4, 2, 3))
     exchanged = b.transpose(0, 1)[:, :, [3, 2, 1, 0]].flip(3)[:, :, :, :, [1, 0, 2]]
     match = (exchanged.flatten(0, 4).T @ b.flatten(0, 4)).abs()
     assert torch.allclose(match.amax(1), torch.ones(b.shape[-1], dtype=b.dtype), atol=1e-10)
 
 
-def test_cells_equal_the_oracle() -> None:
-    """At random points, on edges, in corners and centres, and outside the square."""
+def test_cells_equal_those_of_the_oracle() -> None:
+    """The points are random, on edges, in corners, at centres, and outside the square."""
     t, (_, p) = Tessellation(3, 2), random_case(Tessellation(3, 2), n=500)
     steps = torch.arange(-1, 14, dtype=torch.float64) / 12
     p = torch.cat([1.4 * p - 0.2, torch.cartesian_prod(steps, steps)])
@@ -99,10 +104,10 @@ def test_cells_equal_the_oracle() -> None:
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(3, 2, zero_boundary=False)], ids=str)
 def test_velocity_is_continuous(t: Tessellation) -> None:
-    """It equals the oracle, and is equal on all sides of every vertex."""
+    """The velocity equals that of the oracle, and is the same on all sides of every vertex."""
     theta, p = random_case(t)
-    parts = affine_fields(t, theta).numpy()
-    expected = np.stack([oracle.velocity(t.nx, t.ny, a, p.numpy()) for a in parts])
+    matrices = field_matrices(t, theta).numpy()
+    expected = np.stack([oracle.velocity(t.nx, t.ny, a, p.numpy()) for a in matrices])
     assert max_error(velocity(t, theta, p), torch.tensor(expected)) < 1e-12
     corners = torch.tensor(oracle.triangles(t.nx, t.ny), dtype=torch.float64).flatten(0, 1)
     for a, b in itertools.product([-1e-9, 1e-9], repeat=2):
@@ -122,8 +127,8 @@ def test_points_on_the_boundary_move_only_along_it() -> None:
 
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA], ids=str)
-def test_error_depends_on_the_number_of_steps(t: Tessellation) -> None:
-    """The largest error of 5 random fields at 100 points, of the flow and of the flow followed by its inverse."""
+def test_error_decreases_with_the_number_of_steps(t: Tessellation) -> None:
+    """The errors are those of the flow, and of the flow followed by its inverse, for 5 random fields and 100 points."""
     theta, p = random_case(t, 5, 100)
     expected = runge_kutta(t, theta, p, 1000)
     for steps, error in ((10, 1.7e-3), (50, 8e-5), (200, 4e-6)):
@@ -134,7 +139,7 @@ def test_error_depends_on_the_number_of_steps(t: Tessellation) -> None:
 
 @pytest.mark.parametrize("t", [SEED_MODEL, CELEBA, Tessellation(4, 4, volume_preserving=True)], ids=str)
 def test_exact_solution_equals_runge_kutta(t: Tessellation) -> None:
-    """And it is inverted by negated parameters, up to rounding."""
+    """The exact solution for negated parameters is the inverse, up to rounding."""
     theta, p = random_case(t, 2, 30)
     end = integrate_exactly(t, theta, p)
     assert max_error(end, runge_kutta(t, theta, p)) < 1e-7
@@ -142,7 +147,7 @@ def test_exact_solution_equals_runge_kutta(t: Tessellation) -> None:
 
 
 def test_exact_solution_at_the_edges_of_triangles() -> None:
-    """Corners of the square do not move; vertices, edges and centres move as their neighbours do."""
+    """Corners of the square do not move. Points on vertices, edges and centres move like points next to them."""
     t, (theta, _) = Tessellation(2, 2), random_case(Tessellation(2, 2))
     p = torch.cartesian_prod(*2 * [torch.linspace(0, 1, 9, dtype=torch.float64)])
     end = integrate_exactly(t, theta, p)
@@ -153,7 +158,7 @@ def test_exact_solution_at_the_edges_of_triangles() -> None:
 
 
 def test_points_stay_in_the_square() -> None:
-    """Also with parameters that are ten times as large, in float32."""
+    """This also holds in float32 with parameters that are ten times as large."""
     for t, size in itertools.product([SEED_MODEL, CELEBA], [1.0, 10.0]):
         theta, p = random_case(t, 20, 200)
         end = integrate(t, size * theta.float(), p.float())
@@ -161,7 +166,8 @@ def test_points_stay_in_the_square() -> None:
         assert float(end.max()) < 1 + 1e-5
 
 
-def test_zero_and_huge_parameters() -> None:
+def test_zero_huge_and_nan_parameters() -> None:
+    """Zero parameters move no point, huge parameters cause no error, and NaN parameters give NaN."""
     t, (theta, p) = CELEBA, random_case(CELEBA)
     zero = torch.zeros_like(theta)
     assert torch.equal(integrate(t, zero, p), p.expand(2, -1, -1))
@@ -171,7 +177,7 @@ def test_zero_and_huge_parameters() -> None:
 
 
 def test_volume_preserving_flows_preserve_areas() -> None:
-    """The determinant of the map of each step is 1, and the area of a polygon with many corners stays the same."""
+    """The map of each step has determinant 1, and the area of a polygon with many corners does not change."""
     t = Tessellation(4, 4, volume_preserving=True)
     theta, _ = random_case(t, 3)
     step = cpab.step_table(t, theta, 50)[..., :2] + torch.eye(2, dtype=torch.float64)
@@ -183,8 +189,8 @@ def test_volume_preserving_flows_preserve_areas() -> None:
     assert area.tolist() == pytest.approx([torch.pi * 0.09] * 3, abs=1e-6)
 
 
-def test_gradients_by_finite_differences() -> None:
-    """For parameters and points; the points are shared by all fields or separate for each field."""
+def test_gradients_equal_finite_differences() -> None:
+    """This holds for parameters and points. Points are shared by all fields or separate for each field."""
     t = Tessellation(2, 2)
     theta, p = random_case(t, 2, 4)
     theta.requires_grad_()
@@ -197,7 +203,7 @@ def test_gradients_by_finite_differences() -> None:
 
 @pytest.mark.parametrize("steps", [1, 3, 16, 50])
 def test_gradient_equals_autograd_through_all_steps(steps: int) -> None:
-    """Recomputing positions piece by piece gives the same gradient as saving all of them."""
+    """The gradient is the same whether positions are recomputed segment by segment or all are saved."""
     t, (theta, p) = CELEBA, random_case(CELEBA, 3)
     table = cpab.step_table(t, theta, steps).requires_grad_()
     x, y = p.expand(3, -1, -1).unbind(-1)
@@ -209,8 +215,8 @@ def test_gradient_equals_autograd_through_all_steps(steps: int) -> None:
     assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_saved_memory_does_not_grow_with_the_steps() -> None:
-    """Far less is saved for the backward pass than the points of every step."""
+def test_saved_memory_does_not_grow_with_the_number_of_steps() -> None:
+    """The backward pass needs far less saved memory than the positions at all steps would take."""
     t, (theta, p) = CELEBA, random_case(CELEBA, 2, 2000)
     theta.requires_grad_()
 
@@ -230,7 +236,7 @@ def test_saved_memory_does_not_grow_with_the_steps() -> None:
 
 @pytest.mark.parametrize("mode", ["shared", "per field", "per run"])
 def test_vmap_equals_a_loop(mode: str) -> None:
-    """Values and gradients of a stack of batches, with points that are shared, per field or per run."""
+    """Values and gradients of a stack of batches agree, with points that are shared, per field or per run."""
     t, (theta, p) = SEED_MODEL, random_case(SEED_MODEL, 6)
     theta = theta.unflatten(0, (3, 2)).requires_grad_()
     choice = {"shared": p, "per field": torch.stack([p, 1 - p]), "per run": torch.stack([p, 1 - p, p.flip(1)])}[mode]
@@ -244,7 +250,7 @@ def test_vmap_equals_a_loop(mode: str) -> None:
         assert torch.allclose(a, b)
 
 
-def test_gradient_under_vmap() -> None:
+def test_gradients_inside_vmap_equal_a_loop() -> None:
     t, (theta, p) = SEED_MODEL, random_case(SEED_MODEL, 6)
     theta = theta.unflatten(0, (3, 2))
 
@@ -255,12 +261,12 @@ def test_gradient_under_vmap() -> None:
 
 
 def test_scaling_and_squaring_approaches_integration_in_steps() -> None:
-    """The error falls with finer grids, and zero parameters give no displacement."""
+    """The error decreases with finer grids, and zero parameters give no displacement."""
     t, (theta, p) = CELEBA, random_case(CELEBA, 2, 100)
     expected, errors = integrate(t, theta, p, 500), []
     for side in (17, 65, 129):
         u = cpab.scaling_and_squaring(t, theta, (side, side), 8)
-        errors.append(float((p + cpab.displacement(u, p.expand(2, -1, -1)) - expected).norm(dim=-1).mean()))
+        errors.append(float((p + cpab.interpolate_displacement(u, p.expand(2, -1, -1)) - expected).norm(dim=-1).mean()))
     assert errors[0] < 1e-2
     assert errors[1] < 1e-3
     assert errors[2] < errors[1] / 2

@@ -1,6 +1,7 @@
-"""Compiled flows of piecewise-affine fields, compared with tensor operations in the same type and in float64.
+"""Tests that compare compiled flows of piecewise-affine fields with tensor operations.
 
-Without a GPU, the kernels run in Triton's interpreter. All memory that a launcher allocates is filled with NaN first.
+The tensor operations use the same data type or float64. Without a GPU, the kernels run in Triton's interpreter. The
+fixture fills all memory that the tested functions allocate with NaN, to detect values that are never written.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ Case = tuple[Tessellation, Tensor, Tensor, Tensor]
 def random_case(
     shape: tuple[int, int], steps: int, separate: bool = False, b: int = 2, n: int = 40, edge_cases: bool = False
 ) -> Case:
-    """Return a table of steps, points and gradients in float64.
+    """Return a tessellation, a table of steps, points and incoming gradients, in float64.
 
-    With `edge_cases`, points lie on edges, in corners and slightly outside. With `separate`, each field has separate
-    points.
+    If `edge_cases` is true, some points lie on edges, in corners and slightly outside the square. If `separate` is
+    true, each field has separate points.
     """
     t = Tessellation(*shape)
     table = cpab.step_table(t, torch.randn(b, t.dim, dtype=torch.float64), steps)
     points = torch.rand(b if separate else 1, n, 2, dtype=torch.float64)
     if edge_cases:
-        places = [-1e-3, -1e-7, 0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0, 1 + 1e-7]
-        points[:, : len(places) ** 2] = torch.tensor(list(itertools.product(places, places)))[:n]
+        values = [-1e-3, -1e-7, 0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0, 1 + 1e-7]
+        points[:, : len(values) ** 2] = torch.tensor(list(itertools.product(values, values)))[:n]
     return t, table, points, torch.randn(b, n, 2, dtype=torch.float64)
 
 
@@ -53,10 +54,10 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 def check_equals_tensor_operations(
     module: ModuleType, case: Case, steps: int, dtype: torch.dtype, device: str = "cpu"
 ) -> None:
-    """Check that positions are bitwise equal, and gradients equal up to rounding, in the same type."""
+    """Check that positions are bitwise equal and that gradients are equal up to rounding, in the same data type."""
     t, *tensors = case
     table, points, incoming = (x.to(dtype) for x in tensors)
-    close = 1e-5 if dtype == torch.float32 else 1e-13
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
     x, y = points.expand(len(table), -1, -1).unbind(-1)
     reached = torch.stack(cpab_steps.advance_points(t, cpab_steps.flatten_table(table), x, y, steps), -1)
     expected = cpab_steps.backpropagate(t, table, points, steps, incoming)
@@ -64,11 +65,11 @@ def check_equals_tensor_operations(
     assert torch.equal(module.forward(t, *inputs[:2], steps).cpu(), reached)
     found = module.backward(t, *inputs[:2], steps, inputs[2])
     assert [a.shape for a in found] == [table.shape, incoming.shape]
-    assert max(relative_error(a, b) for a, b in zip(found, expected, strict=True)) < close
+    assert max(relative_error(a, b) for a, b in zip(found, expected, strict=True)) < tolerance
 
 
 def check_near_float64(module: ModuleType, case: Case, steps: int, device: str = "cpu") -> None:
-    """Check float32 results against float64 from the same numbers. No point here is within rounding of an edge."""
+    """Check float32 results against float64 results. Rounding must not move any point across an edge."""
     t, *tensors = case
     table, points, incoming = (x.float() for x in tensors)
     x, y = points.double().expand(len(table), -1, -1).unbind(-1)
@@ -109,8 +110,8 @@ def test_cpu_code_in_float32_is_near_float64(shape: tuple[int, int], steps: int)
     check_near_float64(cpab_cpu, random_case(shape, steps, b=3, n=200), steps)
 
 
-def test_cpu_result_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results are bitwise equal, also with fewer images than threads."""
+def test_cpu_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are bitwise equal, even if there are fewer images than threads."""
     monkeypatch.setattr(cpab_cpu, "WORK_PER_THREAD", 1)
     for b in (1, 2, 5):
         t, *tensors = random_case((2, 4), 7, b=b, n=300)
@@ -122,7 +123,7 @@ def test_cpu_result_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_points_that_are_not_finite_do_not_affect_others() -> None:
-    """NaN and infinity stay with their points, as in the tensor operations."""
+    """Only the points that are NaN or infinite have such results, as in the tensor operations."""
     t, table, points, _ = random_case((2, 4), 3, n=6)
     points[0, :4, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e300])
     x, y = points.expand(2, -1, -1).unbind(-1)
@@ -131,8 +132,8 @@ def test_points_that_are_not_finite_do_not_affect_others() -> None:
     assert cpab_cpu.backward(t, table, points, 3, torch.ones(2, 6, 2, dtype=torch.float64))[0].shape == table.shape
 
 
-def test_choice_of_compiled_code() -> None:
-    """Compiled code for float32 and float64; tensor operations for mixed, empty or other tensors."""
+def test_compiled_code_is_used_for_supported_tensors_only() -> None:
+    """Compiled code supports float32 and float64. It does not support mixed types, other types or empty tensors."""
     t, table, points, _ = random_case((2, 4), 7)
     assert cpab.compiled_kernels(t, table, points) is cpab_cpu
     assert cpab.compiled_kernels(t, table.float(), points.float()) is cpab_cpu
@@ -143,7 +144,7 @@ def test_choice_of_compiled_code() -> None:
 
 
 def test_tensors_need_not_be_contiguous() -> None:
-    """Under vmap, tensors may have any strides."""
+    """Tensors may have any strides, as happens under vmap."""
     t, table, points, incoming = random_case((3, 5), 7, separate=True)
     strided = [x.transpose(0, -1).contiguous().transpose(0, -1) for x in (table, points, incoming)]
     assert torch.equal(cpab_cpu.forward(t, *strided[:2], 7), cpab_cpu.forward(t, table, points, 7))
@@ -165,8 +166,8 @@ def test_kernels_equal_tensor_operations(shape: tuple[int, int], steps: int, sep
 
 
 @devices
-def test_kernels_after_many_steps(device: str) -> None:
-    """With fields so strong that points often change triangles, and so weak that they never do."""
+def test_kernels_equal_tensor_operations_after_many_steps(device: str) -> None:
+    """Fields are so strong that points often move to other triangles, or so weak that they never do."""
     t, table, points, incoming = random_case((2, 4), 50, b=1, n=70)
     for size in (3.0, 0.01):
         check_equals_tensor_operations(
@@ -177,13 +178,13 @@ def test_kernels_after_many_steps(device: str) -> None:
 @devices
 @pytest.mark.parametrize("shape", [(2, 4), (5, 5), (8, 8)], ids=str)
 def test_kernels_in_float32_are_near_float64(shape: tuple[int, int], device: str) -> None:
-    """Also for the largest number of triangles that the kernels support."""
+    """This includes the maximum number of triangles that the kernels support."""
     check_near_float64(triton_module(device), random_case(shape, 5, b=1, n=70), 5, device)
 
 
 @devices
-def test_programs_with_several_blocks_of_points(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many images each program processes several blocks of points, and the last is partly empty."""
+def test_kernel_programs_can_process_several_blocks_of_points(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many images, each program processes several blocks of points, and the last block is partly empty."""
     module = triton_module(device)
     monkeypatch.setattr(module, "PROGRAMS", 4)
     check_equals_tensor_operations(module, random_case((2, 4), 4, n=300), 4, torch.float32, device)
@@ -194,15 +195,15 @@ def test_zero_field_moves_no_points(device: str) -> None:
     t, table, points, incoming = (
         x if isinstance(x, Tessellation) else x.float() for x in random_case((2, 4), 7, edge_cases=True)
     )
-    for module, place in ((cpab_cpu, "cpu"), (triton_module(device), device)):
-        zero, start, gradient = (x.to(place) for x in (0 * table, points, incoming))
+    for module, where in ((cpab_cpu, "cpu"), (triton_module(device), device)):
+        zero, start, gradient = (x.to(where) for x in (0 * table, points, incoming))
         assert torch.equal(module.forward(t, zero, start, 7).cpu(), points.expand(2, -1, -1))
         assert torch.equal(module.backward(t, zero, start, 7, gradient)[1].cpu(), incoming)
 
 
 @devices
 def test_kernels_under_vmap_equal_a_loop(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients of a stack of batches, with the gradient taken inside and outside of vmap."""
+    """Gradients of a stack of batches agree, whether they are computed inside or outside of vmap."""
     module = triton_module(device)
     monkeypatch.setattr(cpab, "compiled_kernels", lambda *arguments: module)
     t, table, points, _ = random_case((2, 4), 3, b=6, n=20)
@@ -222,7 +223,7 @@ def test_kernels_under_vmap_equal_a_loop(device: str, monkeypatch: pytest.Monkey
 @devices
 @pytest.mark.parametrize(("squarings", "size"), [(0, 0.5), (3, 4.0), (5, 10.0)])
 def test_exponential_kernel_is_near_float64(squarings: int, size: float, device: str) -> None:
-    """Values and gradients, also under vmap."""
+    """This holds for values and gradients, and under vmap."""
     kernel: Callable[..., Tensor] = triton_module(device, "expm_gpu").Expm1.apply
     g, incoming = size * torch.randn(3, 50, 2, 3), torch.randn(3, 50, 2, 3)
     exact = g.double().requires_grad_()
@@ -249,7 +250,7 @@ def test_second_derivatives_are_rejected() -> None:
 
 
 def warp_with_gradients(t: Transformer, device: str) -> tuple[Tensor, ...]:
-    """Return warped images, and gradients for the images and the parameters."""
+    """Return warped images, and the gradients for the images and for the parameters."""
     generator = torch.Generator().manual_seed(0)
     image = torch.rand(64, 1, 64, 64, generator=generator).to(device).requires_grad_()
     gamma = (0.3 * torch.randn(64, t.dim, generator=generator)).to(device).requires_grad_()
@@ -259,15 +260,15 @@ def warp_with_gradients(t: Transformer, device: str) -> tuple[Tensor, ...]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("t", [Affine(), Cpab(), Cpab(2, 4), Cpab(8, 8, 20), Cpab(9, 9, 20)], ids=str)
-def test_cuda_warps_equal_those_on_the_cpu(t: Transformer) -> None:
-    """With many programs of several blocks each; repeated flows are bitwise equal.
+def test_warps_on_cuda_equal_those_on_the_cpu(t: Transformer) -> None:
+    """There are many programs with several blocks each. Gradients of repeated flows are bitwise equal.
 
-    Rounding may move a point on an edge to the neighbouring triangle, whose gradient differs. Finer fields have more
-    edges, so their tolerance is larger.
+    Rounding may assign a point on an edge to the neighbouring triangle, which has a different gradient. Finer
+    tessellations have more edges, so their tolerance is larger.
     """
     for found, expected in zip(warp_with_gradients(t, "cuda"), warp_with_gradients(t, "cpu"), strict=True):
         assert relative_error(found.detach(), expected.detach()) < (1e-2 if t.dim > 100 else 1e-3)
-    if isinstance(t, Cpab) and t.cells.cells <= cpab.MAX_GPU_CELLS:
+    if isinstance(t, Cpab) and t.cells.n_cells <= cpab.MAX_GPU_CELLS:
         gamma, grid = torch.randn(64, t.dim, device="cuda"), pixel_centres(64, 64, "cuda")
         gamma.requires_grad_()
         slopes = [torch.autograd.grad(t.points(gamma, grid).square().sum(), gamma)[0] for _ in range(2)]
@@ -275,8 +276,8 @@ def test_cuda_warps_equal_those_on_the_cpu(t: Transformer) -> None:
 
 
 @pytest.mark.gpu
-def test_cuda_flows_can_be_captured_in_a_graph() -> None:
-    """Replayed with other parameters, the graph gives the same values and gradients as eager execution."""
+def test_flows_can_be_captured_in_a_cuda_graph() -> None:
+    """If the graph is replayed with different parameters, its gradients equal those of eager execution."""
     t, grid = Cpab(), pixel_centres(64, 64, "cuda")
     gamma, incoming = (0.3 * torch.randn(32, t.dim)).cuda().requires_grad_(), torch.randn(32, 4096, 2).cuda()
 

@@ -1,4 +1,4 @@
-"""Manifolds: volumes, projections, random walks, and the KL divergence compared with exact heat kernels."""
+"""Tests of manifolds: volumes, curvatures, projections, and the KL divergence compared with exact heat kernels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from oracles import heat
 from unbraid.noise import Noise
 from unbraid.spaces import FlatTorus, Projective, Rotations, Space, Sphere, Torus
 
-EVERY: list[Space] = [
+ALL_SPACES: list[Space] = [
     Sphere(2), Sphere(3), Sphere(11), FlatTorus(2), FlatTorus(6), Torus(3), Projective(2), Projective(4), Rotations(9)
 ]  # fmt: skip
-ANGLED = [space for space in EVERY if space.has_angles]
+SPACES_WITH_ANGLES = [space for space in ALL_SPACES if space.has_angles]
 
 
 def space_name(space: Space) -> str:
@@ -33,7 +33,7 @@ def random_points(space: Space, n: int, seed: int = 0) -> Tensor:
 
 
 def constraint_error(space: Space, z: Tensor) -> Tensor:
-    """Return how much each row violates the equations of the manifold."""
+    """Return how much each point violates the equations of the manifold."""
     if isinstance(space, FlatTorus):
         return (z.unflatten(-1, (-1, 2)).norm(dim=-1) - 1).abs().amax(-1)
     if isinstance(space, Torus):
@@ -45,6 +45,7 @@ def constraint_error(space: Space, z: Tensor) -> Tensor:
 
 
 def approximate_kl(space: Space, t: float) -> float:
+    """Return the KL divergence at one point after the time t, in nats."""
     z = space.project(torch.ones(1, space.latents, dtype=torch.float64))
     return float(space.kl(z, torch.tensor([math.log(t)], dtype=torch.float64)))
 
@@ -71,14 +72,14 @@ def test_volumes_and_dimensions(space: Space, volume: float, dimension: int) -> 
 
 
 def test_area_of_the_torus_by_quadrature() -> None:
-    """The sum of the areas of small patches, from the parametrisation alone."""
+    """The area equals the sum of the areas of small patches of the parametrised surface."""
     n, space = 200, Torus(3)
     angle = torch.arange(n, dtype=torch.float64) * 2 * math.pi / n
     theta, phi = torch.cartesian_prod(angle, angle).unbind(1)
 
-    def surface(at: Tensor) -> Tensor:
-        reach = 3 + 0.6 * at[1].cos()
-        return torch.stack([reach * at[0].cos(), reach * at[0].sin(), 0.6 * at[1].sin()])
+    def surface(angles: Tensor) -> Tensor:
+        radius = 3 + 0.6 * angles[1].cos()
+        return torch.stack([radius * angles[0].cos(), radius * angles[0].sin(), 0.6 * angles[1].sin()])
 
     slopes = vmap(torch.func.jacrev(surface))(torch.stack([theta, phi], 1))
     area = torch.linalg.cross(slopes[..., 0], slopes[..., 1]).norm(dim=1).sum() * (2 * math.pi / n) ** 2
@@ -86,7 +87,7 @@ def test_area_of_the_torus_by_quadrature() -> None:
 
 
 def test_curvature_of_the_torus() -> None:
-    """Positive outside and negative inside; its mean over the area is zero, by the Gauss-Bonnet theorem."""
+    """The extreme values equal the formula, and the mean over the area is zero, by the Gauss-Bonnet theorem."""
     space = Torus(3)
     phi = torch.linspace(0, 2 * math.pi, 1001, dtype=torch.float64)[:-1]
     z = torch.stack([3 + 0.6 * phi.cos(), torch.zeros_like(phi), 0.6 * phi.sin()], 1)
@@ -97,7 +98,7 @@ def test_curvature_of_the_torus() -> None:
     assert float((curvature * (3 + 0.6 * phi.cos())).mean()) == pytest.approx(0, abs=1e-12)
 
 
-EXACT = [
+EXACT_AND_APPROXIMATE_KL = [
     ("circle", Sphere(2), 0.1, 1.57023, 1.57023),
     ("sphere", Sphere(3), 0.01, 4.30332, 4.30332),
     ("sphere", Sphere(3), 0.1, 2.04588, 2.04573),
@@ -110,7 +111,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "space", "t", "exact", "approximate"), EXACT, ids=str)
+@pytest.mark.parametrize(("kind", "space", "t", "exact", "approximate"), EXACT_AND_APPROXIMATE_KL, ids=str)
 def test_kl_equals_the_published_formula_and_is_near_the_exact_value(
     kind: str, space: Space, t: float, exact: float, approximate: float
 ) -> None:
@@ -120,15 +121,21 @@ def test_kl_equals_the_published_formula_and_is_near_the_exact_value(
 
 
 def test_curvature_term_is_the_corrected_one() -> None:
-    """The factor (d + 4) / 24 instead of 1 / 4 agrees on the 2-sphere, but gives 2.35467 on the 3-sphere at t = 0.1."""
-    old = approximate_kl(Sphere(4), 0.1) + (7 / 24 - 1 / 4) * 6 * 0.1
-    assert old == pytest.approx(2.35467, abs=1e-5)
+    """With the wrong factor (d + 4) / 24 instead of 1 / 4, the value on the 3-sphere at t = 0.1 would be 2.35467.
+
+    On the 2-sphere, both factors are equal.
+    """
+    wrong = approximate_kl(Sphere(4), 0.1) + (7 / 24 - 1 / 4) * 6 * 0.1
+    assert wrong == pytest.approx(2.35467, abs=1e-5)
     exact = heat.sphere_kl(3, 0.1)
-    assert abs(approximate_kl(Sphere(4), 0.1) - exact) < 0.001 < 0.02 < abs(old - exact)
+    assert abs(approximate_kl(Sphere(4), 0.1) - exact) < 0.001 < 0.02 < abs(wrong - exact)
 
 
-def test_kl_of_products_and_quotients() -> None:
-    """Flat tori are sums over circles, projective spaces have only even harmonics, and SO(3) has its characters."""
+def test_kl_of_tori_projective_spaces_and_rotations_is_near_the_exact_value() -> None:
+    """The exact value is a sum over circles for flat tori, and uses only even harmonics for projective spaces.
+
+    For SO(3), it uses the characters of the group.
+    """
     assert approximate_kl(FlatTorus(4), 0.1) == pytest.approx(2 * heat.circle_kl(0.1), abs=1e-6)
     assert approximate_kl(FlatTorus(6), 0.1) == pytest.approx(3 * heat.circle_kl(0.1), abs=1e-6)
     assert approximate_kl(Projective(3), 0.05) == pytest.approx(heat.sphere_kl(2, 0.05, every=2), abs=1e-4)
@@ -139,20 +146,21 @@ def test_kl_of_products_and_quotients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("d", "lowest", "at", "values"),
+    ("d", "minimum", "t_of_minimum", "values"),
     [(10, 1.362, 0.2222, (26.354, 13.994, 3.189)), (20, 2.906, 0.1053, (45.446, 21.034, 3.192))],
 )
-def test_smallest_kl_of_spheres(d: int, lowest: float, at: float, values: tuple[float, ...]) -> None:
+def test_minimum_kl_of_spheres(d: int, minimum: float, t_of_minimum: float, values: tuple[float, ...]) -> None:
+    """The KL divergence has its minimum at t = 2 / (d - 1). The values are for log t = -7.5, -5 and -2.5."""
     space = Sphere(d + 1)
-    assert space.kl_range(-math.inf, math.inf)[0] == pytest.approx(lowest, abs=5e-4)
-    assert 2 / (d - 1) == pytest.approx(at, abs=5e-5)
-    assert approximate_kl(space, 2 / (d - 1)) == pytest.approx(lowest, abs=5e-4)
+    assert space.kl_range(-math.inf, math.inf)[0] == pytest.approx(minimum, abs=5e-4)
+    assert 2 / (d - 1) == pytest.approx(t_of_minimum, abs=5e-5)
+    assert approximate_kl(space, 2 / (d - 1)) == pytest.approx(minimum, abs=5e-4)
     assert [approximate_kl(space, math.exp(x)) for x in (-7.5, -5, -2.5)] == pytest.approx(values, abs=1e-3)
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
-def test_kl_range(space: Space) -> None:
-    """The range equals that on a fine grid of times and many points."""
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
+def test_kl_range_contains_all_values(space: Space) -> None:
+    """The range equals that of the values at many points and on a fine grid of times."""
     low, high = space.kl_range(-8.0, 1.0)
     z, log_t = random_points(space, 5000).double(), torch.linspace(-8, 1, 5000, dtype=torch.float64)
     found = torch.stack([space.kl(z[i : i + 50].repeat(5000, 1)[:5000], log_t) for i in range(0, 500, 50)])
@@ -166,9 +174,9 @@ def test_kl_is_unbounded_without_positive_curvature() -> None:
     assert Torus(3).kl_range(-math.inf, math.inf)[0] == -math.inf
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
 def test_projection_is_the_nearest_point(space: Space) -> None:
-    """It lies on the manifold, is idempotent, and is nearer than the end of any random walk."""
+    """The projection lies on the manifold and is idempotent. Other points of the manifold are not nearer."""
     x = 3 * noise().normal(2000, space.latents)
     z = space.project(x)
     assert float(constraint_error(space, z).max()) < 2e-5
@@ -178,7 +186,7 @@ def test_projection_is_the_nearest_point(space: Space) -> None:
         assert bool(((x - z).norm(dim=1) <= (x - other).norm(dim=1) + 1e-4).all())
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e-7, 1e-4, 1.0, 1e4])
 def test_projection_has_finite_gradients(space: Space, size: float) -> None:
     x = (size * noise(5).normal(500, space.latents)).requires_grad_()
@@ -188,8 +196,8 @@ def test_projection_has_finite_gradients(space: Space, size: float) -> None:
     assert float(constraint_error(space, z.detach()).max()) < 2e-5
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
-def test_projection_gradient_by_finite_differences(space: Space) -> None:
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
+def test_projection_gradient_equals_finite_differences(space: Space) -> None:
     x = 3 * noise(7).normal(300, space.latents).double()
     direction, weight = noise(8).normal(*x.shape).double(), noise(9).normal(*x.shape).double()
     leaf = x.clone().requires_grad_()
@@ -201,8 +209,8 @@ def test_projection_gradient_by_finite_differences(space: Space) -> None:
     assert float(error.quantile(0.99)) < 0.02
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
-def test_gradients_through_a_random_walk(space: Space) -> None:
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
+def test_gradients_through_a_random_walk_are_finite_and_not_zero(space: Space) -> None:
     mu, log_t = noise(1).normal(64, space.latents).requires_grad_(), torch.full((64,), -4.0).requires_grad_()
     z = space.diffuse(space.project(mu), log_t.exp(), noise(2), 5)
     weight = noise(3).normal(*z.shape)
@@ -212,7 +220,7 @@ def test_gradients_through_a_random_walk(space: Space) -> None:
         assert float(grad.abs().sum()) > 0
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
 def test_vmap_equals_a_loop(space: Space) -> None:
     keys, t = torch.tensor([3, 1, 4]), torch.full((3, 20), 0.05)
     mu = noise().normal(3, 20, space.latents)
@@ -222,13 +230,13 @@ def test_vmap_equals_a_loop(space: Space) -> None:
         z = space.diffuse(start, time, Noise(key), 4)
         return z, space.kl(start, time.log())
 
-    for together, alone in zip(
+    for mapped, looped in zip(
         vmap(walk)(mu, t, keys), zip(*(walk(*row) for row in zip(mu, t, keys, strict=True)), strict=True), strict=True
     ):
-        torch.testing.assert_close(together, torch.stack(alone), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(mapped, torch.stack(looped), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("space", EVERY, ids=space_name)
+@pytest.mark.parametrize("space", ALL_SPACES, ids=space_name)
 @pytest.mark.parametrize("step", ["sqrt", "literal"])
 def test_random_walks_stay_on_the_manifold(space: Space, step: str) -> None:
     z = space.diffuse(random_points(space, 3000), torch.full((3000,), 0.3), noise(1), 5, step)

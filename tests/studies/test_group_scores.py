@@ -14,7 +14,7 @@ import unbraid as ub
 from support.studies import SMALL_PROTOCOL, small_settings, small_study, sorted_results
 from unbraid.analysis import ANALYSES
 from unbraid.analysis.demystifying import MANIPULATED
-from unbraid.cli.study import metric_names
+from unbraid.cli.study import parse_metric_names
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, AnnealedVAE, BetaVAE
 from unbraid.metrics import METRICS
@@ -176,7 +176,7 @@ def test_groups_without_a_wanted_run_are_not_scored(study: Path) -> None:
     ],
 )
 def test_metrics_of_the_command(text: str | None, metrics: list[str], group_metrics: list[str]) -> None:
-    assert split_metrics(metric_names(text)) == (metrics, group_metrics)
+    assert split_metrics(parse_metric_names(text)) == (metrics, group_metrics)
 
 
 def test_unknown_metrics_raise() -> None:

@@ -12,7 +12,7 @@ from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.runs.run import load_runs
 from unbraid.studies.local import run_study
-from unbraid.studies.share import SUMS, check_published, import_published, publish
+from unbraid.studies.publishing import SUMS, check_published, import_published, publish
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
+from unbraid.studies.estimate import estimate_study
 from unbraid.studies.local import run_study
-from unbraid.studies.plan import estimate_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
-from unbraid.studies.published import SEVEN, STUDIES
-from unbraid.studies.reduction import Reduction, as_typed, shard
+from unbraid.studies.published import SEVEN_DATASETS, STUDIES
+from unbraid.studies.reduction import Reduction, select_shard, text_as_typed
 from unbraid.studies.runner import loadable_runs, plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
 
@@ -63,7 +63,7 @@ def test_large_study_has_the_published_numbers() -> None:
     for dataset, model, seed in ((0, 0, 0), (0, 35, 49), (3, 13, 7), (6, 35, 49)):
         run = runs[((dataset * 36) + model) * 50 + seed]
         facts = run.facts()
-        assert (facts["data"], facts["seed"]) == (SEVEN[dataset], seed)
+        assert (facts["data"], facts["seed"]) == (SEVEN_DATASETS[dataset], seed)
         assert (facts["method"], run.strength) == models[model]
         assert run.level == model % 6
     spec = runs[0].spec
@@ -131,12 +131,12 @@ def test_invalid_selections_raise(reduction: Any, message: str) -> None:
 
 def test_shards_divide_the_study_by_stacks() -> None:
     runs = Reduction({"data": ["dsprites", "cars3d"]}, seeds=[0, 1]).apply(STUDIES["locatello2019"]())
-    parts = [shard(runs, i, 5) for i in range(1, 6)]
+    parts = [select_shard(runs, i, 5) for i in range(1, 6)]
     assert sorted(run.index for part in parts for run in part) == [run.index for run in runs]
     keys = [{run.spec.stack_key() for run in part} for part in parts]
     assert sum(map(len, keys)) == len(set().union(*keys)) == 12
     with pytest.raises(UserError, match=r"i from 1 to n\. Got 6/5"):
-        shard(runs, 6, 5)
+        select_shard(runs, 6, 5)
 
 
 def test_stacks_keep_the_order_and_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_schedules_are_rescaled_with_the_steps() -> None:
     assert replace_spec(run, steps=1000).spec == run.spec
     assert replace_spec(replace_spec(run, steps=0), steps=5).spec.steps == 5
     assert replace_spec(run, precision="bf16").spec.method == run.spec.method
-    assert as_typed(1e-4) == "0.0001"
+    assert text_as_typed(1e-4) == "0.0001"
 
 
 # Running studies.
@@ -212,7 +212,7 @@ def test_the_table_is_written_again_from_merged_copies(tmp_path: Path) -> None:
     runs = small_study()
     run_study(runs, small_settings(tmp_path / "whole"), quiet=True)
     for i in (1, 2):
-        run_study(shard(runs, i, 2), small_settings(tmp_path / f"part{i}"), quiet=True)
+        run_study(select_shard(runs, i, 2), small_settings(tmp_path / f"part{i}"), quiet=True)
     merged = tmp_path / "merged"
     for part in ("part1", "part2"):
         subprocess.run(["cp", "-r", f"{tmp_path / part}/.", str(merged)], check=True)
@@ -271,7 +271,7 @@ def test_missing_data_is_left_out_with_a_warning(tmp_path: Path, monkeypatch: py
 
 
 def test_estimates_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unbraid.studies.plan.TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr("unbraid.studies.estimate.TRIAL_SECONDS", 0.05)
     estimates = estimate_study(small_study(steps=1000), small_settings(tmp_path))
     assert [(e.data, e.method, e.runs, e.stacks, e.steps) for e in estimates] == [
         ("toy", "beta_vae", 4, 1, 1000), ("toy", "dip_vae_i", 4, 1, 1000),

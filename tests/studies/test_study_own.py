@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unbraid.errors import UserError
-from unbraid.studies.own import find_study
+from unbraid.studies.study_files import find_study
 
 
 def test_grids_from_toml_and_json(tmp_path: Path) -> None:

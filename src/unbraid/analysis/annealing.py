@@ -1,4 +1,4 @@
-"""AnnealedVAE during training: information about each factor and reconstructions, as the capacity grows."""
+"""Train AnnealedVAE and measure the information about each factor while the capacity grows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from unbraid.training.schedule import thread_count
 from unbraid.training.stack import Stack
 from unbraid.training.train import RunDefaults, check_specs
 
-EXAMPLES = 10_000  # random examples from which information is estimated
+EXAMPLES = 10_000  # number of random examples from which information is estimated
 GAP = 2  # pixels between images
 LEGEND: dict[str, Any] = {"fontsize": plots.SMALL, "frameon": False, "labelspacing": 0.2}
 
 
 class Snapshot(NamedTuple):
-    """Runs of several seeds after `step` steps."""
+    """Copies of runs with several seeds after `step` training steps."""
 
     step: int
     runs: list[Run]
@@ -52,39 +52,40 @@ def growth(
     quiet: bool = False,
     **spec: Any,
 ) -> Result:
-    r"""Train AnnealedVAE and record, as its capacity grows, the information about each factor and reconstructions.
+    r"""Train AnnealedVAE and record the information about each factor and reconstructions as its capacity grows.
 
     .. math:: C(t) = C_{max} \min(t / T, 1), \quad \max_i I(c_i; v_j)
 
-    The quantities are the capacity, the KL, and the mutual information of each factor with its most informative latent
-    (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as by `train`. Nothing is
-    written to disk.
+    Three quantities are recorded: the capacity, the KL, and the mutual information of each factor with its most
+    informative latent (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as by
+    `train`. Nothing is written to disk.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 5.2 and figure 3.
 
     Args:
         method: The method with its capacity schedule.
-        data: A dataset of images with known factors.
-        steps: Training steps.
-        seeds: Random seeds, one run each.
+        data: A dataset of images with labelled factors, or its name.
+        steps: Number of training steps.
+        seeds: Random seeds. There is one run per seed.
         moments: Number of evenly spaced steps at which the quantities are recorded.
         shown: Number of examples whose reconstructions by the first run are shown.
-        net: Name of a network preset. By default that of the data.
+        net: Name of a network preset. By default the preset for the data.
         quiet: Whether to hide the progress bar.
-        **spec: Other fields of `RunSpec`: `learning_rate`, `latents`, `batch` and so on.
+        **spec: Other fields of `RunSpec`, such as `learning_rate`, `latents` or `batch`.
 
     Returns:
         A result whose table has one row per seed, step and quantity (`capacity`, `kl`, `information.<factor>`), with
         `value` in nats.
 
     Raises:
-        UserError: If `moments` is out of range, the data are not images with known factors, or training diverges.
+        UserError: If `moments` is out of range, the data are not images with labelled factors, or training diverges.
     """
     if not 1 <= moments <= steps:
-        reject("'moments' must be from 1 to the number of steps.", f"{moments} for {steps} steps", "Use fewer.")
+        requirement = "The 'moments' parameter must be between 1 and the number of steps."
+        reject(requirement, f"{moments} for {steps} steps", "Use another number.")
     source = load_data(data, quiet=quiet)
     if len(source.shape) != 3 or not source.names:
-        reject("The data must be images with known factors.", source.name, "Choose other data.")
+        reject("The data must be images with labelled factors.", source.name, "Choose other data.")
     choice = RunDefaults.choose(source, net)
     specs = [choice.spec(method, seed=seed, steps=steps, **spec) for seed in seeds]
     check_specs(specs[:1], source, choice.builder)
@@ -112,20 +113,20 @@ def train_with_snapshots(
                     report(stack.step, f"{len(specs)} runs together")
             for divergence in stack.divergences():
                 seed = specs[divergence.member].seed
-                got = f"a {divergence.term} of seed {seed} at step {divergence.step} that is not finite"
-                reject("All terms must stay finite.", got, "Lower the learning rate.")
+                got = f"{divergence.term} that is not finite at step {divergence.step} with seed {seed}"
+                reject("All training terms must stay finite.", got, "Lower the learning rate.")
             yield Snapshot(step, [copy_run(stack, i, data, builder) for i in range(len(specs))])
 
 
 def copy_run(stack: Stack, i: int, data: FactorData, builder: PairBuilder) -> Run:
-    """A copy of run i of a stack with its current weights."""
+    """Return a copy of run i of a stack with its current weights."""
     spec = stack.specs[i]
     net = load_weights(build_net(spec, data.shape, builder), stack.weights(i), spec.id)
     return Run(spec, net.to(data.device))
 
 
 def measure_run(run: Run, step: int, data: FactorData, index: Tensor) -> Iterator[dict[str, Any]]:
-    """Yield the capacity, the KL and the nats of each factor of a run at a step, one row of the table each."""
+    """Yield one table row for each quantity at a step: the capacity, the KL and the information about each factor."""
     method = run.spec.method
     assert isinstance(method, AnnealedVAE)
     q = encode_table(run, data, index)
@@ -137,34 +138,34 @@ def measure_run(run: Run, step: int, data: FactorData, index: Tensor) -> Iterato
 
 
 def pivot_quantities(summary: DataFrame) -> DataFrame:
-    """The table with one row per seed and step, and one column per quantity."""
+    """Return the table with one row per seed and step, and one column per quantity."""
     return summary.pivot(index=["seed", "step"], columns="quantity", values="value").reset_index()
 
 
 def factor_names(summary: DataFrame) -> list[str]:
-    """The names of the factors in the table, in the order of the data."""
+    """Return the names of the factors in the table, in the order of the data."""
     names = [name for name in summary["quantity"].unique() if name.startswith("information.")]
     return [name.removeprefix("information.") for name in names]
 
 
 def summary_text(summary: DataFrame) -> str:
-    """In which order factors are learned, and the information about them at the end."""
+    """Say in which order factors are learned, and how much information there is about them at the end."""
     table = pivot_quantities(summary)
     median = table.groupby("capacity").median(numeric_only=True)
     names = factor_names(summary)
     last = median.iloc[-1]
     half = {name: median.index[(median[f"information.{name}"] >= last[f"information.{name}"] / 2)][0] for name in names}
     order = sorted(names, key=lambda name: (half[name], -last[f"information.{name}"]))
-    listed = ", ".join(f"{name} ({half[name]:.3g}; {last[f'information.{name}']:.2f})" for name in order)
+    listed = ", ".join(f"{name} at {half[name]:.3g} nats ({last[f'information.{name}']:.2f})" for name in order)
     return (
-        "Factors in the order in which they reach half of their final information (capacity at that point; final "
-        f"information in nats): {listed}. The final KL is {abs(last['kl'] - median.index[-1]):.2g} nats from its "
-        "target."
+        "As the capacity grows, the factors reach half of their final information in the following order. The capacity "
+        f"at that point comes first, and the final information in nats is in parentheses: {listed}. The final KL "
+        f"differs from its target by {abs(last['kl'] - median.index[-1]):.2g} nats."
     )
 
 
 def draw_growth(summary: DataFrame, images: Sequence[Tensor]) -> Figure:
-    """Reconstructions on the left, one row per snapshot; nats of each factor and the KL by capacity on the right."""
+    """Draw reconstructions on the left, one row per snapshot, and information and KL by capacity on the right."""
     table = pivot_quantities(summary)
     moments = table[["step", "capacity"]].drop_duplicates().sort_values("step").to_numpy().tolist()
     height = 0.42 * len(images) + 0.5

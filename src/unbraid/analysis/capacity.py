@@ -26,25 +26,25 @@ KL_STYLE: dict[str, plots.Style] = {"train.kl": {"color": "#333333", "marker": "
 
 
 def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How scores, the KL and the information about each factor depend on the final capacity of AnnealedVAE.
+    r"""Show how scores, the KL and the information about each factor depend on the final capacity of AnnealedVAE.
 
     .. math:: E_q[-\log p(x|z)] + \gamma\, |KL(q(z|x) \| p(z)) - C|, \quad C \to C_{max}
 
-    The quantities are the scores, `train.kl` and, if the table has them, the columns ``information.<factor>`` (nats).
-    :math:`C_{max}` is the column `strength`.
+    The quantities are the scores, `train.kl` and, if the table has them, the columns ``information.<factor>`` (in
+    nats). The column `strength` is :math:`C_{max}`.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, equation 8 and figure 3.
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default those of the six metrics in Locatello et al. (2019) that the table has.
 
     Returns:
         A result whose table has one row per dataset, quantity and strength: `runs`, and the `low` quartile, `median`
         and `high` quartile over seeds.
 
     Raises:
-        UserError: If runs of AnnealedVAE do not have at least 2 strengths and 2 seeds, or there are no scores.
+        UserError: If the runs of AnnealedVAE have fewer than 2 strengths or 2 seeds, or if there are no scores.
     """
     columns = score_columns(table, metrics)
     nats = columns_with_values(
@@ -67,12 +67,12 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def summary_text(summary: DataFrame, metrics: list[str]) -> str:
-    """Which capacity has the best median most often, and how close the KL is to its target."""
+    """Say which capacity has the best median most often, and how close the KL is to its target."""
     scored = summary[summary["quantity"].isin(metrics)]
     good = scored["median"] * scored["quantity"].map(sign)
     leaders = scored.loc[good.groupby([scored["data"], scored["quantity"]]).idxmax(), "strength"].value_counts()
     text = (
-        f"A final capacity of {leaders.index[0]:g} nats has the best median score most often: for {leaders.iloc[0]} of "
+        f"A final capacity of {leaders.index[0]:g} nats has the best median score most often, in {leaders.iloc[0]} of "
         f"{leaders.sum()} combinations of a dataset and a metric."
     )
     kl = summary[summary["quantity"] == "train.kl"]
@@ -81,8 +81,8 @@ def summary_text(summary: DataFrame, metrics: list[str]) -> str:
 
 
 def draw_capacity(summary: DataFrame, metrics: list[str], reached: list[str], nats: list[str]) -> Figure:
-    """Rows of axes for the scores, the KL and the nats of each factor; one column per dataset."""
-    groups = {"score": metrics, "KL [nats]": reached, "nats of a factor": nats}
+    """Draw rows of axes for the scores, the KL and the information about factors, with one column per dataset."""
+    groups = {"score": metrics, "KL [nats]": reached, "information [nats]": nats}
     groups = {name: members for name, members in groups.items() if members}
     names = list(summary["data"].unique())
     figure, grid = plots.grid_figure(len(groups), len(names), size=(2.1, 2.1), sharex=True, sharey="row")
@@ -97,7 +97,7 @@ def draw_capacity(summary: DataFrame, metrics: list[str], reached: list[str], na
             if members is nats and len(part):
                 draw_factor_legend(axes, part)
     plots.label_edges(grid, names, list(groups), "final capacity [nats]")
-    plots.draw_legend(figure, styles, above=True)  # beside the scores, because the rows below use other colours
+    plots.draw_legend(figure, styles, above=True)  # near the scores, because the other rows use other colours
     return figure
 
 
@@ -108,7 +108,7 @@ def draw_curves(axes: Axes, part: DataFrame, styles: dict[str, plots.Style]) -> 
 
 
 def draw_factor_legend(axes: Axes, part: DataFrame) -> None:
-    """Draw a small legend of the factors of one dataset, because other datasets may have other factors."""
+    """Draw a small legend of the factors of one dataset, because datasets may have different factors."""
     for quantity, style in plots.line_styles(part["quantity"]).items():
         axes.plot([], [], label=quantity.removeprefix(INFORMATION), markersize=3.5, **style)
     axes.legend(fontsize=plots.SMALL - 1, frameon=False, handlelength=1.2, borderpad=0.1, labelspacing=0.2)

@@ -1,4 +1,4 @@
-"""Rank correlations over runs: between metrics, with scores that need no labels, and with downstream tasks."""
+"""Rank correlations over runs of metrics with each other, with unsupervised scores, and with downstream tasks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ TASKS = {
 
 
 def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How well metrics agree: the rank correlation of each pair of metrics over all runs of a dataset.
+    r"""Compute how well metrics agree, as the rank correlation of each pair of metrics over all runs of a dataset.
 
     .. math:: \rho(a, b) = \mathrm{cor}(\mathrm{rank}\, a, \mathrm{rank}\, b)
 
-    Runs of all methods, strengths and seeds count equally. Equal values have their mean rank.
+    Runs of all methods, strengths and seeds have equal weight. Equal values have their mean rank.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.2 and figure 2.
 
@@ -53,7 +53,7 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Returns:
         A result whose table has one row per dataset and ordered pair of metrics: `data`, `first`, `second`,
-        `correlation`, `runs`. The correlation is NaN if fewer than 10 runs have both scores or a score is constant.
+        `correlation`, `runs`. The correlation is NaN if fewer than 10 runs have both scores, or if a score is constant.
 
     Raises:
         UserError: If the table has fewer than two metrics or too few runs.
@@ -61,7 +61,7 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics, fewest=2)
     summary = correlations(check_table(table, columns.values()), columns, columns)
     others = summary[summary["first"] != summary["second"]]
-    text = f"The median rank correlation of two metrics is {others['correlation'].median():.2f}. "
+    text = f"The median rank correlation between two metrics is {others['correlation'].median():.2f}. "
     figure = draw_heat_maps(
         summary, {name: score_name(name) for name in columns}, {name: score_name(name) for name in columns}
     )
@@ -69,16 +69,16 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Whether scores that need no labels identify good runs: their rank correlation with each metric.
+    r"""Compute whether unsupervised scores identify good runs, as their rank correlation with each metric.
 
     .. math:: \rho(u, m) = \mathrm{cor}(\mathrm{rank}\, u, \mathrm{rank}\, m)
 
-    The correlation is over all runs of a dataset. u is the last logged reconstruction error, KL and ELBO, the total
-    correlation and the mutual information of mean codes, and the UDR, if the table has them. The sign is that of the
-    raw values: a low reconstruction error is good.
+    The correlation is over all runs of a dataset. The unsupervised scores u are the last logged reconstruction error,
+    KL and ELBO, the total correlation and the mutual information of mean codes, and the UDR, if the table has them. The
+    scores keep their sign, so a low reconstruction error is good.
 
-    The paper does not say whether its total correlation is that of means or of samples; here it is that of the means.
-    UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are additions.
+    The paper does not say whether its total correlation is that of mean or of sampled codes. Here it is that of mean
+    codes. UDR (Duan et al. 2020, arXiv:1905.12614) and mutual information are not in the paper.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.4.
 
@@ -96,24 +96,26 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     rows = columns_with_values(table, UNSUPERVISED)
     if not rows:
         wanted = ", ".join(UNSUPERVISED.values())
-        reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score the runs with udr.")
+        reject(f"One of these columns must have values: {wanted}.", "none of them", "Score the runs with udr.")
     columns = score_columns(table, metrics)
     summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
     figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
     typical = summary["correlation"].abs().median()
-    text = f"The median absolute rank correlation of scores without labels and metrics is {typical:.2f}. "
+    text = f"The median absolute rank correlation between unsupervised scores and metrics is {typical:.2f}. "
     return Result(summary, figure, text + strongest_pair(summary))
 
 
 def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Whether disentangled codes help downstream tasks: rank correlation of metrics with accuracy and efficiency.
+    r"""Compute whether disentangled codes help downstream tasks.
+
+    The result is the rank correlation of metrics with accuracy and with statistical efficiency.
 
     .. math:: \rho(m, a_N), \quad \rho(m, a_{100} / a_{10000})
 
-    The correlation is over all runs of a dataset. :math:`a_N` is the mean test accuracy over factors of logistic
-    regression (LR) or gradient boosted trees (GBT) fitted to N labelled examples. The ratio is the statistical
-    efficiency of the paper. A metric that partly measures how informative codes are correlates with accuracy for that
-    reason alone.
+    The correlation is over all runs of a dataset. :math:`a_N` is the test accuracy of logistic regression (LR) or
+    gradient boosted trees (GBT) that were fitted to N labelled examples, averaged over factors. The ratio is the
+    statistical efficiency of the paper. Some metrics partly measure how informative codes are. Such a metric correlates
+    with accuracy for that reason alone.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5 and figure 5.
 
@@ -130,19 +132,20 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
     rows = columns_with_values(table, TASKS)
     if not rows:
         wanted = ", ".join(TASKS.values())
-        reject(f"One of these columns must hold scores: {wanted}.", "none of them", "Score downstream_lr.")
+        remedy = "Score the runs with downstream_lr."
+        reject(f"One of these columns must have values: {wanted}.", "none of them", remedy)
     columns = score_columns(table, metrics)
     summary = correlations(check_table(table, [*rows.values(), *columns.values()]), rows, columns)
     figure = draw_heat_maps(summary, {name: name for name in rows}, {name: score_name(name) for name in columns})
     efficient = summary["first"].str.endswith("efficiency")
     parts = ((summary[~efficient], "accuracy"), (summary[efficient], "statistical efficiency"))
     phrases = [f"{part['correlation'].median():.2f} with {what}" for part, what in parts if len(part)]
-    text = f"Metrics have a median rank correlation of {' and '.join(phrases)}. "
+    text = f"The median rank correlation of metrics is {' and '.join(phrases)}. "
     return Result(summary, figure, text + strongest_pair(summary))
 
 
 def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> DataFrame:
-    """The rank correlation of each column in `rows` with each in `columns`, for each dataset.
+    """Compute the rank correlation of each column in `rows` with each column in `columns`, for each dataset.
 
     `rows` and `columns` map names to columns of the table.
     """
@@ -158,7 +161,7 @@ def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]
 
 
 def draw_heat_maps(summary: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
-    """One heat map per dataset. `rows` and `columns` map names in the table to names in the figure."""
+    """Draw one heat map per dataset. `rows` and `columns` map names in the table to names in the figure."""
     names = list(summary["data"].unique())
     size = (0.42 * len(columns) + 1.0, 0.27 * len(rows) + 1.1)
     figure, grid = plots.panel_figure(len(names), size=size)
@@ -172,15 +175,17 @@ def draw_heat_maps(summary: DataFrame, rows: dict[str, str], columns: dict[str, 
 
 
 def strongest_pair(summary: DataFrame) -> str:
-    """A sentence on the pair with the largest median correlation over datasets, and its range."""
+    """Describe the pair with the largest absolute median correlation over datasets."""
     groups = summary.dropna(subset=["correlation"]).groupby(["first", "second"], sort=False)["correlation"]
     if not len(groups):
         return "No pair has enough runs with different scores."
     middle = groups.median()
     first, second = middle.abs().idxmax()
     part = groups.get_group((first, second))
-    datasets = f"{len(part)} dataset{'s' if len(part) > 1 else ''}"
+    pair = f"between {score_name(first)} and {score_name(second)}"
+    if len(part) == 1:
+        return f"The strongest correlation is {part.median():.2f}, {pair}."
     return (
-        f"The strongest correlation is between {score_name(first)} and {score_name(second)}: median "
-        f"{part.median():.2f}, from {part.min():.2f} to {part.max():.2f} on {datasets}."
+        f"The strongest correlation is {pair}, with a median of {part.median():.2f} over {len(part)} datasets (from "
+        f"{part.min():.2f} to {part.max():.2f})."
     )

@@ -1,4 +1,4 @@
-"""Answer questions about a study from its results table. An answer is a table, a figure and a sentence."""
+"""Answer questions about a study from its results table. Each answer consists of a table, a figure and a sentence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from unbraid.cli.parser import Parser, parse_and_run
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    runs = "a folder of runs with results.sqlite, such a file, or a results table as .csv"
+    runs = "a folder of runs that contains results.sqlite, a results.sqlite file, or a results table as a .csv file"
     parser.add_argument("runs", type=Path, help=runs)
-    parser.add_argument("names", nargs="*", help="names of analyses [all that the table can answer]")
-    parser.add_argument("--out", type=Path, help="folder of the tables and figures [RUNS/analyses]")
-    parser.add_argument("--list", action="store_true", help="list all analyses and their questions")
+    parser.add_argument("names", nargs="*", help="analyses to run; see --list [all that the results table supports]")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for the tables and figures [analyses, in the folder of the runs]",
+    )
+    parser.add_argument("--list", action="store_true", help="list all analyses with their questions, and exit")
     if "--list" in arguments:
         print_analyses()
         return 0
@@ -22,7 +27,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 
 def run(options: Any) -> None:
-    """Run the analyses, print their sentences, and list those that the table cannot answer."""
+    """Run the analyses, print their answers, and print why other analyses could not be run."""
     from unbraid.analysis import ANALYSES, analyse
 
     folder = options.out or (options.runs.parent if options.runs.is_file() else options.runs) / "analyses"

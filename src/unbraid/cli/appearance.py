@@ -1,6 +1,7 @@
-"""Print the table of a VITAE study: likelihood bounds on held-out examples, and the separation of appearance.
+"""Print the results of a VITAE study: likelihood bounds, and how well the codes separate appearance from perspective.
 
-The scores are stored with the runs and in results.sqlite. The same command reads them from there.
+All scores are computed on held-out examples. They are stored with the runs and in results.sqlite, and the same command
+reads stored scores instead of computing them again.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from unbraid.cli.printing import wide_table
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="the folder of a study, or any folder of runs with decoders")
     parser.add_argument("--examples", type=int, default=3_000, help="number of test examples, at least 100 [3000]")
-    parser.add_argument("--samples", type=int, default=50, help="importance samples per example [50]")
-    factors = "factors that count as perspective [turn, right, down, pose, scale, orientation, x, y]"
+    parser.add_argument("--samples", type=int, default=50, help="number of importance samples per example [50]")
+    factors = "factors to treat as perspective [any of turn, right, down, pose, scale, orientation, x, y]"
     parser.add_argument("--perspective", metavar="A,B", help=factors)
     add_device(parser)
-    parser.add_argument("--json", action="store_true", help="print every score of every run as JSON")
+    parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
@@ -41,6 +42,9 @@ def run(options: Any) -> None:
         print(json.dumps(rows, indent=1))
         return
     for data, group in groupby(rows, lambda row: str(row["data"])):
-        print(f"{held_out_name(data)}: bounds in nats per example; accuracy of appearance / perspective / whole code")
+        print(
+            f"{held_out_name(data)}: Bounds are in nats per example. Each factor column shows how well the factor is "
+            "predicted from appearance latents / perspective latents / all latents."
+        )
         columns = table_columns(list(group))
         print(wide_table({"model": columns.pop("model")}, columns))

@@ -1,4 +1,4 @@
-"""Compare folders of runs: settings that differ, scores over seeds, and which differences are significant."""
+"""Compare folders of runs: which settings differ, the scores over seeds, and which differences are significant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import as_csv, format_cell, metric_title, table, wide_table
+from unbraid.cli.printing import format_cell, metric_title, table, to_csv, wide_table
 from unbraid.runtime.files import write_atomic
 
 if TYPE_CHECKING:
@@ -16,13 +16,22 @@ if TYPE_CHECKING:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="two or more folders of runs, or runs")
-    parser.add_argument("--metrics", metavar="A,B", help="metrics to compare [all that any run has a score of]")
-    parser.add_argument("--score", action="store_true", help="first compute the scores that are missing")
-    parser.add_argument("--out", type=Path, metavar="PNG", help="draw the best run of each folder into this picture")
-    parser.add_argument("--by", metavar="METRIC", help="metric that decides which run is the best, for --out [mig]")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUNS", help="two or more folders, each with one run or many"
+    )
+    parser.add_argument(
+        "--metrics", metavar="A,B", help="metrics to compare [all metrics that any run has a score for]"
+    )
+    parser.add_argument("--score", action="store_true", help="compute missing scores first")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="PNG",
+        help="also draw the best run of each folder and write the picture to this file",
+    )
+    parser.add_argument("--by", metavar="METRIC", help="metric that defines the best run for --out [mig]")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the scores to a CSV file")
-    parser.add_argument("--json", action="store_true", help="print the whole comparison as JSON")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead of tables")
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
@@ -35,18 +44,18 @@ def run(options: Any) -> None:
     metrics = options.metrics.split(",") if options.metrics else None
     comparison = compare(*options.runs, metrics=metrics, score=options.score, quiet=options.quiet)
     if options.csv:
-        write_atomic(options.csv, as_csv(comparison.rows()).encode())
+        write_atomic(options.csv, to_csv(comparison.rows()).encode())
     if options.out:
         from unbraid.pictures.comparison import draw_comparison
 
         draw_comparison(comparison, options.out, options.by)
     print(json.dumps(comparison.as_dict(), indent=1) if options.json else comparison_text(comparison))
     if options.out and not options.json:
-        print(f"\nPicture of the best run of each folder: {options.out}")
+        print(f"\nThe picture of the best run of each folder is {options.out}.")
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Tables of the settings and the scores, and sentences about the differences."""
+    """Return the tables of settings and scores, followed by sentences about the differences, as one text."""
     names = [side.name for side in comparison.sides]
     parts = [table(["setting", *names], [[name, *texts] for name, texts in comparison.settings().items()])]
     if comparison.metrics:
@@ -56,7 +65,7 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def score_columns(comparison: Comparison) -> dict[str, list[Any]]:
-    """Three columns for each folder: mean and standard deviation over runs, median, and best."""
+    """Return three columns for each folder: mean and standard deviation over runs, median, and best score."""
     columns: dict[str, list[Any]] = {}
     for side in comparison.sides:
         rows = [side.summary(metric) for metric in comparison.metrics]
@@ -67,7 +76,7 @@ def score_columns(comparison: Comparison) -> dict[str, list[Any]]:
 
 
 def mean_and_deviation(row: dict[str, Any]) -> str:
-    """A mean, with its standard deviation if there are several runs."""
+    """Format a mean, with its standard deviation if there are several runs."""
     if "mean" not in row:
         return "-"
     mean = format_cell(row["mean"])

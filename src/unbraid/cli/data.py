@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from unbraid.cli.data_list import MOST_FILES, dataset_details, datasets_table
+from unbraid.cli.data_list import MAX_LISTED_FILES, dataset_details, datasets_table
 from unbraid.cli.parser import Parser, add_quiet, add_root
 from unbraid.data.files.dataset_files import check_files, download_files
 from unbraid.data.files.integrity import CheckResult
@@ -38,8 +38,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
         action(Parser(prog=f"unbraid data {arguments[0]}", description=f"{text[:1].upper()}{text[1:]}."), arguments[1:])
 
 
-def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments of an action and check the names of datasets."""
+def parse_arguments(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of an action and raise an error for an unknown dataset."""
     add_root(parser)
     options = parser.parse_all(arguments)
     for name in options.names:
@@ -48,76 +48,80 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def list_data(parser: Parser, arguments: Sequence[str]) -> None:
-    """Print a table of all datasets, or all details of some."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="print all details of these datasets [a table of all]")
-    options = parse(parser, arguments)
+    """Print a table of all datasets, or the details of the given datasets."""
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="datasets whose details are printed [a table of all datasets]"
+    )
+    options = parse_arguments(parser, arguments)
     folder = data_folder(options.root)
     if options.names:
         print("\n\n".join(dataset_details(find_source(name), folder / name) for name in options.names))
         return
     print(datasets_table(folder))
-    print(f"\nData folder: {folder}. Details of a dataset, with what to cite: unbraid data list NAME")
+    print(f"\nThe data folder is {folder}. For details of a dataset and its citation, run: unbraid data list NAME")
 
 
-def get(parser: Parser, arguments: Sequence[str]) -> None:
+def download_data(parser: Parser, arguments: Sequence[str]) -> None:
     """Download the missing files of datasets."""
-    parser.add_argument("names", nargs="+", metavar="NAME", help="names of datasets; see: unbraid data list")
-    url = "another address of a file, or of the folder of all files if it ends with /; for one dataset only"
+    parser.add_argument("names", nargs="+", metavar="NAME", help="one or more datasets; `unbraid data list` lists them")
+    url = "alternative URL of the file, or of the folder of the files if it ends with /; for one dataset only"
     parser.add_argument("--url", help=url)
     add_quiet(parser)
-    options = parse(parser, arguments)
+    options = parse_arguments(parser, arguments)
     if options.url and len(options.names) > 1:
-        raise UserError(f"--url can be used with one dataset only. Got {len(options.names)} datasets.")
-    meter = no_progress if options.quiet else progress
-    for_each(options.names, lambda name: download_files(name, options.root, options.url, meter, print))
+        raise UserError(f"--url can be used with one dataset only. Got {len(options.names)} datasets instead.")
+    show_progress = no_progress if options.quiet else progress
+    run_for_each(options.names, lambda name: download_files(name, options.root, options.url, show_progress, print))
 
 
-def for_each(names: Sequence[str], act: Callable[[str], None]) -> None:
-    """Call `act` for every name, then raise one error for all names that failed."""
+def run_for_each(names: Sequence[str], action: Callable[[str], None]) -> None:
+    """Call `action` for every name, then raise one error for all names that failed."""
     problems = []
     for name in names:
         try:
-            act(name)
+            action(name)
         except (UserError, OSError, ImportError) as error:
             problems.append(f"{name}: {error}" if len(names) > 1 else str(error))
     if problems:
         raise UserError(" ".join(problems))
 
 
-def check(parser: Parser, arguments: Sequence[str]) -> None:
+def check_data(parser: Parser, arguments: Sequence[str]) -> None:
     """Check the files of datasets and load them."""
-    parser.add_argument("names", nargs="+", metavar="NAME", help="names of datasets; see: unbraid data list")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="one or more datasets; `unbraid data list` lists them")
     add_quiet(parser)
-    options = parse(parser, arguments)
-    meter = no_progress if options.quiet else progress
+    options = parse_arguments(parser, arguments)
+    show_progress = no_progress if options.quiet else progress
 
     def check_one(name: str) -> None:
-        checked = check_files(name, options.root, meter)
+        checked = check_files(name, options.root, show_progress)
         for line in result_lines(checked.files):
             print(line)
-        loaded = f"loaded as {checked.description}" if checked.description else "not loaded: there is no reader for it"
+        loaded = (
+            f"loaded as {checked.description}" if checked.description else "not loaded, because unbraid cannot read it"
+        )
         print(f"{name}: {loaded}")
 
-    for_each(options.names, check_one)
+    run_for_each(options.names, check_one)
 
 
 def result_lines(results: dict[Path, CheckResult]) -> list[str]:
-    """One line per file, or one line for all if they are many."""
+    """Return one line per file, or one line for all files if there are more than `MAX_LISTED_FILES`."""
     lines = [f"{path}: {result.summary}" for path, result in results.items()]
-    if len(lines) <= MOST_FILES:
+    if len(lines) <= MAX_LISTED_FILES:
         return lines
     kinds = sorted({result.summary for result in results.values()})
     return [f"{len(lines)} files in {next(iter(results)).parent}: {', '.join(kinds)}"]
 
 
-def modify(parser: Parser, arguments: Sequence[str]) -> None:
+def modify_data(parser: Parser, arguments: Sequence[str]) -> None:
     """Learn a manipulation of a dataset."""
     from unbraid.cli import modify
 
     modify.main(parser, arguments)
 
 
-def show(parser: Parser, arguments: Sequence[str]) -> None:
+def draw_data(parser: Parser, arguments: Sequence[str]) -> None:
     """Draw a dataset."""
     from unbraid.cli import show
 
@@ -125,9 +129,9 @@ def show(parser: Parser, arguments: Sequence[str]) -> None:
 
 
 ACTIONS: dict[str, tuple[Action, str]] = {
-    "list": (list_data, "list all datasets with status, size and licence, or all details of some"),
-    "get": (get, "download the files of datasets, or explain how to download them by hand"),
-    "check": (check, "check that the files of datasets are present and undamaged, and load them"),
-    "show": (show, "draw a dataset: one row per factor, with the values it takes"),
-    "modify": (modify, "learn an imperceptible change of a dataset under which VAEs should entangle its factors"),
+    "list": (list_data, "list all datasets with their status, size and licence, or print the details of some"),
+    "get": (download_data, "download the files of datasets, or explain how to download them by hand"),
+    "check": (check_data, "check that the files of datasets are present and undamaged, and load them"),
+    "show": (draw_data, "draw a dataset, with one row of images per factor in which only that factor varies"),
+    "modify": (modify_data, "learn a small change to the images of a dataset that makes VAEs entangle its factors"),
 }

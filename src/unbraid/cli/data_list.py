@@ -1,4 +1,4 @@
-"""What `unbraid data list` prints: a table of all datasets, or all details of some."""
+"""The output of `unbraid data list`: a table of all datasets, or the details of one dataset."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from unbraid.cli.printing import table
 from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.data.files.locate import best_alternative, can_download, present_files
 
-MOST_FILES = 6  # more files are shown as a range
+MAX_LISTED_FILES = 6  # maximum number of files that are listed one by one; more are summarised in one line
 
 
 def datasets_table(folder: Path) -> str:
-    """One row per dataset: name, description, status, size and licence."""
+    """Return a table with one row per dataset: name, description, status, size and licence."""
     rows = [
-        [source.name, source.description, status(source, folder / source.name), size(source, folder / source.name),
-         source.licence]
+        [source.name, source.description, dataset_status(source, folder / source.name),
+         dataset_size(source, folder / source.name), source.licence]
         for source in SOURCES.values()
     ]  # fmt: skip
     return table(["name", "description", "status", "size", "licence"], rows)
 
 
-def status(source: Source, folder: Path) -> str:
-    """Whether a dataset is built in or present, and else how to get it."""
+def dataset_status(source: Source, folder: Path) -> str:
+    """Say whether a dataset is built in or present; otherwise say how to download it."""
     if source.built_in:
         missing = source.extra and importlib.util.find_spec(source.extra[1]) is None
         return f"needs pip install 'unbraid[{source.extra[0]}]'" if source.extra and missing else "built in"
@@ -37,8 +37,8 @@ def status(source: Source, folder: Path) -> str:
     return f"{way}, {present} of {total} files present" if present else way
 
 
-def size(source: Source, folder: Path) -> str:
-    """The size of the files that are present or would be downloaded; "unknown" if a size is not known."""
+def dataset_size(source: Source, folder: Path) -> str:
+    """Return the total size of the files of a dataset, or "unknown" if the size of any file is unknown."""
     if source.built_in:
         return ""
     files = best_alternative(source, folder)
@@ -49,7 +49,7 @@ def size(source: Source, folder: Path) -> str:
 
 
 def format_size(number: int) -> str:
-    """A number of bytes as text.
+    """Format a number of bytes.
 
     >>> format_size(267_573_662), format_size(348)
     ('267.6 MB', '348 bytes')
@@ -58,9 +58,9 @@ def format_size(number: int) -> str:
 
 
 def dataset_details(source: Source, folder: Path) -> str:
-    """Everything about one dataset, with what to cite and its files."""
+    """Return all details of one dataset, including its citation and its files."""
     entries = {
-        "what": source.description, "status": status(source, folder), "made from": source.made_from,
+        "contents": source.description, "status": dataset_status(source, folder), "made from": source.made_from,
         "licence": source.licence, "cite": source.citation, "homepage": source.homepage,
         "folder": "" if source.built_in else str(folder), "note": source.manual_steps,
     }  # fmt: skip
@@ -76,8 +76,8 @@ def dataset_details(source: Source, folder: Path) -> str:
 
 
 def file_lines(files: Sequence[File], present: dict[str, Path]) -> list[str]:
-    """One line per file, and one for each of its addresses."""
-    if len(files) > MOST_FILES:
+    """Return one line per file, followed by one line for each of its URLs."""
+    if len(files) > MAX_LISTED_FILES:
         return [f"    {files[0].name} to {files[-1].name} ({len(files)} files, {len(present)} present)"]
     lines = []
     for file in files:

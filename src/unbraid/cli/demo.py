@@ -1,4 +1,7 @@
-"""Train two methods and an untrained baseline on built-in data, score them, and draw the best one: about a minute."""
+"""Train two methods on built-in data, score them and an untrained baseline, and draw the best one.
+
+This takes about a minute.
+"""
 
 from __future__ import annotations
 
@@ -23,43 +26,49 @@ from unbraid.training.train import train
 
 STEPS = 1_600
 SETTINGS: dict[str, Any] = {"data": "sprites", "learning_rate": 1e-3, "latents": 6}
-SHOWN = ("mig", "dci", "modularity", "factor_vae", "unsupervised")
+DEMO_METRICS = ("mig", "dci", "modularity", "factor_vae", "unsupervised")
 BASELINE: Method = VAE()
 METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="stratified")]
 
 
-def information(run: Run, data: FactorData) -> list[list[Any]]:
-    """For each factor: the two most informative latents, each with its share of the factor's entropy."""
+def information_rows(run: Run, data: FactorData) -> list[list[Any]]:
+    """Return one row per factor: its two most informative latents, each with its fraction of the factor's entropy."""
     index = np.arange(len(data))
     codes, factors = run.encode(data.images(index)).cpu().numpy(), data.factors(index).cpu().numpy()
-    shares = mutual_information(discretise(codes), factors) / entropy(factors)
+    fractions = mutual_information(discretise(codes), factors) / entropy(factors)
     rows = []
     for j, name in enumerate(data.names):
-        best, second = np.argsort(shares[:, j])[::-1][:2]
-        rows.append([name, f"latent {best}", float(shares[best, j]), f"latent {second}", float(shares[second, j])])
+        best, second = np.argsort(fractions[:, j])[::-1][:2]
+        rows.append(
+            [name, f"latent {best}", float(fractions[best, j]), f"latent {second}", float(fractions[second, j])]
+        )
     return rows
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the runs and pictures [demo]")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps [{STEPS}]")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="folder for the runs and pictures [demo]"
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"number of training steps [{STEPS}]")
     options = parser.parse_all(arguments)
     start = time.monotonic()
     folder = options.out / "runs"
     data = load("sprites")
     print(f"Data: {data}")
-    print(f"Training {len(METHODS)} methods for {options.steps} steps; an untrained encoder serves as the baseline.")
+    print(f"Training {len(METHODS)} methods for {options.steps} steps. An untrained encoder is the baseline.")
     runs = train(BASELINE, steps=0, out=folder, add=True, **SETTINGS)
     runs += train(METHODS, steps=options.steps, out=folder, add=True, **SETTINGS)
-    rows = score(runs, SHOWN, codes=["mean"])
+    rows = score(runs, DEMO_METRICS, codes=["mean"])
     print("\nScores of the posterior means (higher is better, except for the total correlation):")
-    body = [[row["label"], *(row[headline(name)] for name in SHOWN)] for row in rows]
-    print(table(["run", *("total corr." if name == "unsupervised" else name for name in SHOWN)], body))
+    body = [[row["label"], *(row[headline(name)] for name in DEMO_METRICS)] for row in rows]
+    print(table(["run", *("total corr." if name == "unsupervised" else name for name in DEMO_METRICS)], body))
     best = max(range(1, len(runs)), key=lambda i: rows[i]["mig.discrete_mig"])
-    print(f"\nThe latents of {runs[best].label} that encode each factor (share of the factor's entropy):")
-    print(table(["factor", "best", "share", "second", "share"], information(runs[best], data)))
+    print(f"\nThe two latents of {runs[best].label} that contain most information about each factor,")
+    print("as a fraction of the factor's entropy:")
+    print(table(["factor", "best", "fraction", "second", "fraction"], information_rows(runs[best], data)))
     pictures = traverse(runs[best], data, out=options.out).paths
-    page = report(folder, options.out / "report.html", metrics=SHOWN, quiet=True)
-    print(f"\n{time.monotonic() - start:.0f} s. Runs: {folder}   Pictures: {' '.join(map(str, pictures))}")
-    print(f"Now open {page} in a browser and move the sliders.")
-    print(f"Next: unbraid score {folder}   unbraid train beta_vae --help   unbraid list")
+    page = report(folder, options.out / "report.html", metrics=DEMO_METRICS, quiet=True)
+    print(f"\nFinished after {time.monotonic() - start:.0f} s. The runs are in {folder}.")
+    print(f"Pictures of the latents: {' '.join(map(str, pictures))}")
+    print(f"Open {page} in a browser and move the sliders.")
+    print(f"Commands to try next: unbraid score {folder}   unbraid train beta_vae --help   unbraid list")

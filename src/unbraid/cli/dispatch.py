@@ -16,13 +16,13 @@ from unbraid.errors import UserError, unknown_name_message
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
-  unbraid demo                                            # train, score and draw on built-in data, in about a minute
+  unbraid demo                                            # train, score and draw on built-in data in a minute
   unbraid list methods
   unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
   unbraid score runs/beta
-  unbraid score --codes z.npy --factors v.npy             # score codes of any model
-  unbraid select runs/beta                                # rank runs without labels
-  unbraid report runs/beta                                # one page with scores, pictures and live decoders
+  unbraid score --codes z.npy --factors v.npy             # score codes from any model
+  unbraid select runs/beta                                # rank runs without using labels
+  unbraid report runs/beta                                # HTML page with scores, pictures and sliders
   unbraid traverse runs/beta
 """
 USER_ERRORS = (UserError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
@@ -35,37 +35,39 @@ class Command(NamedTuple):
     summary: str
 
     def run(self, name: str, arguments: Sequence[str]) -> int:
-        """Import the module and call its `main(parser, arguments)`; returns the exit status."""
+        """Import the module, call its `main(parser, arguments)`, and return the exit status."""
         module = importlib.import_module(f"unbraid.cli.{self.module}")
         return module.main(Parser(prog=f"unbraid {name}", description=module.__doc__), arguments) or 0
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("demo", "train, score and draw on built-in data, in about a minute"),
+    "demo": Command("demo", "train, score and draw on built-in data in about a minute"),
     "list": Command("list_registries", "list the methods, metrics, datasets and networks"),
-    "train": Command("train", "train a method, or a sweep of its hyperparameters; resumable"),
-    "score": Command("score", "score trained runs, or codes and factors from files"),
-    "select": Command("select", "rank trained runs without labels"),
+    "train": Command("train", "train a method, or sweep its hyperparameters (can be resumed)"),
+    "score": Command("score", "score trained runs, or codes and factors in files"),
+    "select": Command("select", "rank trained runs without using labels"),
     "compare": Command("compare", "compare folders of runs: settings, scores, and significant differences"),
-    "study": Command("study", "train and score a whole study, on one machine or many; resumable"),
+    "study": Command("study", "train and score a whole study, on one machine or many (can be resumed)"),
     "analyse": Command("analyse", "answer questions about a study with tables and figures"),
-    "reproduce": Command("reproduce", "compare the published numbers of a study with ours"),
-    "appearance": Command("appearance", "print likelihood bounds and the separation of appearance (VITAE studies)"),
+    "reproduce": Command("reproduce", "compare the published results of a study with those of your runs"),
+    "appearance": Command("appearance", "print the results of a VITAE study: likelihood bounds and separation"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
-    "report": Command("report", "write one page with scores, pictures and live sliders"),
-    "explore": Command("explore", "serve that page on this machine, for decoders of any size"),
+    "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),
+    "explore": Command("explore", "serve the same page from this machine, with decoders of any size"),
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
-    "traverse": Command("traverse", "draw the effect of each latent as PNG and GIF"),
+    "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
 }
 
 
 def usage() -> str:
-    """The text of `unbraid --help`."""
+    """Return the text of `unbraid --help`."""
     lines = [f"  {name:<12}{command.summary}" for name, command in COMMANDS.items()]
     head = f"unbraid {__version__}: train, score and compare disentangled representations\n\nusage: unbraid COMMAND ..."
-    return "\n".join([head, "", "commands (each has --help):", *lines, "", EXAMPLES])
+    return "\n".join(
+        [head, "", "commands (each has --help, which shows default values in square brackets):", *lines, "", EXAMPLES]
+    )
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -82,16 +84,17 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """Print a warning as one line, without the place in the code that issued it."""
+    """Print a warning as one line, without the source line that issued it."""
     print(f"unbraid: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    The statuses are 0: success; 1: published numbers differ from ours (`unbraid reproduce`); 2: an error that the user
-    can correct, printed in one line; 3: a bug, printed with its traceback; 130: interrupted. With the environment
-    variable UNBRAID_DEBUG every error is printed with its traceback.
+    The exit status is 0 for success, 1 if published results differ from ours (`unbraid reproduce`), 2 for an error that
+    the user can correct, 3 for a bug, and 130 if the command was interrupted. A bug is printed with its traceback; any
+    other error is printed in one line. If the environment variable UNBRAID_DEBUG is set, every error is printed with
+    its traceback and the status is 3.
 
     Args:
         arguments: The command and its arguments; by default those of the process.
@@ -105,20 +108,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
         return 130
     except Exception as error:
-        if os.environ.get("UNBRAID_DEBUG") or not _is_for_the_user(error):
+        if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
             return _report_bug(error)
         print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
 
 
-def _is_for_the_user(error: Exception) -> bool:
-    """Whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
+def _user_can_correct(error: Exception) -> bool:
+    """Return whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
     full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, USER_ERRORS) or full_disk
 
 
 def _report_bug(error: Exception) -> int:
-    """Print the traceback of a bug and ask for a report; returns the exit status."""
+    """Print the traceback of a bug, ask the user to report it, and return the exit status."""
     traceback.print_exception(error)
-    print("unbraid: this is a bug in unbraid. Please report it: the command, and the lines above.", file=sys.stderr)
+    print("unbraid: this is a bug in unbraid. Please report it with the command and the lines above.", file=sys.stderr)
     return 3

@@ -1,4 +1,8 @@
-"""Show trained runs in the browser, with decoders that run on this machine, so that they may have any size."""
+"""Show trained runs in the browser, with sliders for the latents.
+
+The page is the same as that of `unbraid report`, but the decoders run on this machine. They can therefore be of any
+size.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,11 @@ from unbraid.cli.parser import Parser, add_device, add_root, parse_and_run
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
-    parser.add_argument("--port", type=int, default=0, help="port of 127.0.0.1 to serve the page on [any free one]")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port on 127.0.0.1 at which the page is served [any free port]"
+    )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with decoders [4]")
+    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with their decoders [4]")
     add_device(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)

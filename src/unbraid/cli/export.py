@@ -1,4 +1,7 @@
-"""Write the encoder and the decoder of a trained run as files for other programs, and check them against the run."""
+"""Export the encoder and the decoder of a trained run to files for other programs.
+
+The files are then loaded, and their outputs are compared with those of the run.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ EXPORTS = ("onnx", "torch")
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("run", type=Path, help="the folder of one trained run")
-    parser.add_argument("--format", choices=EXPORTS, default="onnx", help="onnx, or torch for torch.export [onnx]")
-    parser.add_argument("--out", type=Path, help="folder for the files [exported, in the run's folder]")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of one trained run")
+    parser.add_argument(
+        "--format", choices=EXPORTS, default="onnx", help="file format: onnx, or torch for torch.export [onnx]"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for the files [RUN/exported]")
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
 
 def run(options: Any) -> None:
-    """Export the run and print its files."""
+    """Export the run and print the exported files."""
     from unbraid.exporting.export import RULE, export
     from unbraid.exporting.formats import check_installed
     from unbraid.runs.run import load_run
@@ -30,11 +35,11 @@ def run(options: Any) -> None:
     trained = load_run(options.run)
     out = options.out or options.run / "exported"
     facts = export(trained, out, format=options.format, quiet=options.quiet)
-    print(f"{trained.label}: the files were read back and compared with the run on examples ({RULE}):")
+    print(f"{trained.label}: the exported files were loaded and compared with the run on examples ({RULE}):")
     for file, content in facts["files"].items():
         tensors = {**content["inputs"], **content["outputs"]}
         shapes = [f"{name} ({', '.join(map(str, tensor['shape']))})" for name, tensor in tensors.items()]
         difference = f"largest difference {content['largest_difference']:.2g}"
         print(f"  {out / file}  {shapes[0]} -> {', '.join(shapes[1:])}  {difference}")
     if len(facts["files"]) == 1:
-        print("  There is no decoder: this method trains an encoder only.")
+        print("  There is no decoder file, because this method trains an encoder only.")

@@ -1,4 +1,4 @@
-"""Write the results table of a folder of runs again: a SQLite file with one row per run."""
+"""Write the results table of a folder of runs, a SQLite file with one row per run. An existing table is replaced."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     options = parser.parse_all(arguments)
     from unbraid.runs.results import write_results
 
-    print(f"written to {write_results(options.runs)}")
+    print(f"The results table was written to {write_results(options.runs)}.")

@@ -14,36 +14,36 @@ KINDS = ("methods", "metrics", "data", "nets")
 
 
 def registries(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The registries with these names; torch is imported only if one of them needs it."""
-    found: dict[str, Mapping[str, Any]] = {}
+    """Return the registries with these names. Torch is imported only if one of them needs it."""
+    chosen: dict[str, Mapping[str, Any]] = {}
     for name in names:
         if name == "methods":
             from unbraid.methods import METHODS
 
-            found[name] = METHODS
+            chosen[name] = METHODS
         elif name == "metrics":
             from unbraid.metrics import METRICS
 
-            found[name] = METRICS
+            chosen[name] = METRICS
         elif name == "data":
             from unbraid.data import DATASETS
 
-            found[name] = DATASETS
+            chosen[name] = DATASETS
         else:
             from unbraid.nets.registry import NETS
 
-            found[name] = NETS
-    return found
+            chosen[name] = NETS
+    return chosen
 
 
 def first_line(thing: Any) -> str:
-    """The first line of a docstring, without markup."""
+    """Return the first line of an object's docstring, without markup."""
     line = (inspect.getdoc(thing) or "").split("\n", 1)[0]
     return re.sub(r":math:|[`\\{}]", "", line)
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("what", nargs="?", choices=KINDS, help="list these only [all]")
+    parser.add_argument("what", nargs="?", choices=KINDS, help="what to list [all four]")
     options = parser.parse_all(arguments)
     texts = []
     for kind, registry in registries([options.what] if options.what else KINDS).items():

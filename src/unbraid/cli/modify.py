@@ -1,4 +1,4 @@
-"""Learn an imperceptible change of a dataset under which VAEs should entangle its factors."""
+"""Learn a small change to the images of a dataset that makes VAEs entangle its factors."""
 
 from __future__ import annotations
 
@@ -13,28 +13,37 @@ EPILOG = """examples:
   unbraid data modify sprites --out sprites.safetensors --steps 2000 --picture sprites.png
   unbraid data modify shapes3d --rotations wall_hue:orientation --device cuda --out rooms.safetensors
 
-The control, noise of the same strength, needs no file: "dsprites?noise=0.1"."""
+For a control experiment with noise of the same strength, use the dataset "dsprites?noise=0.1". It needs no file."""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags."""
     add = parser.add_argument
-    add("name", metavar="NAME", help="name of a dataset of images with factors, or path of your own data")
-    add("--out", type=Path, metavar="FILE", help="file to write [modified/NAME.safetensors in the data folder]")
-    add("--eps", type=float, help="largest change of a pixel, in (0, 1] [0.175 for Shapes3D, else 0.1]")
-    add("--steps", type=int, default=10_000, help="updates of the manipulation [10000]")
-    add("--batch", type=int, default=64, help="images per batch [64]")
-    add("--samples", type=int, default=4, help="noisy codes per image [4]")
-    add("--ensemble", type=int, help="number of pairs of each kind [4 for Shapes3D, else 1]")
-    rotations = "planes that are rotated: closest, random, or names of factors as in x:y,scale:orientation [closest]"
+    add("name", metavar="NAME", help="name of an image dataset with factors, or path of your own data")
+    add("--out", type=Path, metavar="FILE", help="file to write [modified/NAME.safetensors, in the data folder]")
+    add(
+        "--eps",
+        type=float,
+        help="maximum change of a pixel, above 0 and at most 1 [0.175 for Shapes3D, 0.1 for other data]",
+    )
+    add("--steps", type=int, default=10_000, help="number of training steps of the manipulation network [10000]")
+    add("--batch", type=int, default=64, help="number of images per batch [64]")
+    add("--samples", type=int, default=4, help="number of noisy codes sampled per image [4]")
+    add("--ensemble", type=int, help="number of encoder-decoder pairs of each kind [4 for Shapes3D, 1 for other data]")
+    rotations = "planes to rotate: closest, random, or pairs of factors, such as x:y,scale:orientation [closest]"
     add("--rotations", default="closest", help=rotations)
-    add("--capacity", type=float, help="information of all latents together, in nats [half that of the factors]")
+    add("--capacity", type=float, help="total information in all latents, in nats [half the entropy of the factors]")
     add("--likelihood", default="bernoulli", help="likelihood of pixels: bernoulli or gaussian [bernoulli]")
-    rate = "learning rate of the decoders; that of the manipulation is a tenth of it [0.001]"
+    rate = "learning rate of the decoders; the manipulation network uses a tenth of it [0.001]"
     add("--learning-rate", type=float, default=1e-3, help=rate)
-    add("--seed", type=int, default=0, help="seed of all random numbers [0]")
-    add("--checkpoint-every", type=int, default=1000, help="steps between checkpoints [1000]")
-    add("--picture", type=Path, metavar="PNG", help="also draw originals, changed images and differences")
+    add("--seed", type=int, default=0, help="random seed [0]")
+    add("--checkpoint-every", type=int, default=1000, help="number of steps between checkpoints [1000]")
+    add(
+        "--picture",
+        type=Path,
+        metavar="PNG",
+        help="also draw original images, modified images and their differences, and write them to this file",
+    )
     add_quiet(parser)
     add_device(parser)
     add_root(parser)
@@ -59,7 +68,8 @@ def run(options: Any) -> None:
     data = load_data(options.name, options.device, options.quiet)
     path = modify(data, out=options.out or default_file(data), **settings)
     gap = read_manipulation(path, tensors=False)[1]["final"]["gap"]
-    print(f"{path}: at the end, entangling pairs minus disentangling pairs is {gap:.3f} nats per image")
+    print(f"The manipulation was written to {path}.")
+    print(f"The final error of entangling pairs minus that of disentangling pairs is {gap:.3f} nats per image.")
     print(f'Use it as "{data.name}?modified={"default" if path == default_file(data) else path}"')
     if options.picture:
         print(draw_comparison(apply_manipulation(data, path), options.picture))

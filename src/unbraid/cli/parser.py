@@ -15,7 +15,7 @@ Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are `UserError`s of one line that suggest the nearest valid name."""
+    """An argument parser that raises `UserError`. Its messages have one line and suggest the nearest valid name."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments; raise an error that names the first one that is unknown."""
+        """Parse all arguments, or raise an error that names the first unknown argument."""
         parsed, left = self.parse_known_args(arguments)
         if left:
             flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_and_run(parser: Parser, arguments: Sequence[str], run: Callable[[Any], int | None]) -> int:
-    """Parse the arguments and call `run(options)`, with --root as the data folder; returns the exit status."""
+    """Parse the arguments, call `run(options)` with --root as the data folder, and return the exit status."""
     options = parser.parse_all(arguments)
     with data_root(getattr(options, "root", None)):
         return run(options) or 0
@@ -44,9 +44,9 @@ def parse_and_run(parser: Parser, arguments: Sequence[str], run: Callable[[Any],
 
 @contextmanager
 def data_root(root: Path | None) -> Iterator[None]:
-    """Set the environment variable UNBRAID_DATA to `root`, unless it is None, and restore it afterwards.
+    """Set the environment variable UNBRAID_DATA to `root` and restore it afterwards. If `root` is None, do nothing.
 
-    The variable is also passed on to processes that the command starts.
+    Processes that the command starts inherit the variable.
     """
     before = os.environ.get("UNBRAID_DATA")
     if root is not None:
@@ -62,15 +62,15 @@ def data_root(root: Path | None) -> Iterator[None]:
 
 def add_root(parser: Arguments) -> None:
     """Add the flag --root."""
-    text = "folder of the data files [environment variable UNBRAID_DATA, else ~/.local/share/unbraid]"
+    text = "data folder [environment variable UNBRAID_DATA if it is set, else ~/.local/share/unbraid]"
     parser.add_argument("--root", type=Path, metavar="FOLDER", help=text)
 
 
 def add_quiet(parser: Arguments) -> None:
     """Add the flag --quiet."""
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def add_device(parser: Arguments) -> None:
     """Add the flag --device."""
-    parser.add_argument("--device", default="cpu", help="device to compute on: cpu or cuda [cpu]")
+    parser.add_argument("--device", default="cpu", help="device to use: cpu or cuda [cpu]")

@@ -11,12 +11,12 @@ from unbraid.metrics import TRAITS
 
 
 def format_cell(value: Any) -> str:
-    """A float with three decimals, anything else as its text."""
+    """Format a float with three decimals, and anything else with `str`."""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with aligned columns: text to the left, numbers to the right.
+    """Format a table with aligned columns. Text is left-aligned and numbers are right-aligned.
 
     >>> print(table(["run", "mig"], [["a", 0.5], ["bb", 1.0]]))
     run    mig
@@ -37,7 +37,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def wide_table(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[Any]], width: int = 120) -> str:
-    """A table of many columns as several tables below each other, each with the `first` columns.
+    """Format a wide table as several tables of at most `width` characters. Each starts with the `first` columns.
 
     >>> print(wide_table({"run": ["a"]}, {"mig": [0.5], "sap": [0.25]}, width=12))
     run    mig
@@ -63,8 +63,8 @@ def wide_table(first: Mapping[str, Sequence[Any]], rest: Mapping[str, Sequence[A
 RUN_SETTINGS = ("data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision")
 
 
-def labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The label of each run, followed by the settings that differ between the rows.
+def run_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the label of each run, followed by the settings that differ between the rows.
 
     >>> labels([{"label": "vae seed=0", "latents": n, "steps": 9} for n in (5, 10)])
     ['vae seed=0 latents=5', 'vae seed=0 latents=10']
@@ -74,12 +74,12 @@ def labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def metric_title(name: str) -> str:
-    """The column title of a metric: its name, with "(low)" if low scores are good."""
+    """Return the column title of a metric: its name, with "(low)" if lower scores are better."""
     return {"unsupervised": "total corr."}.get(name, name) + " (low)" * TRAITS[name].low_is_good
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, with every key of any row as a column."""
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format rows as CSV. Every key that occurs in any row is a column."""
     fields = list(dict.fromkeys(key for row in rows for key in row))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fields, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Write one self-contained page on trained runs: scores, pictures, and decoders that run in the browser."""
+"""Write one self-contained HTML page about trained runs: scores, pictures, and decoders that run in the browser."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from unbraid.metrics import METRICS
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs, the folder of a study, or one run")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page to write [RUNS/report.html]")
-    metrics = f"metrics to show: {', '.join(METRICS)} [mig and five others]"
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write [report.html, in the folder of the runs]"
+    )
+    metrics = f"metrics to show: {', '.join(METRICS)} [mig, dci, factor_vae, sap, modularity, unsupervised]"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
-    parser.add_argument("--rank", metavar="METRIC", help="metric by which runs are ranked [the first that runs have]")
-    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with decoders [4]")
-    parser.add_argument("--no-score", action="store_true", help="compute no scores; show the stored ones")
+    parser.add_argument(
+        "--rank",
+        metavar="METRIC",
+        help="metric by which runs are ranked [the first metric that any run has a score for]",
+    )
+    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with their decoders [4]")
+    parser.add_argument(
+        "--no-score", action="store_true", help="do not compute missing scores; show stored scores only"
+    )
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
@@ -26,9 +34,9 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 def run(options: Any) -> None:
     """Write the page and print its path and size."""
     from unbraid.reporting.page import report
-    from unbraid.reporting.runs_table import REPORTED
+    from unbraid.reporting.runs_table import REPORT_METRICS
 
-    metrics = options.metrics.split(",") if options.metrics else REPORTED
+    metrics = options.metrics.split(",") if options.metrics else REPORT_METRICS
     path = report(options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
                   scoring=not options.no_score, quiet=options.quiet)  # fmt: skip
-    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
+    print(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

@@ -1,8 +1,9 @@
-"""Compare the published numbers of a study with ours, with both spreads, and mark each cell agree or differ.
+"""Compare the published results of a study with ours. Each number of a published table is marked "agree" or "differ".
 
-With --runs the command compares runs that exist. Otherwise it first trains and scores the study in --out; the same
-command resumes it. Exit status: 0 if all compared cells agree, 1 if some differ, 2 if nothing could be compared.
-Missing cells are listed and never count as agreement.
+With --runs, the command compares existing runs. Otherwise it first trains and scores the study in the folder --out, and
+the same command resumes the training if it is interrupted. The exit status is 0 if all compared numbers agree, 1 if
+some differ, and 2 if nothing could be compared. Numbers without a counterpart in the runs are listed as missing and
+are not counted.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ WIDTH = 120  # characters per line
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.epilog = wrap(RULE)
-    parser.add_argument("study", metavar="NAME", help=f"a study with published numbers: {', '.join(TARGETS)}")
-    runs = "compare these runs and train nothing: a folder of runs, its results.sqlite, or a copy as .csv"
+    parser.epilog = wrap_paragraph(RULE)
+    parser.add_argument("study", metavar="NAME", help=f"study to compare: {', '.join(TARGETS)}")
+    runs = "existing runs to compare: a folder of runs, its results.sqlite, or a results table as a .csv file"
     parser.add_argument("--runs", type=Path, help=runs)
-    where = "also write NAME.csv, NAME.json and a picture NAME.png into this folder [reproduction, in --runs or --out]"
+    where = "also write NAME.csv, NAME.json and NAME.png to this folder [reproduction, in the folder of the runs]"
     parser.add_argument("--save", type=Path, nargs="?", const=Path(), metavar="FOLDER", help=where)
     study.add_flags(parser)
     return parse_and_run(parser, arguments, lambda options: run(parser, options))
 
 
 def run(parser: Parser, options: Any) -> int:
-    """Train the study if asked to, compare, print and save; returns the exit status."""
+    """Train the study if no runs are given, then compare, print and save. Return the exit status."""
     from unbraid.reproduction.training import needed_runs, train_target
 
     find_target(options.study)
@@ -52,36 +53,38 @@ def run(parser: Parser, options: Any) -> int:
         reject_training_flags(parser, options)
         folder = options.runs
     elif options.plan:
-        selected = study.selection(options)
+        selected = study.selection_arguments(options)
         print(study.plan_text(options.study, {**selected, "only": needed_runs(options.study, selected["only"])}))
         return 0
     elif options.out is None:
-        raise UserError("Give the runs: --runs FOLDER to load some, or --out FOLDER to train them there.")
+        raise UserError("Give either --runs FOLDER to load existing runs, or --out FOLDER to train them there.")
     else:
-        train_target(options.study, options.out, **study.selection(options), **study.training(options))
+        train_target(
+            options.study, options.out, **study.selection_arguments(options), **study.training_arguments(options)
+        )
         folder = options.out
     result = reproduce(options.study, folder)
-    print(text(result))
+    print(reproduction_text(result))
     if options.save is not None:
         default = (folder.parent if folder.is_file() else folder) / "reproduction"
         paths = save_reproduction(result, default if options.save == Path() else options.save)
-        print(f"\nwritten: {', '.join(map(str, paths))}")
+        print(f"\nThe comparison was written to {', '.join(map(str, paths))}.")
     return result.status
 
 
 def reject_training_flags(parser: Parser, options: Any) -> None:
-    """Raise an error if --runs comes with flags that it would ignore."""
+    """Raise an error if --runs is combined with a flag that would have no effect."""
     used = ("study", "runs", "save", "quiet", "root")
     given = [name for name, value in vars(options).items() if name not in used and value != parser.get_default(name)]
     if given:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UserError(
-            f"--runs compares all runs that it finds and trains nothing. Got {flags} too. Leave out either."
+            f"--runs compares all runs in the folder and trains nothing. Got {flags} too. Remove --runs or {flags}."
         )
 
 
-def text(result: Reproduction) -> str:
-    """The deviations from the study, one table per column of the paper, the missing cells, and the verdict."""
+def reproduction_text(result: Reproduction) -> str:
+    """Format a comparison: deviations from the study, one table per column of the paper, missing cells and summary."""
     parts = [heading(result)]
     for signs in (False, True):
         shown = [
@@ -90,21 +93,23 @@ def text(result: Reproduction) -> str:
         for column in dict.fromkeys(cell.published.column for cell in shown):
             parts.append(f"{'signs, ' if signs else ''}{column}\n{column_table(shown, column)}")
     if result.cells_with("missing"):
-        parts.append("\n".join(["missing cells, which are not counted:", *missing_lines(result.cells_with("missing"))]))
-    return "\n\n".join([*parts, *(wrap(part) for part in (result.summary_text(), result.rule))])
+        parts.append(
+            "\n".join(["Missing numbers, which are not counted:", *missing_lines(result.cells_with("missing"))])
+        )
+    return "\n\n".join([*parts, *(wrap_paragraph(part) for part in (result.summary_text(), result.rule))])
 
 
 def heading(result: Reproduction) -> str:
-    """The study, its paper, and every deviation from the published study."""
-    head = f"{result.name}: our results and those of {result.reference}"
+    """Return the name of the study, its reference, and every deviation from the published study."""
+    head = f"{result.name}: our results compared with those of {result.reference}"
     if not result.deviations:
-        return f"{head}\nThe runs are those of the published study."
-    said = [textwrap.fill(f"- {deviation}", WIDTH, subsequent_indent="  ") for deviation in result.deviations]
-    return "\n".join([head, "Not the published study:", *said])
+        return f"{head}\nThe runs have the settings of the published study."
+    lines = [textwrap.fill(f"- {deviation}", WIDTH, subsequent_indent="  ") for deviation in result.deviations]
+    return "\n".join([head, "Our runs deviate from the published study:", *lines])
 
 
 def column_table(cells: Sequence[Cell], column: str) -> str:
-    """The cells of one column as a table."""
+    """Format the cells of one column of the paper as a table."""
     body = [cell_columns(cell, cell.ours) for cell in cells if cell.published.column == column and cell.ours]
     head = ["cell", "ours", "runs", "paper", "p", "verdict", "note"]
     used = [i for i in range(len(head)) if any(row[i] not in ("", "-") for row in body)]
@@ -112,30 +117,30 @@ def column_table(cells: Sequence[Cell], column: str) -> str:
 
 
 def cell_columns(cell: Cell, ours: OurResult) -> list[str]:
-    """The printed columns of one cell."""
-    printed, chance = cell.published, cell.published.p_value(ours)
-    p = "-" if chance is None else "<.001" if chance < 0.001 else f"{chance:.3f}"
+    """Return the values that are printed for one cell."""
+    published, p_value = cell.published, cell.published.p_value(ours)
+    p = "-" if p_value is None else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
     return [
-        printed.row,
-        number(ours.mean, ours.spread, 3),
+        published.row,
+        format_mean(ours.mean, ours.spread, 3),
         str(ours.count),
-        published_text(printed),
+        published_text(published),
         p,
         cell.verdict,
         ours.note,
     ]
 
 
-def published_text(printed: Published | PublishedSign) -> str:
-    """The number or sign of the paper, with the digits that the paper prints."""
-    if printed.value is None:
-        return "> 0" if isinstance(printed, PublishedSign) and printed.sign > 0 else "< 0"
-    fine = isinstance(printed, Published) and printed.unit < 0.01
-    return number(printed.value, printed.spread, 3 if fine else 2)
+def published_text(published: Published | PublishedSign) -> str:
+    """Format a published number with as many digits as in the paper, or a published sign as "> 0" or "< 0"."""
+    if published.value is None:
+        return "> 0" if isinstance(published, PublishedSign) and published.sign > 0 else "< 0"
+    fine = isinstance(published, Published) and published.unit < 0.01
+    return format_mean(published.value, published.spread, 3 if fine else 2)
 
 
-def number(mean: float, spread: float | None = None, digits: int = 2) -> str:
-    """A mean, with its standard deviation if there is one.
+def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> str:
+    """Format a mean, with its standard deviation if there is one.
 
     >>> number(0.234, 0.08), number(-12.34)
     ('0.23 +- 0.08', '-12.34')
@@ -144,7 +149,7 @@ def number(mean: float, spread: float | None = None, digits: int = 2) -> str:
 
 
 def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """One line for each group of missing numbers with the same reason; missing signs are only counted."""
+    """Yield one line for each group of numbers that are missing for the same reason. Missing signs are not listed."""
     columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if not isinstance(cell.published, PublishedSign):
@@ -160,7 +165,7 @@ def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def group_names(rows: Sequence[str]) -> str:
-    """Names of rows, grouped by their first part.
+    """Group the names of table rows by their first part.
 
     >>> group_names(["pcl, dsprites noise", "pcl, shapes3d noise", "ae, dsprites noise"])
     'pcl (dsprites noise, shapes3d noise); ae (dsprites noise)'
@@ -172,6 +177,6 @@ def group_names(rows: Sequence[str]) -> str:
     return "; ".join(f"{first} ({', '.join(rest)})" for first, rest in groups.items())
 
 
-def wrap(paragraph: str) -> str:
-    """A paragraph, wrapped."""
+def wrap_paragraph(paragraph: str) -> str:
+    """Wrap a paragraph to `WIDTH` characters."""
     return textwrap.fill(paragraph, WIDTH)

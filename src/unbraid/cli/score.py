@@ -1,4 +1,4 @@
-"""Score trained runs, or any codes and factors from files (.npy, .npz or .csv) with one row per example."""
+"""Score trained runs, or codes and factors in files (.npy, .npz or .csv) with one row per example."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import as_csv, labels, metric_title, wide_table
+from unbraid.cli.printing import metric_title, run_labels, to_csv, wide_table
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, headline
 from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from unbraid.runs.run import Run
 
 DRAWS_HELP = (
-    "disjoint: no test row is a training row; reference: with replacement, as in the code of the large study "
-    "[disjoint; in the folder of a study, the draws of the study]"
+    "how rows are sampled: disjoint never uses a row for both training and testing; reference samples with "
+    "replacement, as the authors' code of the large study does [disjoint; for runs of a study, the value of the study]"
 )
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="?", type=Path, help="a folder of runs, or one run")
-    parser.add_argument("--codes", type=Path, help="score a file of codes of shape (n, d) instead of runs")
-    parser.add_argument("--factors", type=Path, help="with --codes: file of factors of shape (n, k), whole numbers")
+    parser.add_argument("--codes", type=Path, help="file with codes of shape (n, d), which are scored instead of runs")
+    parser.add_argument("--factors", type=Path, help="file with the factors of these codes, integers of shape (n, k)")
     parser.add_argument("--metrics", metavar="A,B", help=f"metrics to compute: {', '.join(METRICS)} [all]")
-    parser.add_argument("--train", type=int, help="largest number of rows to learn from [10000]")
-    parser.add_argument("--test", type=int, help="largest number of rows to test on [5000]")
-    parser.add_argument("--table", type=int, help="largest number of examples to encode [65536]")
-    parser.add_argument("--seed", type=int, help="seed of the choice of rows [0]")
+    parser.add_argument("--train", type=int, help="maximum number of training rows [10000]")
+    parser.add_argument("--test", type=int, help="maximum number of test rows [5000]")
+    parser.add_argument("--table", type=int, help="maximum number of examples to encode [65536]")
+    parser.add_argument("--seed", type=int, help="random seed for the choice of rows [0]")
     parser.add_argument("--draws", choices=DRAWS, help=DRAWS_HELP)
     add_device(parser)
     parser.add_argument("--jobs", type=int, help="number of processes that compute metrics [all cores]")
-    bounds = "show the scores of a perfect code and of pure noise [in the printed table, not with --json]"
+    bounds = "show the scores of a perfect code and of pure noise for comparison [yes, except with --json]"
     parser.add_argument("--bounds", action=argparse.BooleanOptionalAction, help=bounds)
-    parser.add_argument("--json", action="store_true", help="print every score as JSON")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write every score to a CSV file")
+    parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write all scores to a CSV file")
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
 
 def run(options: Any) -> None:
-    """Compute the scores, write them if asked to, and print them."""
+    """Compute the scores and print them. With --csv, also write them to a file."""
     metrics = options.metrics.split(",") if options.metrics else None
     names = resolve_metric_names(metrics)
     check_options(options)
-    protocol = protocol_from(options)
+    protocol = choose_protocol(options)
     if options.codes:
         rows, samples = score_files(options, metrics, protocol)
     else:
@@ -63,12 +63,12 @@ def run(options: Any) -> None:
     if options.bounds or (options.bounds is None and not options.json):
         rows += bounds_rows(samples, names, protocol, options.quiet)
     if options.csv:
-        write_atomic(options.csv, as_csv(rows).encode())
+        write_atomic(options.csv, to_csv(rows).encode())
     print(json.dumps(rows, indent=1) if options.json else score_table(rows, names))
 
 
 def check_options(options: Any) -> None:
-    """Raise an error for numbers that are too small, and unless either runs or arrays are given."""
+    """Raise an error if a number is too small, or if not exactly one of runs and arrays is given."""
     for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
         if (value := getattr(options, flag)) is not None and value < low:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
@@ -76,8 +76,8 @@ def check_options(options: Any) -> None:
         raise UserError("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
 
 
-def protocol_from(options: Any) -> Protocol:
-    """The protocol of the study in the folder, or the default one, changed by the flags."""
+def choose_protocol(options: Any) -> Protocol:
+    """Return the protocol of the study in the folder, or the default protocol, with the values of the given flags."""
     base = Protocol() if options.runs is None else read_protocol(options.runs)
     flags = {name: getattr(options, name) for name in ("train", "test", "table", "seed", "draws")}
     return replace(base, **{name: value for name, value in flags.items() if value is not None})
@@ -86,7 +86,7 @@ def protocol_from(options: Any) -> Protocol:
 def score_runs(
     options: Any, metrics: Sequence[str] | None, protocol: Protocol
 ) -> tuple[list[dict[str, Any]], list[BoundsSample]]:
-    """Rows of all trained runs in the folder, and the samples for their ceilings and floors."""
+    """Return the score rows of all trained runs in the folder, and the samples for the bounds of these scores."""
     from unbraid.accel.devices import check_device
     from unbraid.scoring.score import score
 
@@ -97,7 +97,7 @@ def score_runs(
 
 
 def trained_runs(folder: Path, device: str) -> list[Run]:
-    """The runs in a folder that can be scored; prints how many cannot."""
+    """Return the trained runs in a folder, and print how many others were skipped."""
     from unbraid.runs.folder import find_runs
     from unbraid.runs.run import load_runs
 
@@ -106,7 +106,7 @@ def trained_runs(folder: Path, device: str) -> list[Run]:
     trained = [run for run in runs if run.divergence is None]
     others = f"{len(runs) - len(trained)} diverged, {len(found) - len(runs)} not fully trained"
     if not trained:
-        raise UserError(f"No run in {folder} can be scored: {others}.")
+        raise UserError(f"No run in {folder} can be scored: {others}. Finish the training first.")
     if len(trained) < len(found):
         print(f"unbraid: left out: {others}.", file=sys.stderr)
     return trained
@@ -115,21 +115,21 @@ def trained_runs(folder: Path, device: str) -> list[Run]:
 def score_files(
     options: Any, metrics: Sequence[str] | None, protocol: Protocol
 ) -> tuple[list[dict[str, Any]], list[BoundsSample]]:
-    """One row of scores for arrays in files, and the sample for their ceiling and floor."""
+    """Return one row of scores for the arrays in the files, and the sample for the bounds of these scores."""
     codes, factors = read_array(options.codes, "codes"), read_array(options.factors, "factors")
     row, rows = score_arrays(codes, factors, metrics, protocol=protocol, label=str(options.codes), quiet=options.quiet)
     return [row], [BoundsSample("", None, rows)]
 
 
 def score_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """Tables with the main score of each metric, and with the total correlation of sampled codes if there is one."""
+    """Format a table with the main score of each metric, and with the total correlation of sampled codes if present."""
     columns = {metric_title(name): headline(name) for name in names}
     sampled = "unsupervised.gaussian_total_correlation.sampled"
     if any(sampled in row for row in rows):
         columns["(sampled)"] = sampled
     columns = {head: key for head, key in columns.items() if any(key in row for row in rows)}
     scored = [row for row in rows if "bound" not in row]
-    names_of_runs = dict(zip(map(id, scored), labels(scored), strict=True)) if "run" in scored[0] else {}
+    names_of_runs = dict(zip(map(id, scored), run_labels(scored), strict=True)) if "run" in scored[0] else {}
     first = {"run": [row.get("run", "") for row in rows]} if names_of_runs else {}
     title = "settings" if names_of_runs else "codes"
     first[title] = [names_of_runs.get(id(row), row["label"]) for row in rows]
@@ -138,10 +138,13 @@ def score_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
 
 
 def sample_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each kind of sample: from how many rows metrics learn, and on how many they are tested."""
+    """Return one sentence for each kind of sample, with its numbers of training and test rows."""
     kinds = dict.fromkeys((row["train_rows"], row["test_rows"], row["draws"]) for row in rows)
-    overlap = {"disjoint": "no row is in both", "reference": "drawn with replacement, so a row may be in both"}
+    overlap = {
+        "disjoint": "no row is in both sets",
+        "reference": "rows are sampled with replacement, so a row may be in both sets",
+    }
     return [
-        f"Metrics learn from {train:,} rows and are tested on {test:,} ({overlap[draws]})."
+        f"Metrics are fitted on {train:,} rows and tested on {test:,} rows ({overlap[draws]})."
         for train, test, draws in kinds
     ]

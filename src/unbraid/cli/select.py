@@ -1,4 +1,4 @@
-"""Rank trained runs without labels, by how similar their latents are to those of the other runs (UDR)."""
+"""Rank trained runs without using labels, by how similar their latents are to those of other runs (UDR)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import labels, table
+from unbraid.cli.printing import run_labels, table
 from unbraid.errors import UserError
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs")
-    method = "how latents of two runs are compared [lasso]"
+    method = "how the latents of two runs are compared [lasso]"
     parser.add_argument("--method", choices=("lasso", "spearman"), default="lasso", help=method)
     within = (
-        "settings compares runs that differ in the seed only, data compares all runs on the same data "
-        "[settings, if every run has such a partner; else data]"
+        "which runs are compared with each other: settings compares runs that differ in the seed only, data compares "
+        "all runs on the same dataset [settings if every setting has several seeds, else data]"
     )
     parser.add_argument("--within", choices=("settings", "data"), help=within)
     parser.add_argument("--examples", type=int, default=10_000, help="number of examples to encode [10000]")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of examples [0]")
+    parser.add_argument("--seed", type=int, default=0, help="random seed for the choice of examples [0]")
     add_device(parser)
-    parser.add_argument("--json", action="store_true", help="print every row as JSON")
+    parser.add_argument("--json", action="store_true", help="print the ranking as JSON instead of a table")
     add_quiet(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
@@ -47,5 +47,7 @@ def run(options: Any) -> None:
     if options.json:
         print(json.dumps(rows, indent=1))
         return
-    body = [[row["run"], name, row["informative"], row["udr"]] for row, name in zip(rows, labels(rows), strict=True)]
+    body = [
+        [row["run"], name, row["informative"], row["udr"]] for row, name in zip(rows, run_labels(rows), strict=True)
+    ]
     print(table(["run", "settings", "informative latents", "udr"], body))

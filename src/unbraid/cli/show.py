@@ -1,4 +1,4 @@
-"""Draw a dataset as a picture with one row per factor that shows its values."""
+"""Draw a dataset, with one row of images per factor in which only that factor varies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from unbraid.cli.parser import Parser, add_root
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of a dataset, or path of your own data; with ?options")
-    parser.add_argument("--out", type=Path, metavar="PNG", help="picture to write [NAME.png]")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of a dataset, or path of your own data; may end with ?options"
+    )
+    parser.add_argument("--out", type=Path, metavar="PNG", help="file to write [NAME.png]")
     add_root(parser)
     options = parser.parse_all(arguments)
     from unbraid.data import load

@@ -1,13 +1,15 @@
-"""Train a method on a dataset. Lists and ranges of values sweep; all combinations are trained in stacks.
+"""Train a method on a dataset. A flag with several values defines a sweep, and all combinations of values are trained.
 
-The same command resumes runs that were interrupted and prints runs that are trained. Nothing is ever overwritten.
+The same command resumes runs that were interrupted. Runs that are already trained are printed, never overwritten.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -15,8 +17,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from unbraid import data as datasets
 from unbraid.accel.devices import check_device
 from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import labels, table
-from unbraid.cli.values import argument_type, integers, numbers, words
+from unbraid.cli.printing import run_labels, table
+from unbraid.cli.values import argument_type, parse_integers, parse_numbers, parse_words
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
@@ -32,9 +34,11 @@ SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
 
 
 def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
-    """Add a flag for a dataclass field, which takes one or several values."""
-    reader: Callable[[str], Any] = integers if kind is int else words if get_origin(kind) is Literal else numbers
-    choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is words else ""
+    """Add a flag for a dataclass field. The flag takes one or several values."""
+    reader: Callable[[str], Any] = (
+        parse_integers if kind is int else parse_words if get_origin(kind) is Literal else parse_numbers
+    )
+    choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is parse_words else ""
     default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
     text = f"{field.metadata['help']}{choices} [{default}]"
@@ -43,24 +47,27 @@ def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag:
 
 
 def method_parser(name: str, cls: type[Method]) -> Parser:
-    """The parser of `unbraid train NAME`, with a flag for every field of the method."""
-    parser = Parser(prog=f"unbraid train {name}", description=f"{cls.__doc__}\n{__doc__}")
+    """Return the parser of `unbraid train NAME`, with a flag for every field of the method."""
+    description = re.sub(r"\.\. math:: |:math:|`", "", inspect.getdoc(cls) or "")
+    parser = Parser(prog=f"unbraid train {name}", description=f"{description}\n\n{__doc__}")
     kinds = get_type_hints(cls)
-    own = parser.add_argument_group(f"hyperparameters of {name} (V: a number, a list 1,4,16, a range 1-4 or 0:1:5)")
+    own = parser.add_argument_group(
+        f"hyperparameters of {name} (V is a value, a list 1,4,16, a range 1-4, or FIRST:LAST:COUNT such as 0:1:5)"
+    )
     for field in dataclasses.fields(cls):
         add_field(own, field, kinds[field.name], field.name)
-    run = parser.add_argument_group("settings of the run (V as above)")
+    run = parser.add_argument_group("settings of the run")
     fields = {f.name: f for f in dataclasses.fields(RunSpec)}
     spec_kinds = get_type_hints(RunSpec)
     add_field(run, fields["seed"], int, "seeds")
     for flag in SPEC_FLAGS:
         add_field(run, fields[flag], spec_kinds[flag], flag)
-    data = f"dataset: {', '.join(datasets.DATASETS)}, or a path; with ?options [sprites]"
+    data = f"dataset: {', '.join(datasets.DATASETS)}, or the path of your own data; may end with ?options [sprites]"
     run.add_argument("--data", default="sprites", help=data)
     run.add_argument("--net", help=f"network: {', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
-    likelihood = "likelihood of an example [bernoulli; gaussian for vectors]"
+    likelihood = "likelihood of the decoder [bernoulli; gaussian for vectors]"
     run.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help=likelihood)
-    precision = "precision of matrix products [fastest of the device]"
+    precision = "precision of matrix products [the fastest on the device]"
     run.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help=precision)
     add_output_flags(parser.add_argument_group("output and device"), name)
     return parser
@@ -69,39 +76,39 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
 def add_output_flags(parser: Arguments, name: str) -> None:
     """Add the flags that do not change what is trained."""
     out = Path("runs") / name
-    parser.add_argument("--out", type=Path, default=out, help=f"folder for the runs [{out}]")
-    parser.add_argument("--add", action="store_true", help="allow other runs in that folder")
+    parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
+    parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
     add_device(parser)
     seconds = "time between checkpoints, in seconds [30]"
-    parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, help=seconds)
-    parser.add_argument("--log", choices=KINDS, help="also write event files for TensorBoard beside each run")
+    parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, metavar="SECONDS", help=seconds)
+    parser.add_argument("--log", choices=KINDS, help="also write event files for TensorBoard to the folder of each run")
     add_quiet(parser)
     add_root(parser)
 
 
-def methods(cls: type[Method], options: argparse.Namespace) -> list[Method]:
-    """All combinations of the given hyperparameters."""
+def method_combinations(cls: type[Method], options: argparse.Namespace) -> list[Method]:
+    """Return one method for each combination of the given hyperparameters."""
     names = [field.name for field in dataclasses.fields(cls)]
     combinations = itertools.product(*(getattr(options, name) for name in names))
     return [cls(**dict(zip(names, values, strict=True))) for values in combinations]
 
 
-def specs(cls: type[Method], options: argparse.Namespace, defaults: RunDefaults) -> list[RunSpec]:
-    """All combinations of methods, run settings and seeds."""
+def spec_combinations(cls: type[Method], options: argparse.Namespace, defaults: RunDefaults) -> list[RunSpec]:
+    """Return one spec for each combination of methods, run settings and seeds."""
     names = [*SPEC_FLAGS, "seed"]
-    combinations = itertools.product(methods(cls, options), *(getattr(options, name) for name in names))
+    combinations = itertools.product(method_combinations(cls, options), *(getattr(options, name) for name in names))
     return [defaults.spec(m, **dict(zip(names, values, strict=True))) for m, *values in combinations]
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: unbraid train METHOD [flags]\n\n{__doc__}\nmethods: {', '.join(METHODS)}\n"
-              "flags of a method: unbraid train METHOD --help")  # fmt: skip
+              "To see the flags of a method, run: unbraid train METHOD --help")  # fmt: skip
         return 0
     name = arguments[0]
     if name.startswith("-"):
         raise UserError(
-            f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Choose from: {', '.join(METHODS)}."
+            f"The method comes first: unbraid train METHOD {' '.join(arguments)}. Methods: {', '.join(METHODS)}."
         )
     cls = method_class(name)
     return parse_and_run(method_parser(name, cls), arguments[1:], lambda options: run(cls, options))
@@ -114,7 +121,7 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
     data = load_data(options.data, options.device, options.quiet)
     defaults = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
-        specs(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
+        spec_combinations(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log,
     )  # fmt: skip
     print(runs_table(runs))
@@ -125,10 +132,10 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
 
 
 def runs_table(runs: Sequence[Run]) -> str:
-    """One row per run: its settings, whether it is trained or diverged, and the last line of its log."""
+    """Return a table with one row per run: its settings, whether it diverged, and its last logged values."""
     rows = []
-    for run, label in zip(runs, labels([describe_run(run) for run in runs]), strict=True):
+    for run, label in zip(runs, run_labels([describe_run(run) for run in runs]), strict=True):
         last = run.log[-1] if run.log else {}
         state = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
         rows.append([run.id, label, state, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
-    return table(["run", "settings", "state", "last log line"], rows)
+    return table(["run", "settings", "state", "last logged values"], rows)

@@ -1,4 +1,4 @@
-"""Draw what each latent of trained runs does as a PNG and a GIF beside each run, or what two latents do together."""
+"""Draw the effect of each latent of trained runs as a PNG and a GIF, or the joint effect of two latents as a grid."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def runs_with_decoder(runs: Sequence[Run], folder: Path) -> list[Run]:
-    """The runs that have a decoder. Prints how many have none; raises an error if none has one."""
+    """Return the runs that have a decoder, and print how many do not. If no run has one, raise an error."""
     decoding = [run for run in runs if run.net.decoder is not None]
     if runs and not decoding:
         raise UserError(
-            f"A traversal needs a decoder; all {len(runs)} trained run(s) in {folder} have an encoder only. "
+            f"A traversal needs a decoder. None of the {len(runs)} trained run(s) in {folder} has one. "
             f"Score their codes instead: unbraid score {folder}"
         )
     if len(decoding) < len(runs):
@@ -29,8 +29,8 @@ def runs_with_decoder(runs: Sequence[Run], folder: Path) -> list[Run]:
     return decoding
 
 
-def pair(text: str) -> Pair:
-    """Read two numbers of latents, or two names of factors.
+def parse_pair(text: str) -> Pair:
+    """Parse the indices of two latents, or the names of two factors.
 
     >>> pair("0,3"), pair("wall_hue,orientation")
     ((0, 3), ('wall_hue', 'orientation'))
@@ -38,28 +38,28 @@ def pair(text: str) -> Pair:
     parts = [part.strip() for part in text.split(",")]
     numeric = [part.isdecimal() for part in parts]
     if len(parts) != 2 or numeric[0] != numeric[1]:
-        raise UserError(f"must be two latents, such as 0,1, or two factors, such as x,y. Got {text!r}")
+        raise UserError(f"must be two latents, such as 0,1, or two factors, such as x,y. Got {text!r} instead")
     first, second = (int(part) if number else part for part, number in zip(parts, numeric, strict=True))
     return first, second
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
-    parser.add_argument("--example", type=int, help="index of the example to start from [the middle one]")
-    span = "move latents from -SPAN to SPAN, in standard deviations of the prior, or radians on curved spaces [2]"
+    parser.add_argument("--example", type=int, help="index of the example whose latents are varied [the middle one]")
+    span = "vary latents from -SPAN to SPAN, in standard deviations of the prior, or in radians on curved spaces [2]"
     parser.add_argument("--span", type=float, default=2.0, help=span)
     parser.add_argument("--columns", type=int, default=9, help="number of pictures per latent [9]")
-    two = "draw a grid of two latents, such as 0,1, or of the latents that encode two factors, such as x,y"
-    parser.add_argument("--pair", type=argument_type(pair), metavar="A,B", help=two)
-    extremes = "draw only the best and the worst run of each dataset and method by a stored score, such as mig"
+    two = "vary two latents, such as 0,1, or the latents that best encode two factors, such as x,y, and draw a grid"
+    parser.add_argument("--pair", type=argument_type(parse_pair), metavar="A,B", help=two)
+    extremes = "draw only the best and the worst run of each dataset and method by a stored metric, such as mig"
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
-    parser.add_argument("--out", type=Path, help="folder for the pictures [the folder of each run]")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
 
 def run(options: Any) -> None:
-    """Draw the pictures of all wanted runs and print their paths."""
+    """Draw the selected runs and print the paths of the pictures."""
     from unbraid.pictures.pair import best_and_worst_runs, traverse_pair
     from unbraid.pictures.traversal import traverse
     from unbraid.runs.run import load_runs
@@ -72,9 +72,9 @@ def run(options: Any) -> None:
         runs = [(f"{end} {options.extremes} {value:.3f}: {run.label}", run) for end, value, run in chosen]
     data = load_datasets([run for _, run in runs])
     settings = {"example": options.example, "span": options.span, "columns": options.columns}
-    with progress("drawing", len(runs)) as report:
+    with progress("drawing", len(runs)) as report_progress:
         for i, (label, run) in enumerate(runs):
-            report(i, run.label)
+            report_progress(i, run.label)
             out = None if options.out is None else options.out / run.id
             if options.pair:
                 paths = [traverse_pair(run, options.pair, data[run.spec.data], out=out, **settings)]

@@ -1,4 +1,4 @@
-"""Values of flags: a single value, a comma-separated list, or a range."""
+"""Parsers for the values of flags: a single value, a comma-separated list, or a range."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ import numpy as np
 from unbraid.errors import UserError
 
 
-def integers(text: str) -> list[int]:
-    """Read `3`, `0,2,5`, `0-4` (both ends included), and lists of these.
+def parse_integers(text: str) -> list[int]:
+    """Parse `3`, `0,2,5`, `0-4` (which includes both ends), or a comma-separated list of these.
 
     >>> integers("0-2,7")
     [0, 1, 2, 7]
     """
-    return [value for part in text.split(",") for value in _expand(part, int)]
+    return [value for part in text.split(",") for value in _parse_part(part, int)]
 
 
-def numbers(text: str) -> list[float]:
-    """Read `4`, `1,4,16`, `1-4` (steps of 1), `0:1:5` (first, last, count), and lists of these.
+def parse_numbers(text: str) -> list[float]:
+    """Parse `4`, `1,4,16`, `1-4` (steps of 1), `0:1:5` (first, last, count), or a comma-separated list of these.
 
     >>> numbers("0:1:3,1e-4")
     [0.0, 0.5, 1.0, 0.0001]
     """
-    return [float(value) for part in text.split(",") for value in _expand(part, float)]
+    return [float(value) for part in text.split(",") for value in _parse_part(part, float)]
 
 
-def words(text: str) -> list[str]:
-    """Read a list such as `weighted,stratified`."""
+def parse_words(text: str) -> list[str]:
+    """Parse a comma-separated list such as `weighted,stratified`."""
     return text.split(",")
 
 
-def argument_type(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make `read` an argparse type whose error messages reach the user unchanged."""
+def argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Turn the function `parse` into an argparse type whose error messages are shown to the user unchanged."""
 
-    def read_argument(text: str) -> Any:
+    def parse_argument(text: str) -> Any:
         try:
-            return read(text)
+            return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return read_argument
+    return parse_argument
 
 
-def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
+def _parse_part(part: str, kind: Callable[[str], Any]) -> list[Any]:
     steps = re.fullmatch(r"(\d+)-(\d+)", part)
     if steps:
         low, high = int(steps[1]), int(steps[2])
         if low > high:
-            raise UserError(f"A range must rise. Got {part!r} instead. Write {high}-{low}.")
+            raise UserError(f"A range must be increasing. Got {part!r} instead. Write {high}-{low}.")
         return list(range(low, high + 1))
     try:
         spaced = re.fullmatch(r"([^:]+):([^:]+):([1-9]\d*)", part)
@@ -61,4 +61,4 @@ def _expand(part: str, kind: Callable[[str], Any]) -> list[Any]:
         return [kind(part)]
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise UserError(f"{part!r} is not {what}, a comma list or a range such as 0-4.") from None
+        raise UserError(f"{part!r} is not {what}, a comma-separated list, or a range such as 0-4.") from None

@@ -67,8 +67,8 @@ def load(
     """Load a dataset by name, or from a path to your own data.
 
     Args:
-        name: A key of `DATASETS`, or a path. A path is that of a folder of images, or of a .npy or .npz file. Options
-            may follow a question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
+        name: A key of `DATASETS`, or the path of a folder of images, of a .npy file or of a .npz file. Options may
+            follow after a question mark, as in ``dsprites?correlate=x:y:0.2`` or ``dsprites?modified=FILE``.
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
         root: Folder in which the files of published datasets are stored. The default is the environment variable

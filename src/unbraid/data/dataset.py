@@ -96,7 +96,7 @@ class FactorData(ABC):
         Raises:
             UserError: If `index` has the wrong type or shape, or is out of range.
         """
-        return self.factors_at(self._checked_index(index))
+        return self.factors_at(self._check_index(index))
 
     def index(self, factors: FactorsLike) -> Int[Tensor, " n"]:
         """Return the index of the example with each row of factor values.
@@ -111,7 +111,7 @@ class FactorData(ABC):
             UserError: If `factors` has the wrong type or shape, if a value is out of range, or if the labels of the
                 data do not form a full grid.
         """
-        return self.index_of(self._checked_factors(factors))
+        return self.index_of(self._check_factors(factors))
 
     def images(self, index: IndexLike) -> UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"]:
         """Return examples as bytes (images) or as floats (vectors).
@@ -125,7 +125,7 @@ class FactorData(ABC):
         Raises:
             UserError: If `index` has the wrong type or shape, or is out of range.
         """
-        return self._examples(self._checked_index(index))
+        return self._examples(self._check_index(index))
 
     @abstractmethod
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
@@ -185,7 +185,8 @@ class FactorData(ABC):
         columns = zip(factors.unbind(-1), self.strides, strict=True)
         return torch.stack([column * stride for column, stride in columns], -1).sum(-1)
 
-    def _checked_index(self, index: IndexLike) -> Int[Tensor, " n"]:
+    def _check_index(self, index: IndexLike) -> Int[Tensor, " n"]:
+        """Convert `index` to an int64 tensor on `device`, or raise a UserError if it is not valid."""
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)))
         what = f"The 'index' of {self.name}"
@@ -197,7 +198,8 @@ class FactorData(ABC):
         _check_range(rows, len(self), what)
         return rows
 
-    def _checked_factors(self, factors: FactorsLike) -> Int[Tensor, "n k"]:
+    def _check_factors(self, factors: FactorsLike) -> Int[Tensor, "n k"]:
+        """Convert `factors` to an int64 tensor on `device`, or raise a UserError if they are not valid."""
         what, k = f"The 'factors' of {self.name}", len(self.sizes)
         rows = _integer_tensor(factors, what).to(self.device)
         if rows.ndim != 2 or rows.shape[1] != k:

@@ -1,4 +1,7 @@
-"""Small datasets with known sources, which methods recover in minutes on a CPU, and measures for circular codes."""
+"""Small synthetic datasets whose sources methods can recover in minutes on a CPU, and measures for circular codes.
+
+The functions return the sources (the true factors) together with the data.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from torch import Tensor
 from unbraid.data.own.arrays import OwnData, from_arrays
 from unbraid.data.rendered.toy import nonlinearity
 
-MAX_CONDITION_NUMBER = 5.0  # of a mixing matrix
+MAX_CONDITION_NUMBER = 5.0  # maximum condition number of a mixing matrix
 
 
 def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[OwnData, Float[Tensor, "n k"]]:
-    r"""Return a time series that is mixed linearly from independent sources, and the sources.
+    r"""Generate a time series that is a linear mixture of independent sources.
 
     .. math:: s_t = \rho s_{t-1} + e_t, \quad x_t = A s_t
 
-    The innovations e have a Laplace distribution such that the sources have unit variance, and A is well-conditioned.
-    This is the setting of Hyvarinen & Morioka (2017), AISTATS, with one linear layer of mixing.
+    The innovations e have a Laplace distribution. Its scale is chosen such that the sources have unit variance. The
+    mixing matrix A is well-conditioned. This is the setting of Hyvarinen & Morioka (2017), AISTATS, with one linear
+    mixing layer.
 
     Args:
         points: Number n of points in time.
@@ -29,7 +33,7 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
         rho: Correlation of successive values of a source.
 
     Returns:
-        The data, with rows of shape (k,) in the order of time, and the sources (n, k).
+        The dataset, with examples of shape (k,) in the order of time, and the sources (n, k).
     """
     rng = np.random.default_rng(0)
     innovations = rng.laplace(scale=math.sqrt((1 - rho**2) / 2), size=(points, sources))
@@ -41,13 +45,14 @@ def mixed_time_series(points: int, sources: int = 5, rho: float = 0.7) -> tuple[
 
 
 def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
-    """Return 512 vectors, a smooth curved embedding of three factors of equal strength, and the factors.
+    """Generate 512 vectors that are a smooth nonlinear embedding of three factors with equal variances.
 
-    The embedding is an orthonormal mixing, the increasing function `nonlinearity`, and another orthonormal mixing, so
-    it is injective. The vectors are scaled to the spread of pixels.
+    The embedding consists of an orthonormal mixing, the increasing function `nonlinearity`, and another orthonormal
+    mixing. It is injective because each of these steps is. The vectors are centred and scaled to a root mean square of
+    0.25, which is similar to that of pixels.
 
     Returns:
-        The data, with rows of shape (12,), and the factors (512, 3).
+        The dataset, with examples of shape (12,), and the factors (512, 3).
     """
     g = torch.Generator().manual_seed(4)
     steps = torch.cartesian_prod(*[torch.arange(8)] * 3)
@@ -59,14 +64,14 @@ def curved_product() -> tuple[OwnData, Float[Tensor, "n k"]]:
 
 
 def rotating_half_disc(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tensor, " n"]]:
-    """Return images of a half disc that is rotated by a full turn in n steps, and the angles.
+    """Generate images of a half disc that is rotated by a full turn in n steps.
 
     Args:
         n: Number of images.
-        side: Height and width of an image. Edges are softened over one pixel.
+        side: Height and width of an image in pixels. The edges of the half disc are one pixel wide.
 
     Returns:
-        The data, with images of shape (1, side, side), and the angles (n,) in radians.
+        The dataset, with images of shape (1, side, side), and the angles (n,) in radians.
     """
     grid = (torch.arange(side, dtype=torch.float64) + 0.5) / side * 2 - 1
     y, x = torch.meshgrid(grid, grid, indexing="ij")
@@ -80,20 +85,30 @@ def rotating_half_disc(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tens
 
 
 def circular_correlation(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:
-    """Return the correlation of two sets of angles: 1 for a rotation, -1 for a reflection (Fisher & Lee 1983)."""
+    """Return the correlation of two sets of angles, as defined by Fisher & Lee (1983).
+
+    It is 1 if the sets differ by a rotation, and -1 if they differ by a reflection.
+    """
     da, db = ((v[:, None] - v).sin().double() for v in (a, b))
     return float((da * db).sum() / (da.square().sum() * db.square().sum()).sqrt())
 
 
-def step_unevenness(code: Float[Tensor, "n d"]) -> float:
-    """Return the longest step between the codes of successive angles of a full circle, divided by the mean step."""
-    step = (code.roll(-1, 0) - code).norm(dim=1)
-    return float(step.max() / step.mean())
+def step_unevenness(codes: Float[Tensor, "n d"]) -> float:
+    """Return the maximum distance between the codes of successive angles, divided by the mean distance.
+
+    `codes` contains the codes of n equally spaced angles of a full circle, in order.
+    """
+    steps = (codes.roll(-1, 0) - codes).norm(dim=1)
+    return float(steps.max() / steps.mean())
 
 
-def largest_neighbour_angle(code: Float[Tensor, "n d"]) -> float:
-    """Return the largest difference between the angles of a code and of its nearest other code, in radians."""
-    n = len(code)
-    gap = torch.cdist(code, code).fill_diagonal_(math.inf)
-    apart = (gap.argmin(1) - torch.arange(n)).abs()
-    return float(torch.minimum(apart, n - apart).max() * 2 * math.pi / n)
+def largest_neighbour_angle(codes: Float[Tensor, "n d"]) -> float:
+    """Return the largest angle, in radians, between an example and the example whose code is nearest to its own.
+
+    `codes` contains the codes of n equally spaced angles of a full circle, in order. If the codes form a circle without
+    folds, the result is 2 pi / n.
+    """
+    n = len(codes)
+    distances = torch.cdist(codes, codes).fill_diagonal_(math.inf)
+    steps = (distances.argmin(1) - torch.arange(n)).abs()
+    return float(torch.minimum(steps, n - steps).max() * 2 * math.pi / n)

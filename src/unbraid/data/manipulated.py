@@ -1,4 +1,6 @@
-"""Images with a small fixed change for each example: learned patterns that mislead VAEs, or noise of equal strength.
+"""Datasets of images with a small fixed change in each image.
+
+The change is a learned pattern that misleads VAEs, or noise of the same strength as a control.
 
 Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822.
 """
@@ -21,18 +23,20 @@ from unbraid.data.rendered.painted import ExampleNoise
 from unbraid.errors import UserError
 from unbraid.noise import Noise
 
-PATTERN_LEVELS = 127  # levels of a pattern's pixels on either side of 0
-FIRST_NOISE_DRAW = 1 << 20  # far beyond the draws of an example's noise that choose the colours of painted data
-CLIP = ":clip"  # suffix of the option 'noise'
+PATTERN_LEVELS = 127  # the pixels of a pattern are integers from -PATTERN_LEVELS to PATTERN_LEVELS
+# Number of the first random draw for noise. It is large because the first draws of the same random stream determine the
+# colours and backgrounds of an example.
+FIRST_NOISE_DRAW = 1 << 20
+CLIP = ":clip"  # suffix of the value of the option 'noise'
 
 
 def reflect(y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    r"""Reflect changed pixels at 0 and 1, so that they lie in [0, 1].
+    r"""Reflect pixels that are outside [0, 1] at 0 or at 1.
 
     .. math:: y - 2 \mathrm{relu}(y - 1) + 2 \mathrm{relu}(-y)
 
-    This holds for y in [-1, 2]. The reference writes the unchanged image on the right-hand side, but means the changed
-    one.
+    The result is in [0, 1] if y is in [-1, 2]. The formula in the paper has the unchanged image on the right-hand side,
+    but must mean the changed image.
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1.
 
     >>> reflect(torch.tensor([1.1, -0.1, 0.5])).tolist()
@@ -42,13 +46,16 @@ def reflect(y: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 class ChangedImages(FactorData):
-    """The images of a base dataset, each with a fixed change. Factors, grid and sampling are those of the base."""
+    """The images of a base dataset, each with a fixed change.
+
+    Factors, grid and sampling are those of the base dataset.
+    """
 
     def __init__(self, base: FactorData, name: str) -> None:
         if len(base.shape) != 3:
             raise UserError(
-                f"The options 'modified' and 'noise' need images. {base.name} has examples of shape {base.shape}. "
-                "Choose a dataset of images."
+                f"The options 'modified' and 'noise' need a dataset of images. Got {base.name} with examples of shape "
+                f"{base.shape} instead. Choose a dataset of images."
             )
         super().__init__(name, base.names, base.sizes, base.shape, base.table)
         self.base, self.gridded, self.categorical, self.sampler = base, base.gridded, base.categorical, base.sampler
@@ -56,7 +63,7 @@ class ChangedImages(FactorData):
 
     @property
     def fingerprint(self) -> str | None:
-        """Identify the content of the images where the name does not, or None."""
+        """A digest of the content of the images, or None if their name already identifies them."""
         fingerprint: str | None = getattr(self.base, "fingerprint", None)
         return fingerprint
 
@@ -64,7 +71,7 @@ class ChangedImages(FactorData):
         return len(self.base)
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
-        """Return what is added to the images at `index`, before they are brought back into [0, 1]."""
+        """Return the change that is added to each image at `index`. The sum may be outside [0, 1]."""
         raise NotImplementedError(f"{type(self).__name__} must define change(index).")
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
@@ -72,7 +79,7 @@ class ChangedImages(FactorData):
         return self._to_unit_range(self.base.batch(index, noise) + self.change(index))
 
     def _to_unit_range(self, y: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        """Bring changed pixels back into [0, 1]."""
+        """Map changed pixels to [0, 1]."""
         return reflect(y)
 
     def _examples(self, index: Tensor) -> Tensor:
@@ -98,10 +105,14 @@ class ChangedImages(FactorData):
 
 
 class ManipulatedImages(ChangedImages):
-    """Images x' = x + eps m(w), where m(w) is one of a table of patterns.
+    """Images x' = x + eps m(w), where w are the factors and m(w) is a learned pattern.
 
-    Example i has the pattern `patterns[which[i]]`, in units of 1 / `PATTERN_LEVELS`. `facts` is the metadata of the
-    file.
+    Attributes:
+        patterns: All patterns, in units of 1 / `PATTERN_LEVELS`.
+        which: Index of the pattern of each example.
+        metadata: Metadata of the file that the patterns were read from.
+        eps: Strength of the manipulation.
+        digest: Digest of the file.
     """
 
     def __init__(
@@ -110,15 +121,15 @@ class ManipulatedImages(ChangedImages):
         name: str,
         patterns: Int8[Tensor, "p c h w"],
         which: Int16[Tensor, " n"],
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
     ) -> None:
         super().__init__(base, name)
         self.patterns, self.which = patterns.to(base.device), which.to(base.device)
-        self.facts, self.eps, self.digest = facts, float(facts["eps"]), ""
+        self.metadata, self.eps, self.digest = metadata, float(metadata["eps"]), ""
 
     @property
     def fingerprint(self) -> str | None:
-        """The digest of the file of patterns, after the fingerprint of the unchanged data if there is one."""
+        """The digest of the file of patterns, preceded by the fingerprint of the base dataset if it has one."""
         base = super().fingerprint
         return f"{base}+{self.digest}" if base else self.digest
 
@@ -135,10 +146,11 @@ class ManipulatedImages(ChangedImages):
 
 
 class NoisyImages(ChangedImages):
-    """The control: uniform noise on [-eps, eps] in every pixel and channel, always the same for the same example.
+    """Images with uniform noise on [-eps, eps] in every pixel and channel, as a control for `ManipulatedImages`.
 
-    Pixels outside [0, 1] are reflected, as those of `ManipulatedImages` are, or clipped if `clip`. The paper does not
-    say which. With clipping, half of the black pixels remain unchanged.
+    The noise of an example is always the same. Pixels outside [0, 1] are reflected, as in `ManipulatedImages`, or
+    clipped if `clip` is true. The paper does not say which of these it uses. With clipping, half of the black pixels do
+    not change.
     """
 
     def __init__(self, base: FactorData, name: str, eps: float, clip: bool = False) -> None:
@@ -146,7 +158,7 @@ class NoisyImages(ChangedImages):
         self.eps, self.clip = eps, clip
 
     def _to_unit_range(self, y: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        """Bring changed pixels back into [0, 1]."""
+        """Map changed pixels to [0, 1]."""
         return y.clamp(0, 1) if self.clip else super()._to_unit_range(y)
 
     def change(self, index: Int[Tensor, " b"]) -> Float[Tensor, "b c h w"]:
@@ -157,7 +169,7 @@ class NoisyImages(ChangedImages):
 
 
 def add_fixed_noise(data: FactorData, eps: float, clip: bool = False) -> NoisyImages:
-    """Return the data with fixed uniform noise on [-eps, eps] added to every image.
+    """Add fixed uniform noise on [-eps, eps] to every image of a dataset.
 
     Args:
         data: A dataset of images.
@@ -165,7 +177,7 @@ def add_fixed_noise(data: FactorData, eps: float, clip: bool = False) -> NoisyIm
         clip: Whether to clip pixels at 0 and 1 instead of reflecting them.
 
     Returns:
-        A dataset with the option ``noise=`` in its name.
+        The changed dataset, with the option ``noise=`` in its name.
 
     Raises:
         UserError: If `eps` is out of range, or if the data are not images.
@@ -176,26 +188,27 @@ def add_fixed_noise(data: FactorData, eps: float, clip: bool = False) -> NoisyIm
 
 
 def apply_manipulation(data: FactorData, file: str | Path, root: str | Path | None = None) -> ManipulatedImages:
-    """Return the data with the manipulation in `file`, as `unbraid.modify` writes it.
+    """Apply a manipulation that `unbraid.modify` has written to a file.
 
     Args:
         data: The dataset of images for which the manipulation was made.
         file: A path, or the name of a file in the folder ``modified`` of the data folder, or "default" for
             ``NAME.safetensors`` in that folder.
-        root: The data folder. Default: the environment variable UNBRAID_DATA, or the usual place.
+        root: Data folder. The default is the environment variable UNBRAID_DATA, or ~/.local/share/unbraid if it is not
+            set.
 
     Returns:
-        A dataset with the option ``modified=`` in its name.
+        The changed dataset, with the option ``modified=`` in its name.
 
     Raises:
-        UserError: If the file does not exist, is damaged, or was made for other data.
+        UserError: If the file does not exist, if it is damaged, or if it was made for a different dataset.
     """
     path = find_file(str(file), data, root)
-    tensors, facts = read_manipulation(path)
-    check_file(path, facts, data)
+    tensors, metadata = read_manipulation(path)
+    check_file(path, metadata, data)
     patterns, which = tensors["patterns"], tensors["which"]
     _check_tensors(path, patterns, which, data)
-    changed = ManipulatedImages(data, _add_option(data.name, f"modified={file}"), patterns, which, facts)
+    changed = ManipulatedImages(data, _add_option(data.name, f"modified={file}"), patterns, which, metadata)
     changed.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return changed
 
@@ -205,9 +218,9 @@ def _check_tensors(path: Path, patterns: Tensor, which: Tensor, data: FactorData
     valid = valid and which.shape == (len(data),) and 0 <= int(which.min()) <= int(which.max()) < len(patterns)
     if not valid:
         raise UserError(
-            f"{path} must hold int8 patterns of shape (p, {', '.join(map(str, data.shape))}) and, for each of "
-            f"{len(data):,} examples, the int16 number of its pattern. It does not. Restore a complete copy, or create "
-            "the file again."
+            f"{path} must contain int8 patterns of shape (p, {', '.join(map(str, data.shape))}) and int16 indices of "
+            f"the patterns of {len(data):,} examples. Got different contents instead. Restore a complete copy, or "
+            "create the file again."
         )
 
 
@@ -216,9 +229,11 @@ def _add_option(name: str, option: str) -> str:
 
 
 def apply_image_options(data: FactorData, options: Mapping[str, str], root: str | Path | None = None) -> FactorData:
-    """Return the data changed by the option `modified` or `noise` of a dataset name, if there is one."""
+    """Apply the option `modified` or `noise` of a dataset name, if there is one."""
     if "modified" in options and "noise" in options:
-        raise UserError(f"The options 'modified' and 'noise' of {data.name} exclude each other. Got both. Choose one.")
+        raise UserError(
+            f"The options 'modified' and 'noise' of {data.name} cannot be combined. Got both. Choose one of them."
+        )
     if "modified" in options:
         return apply_manipulation(data, options["modified"], root)
     if "noise" not in options:
@@ -228,6 +243,6 @@ def apply_image_options(data: FactorData, options: Mapping[str, str], root: str 
         eps = float(text)
     except ValueError:
         raise UserError(
-            f"The option 'noise' must be a number, such as 0.1, or 0.1{CLIP}. Got {options['noise']!r}."
+            f"The option 'noise' must be a number, such as 0.1 or 0.1{CLIP}. Got {options['noise']!r} instead."
         ) from None
     return add_fixed_noise(data, eps, clip=text != options["noise"])

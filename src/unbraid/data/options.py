@@ -24,7 +24,7 @@ COMMON_OPTIONS = {
     "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; a spread of 0.2 is strong",
     "subset": "number of examples in a fixed random subset, from which all examples are drawn",
     "seed": "random seed for the subset [0]",
-    "modified": "FILE written by `unbraid data modify`, whose changes are added to the images; or default",
+    "modified": "file written by `unbraid data modify`, or default; its changes are added to the images",
     "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (0.1 or 0.1:clip)",
 }
 IMAGE_OPTIONS = ("modified", "noise")  # the common options that users' own data accept, too

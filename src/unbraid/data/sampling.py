@@ -47,7 +47,7 @@ class DrawnExamples(NamedTuple):
 
     @classmethod
     def from_pairs(cls, pairs: Pairs) -> DrawnExamples:
-        """Combine n pairs to one batch of 2 n examples."""
+        """Combine n pairs into one batch of 2 n examples."""
         return cls(pairs.examples.T.flatten(), pairs.changed)
 
 
@@ -167,7 +167,7 @@ def pairs_sharing(data: FactorData, noise: Noise, n: int, *, shared: Sequence[st
     return _make_pairs(data, factors, torch.where(changed, _draw_factors(data, noise, n), factors), changed)
 
 
-def walk(
+def random_walks(
     data: FactorData, noise: Noise, n: int, *, length: int = 8, fixed: Sequence[str] | None = None
 ) -> Int[Tensor, "n t"]:
     """Draw random walks over the grid. In each step, one random factor changes by one.
@@ -199,14 +199,14 @@ def walk(
     return torch.stack(steps, 1)
 
 
-def neighbours(data: FactorData, noise: Noise, n: int) -> Pairs:
+def neighbour_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
     """Draw pairs in which one factor changes by one. Categorical factors never change."""
-    examples = walk(data, noise, n, length=2)
+    examples = random_walks(data, noise, n, length=2)
     before, after = (data.factors_at(column) for column in examples.unbind(1))
     return Pairs(examples, before != after)
 
 
-def consecutive(data: FactorData, noise: Noise, n: int) -> Pairs:
+def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
     """Draw pairs of successive examples of a time series, uniformly. The data need not be a full grid.
 
     A factor has changed if the two examples have different labels.
@@ -233,8 +233,8 @@ PAIRS: dict[str, Callable[..., Pairs]] = {
     "uniform": uniform_transitions,
     "laplace": laplace_transitions,
     "sharing": pairs_sharing,
-    "walk": neighbours,
-    "consecutive": consecutive,
+    "walk": neighbour_pairs,
+    "consecutive": consecutive_pairs,
 }
 
 

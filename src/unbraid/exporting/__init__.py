@@ -1,1 +1,1 @@
-"""Trained networks as files that other programs can run: ONNX and torch.export."""
+"""Export of trained networks to files that other programs can run, as ONNX or with torch.export."""

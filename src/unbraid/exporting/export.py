@@ -1,6 +1,6 @@
-"""Export the encoder and the decoder of a run to files that other programs run: ONNX or torch.export.
+"""Export the encoder and the decoder of a run to files that other programs can run, as ONNX or with torch.export.
 
-Every file is read back, run on examples and compared with the run before it is written to its place.
+Before a file is written, its content is loaded, run on examples and compared with the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.progress import progress
 
-FORMAT = 1
+FORMAT = 1  # version of the layout of the JSON file
 TOLERANCE = 1e-4
 RULE = f"every output within {TOLERANCE:g} times its largest magnitude, or within {TOLERANCE:g} where that is below 1"
 LIBRARIES = ("unbraid", "torch", "onnx", "onnxscript", "onnxruntime")
@@ -32,24 +32,25 @@ def export(
 ) -> dict[str, Any]:
     """Write the encoder and the decoder of a run, and a JSON file that describes them, to a folder.
 
-    The encoder takes examples as the network does, with pixels in [0, 1]. It returns `codes`, which metrics use by
-    default, and `logvar` if the posterior is Gaussian. The decoder takes latents and returns the means of p(x|z).
-    Batches may have any size. All numbers are float32, also for a run trained in bfloat16. Each file is read back and
-    run on examples. If one does not agree with the run (`RULE`), nothing is written.
+    The encoder takes the same examples as the network, with pixels in [0, 1]. It returns `codes`, which metrics use by
+    default, and additional outputs of the method, such as `logvar` if the posterior is Gaussian. The decoder takes
+    latents and returns the means of p(x|z). Batches may have any size. All numbers are float32, even if the run was
+    trained in bfloat16. The content of each file is loaded and run on examples. If the outputs of a file do not agree
+    with those of the run (`RULE`), nothing is written.
 
     Args:
         run: A trained run.
-        out: The folder of the files.
+        out: The folder for the files.
         format: "onnx" (`encoder.onnx`, `decoder.onnx`) or "torch" (`encoder.pt2`, `decoder.pt2`, for
             ``torch.export.load``).
-        data: The dataset, needed only if the name in the spec is not enough to load it.
-        quiet: Whether to show no progress.
+        data: The dataset or its name. By default the dataset of the run is loaded by its name in the spec.
+        quiet: Whether to hide the progress bar.
 
     Returns:
         The content of the JSON file, `export.onnx.json` or `export.torch.json`.
 
     Raises:
-        UserError: If the format does not exist or its packages are not installed, if the folder holds the export of
+        UserError: If the format does not exist or its packages are not installed, if the folder contains the export of
             another run, or if the network cannot be exported.
     """
     if format not in FORMATS:
@@ -71,7 +72,7 @@ def export(
 
 
 def _write_parts(parts: list[ExportPart], format: str, quiet: bool) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the contents of the files and their descriptions, by file name, after checking each against the run."""
+    """Return the contents and the descriptions of the files, both by file name. Each file is compared with the run."""
     contents: dict[str, bytes] = {}
     about: dict[str, Any] = {}
     with progress("exporting", 2 * len(parts)) as report:
@@ -80,7 +81,7 @@ def _write_parts(parts: list[ExportPart], format: str, quiet: bool) -> tuple[dic
                 report(2 * i, f"writing the {part.name}")
             content, read = FORMATS[format](part)
             if not quiet:
-                report(2 * i + 1, f"running the {part.name}")
+                report(2 * i + 1, f"checking the {part.name}")
             file = f"{part.name}.{'onnx' if format == 'onnx' else 'pt2'}"
             contents[file] = content
             about[file] = {**part.describe(), "sha256": hashlib.sha256(content).hexdigest(),
@@ -89,29 +90,35 @@ def _write_parts(parts: list[ExportPart], format: str, quiet: bool) -> tuple[dic
 
 
 def check_folder(folder: Path, run: str) -> None:
-    """Raise a UserError if the folder holds the export of another run, so that encoder and decoder always match."""
+    """Raise a UserError if the folder contains the export of another run.
+
+    The encoder and the decoder in a folder are therefore always those of the same run.
+    """
     for file in sorted(folder.glob("export.*.json")):
         other = read_json(file).get("run")
         if other != run:
-            raise UserError(f"{folder} holds the export of run {other}. Choose another folder, or remove that one.")
+            raise UserError(f"{folder} contains the export of run {other}. Choose another folder, or remove that one.")
 
 
 def largest_difference(part: ExportPart, read: Runner, file: str) -> float:
-    """Return the largest difference from the run over batches of several sizes, or raise a UserError beyond `RULE`."""
+    """Return the largest absolute difference from the outputs of the run, over batches of several sizes.
+
+    Raise a UserError if the outputs do not agree by `RULE`.
+    """
     largest = 0.0
     for size in CHECKED_BATCHES:
         x = part.examples[-size:]
         for name, expected, actual in zip(part.outputs, part.run(x), read(x), strict=True):
             if expected.shape != actual.shape:
                 raise UserError(
-                    f"{file} gives {name} of shape {tuple(actual.shape)}, but the run gives {tuple(expected.shape)}. "
+                    f"{file} must return {name} of shape {tuple(expected.shape)}. Got {tuple(actual.shape)} instead. "
                     "Nothing was written. This network cannot be exported in this format."
                 )
             difference = float((expected - actual).abs().max())
             if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
                 raise UserError(
-                    f"{file} does not compute what the run does: its {name} are up to {difference:.3g} off, and must "
-                    f"agree ({RULE}). Nothing was written. Try the other format."
+                    f"{file} must return the same {name} as the run ({RULE}). Got a difference of {difference:.3g} "
+                    "instead. Nothing was written. Try the other format."
                 )
             largest = max(largest, difference)
     return largest

@@ -1,4 +1,4 @@
-"""The file formats of exports: ONNX and torch.export. Each is written to bytes and read back."""
+"""The two file formats of exports, ONNX and torch.export. Each has a function to write it and one to run it."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ from unbraid.exporting.parts import TRACED_EXAMPLES, ExportPart
 Runner = Callable[[Tensor], list[Tensor]]
 """A function that runs an exported network on a batch and returns its outputs."""
 FileAndReader = tuple[bytes, Callable[[bytes], Runner]]
-"""The content of a file, and a function that reads such a content."""
+"""The content of a file, and a function that loads this content."""
 
 
 def trace_part(part: ExportPart) -> torch.export.ExportedProgram:
-    """Return the part as a graph of operations for any number of examples."""
+    """Return the part as a graph of operations that accepts any number of examples."""
     sizes = ({0: torch.export.Dim("n", min=1)},)
     with torch.no_grad():
-        part.module(part.examples[:TRACED_EXAMPLES])  # cached constants are created now, not while tracing
+        # Run the module once, because constants that it caches must not be created while tracing.
+        part.module(part.examples[:TRACED_EXAMPLES])
     try:
         with silence_warnings():
             return torch.export.export(part.module, (part.examples[:TRACED_EXAMPLES],), dynamic_shapes=sizes)
     except Exception as error:
         reason = " ".join(str(error).split()[:60]) or type(error).__name__
         raise UserError(
-            f"The {part.name} cannot be written as a graph for any number of examples: {reason} ... A network of your "
-            "own must consist of PyTorch operations, without branches that depend on the data or the batch size."
+            f"The {part.name} cannot be written as a graph that accepts any number of examples: {reason} ... A "
+            "network of your own must consist of PyTorch operations, without branches that depend on the data or the "
+            "batch size."
         ) from error
 
 
 def torch_program(part: ExportPart) -> FileAndReader:
-    """Return the content of a .pt2 file, and a function that reads it."""
+    """Return the content of a .pt2 file, and a function that loads it."""
     buffer = io.BytesIO()
     with silence_warnings():
         torch.export.save(trace_part(part), buffer)
@@ -62,7 +64,7 @@ def torch_runner(content: bytes) -> Runner:
 
 
 def onnx_model(part: ExportPart) -> FileAndReader:
-    """Return the content of an ONNX file, and a function that reads it."""
+    """Return the content of an ONNX file, and a function that loads it."""
     graph = trace_part(part)
     try:
         with silence_warnings():
@@ -80,7 +82,7 @@ def onnx_model(part: ExportPart) -> FileAndReader:
 
 
 def onnx_runner(content: bytes, name: str) -> Runner:
-    """Return a function that runs an ONNX model, with onnxruntime if installed or else the reference evaluator."""
+    """Return a function that runs an ONNX model, with onnxruntime if it is installed, otherwise with onnx itself."""
     if importlib.util.find_spec("onnxruntime") is not None:
         session: Any = importlib.import_module("onnxruntime").InferenceSession(content)
     else:
@@ -92,7 +94,10 @@ def onnx_runner(content: bytes, name: str) -> Runner:
 
 
 def gather_elements() -> Any:
-    """Return GatherElements for the reference evaluator, whose own rejects negative axes and axes longer than 64."""
+    """Return an implementation of GatherElements for the evaluator of onnx.
+
+    The evaluator's own implementation rejects negative axes and axes longer than 64.
+    """
     from onnx.reference.op_run import OpRun
 
     def gather(self: Any, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
@@ -110,14 +115,14 @@ def check_installed(format: str) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
-            f"Export to ONNX needs the package(s) {', '.join(missing)}, not installed here. Install them: "
+            f"Export to ONNX needs packages that are not installed: {', '.join(missing)}. Install them with "
             "pip install \"unbraid[export]\", or export with format 'torch'."
         )
 
 
 @contextmanager
 def silence_warnings() -> Iterator[None]:
-    """Silence PyTorch's deprecation warnings and its log messages about optional packages."""
+    """Hide PyTorch's deprecation warnings and its log messages about optional packages."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The parts of a run that are exported, the encoder and the decoder, with examples to run them on."""
+"""The encoder and the decoder of a run as parts to export, with examples on which they are traced and checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from unbraid.exporting.plain_network import (
 )
 from unbraid.runs.run import Run
 
-TRACED_EXAMPLES, CHECKED_BATCHES = 3, (4, 1)  # batch sizes: the checked ones differ, to prove that any size works
+TRACED_EXAMPLES = 3  # batch size of tracing
+CHECKED_BATCHES = (4, 1)  # batch sizes of checks, which differ from that of tracing because any size must work
 EXAMPLES = TRACED_EXAMPLES + max(CHECKED_BATCHES)
 
 
@@ -29,11 +30,11 @@ class ExportPart:
 
     Attributes:
         name: "encoder" or "decoder".
-        original: The module as the run has it.
-        module: The same in plain operations.
+        original: The module of the run.
+        module: The same module in plain operations, which is exported.
         input: The name of the input.
-        meanings: What the input and the outputs mean, by name.
-        examples: Inputs to trace and to check the module with.
+        meanings: Descriptions of the input and the outputs, by name.
+        examples: Inputs with which the module is traced and checked.
     """
 
     name: str
@@ -55,7 +56,7 @@ class ExportPart:
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
     def describe(self) -> dict[str, Any]:
-        """Return names, shapes and meanings of inputs and outputs as JSON; "n" is the number of examples."""
+        """Return the shape, type and meaning of each input and output, for JSON. "n" is the number of examples."""
         tensors = dict(zip(self.meanings, [self.examples, *self.run(self.examples)], strict=True))
         facts = {name: {"shape": ["n", *tensor.shape[1:]], "dtype": "float32", "meaning": self.meanings[name]}
                  for name, tensor in tensors.items()}  # fmt: skip
@@ -75,15 +76,15 @@ def export_parts(run: Run, data: FactorData) -> list[ExportPart]:
         with torch.no_grad():
             outputs = dict(zip(encoder.names, encoder(x), strict=True))
         source = "latents" if "latents" in outputs else "codes"
-        meanings = {"z": f"the encoder's {source}, or others of the same kind",
-                    "examples": "means of p(x|z), in the scale of the examples"}  # fmt: skip
+        meanings = {"z": f"the encoder's output {source!r}, or other values of the same kind",
+                    "examples": "means of p(x|z), on the same scale as the examples"}  # fmt: skip
         z = _decoder_inputs(outputs[source])
         parts.append(ExportPart("decoder", Decoder(net).eval(), Decoder(plain).eval(), "z", meanings, z))
     return parts
 
 
 def _decoder_inputs(z: Tensor) -> Tensor:
-    """Return codes and, between them, random ones, which an untrained encoder would not give."""
+    """Return latents of examples alternating with random latents, because those of an untrained encoder vary little."""
     random = torch.randn(z.shape, generator=torch.Generator().manual_seed(0))
     return _repeat_rows(torch.stack([z, random], 1).flatten(0, 1))
 
@@ -95,5 +96,5 @@ def _input_meaning(run: Run, data: FactorData) -> str:
 
 
 def _repeat_rows(x: Tensor) -> Tensor:
-    """Return as many rows as tracing and checking need, repeated if there are fewer."""
+    """Return as many rows as tracing and checking need. Rows are repeated if there are too few."""
     return x.repeat(-(-EXAMPLES // len(x)), *[1] * (x.ndim - 1))[:EXAMPLES].contiguous()

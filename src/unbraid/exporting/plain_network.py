@@ -1,7 +1,7 @@
-"""Copies of a run's network in plain operations, which every runtime has.
+"""Copies of a run's network that use only plain PyTorch operations, which can be exported.
 
-The weights are the same. Layers with a faster implementation are replaced by plain ones: without custom gradients,
-compiled loops or bfloat16, and without anything that depends on the number of examples.
+The weights are the same. Layers with a custom fast implementation are replaced by plain layers, which have no custom
+gradients, compiled loops or bfloat16 arithmetic, and do not depend on the number of examples.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbraid.spaces.transformers import Cpab
 
 
 class PlainEvenDecoder(nn.Module):
-    """`EvenDecoder` with two calls of the inner decoder instead of one on a doubled batch."""
+    """`EvenDecoder` with two calls of the inner decoder instead of one call with a batch of twice the size."""
 
     def __init__(self, even: EvenDecoder) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def plain_layer(layer: nn.Module) -> nn.Module:
 
 
 def float32_copy(net: VAENet) -> VAENet:
-    """Return a copy of a network on the CPU that multiplies in float32."""
+    """Return a copy of a network on the CPU that computes in float32."""
     copied = copy.deepcopy(net).cpu().eval()
     for layer in copied.modules():
         if isinstance(layer, Conv | ConvTranspose):
@@ -87,9 +87,9 @@ def plain_copy(net: VAENet) -> VAENet:
     """Return a copy of a network on the CPU with every layer in plain operations."""
     copied = float32_copy(net)
     for name, layer in list(copied.named_modules()):
-        if (other := plain_layer(layer)) is not layer:
+        if (plain := plain_layer(layer)) is not layer:
             parent, _, child = name.rpartition(".")
-            setattr(copied.get_submodule(parent), child, other)
+            setattr(copied.get_submodule(parent), child, plain)
     for layer in copied.modules():
         if isinstance(layer, VitaeDecoder) and isinstance(layer.transformer, Cpab):
             t = layer.transformer
@@ -98,23 +98,24 @@ def plain_copy(net: VAENet) -> VAENet:
 
 
 def output_meanings(method: Method, latents: int) -> dict[str, str]:
-    """Return the meanings of the outputs of an exported encoder, by name: the codes and `Method.encoder_outputs`."""
+    """Return the meanings of the codes and of `Method.encoder_outputs`, by name."""
     codes = f"codes that metrics use by default, one row per example, of the kind '{method.code_kinds[0]}'"
     return {"codes": codes, **{name: output.meaning for name, output in method.encoder_outputs(latents).items()}}
 
 
 class Encoder(nn.Module):
-    """A module that maps examples to the outputs that `output_meanings` names."""
+    """A module that maps examples to the outputs listed in `output_meanings`."""
 
     def __init__(self, run: Run, net: VAENet) -> None:
         super().__init__()
         self.net, self.method = net, run.spec.method
-        self.others = self.method.encoder_outputs(run.spec.latents)
-        self.names = ["codes", *self.others]
+        self.extra_outputs = self.method.encoder_outputs(run.spec.latents)
+        self.names = ["codes", *self.extra_outputs]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         q = self.net.encode(x)
-        return posterior_codes(self.method, self.net, q), *(output.compute(q) for output in self.others.values())
+        extra = (output.compute(q) for output in self.extra_outputs.values())
+        return posterior_codes(self.method, self.net, q), *extra
 
 
 class Decoder(nn.Module):
@@ -131,10 +132,10 @@ class Decoder(nn.Module):
 
 @torch.no_grad()
 def remove_unused_layers(module: nn.Module, x: Tensor) -> nn.Module:
-    """Return a copy without layers that x does not pass through, such as a critic. The outputs are the same.
+    """Return a copy without layers that are not called for an input x, such as a critic. The outputs are the same.
 
-    A child is removed if its parent was not called and nothing inside the child was called. If the module uses such a
-    child without calling it, the module itself is returned unchanged.
+    A child is removed if neither its parent nor any module inside the child was called. If the module needs such a
+    child without calling it, the original module is returned unchanged.
     """
     copied = copy.deepcopy(module)
     called: set[nn.Module] = set()

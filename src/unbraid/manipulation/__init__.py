@@ -1,7 +1,8 @@
-"""Small changes of images under which VAEs prefer entangled codes: how they are learned, measured and drawn.
+"""Manipulations: small changes of images under which VAEs prefer entangled representations.
 
-`modify` learns such a manipulation by adversarial training and writes it to a file. `measure_gap` measures how much
-worse the data can be reconstructed from rotated factors. `draw_comparison` draws original and changed images.
+`modify` learns a manipulation by adversarial training and writes it to a file. `measure_gap` measures how much worse
+images can be reconstructed from rotated factors than from the factors themselves. `draw_comparison` draws original and
+changed images.
 Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822.
 """
 

@@ -1,4 +1,4 @@
-"""Measure how much worse the data can be reconstructed from rotated factors than from the factors themselves."""
+"""Measurement of how much worse images can be reconstructed from rotated factors than from the factors themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unbraid.manipulation.settings import (
 )
 from unbraid.noise import Noise
 
-TAIL_SHARE = 0.5  # share of the steps, at the end, over which errors are averaged
+TAIL_FRACTION = 0.5  # errors are averaged over this fraction of the steps, at the end of training
 
 
 def measure_gap(
@@ -37,30 +37,32 @@ def measure_gap(
     seed: int = 1000,
     device: str | torch.device = "cpu",
 ) -> dict[str, float]:
-    """Train disentangling and entangling pairs on the data as they are, and compare their reconstruction errors.
+    """Train disentangling and entangling pairs on fixed data, and compare their reconstruction errors.
 
-    Disentangling pairs have the factors as latents, entangling pairs the rotated factors. Both learn at the same time
-    from the same initial function, batches and noise, at equal capacity. Errors are averaged over the last half of the
-    steps, in nats per image.
+    A pair is an encoder and a decoder. Disentangling pairs have the factors as latents, and entangling pairs have
+    rotated factors as latents. Both have the same initial function, batches, noise and capacity. Errors are in nats per
+    image, and are averaged over the second half of the steps.
 
     Args:
         data: A dataset of images with factors, or its name.
         steps: Number of training steps.
-        batch: Images per batch.
-        samples: Noisy codes per image.
+        batch: Number of images per batch.
+        samples: Number of noisy codes per image.
         ensemble: Number of pairs of each kind.
-        rotations: The planes that entangling pairs rotate: "closest", "random" or names, as in `modify`.
-        capacity: The sum of -log sigma over all latents, in nats. Default: `settings.default_capacity`.
-        likelihood: The reconstruction error: "bernoulli" or "gaussian".
+        rotations: The planes of two factors that entangling pairs rotate: "closest", "random" or names, as in `modify`.
+        capacity: The sum of -log sigma over all latents, in nats, where sigma is the standard deviation of the noise.
+            Default: half of the log of the number of combinations of factors (see `settings.default_capacity`).
+        likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate.
-        seed: Seed of all random numbers.
+        seed: Random seed.
         device: Device to train on.
 
     Returns:
-        A dictionary with the error of each family, "disentangling" and "entangling"; their difference "gap", entangling
-        minus disentangling, and its standard error "error"; and "log_ratio", the log of the entangling over the
-        disentangling error, which does not depend on the contrast of the images. If "gap" is above 0, the data favour
-        the axes of the factors; if it is below 0, they favour the rotated axes.
+        A dictionary. The keys "disentangling" and "entangling" are the mean errors of the two families. The key "gap"
+        is the entangling error minus the disentangling error, and "error" is the standard error of the gap. The key
+        "log_ratio" is the log of the entangling error divided by the disentangling error, which does not depend on the
+        contrast of the images. If the gap is positive, the data favour the axes of the factors. If it is negative, they
+        favour the rotated axes.
 
     Raises:
         UserError: If the data have fewer than two ordered factors, or if a setting is out of range.
@@ -75,21 +77,21 @@ def measure_gap(
 
 
 def training_errors(
-    data: FactorData, standard: FactorStandardiser, settings: ManipulationSettings
+    data: FactorData, standardise: FactorStandardiser, settings: ManipulationSettings
 ) -> Float[Tensor, "steps 2"]:
-    """Train both families and return their errors at every step: disentangling, then entangling."""
+    """Train both families, and return the disentangling and the entangling error at every step."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        families = build_families(data, standard, settings)
-    optimiser, seed = families.adam(settings.learning_rate), torch.tensor(settings.seed, device=data.device)
-    clock, errors = torch.tensor(0, device=data.device), torch.zeros(settings.steps, 2, device=data.device)
+        families = build_families(data, standardise, settings)
+    optimiser, seed = families.make_optimiser(settings.learning_rate), torch.tensor(settings.seed, device=data.device)
+    step_number, errors = torch.tensor(0, device=data.device), torch.zeros(settings.steps, 2, device=data.device)
 
     def train_step() -> None:
-        noise = Noise.from_seed(seed, clock)
+        noise = Noise.from_seed(seed, step_number)
         index = data.draw(noise, settings.batch)
-        w, x = standard(data.factors_at(index)), data.batch(index, noise)
-        errors.index_copy_(0, clock[None], train_on_batch(families, optimiser, w, x, noise)[None])
-        clock.add_(1)
+        w, x = standardise(data.factors_at(index)), data.batch(index, noise)
+        errors.index_copy_(0, step_number[None], train_on_batch(families, optimiser, w, x, noise)[None])
+        step_number.add_(1)
 
     run = step_runner(data.device)
     for _ in range(settings.steps):
@@ -98,15 +100,15 @@ def training_errors(
 
 
 def summarise_errors(errors: Float[Tensor, "steps 2"]) -> dict[str, float]:
-    """Return the mean errors over the last steps, and their difference with its standard error.
+    """Summarise the errors of the second half of the steps as the dictionary that `measure_gap` returns.
 
     >>> summarise_errors(torch.tensor([[9.0, 9.0], [5.0, 7.0], [4.0, 4.0]] * 2))["gap"]
     0.6666666865348816
     """
-    tail = errors[int(len(errors) * (1 - TAIL_SHARE)) :]
+    tail = errors[int(len(errors) * (1 - TAIL_FRACTION)) :]
     difference = tail[:, 1] - tail[:, 0]
-    error = float(difference.std()) / math.sqrt(len(difference)) if len(difference) > 1 else math.nan
+    standard_error = float(difference.std()) / math.sqrt(len(difference)) if len(difference) > 1 else math.nan
     disentangling, entangling = tail.mean(0).tolist()
     log_ratio = math.log(entangling / disentangling)
     means = {"disentangling": disentangling, "entangling": entangling, "log_ratio": log_ratio}
-    return {**means, "gap": float(difference.mean()), "error": error}
+    return {**means, "gap": float(difference.mean()), "error": standard_error}

@@ -1,4 +1,7 @@
-"""Learn a manipulation and write it to a file, with checkpoints from which an interrupted call resumes."""
+"""The function `modify`, which learns a manipulation and writes it to a file.
+
+It writes checkpoints, from which an interrupted call resumes.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from unbraid.runtime.files import make_folder
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.runtime.signals import DeferredSignals, deferred_signals
 
-LOG_EVERY = 100  # steps between records of the log
-MAX_RECORDS = 100  # records of the log that are written to the file
-LOG_SUMS = "log/sums"  # name, in a checkpoint, of the sums of the terms since the last record
+LOG_EVERY = 100  # steps per record of the log
+MAX_RECORDS = 100  # maximum number of records of the log in the file
+LOG_SUMS = "log/sums"  # key, in a checkpoint, of the sums of the terms since the last record of the log
 
 
 def modify(
@@ -45,33 +48,37 @@ def modify(
     checkpoint_every: int = 1000,
     quiet: bool = False,
 ) -> Path:
-    r"""Learn an imperceptible change of images, :math:`x' = x + \epsilon m(w)`, under which VAEs should entangle.
+    r"""Learn a small change of images, :math:`x' = x + \epsilon m(w)`, that should make VAEs entangle the factors.
 
-    Disentangling pairs of an encoder and a decoder have the factors themselves as latents, entangling pairs have
-    rotated factors. All pairs learn to reconstruct x'. The manipulation m minimises the log error of the entangling
-    pairs minus the log error of the disentangling pairs.
+    The manipulation m is a function of the factors w of an image x. It is trained against pairs of an encoder and a
+    decoder. Disentangling pairs have the factors themselves as latents, and entangling pairs have rotated factors as
+    latents. All pairs learn to reconstruct x'. The manipulation minimises the log error of the entangling pairs minus
+    the log error of the disentangling pairs.
 
-    If `out` exists and was made with the same settings, it is left as it is. If a previous call with the same settings
-    was interrupted, training resumes from its checkpoint, which lies beside `out` with the suffix ``.checkpoint``.
+    If `out` exists and was made with the same settings, nothing is done. If a previous call with the same settings was
+    interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix
+    ``.checkpoint``.
 
     Reference: Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, and its supplement, section 3.1. The guide on
-    manipulated data lists what the paper leaves open and what is chosen here.
+    modified data lists the choices that the paper leaves open.
 
     Args:
         data: A dataset of images with factors, or its name.
         out: The file to write. Its name must end in ``.safetensors``.
-        eps: The largest change of a pixel, in (0, 1]. Default: 0.175 for Shapes3D, else 0.1.
-        steps: Number of updates of m. Before each, the pairs are trained on three batches.
-        batch: Images per batch.
-        samples: Noisy codes per image.
+        eps: The maximum change of a pixel, in (0, 1]. Default: 0.175 for Shapes3D, else 0.1.
+        steps: Number of training steps. In each step, the pairs are trained on three batches and m on one. In the first
+            tenth of the steps, only the pairs are trained.
+        batch: Number of images per batch.
+        samples: Number of noisy codes per image.
         ensemble: Number of pairs of each kind. Default: 4 for Shapes3D, else 1.
         rotations: The planes of two factors that entangling pairs rotate by 45 degrees: "closest", "random", or names
             as in "x:y,scale:orientation" (see `settings.choose_planes`).
-        capacity: The value of :math:`-\sum_j \log\sigma_j` in nats, where :math:`\sigma_j` is the noise of latent j.
+        capacity: The value of :math:`-\sum_j \log\sigma_j` in nats, where :math:`\sigma_j` is the standard deviation of
+            the noise of latent j.
             Default: half of the log of the number of combinations of factors (see `settings.default_capacity`).
-        likelihood: The reconstruction error: "bernoulli" or "gaussian".
-        learning_rate: Learning rate of the pairs. That of m is a tenth of it.
-        seed: Seed of all random numbers.
+        likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
+        learning_rate: Learning rate of the pairs. The learning rate of m is a tenth of it.
+        seed: Random seed.
         device: Device to train on.
         checkpoint_every: Number of steps between checkpoints.
         quiet: Whether to print no progress.
@@ -80,8 +87,9 @@ def modify(
         The path of the file. Load it with the dataset name ``NAME?modified=FILE``.
 
     Raises:
-        UserError: If the data are not unchanged images with two ordered factors, if a setting is out of range, if `out`
-            has another suffix or was made with other settings, or if training diverges.
+        UserError: If the data are not images, are already modified, or have fewer than two ordered factors. Also if a
+            setting is out of range, if `out` has a different suffix or exists and was made with different settings, or
+            if training diverges.
     """
     from unbraid.data.loading import load_data
 
@@ -99,96 +107,110 @@ def modify(
         with (
             contextlib.nullcontext(ignore_progress)
             if quiet
-            else progress(f"manipulating {loaded.name}", steps) as report
+            else progress(f"manipulating {loaded.name}", steps) as update_progress
         ):
-            log = train_to_end(training, path.with_suffix(".checkpoint"), checkpoint_every, report, signals)
+            log = train_to_end(training, path.with_suffix(".checkpoint"), checkpoint_every, update_progress, signals)
         write_result(training, path, log)
     return path
 
 
 def _check_out(path: Path, data: FactorData, settings: ManipulationSettings) -> None:
-    """Reject an invalid file name, and an existing file that was made with other settings."""
+    """Raise an error if the file name is invalid, or if the file exists and was made with different settings."""
     if path.suffix != ".safetensors" or "&" in path.name or "?" in path.name:
         raise UserError(
-            f"The name of the file to write must end in .safetensors and have no & or ?. Got {path} instead."
+            f"The name of the file to write must end in .safetensors and must not contain & or ?. Got {path} instead."
         )
     if path.exists():
         _check_same_settings(path, read_manipulation(path, tensors=False)[1], data, settings)
 
 
-def _check_same_settings(path: Path, facts: dict[str, Any], data: FactorData, settings: ManipulationSettings) -> None:
+def _check_same_settings(
+    path: Path, metadata: dict[str, Any], data: FactorData, settings: ManipulationSettings
+) -> None:
+    """Raise an error if the metadata of a file describe different data or settings."""
     expected = {**describe_data(data), **settings.as_json()}
-    recorded = {**facts, **facts.get("recipe", {})}
+    recorded = {**metadata, **metadata.get("recipe", {})}
     for key, value in expected.items():
         if recorded.get(key) != value:
             raise UserError(
-                f"{path} exists already and was made with {key} = {recorded.get(key)}. Got {key} = {value} instead. "
-                "Choose another file, or delete this one."
+                f"{path} already exists and was made with {key} = {recorded.get(key)}. Got {key} = {value} instead. "
+                "Choose a different file, or delete this file."
             )
 
 
 def train_to_end(
-    training: AdversarialTraining, checkpoint: Path, every: int, report: ProgressCallback, signals: DeferredSignals
+    training: AdversarialTraining,
+    checkpoint: Path,
+    every: int,
+    update_progress: ProgressCallback,
+    signals: DeferredSignals,
 ) -> Log:
-    """Run all steps from the last checkpoint on, and return the log.
+    """Run all steps that remain after the last checkpoint, and return the log.
 
-    A checkpoint is written after every `every` steps, and before a signal that ends the process is delivered.
+    A checkpoint is written every `every` steps. If a signal that ends the process has arrived, a checkpoint is written
+    before the signal is delivered.
     """
     step, log, sums = resume_training(training, checkpoint)
-    note, total = "", training.settings.steps
+    message, total = "", training.settings.steps
     while step < total:
         sums += training.step(step)
         step += 1
         if step % LOG_EVERY == 0 or step == total:
             log.append(_log_record(sums, step, (step - 1) % LOG_EVERY + 1))
             sums.zero_()
-            note = f"gap {log[-1]['gap']:.3f} nats"
+            message = f"gap {log[-1]['gap']:.3f} nats"
         if step < total and (step % every == 0 or signals.received is not None):
-            facts = {"step": step, "log": log, "recipe": training.settings.as_json(), **describe_data(training.data)}
-            write_tensors(checkpoint, {**training.state(), LOG_SUMS: sums}, facts)
+            recipe = training.settings.as_json()
+            metadata = {"step": step, "log": log, "recipe": recipe, **describe_data(training.data)}
+            write_tensors(checkpoint, {**training.state(), LOG_SUMS: sums}, metadata)
             signals.deliver()
-        report(step, note)
+        update_progress(step, message)
     return log
 
 
 def _log_record(sums: Tensor, step: int, count: int) -> dict[str, float]:
+    """Return the means of the terms over `count` steps. Raises an error if a mean is not finite."""
     values = (sums / count).tolist()
     if not all(map(math.isfinite, values)):
         raise UserError(
-            f"The manipulation diverged before step {step}: {dict(zip(TERMS, values, strict=True))}. Choose a lower "
-            "learning rate, and delete the .checkpoint file beside the file to write."
+            f"The losses of a manipulation must be finite. Training diverged before step {step}. Got "
+            f"{dict(zip(TERMS, values, strict=True))} instead. Choose a lower learning rate, and delete the file with "
+            "the suffix .checkpoint, if there is one."
         )
     return {"step": step, **{term: round(value, 5) for term, value in zip(TERMS, values, strict=True)}}
 
 
 def resume_training(training: AdversarialTraining, checkpoint: Path) -> tuple[int, Log, Tensor]:
-    """Return the next step, the log so far, and the sums of the terms since the last record of the log."""
+    """Restore the last checkpoint, if there is one.
+
+    Returns the next step, the log so far, and the sums of the terms since the last record of the log.
+    """
     sums = torch.zeros(len(TERMS), device=training.data.device)
     if not checkpoint.exists():
         return 0, [], sums
-    state, facts = read_tensors(checkpoint)
-    _check_same_settings(checkpoint, facts, training.data, training.settings)
+    state, metadata = read_tensors(checkpoint)
+    _check_same_settings(checkpoint, metadata, training.data, training.settings)
     training.restore(state)
-    return int(facts["step"]), list(facts["log"]), sums.copy_(state.get(LOG_SUMS, sums))
+    return int(metadata["step"]), list(metadata["log"]), sums.copy_(state.get(LOG_SUMS, sums))
 
 
 def write_result(training: AdversarialTraining, path: Path, log: Log) -> None:
-    """Write the table of patterns with its settings, log and provenance, then delete the checkpoint."""
-    patterns, which = training.pattern_table()
+    """Write the table of patterns with the settings, the log and the provenance, then delete the checkpoint."""
+    patterns, pattern_index = training.pattern_table()
     data, settings = training.data, training.settings
-    tail = log[-max(1, len(log) // 10) :]
-    facts = {
+    last_records = log[-max(1, len(log) // 10) :]
+    metadata = {
         **describe_data(data), "eps": settings.eps, "recipe": settings.as_json(),
-        "final": {term: sum(record[term] for record in tail) / len(tail) for term in TERMS},
-        "sigma": _noise_of_pairs(training.families), "log": log[:: -(-len(log) // MAX_RECORDS)],
+        "final": {term: sum(record[term] for record in last_records) / len(last_records) for term in TERMS},
+        "sigma": _noise_deviations(training.families), "log": log[:: -(-len(log) // MAX_RECORDS)],
         "versions": provenance.library_versions(), "commit": provenance.git_commit(), "device": data.device.type,
     }  # fmt: skip
-    write_manipulation(path, patterns, which, facts)
+    write_manipulation(path, patterns, pattern_index, metadata)
     path.with_suffix(".checkpoint").unlink(missing_ok=True)
 
 
-def _noise_of_pairs(families: PairFamilies) -> dict[str, list[float]]:
-    """Return the standard deviation of the noise of each latent, for "disentangling 0", "entangling 0" and so on."""
+def _noise_deviations(families: PairFamilies) -> dict[str, list[float]]:
+    """Return the standard deviations of the noise of each pair. The keys are "disentangling 0", "entangling 0", etc."""
     half = len(families.pairs) // 2
     sigmas = [pair.sigma().tolist() for pair in families.pairs]  # type: ignore[operator]
     return {f"{TERMS[i // half]} {i % half}": [round(s, 4) for s in sigma] for i, sigma in enumerate(sigmas)}

@@ -1,6 +1,6 @@
-"""The networks of adversarial training: the manipulation, and the pairs that encode and decode changed images.
+"""The networks of adversarial training: the manipulation, and the pairs that reconstruct changed images.
 
-Names of modules, parameters and buffers are keys of checkpoints.
+The names of submodules, parameters and buffers must not change, because they are keys of checkpoints.
 """
 
 from __future__ import annotations
@@ -18,30 +18,34 @@ from unbraid.distributions import LIKELIHOODS
 from unbraid.nets.conv import init_glorot, locatello
 from unbraid.noise import Noise
 
-HIDDEN = 256
-ANGLE = math.pi / 4  # at 45 degrees the rotated axes are farthest from the original ones
-KINK_RANGE = 2.0  # the kinks of the first units lie within this many standard deviations of the scalar
-PIXEL_MARGIN = 1e-6  # pixels closer than this to 0 or 1 are moved to this distance before the entropy is taken
-SHARES_RATE = 10  # learning rate of the shares of the capacity, divided by that of the decoders
+N_HIDDEN = 256  # hidden units of the network that computes the scalar
+ANGLE = math.pi / 4  # 45 degrees, where the rotated axes differ most from the original axes
+KINK_RANGE = 2.0  # the first ReLU units have their kinks within this many standard deviations of the scalar's mean
+PIXEL_MARGIN = 1e-6  # pixels are clipped to this distance from 0 and 1 before their entropy is computed
+SHARES_RATE_FACTOR = 10  # learning rate of `FixedEncoderPair.shares` divided by that of the decoders
 
 
 class Manipulation(nn.Module):
-    """The manipulation m(w): standardised factors -> one scalar -> the decoder of Locatello et al. -> tanh.
+    """The manipulation m(w), which maps standardised factors w to a pattern with values in [-1, 1].
 
-    The scalar, and then every pixel before the tanh, is normalised to mean 0 and variance 1 over the batch, and by
-    running averages in evaluation. So what is learned is how a pattern varies along the factors, not its strength.
-    This is needed because the effect grows with the fourth power of the amplitude: where the local covariance of images
-    has the diagonal entries a and d for two factors, and b between them, a pattern of amplitude r along their diagonal
-    changes the advantage of rotated axes, ad - ((a + d) / 2)^2 + b^2, by r^4. Near m = 0 there is no gradient to
-    follow, and a pattern that is the same for all images would be easier to find.
+    A network (`squeeze`) maps the factors to a scalar. The decoder of Locatello et al. (2019) maps the scalar to an
+    image, and a tanh bounds its pixels. Batch normalisation without learned parameters is applied to the scalar
+    (`level`) and to each pixel before the tanh (`contrast`). Therefore the manipulation can learn how a pattern varies
+    with the factors, but not how strong it is.
 
-    Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the normalisation and
-    the initialisation of the first layer are ours.
+    The normalisation is needed because the effect of a pattern grows with the fourth power of its amplitude. Suppose
+    that the local covariance of images has the variances a and d for two factors, and the covariance b between them.
+    A pattern of amplitude r along the diagonal of these factors changes the advantage of rotated axes,
+    ad - ((a + d) / 2)^2 + b^2, by r^4. The gradient therefore vanishes near m = 0, and without normalisation a pattern
+    that is the same for all images would be easier to find.
+
+    Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
+    normalisation and the initialisation of the first layer are not from the paper.
     """
 
     def __init__(self, axis: Float[Tensor, " k"], shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.squeeze = nn.Sequential(nn.Linear(len(axis), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        self.squeeze = nn.Sequential(nn.Linear(len(axis), N_HIDDEN), nn.ReLU(), nn.Linear(N_HIDDEN, 1))
         init_glorot(self.squeeze)
         init_scalar_network(self.squeeze, axis)
         self.decoder = locatello(shape, 1)[1]
@@ -50,12 +54,12 @@ class Manipulation(nn.Module):
         self.contrast = nn.BatchNorm1d(math.prod(shape), affine=False)
 
     def scalar(self, w: Float[Tensor, "b k"]) -> Float[Tensor, "b 1"]:
-        """Return the scalar on which the pattern of an example depends."""
+        """Return the scalar (b, 1) on which the pattern of each example depends."""
         value: Tensor = self.level(self.squeeze(w))
         return value
 
     def pattern(self, scalar: Float[Tensor, "b 1"]) -> Float[Tensor, "b c h w"]:
-        """Return the patterns at values of the scalar, in [-1, 1]."""
+        """Return the patterns (b, c, h, w) for values of the scalar. Their pixels are in [-1, 1]."""
         image: Tensor = self.decoder(scalar)
         return torch.tanh(self.contrast(image.flatten(1)).view(image.shape))
 
@@ -64,24 +68,25 @@ class Manipulation(nn.Module):
 
 
 def init_scalar_network(network: nn.Sequential, axis: Float[Tensor, " k"]) -> None:
-    """Initialise the network from factors to the scalar close to the projection of the factors on `axis`.
+    """Initialise the network that computes the scalar to be approximately the projection of the factors on `axis`.
 
-    A random function of the factors has as much slope along the factors as along rotated axes. A manipulation that
-    starts there converges to a function of one factor, which rotates no axes.
+    With a random initialisation, the scalar would vary as much along the factors as along rotated axes. The
+    manipulation would then converge to a function of a single factor, which does not favour rotated axes.
     """
     first, last = network[0], network[2]
     assert isinstance(first, nn.Linear)
     assert isinstance(last, nn.Linear)
-    sign = 1.0 - 2 * (torch.arange(HIDDEN) % 2)  # relu(s) - relu(-s) = s
+    sign = 1.0 - 2 * (torch.arange(N_HIDDEN) % 2)  # the signs alternate because relu(s) - relu(-s) = s
     with torch.no_grad():
         first.weight.add_(sign[:, None] * axis)
-        last.weight.copy_(sign[None] * 2 / HIDDEN)
+        last.weight.copy_(sign[None] * 2 / N_HIDDEN)
 
 
 def init_pattern_decoder(decoder: nn.Module) -> None:
-    """Spread the kinks of the decoder's first ReLU units over the range of the scalar, instead of placing all at 0.
+    """Spread the kinks of the decoder's first ReLU units over the range of the scalar.
 
-    Only changes along the scalar distinguish axes. With all kinks at 0 a pattern would be linear on either side of it.
+    With zero biases, all kinks would be at 0, and each pixel would be a linear function of the scalar on either side of
+    0. Richer patterns are needed, because only their variation along the scalar favours some axes over others.
     """
     first = next(layer for layer in decoder.modules() if isinstance(layer, nn.Linear))
     with torch.no_grad():
@@ -90,13 +95,14 @@ def init_pattern_decoder(decoder: nn.Module) -> None:
 
 
 class FixedEncoderPair(nn.Module):
-    r"""A fixed encoder and a decoder that learns. The encoder rotates the factors and adds noise.
+    r"""A pair of a fixed encoder and a trained decoder. The encoder rotates the factors w and adds noise.
 
     .. math:: z = R w + \sigma\epsilon, \quad -\log\sigma_j = C p_j
 
-    The shares p are learned and add up to 1, and C is the capacity. This is the constraint of the paper's theorem 1,
-    with no latent noisier than the prior. A VAE distributes its capacity over its latents; with equal :math:`\sigma`
-    no rotation would matter.
+    R is the rotation (`turn`) and C is the capacity. The fractions p of the capacity are learned. They are the softmax
+    of the parameter `shares`, so they are positive and sum to 1. This is the constraint of theorem 1 of the paper, with
+    the additional condition that no latent is noisier than the prior. The fractions are learned because a VAE also
+    distributes its capacity over its latents. If all :math:`\sigma_j` were equal, rotations would have no effect.
     """
 
     def __init__(self, shape: tuple[int, ...], rotation: Float[Tensor, "k k"], capacity: float) -> None:
@@ -112,27 +118,27 @@ class FixedEncoderPair(nn.Module):
         return (-self.capacity * self.shares.softmax(0)).exp()
 
     def forward(self, w: Float[Tensor, "n k"], epsilon: Float[Tensor, "n k"]) -> Float[Tensor, "n c h w"]:
-        """Decode noisy codes. The noise is rotated with the factors, which does not change its distribution."""
+        """Decode noisy codes. The noise is rotated like the factors, which does not change its distribution."""
         decoded: Tensor = self.decoder(w @ self.turn.T + self.sigma() * (epsilon @ self.turn.T))
         return decoded
 
 
 def rotated_copy(pair: FixedEncoderPair, rotation: Float[Tensor, "k k"]) -> FixedEncoderPair:
-    """Return a pair with rotated latents that computes the same function of the factors.
+    """Return a copy of a pair with rotated latents that initially computes the same function of the factors.
 
-    Because both families start as the same function, they differ only in what they learn, not in their random
+    Both families then start from the same function, so differences between them do not come from the random
     initialisation.
     """
-    other = copy.deepcopy(pair)
-    other.turn = rotation
-    first = next(layer for layer in other.decoder.modules() if isinstance(layer, nn.Linear))
+    rotated = copy.deepcopy(pair)
+    rotated.turn = rotation
+    first = next(layer for layer in rotated.decoder.modules() if isinstance(layer, nn.Linear))
     with torch.no_grad():
         first.weight.copy_(first.weight @ rotation.T)
-    return other
+    return rotated
 
 
 def rotation_matrix(factors: int, planes: Iterable[tuple[int, int]]) -> Float[Tensor, "k k"]:
-    """Return the rotation by 45 degrees in each of the given planes of two factors."""
+    """Return the matrix that rotates by 45 degrees in each of the given planes of two factors."""
     rotation = torch.eye(factors)
     for a, b in planes:
         rotation[a, a] = rotation[b, b] = math.cos(ANGLE)
@@ -142,10 +148,10 @@ def rotation_matrix(factors: int, planes: Iterable[tuple[int, int]]) -> Float[Te
 
 
 class PairFamilies(nn.Module):
-    """Equally many disentangling and entangling pairs, which learn at the same time from the same images.
+    """A family of disentangling pairs and an equally large family of entangling pairs, trained on the same images.
 
-    `planes` has, for each entangling pair, the planes of two factors that it rotates. `pairs` lists the disentangling
-    pairs first, then the entangling pairs in the same order.
+    The argument `planes` lists, for each entangling pair, the planes of two factors that it rotates. The attribute
+    `pairs` lists the disentangling pairs first, then their rotated copies in the same order.
     """
 
     def __init__(
@@ -159,46 +165,50 @@ class PairFamilies(nn.Module):
     ) -> None:
         super().__init__()
         disentangling = [FixedEncoderPair(shape, rotation_matrix(factors, ()), capacity) for _ in planes]
-        rotations = [rotation_matrix(factors, chosen) for chosen in planes]
-        entangling = [rotated_copy(pair, turn) for pair, turn in zip(disentangling, rotations, strict=True)]
+        rotations = [rotation_matrix(factors, planes_of_pair) for planes_of_pair in planes]
+        entangling = [rotated_copy(pair, rotation) for pair, rotation in zip(disentangling, rotations, strict=True)]
         self.pairs = nn.ModuleList([*disentangling, *entangling])
         self.likelihood, self.samples = likelihood, samples
 
-    def adam(self, rate: float) -> torch.optim.Adam:
-        """Return the optimiser of all pairs."""
+    def make_optimiser(self, rate: float) -> torch.optim.Adam:
+        """Return the optimiser of all pairs. The fractions of the capacity have a higher learning rate."""
         shares = [weight for name, weight in self.named_parameters() if name.endswith("shares")]
         rest = [weight for name, weight in self.named_parameters() if not name.endswith("shares")]
-        groups: list[dict[str, Any]] = [{"params": rest}, {"params": shares, "lr": SHARES_RATE * rate}]
+        groups: list[dict[str, Any]] = [{"params": rest}, {"params": shares, "lr": SHARES_RATE_FACTOR * rate}]
         return make_adam(groups, rate)
 
     def decode(self, w: Float[Tensor, "b k"], noise: Noise) -> list[Tensor]:
-        """Return each pair's decoder outputs (samples * b, c, h, w) for noisy codes of the batch.
+        """Return the decoder outputs (samples * b, c, h, w) of each pair for noisy codes of a batch.
 
-        A disentangling pair and its rotated copy share their noise.
+        A disentangling pair and its rotated copy use the same noise.
         """
         factors = w.repeat(self.samples, 1)
         epsilons = [noise.normal(*factors.shape) for _ in range(len(self.pairs) // 2)]
         return [pair(factors, epsilon) for pair, epsilon in zip(self.pairs, epsilons * 2, strict=True)]
 
     def errors(self, x: Float[Tensor, "b c h w"], decoded: list[Tensor]) -> Float[Tensor, " 2"]:
-        """Return the mean reconstruction error of the disentangling and of the entangling family, in nats per image.
+        """Return the mean errors of the disentangling and of the entangling family, in nats per image.
 
-        The entropy of the image is subtracted from cross-entropies, so that a perfect decoder has error 0.
+        With the Bernoulli likelihood, the entropy of the images is subtracted from the cross-entropy. A perfect decoder
+        therefore has error 0.
         """
         target, nll = x.repeat(self.samples, 1, 1, 1), LIKELIHOODS[self.likelihood].nll
         losses = torch.stack([nll(target, image).mean() for image in decoded])
-        least = pixel_entropy(x).mean() if self.likelihood == "bernoulli" else 0.0
-        return losses.view(2, -1).mean(1) - least
+        minimum = pixel_entropy(x).mean() if self.likelihood == "bernoulli" else 0.0
+        return losses.view(2, -1).mean(1) - minimum
 
 
 def pixel_entropy(x: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
-    """Return the entropy of pixels as probabilities, in nats per image, with a bounded slope at 0 and 1."""
+    """Return the entropy of each image in nats, where pixels are probabilities.
+
+    Pixels are clipped so that the gradient is bounded near 0 and 1.
+    """
     p = x.clamp(PIXEL_MARGIN, 1 - PIXEL_MARGIN)
     return -(p * p.log() + (1 - p) * (-p).log1p()).flatten(1).sum(1)
 
 
 def make_adam(parameters: Iterable[Tensor] | list[dict[str, Any]], rate: float) -> torch.optim.Adam:
-    """Return Adam with the constants of the reference. On a GPU its steps can be captured in a CUDA graph."""
+    """Return Adam with the constants of the paper. On a GPU, its steps can be captured in a CUDA graph."""
     optimiser = torch.optim.Adam(parameters, rate, (0.9, 0.999), 1e-7)
     for group in optimiser.param_groups:
         group["capturable"] = all(weight.is_cuda for weight in group["params"])

@@ -1,4 +1,4 @@
-"""The settings of a manipulation: those that the paper leaves open, and the defaults for a dataset."""
+"""The settings of a manipulation, and their defaults for a dataset."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from unbraid.noise import Noise
 Planes: TypeAlias = tuple[tuple[str, str], ...]
 Rotations: TypeAlias = str | Sequence[tuple[str, str]]
 
-ERROR_LIKELIHOODS = ("bernoulli", "gaussian")  # their errors are 0 for a perfect decoder
-SHAPES3D = ("shapes3d", "shapes3d_rendered")  # the paper has separate settings for these
-CAPACITY_SHARE = 0.5  # capacity as a share of the nats that identify a combination of factors
-STEP_SIZE = 0.25  # how far a factor is moved to measure its effect, in standard deviations of the factor
+ERROR_LIKELIHOODS = ("bernoulli", "gaussian")  # for these, a perfect decoder has error 0
+SHAPES3D = ("shapes3d", "shapes3d_rendered")  # the datasets for which the paper uses separate settings
+CAPACITY_FRACTION = 0.5  # default capacity divided by the nats that identify a combination of factors
+STEP_SIZE = 0.25  # change of a factor that is used to measure its strength, in standard deviations of the factor
 STRENGTH_EXAMPLES = 256  # examples from which the strength of a factor is estimated
 
 
 @dataclass(frozen=True)
 class ManipulationSettings:
-    """Everything besides the data that determines the result. It is recorded in the file, under the key "recipe".
+    """All settings that, together with the data, determine the result. The file records them under the key "recipe".
 
     Attributes:
-        eps: The largest change of a pixel.
-        steps: Number of updates of the manipulation.
-        batch: Images per batch.
-        samples: Noisy codes per image.
+        eps: The maximum change of a pixel, in (0, 1].
+        steps: Number of training steps.
+        batch: Number of images per batch.
+        samples: Number of noisy codes per image.
         rotations: For each member of the ensemble, the planes of two factors that its entangling pair rotates.
-        capacity: The sum of -log sigma over all latents, in nats.
-        likelihood: The reconstruction error, "bernoulli" or "gaussian".
+        capacity: The sum of -log sigma over all latents, in nats, where sigma is the standard deviation of the noise.
+        likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
         learning_rate: Learning rate of the pairs.
-        seed: Seed of all random numbers.
-        rounds: Batches on which the pairs are trained for each batch of the manipulation.
-        warm: Share of the steps, at the beginning, in which only the pairs learn.
-        pace: Learning rate of the manipulation divided by that of the pairs.
+        seed: Random seed.
+        rounds: Number of batches on which the pairs are trained in each step. The manipulation is trained on one batch.
+        warm: Fraction of the steps, at the beginning, in which only the pairs are trained.
+        pace: Learning rate of the manipulation divided by the learning rate of the pairs.
     """
 
     eps: float
@@ -71,11 +71,15 @@ class ManipulationSettings:
             raise UserError(unknown_name_message("likelihood of a manipulation", self.likelihood, ERROR_LIKELIHOODS))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as a dictionary that JSON reads back unchanged."""
-        return {**dataclasses.asdict(self), "rotations": [[list(plane) for plane in one] for one in self.rotations]}
+        """Return the settings as a dictionary that does not change when it is written and read as JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "rotations": [[list(plane) for plane in planes] for planes in self.rotations],
+        }
 
 
 def _check_positive(name: str, value: float, high: float = math.inf) -> None:
+    """Raise an error unless a setting is finite, positive and at most `high`."""
     if not (math.isfinite(value) and 0 < value <= high):
         limit = "" if high == math.inf else f" and <= {high:g}"
         raise UserError(f"The setting '{name}' of a manipulation must be finite and > 0{limit}. Got {value} instead.")
@@ -85,41 +89,48 @@ def fill_settings(
     data: FactorData, eps: float | None, steps: int, batch: int, samples: int, ensemble: int | None,
     rotations: Rotations, capacity: float | None, likelihood: str, learning_rate: float, seed: int,
 ) -> ManipulationSettings:  # fmt: skip
-    """Return the settings, with the defaults for this dataset where a value is None."""
+    """Return the settings, where each value that is None is replaced by the default for this dataset."""
     if isinstance(data, ChangedImages):
         raise UserError(
-            f"A manipulation must be made for unchanged data. Got {data.name}. Remove its option 'modified' or 'noise'."
+            f"A manipulation must be made for unchanged data. Got {data.name} instead. Remove its option 'modified' or "
+            "'noise'."
         )
     if len(data.shape) != 3 or not data.names:
         raise UserError(f"A manipulation needs images with factors. Got {data} instead.")
     members = default_ensemble(data) if ensemble is None else ensemble
     nats = default_capacity(data) if capacity is None else capacity
-    strength = default_eps(data) if eps is None else eps
+    max_change = default_eps(data) if eps is None else eps
     planes = choose_planes(data, rotations, members, seed)
-    return ManipulationSettings(strength, steps, batch, samples, planes, nats, likelihood, learning_rate, seed)
+    return ManipulationSettings(max_change, steps, batch, samples, planes, nats, likelihood, learning_rate, seed)
 
 
 def default_eps(data: FactorData) -> float:
-    """Return the paper's strength: 0.175 for Shapes3D, and 0.1 for dSprites and all other data."""
+    """Return the default maximum change of a pixel.
+
+    It is 0.175 for Shapes3D and 0.1 for dSprites, as in the paper, and 0.1 for all other data.
+    """
     return 0.175 if plain_name(data) in SHAPES3D else 0.1
 
 
 def default_ensemble(data: FactorData) -> int:
-    """Return the number of pairs of each kind: the paper's 4 for Shapes3D, else 1."""
+    """Return the default number of pairs per family, which is 4 for Shapes3D, as in the paper, and else 1."""
     return 4 if plain_name(data) in SHAPES3D else 1
 
 
 def default_capacity(data: FactorData) -> float:
-    """Return half of the nats that identify a combination of factors.
+    """Return the default capacity, which is half of the nats that identify a combination of factors.
 
-    Codes are then as coarse as in a regularised VAE.
-    With much more capacity the noise is finer than the grid, every example is recognised, and no rotation has a cost.
+    With this capacity, codes are about as noisy as in a regularised VAE. With much more capacity, the noise would be
+    smaller than the spacing of the grid. Every example could then be identified, and rotations would have no cost.
     """
-    return CAPACITY_SHARE * (sum(map(math.log, data.sizes)) if data.gridded else math.log(len(data)))
+    return CAPACITY_FRACTION * (sum(map(math.log, data.sizes)) if data.gridded else math.log(len(data)))
 
 
 class FactorStandardiser:
-    """Scale factors to mean 0 and variance 1 over the data. Factors with a single value are left out."""
+    """A function that standardises factors to mean 0 and variance 1 over the data.
+
+    Factors with a single value are left out. `names` lists the others.
+    """
 
     def __init__(self, data: FactorData) -> None:
         if data.gridded:
@@ -128,10 +139,10 @@ class FactorStandardiser:
         else:
             labels = data.factors(slice(None)).double().cpu()
             mean, deviation = labels.mean(0), labels.std(0, correction=0)
-        varied = deviation > 0
-        self.names = tuple(name for name, varies in zip(data.names, varied.tolist(), strict=True) if varies)
-        self.columns = varied.nonzero().flatten().to(data.device)
-        self.mean, self.deviation = (v[varied].float().to(data.device) for v in (mean, deviation))
+        varies = deviation > 0
+        self.names = tuple(name for name, keep in zip(data.names, varies.tolist(), strict=True) if keep)
+        self.columns = varies.nonzero().flatten().to(data.device)
+        self.mean, self.deviation = (v[varies].float().to(data.device) for v in (mean, deviation))
 
     def __call__(self, factors: Int[Tensor, "b all"]) -> Float[Tensor, "b k"]:
         return (factors[:, self.columns] - self.mean) / self.deviation
@@ -140,16 +151,17 @@ class FactorStandardiser:
 def choose_planes(data: FactorData, rotations: Rotations, ensemble: int, seed: int) -> tuple[Planes, ...]:
     """Return, for each member of the ensemble, the planes of two factors that its entangling pair rotates.
 
-    `rotations` is "closest" for the one plane of the two factors whose effects on the image are most equal, because
-    there the smallest manipulation has the largest effect; "random" for random planes, different for each member; or
-    the names of the planes, as in "x:y,scale:orientation". Factors whose values have no order are never rotated.
+    `rotations` has one of three forms. "closest" selects the plane of the two factors whose strengths are most similar,
+    because a manipulation of a given size has the largest effect there. "random" selects random planes, different for
+    each member. Names such as "x:y,scale:orientation" select the planes explicitly. Factors whose values have no order
+    are never rotated.
     """
     _check_positive("ensemble", ensemble)
     ordered = [name for name in FactorStandardiser(data).names if name not in data.categorical]
     if len(ordered) < 2:
         raise UserError(
-            f"A rotation needs at least two factors whose values have an order. {data.name} has {len(ordered)}. Choose "
-            "data with more factors."
+            f"A rotation needs at least two factors whose values have an order. Got {data.name} with {len(ordered)} "
+            "instead. Choose data with more factors."
         )
     if rotations == "closest":
         return (closest_planes(data, ordered),) * ensemble
@@ -160,7 +172,7 @@ def choose_planes(data: FactorData, rotations: Rotations, ensemble: int, seed: i
 
 
 def parse_planes(text: Rotations, ordered: Sequence[str], dataset: str) -> Planes:
-    """Return the planes that the user names."""
+    """Return the planes that the user specified, or raise an error if a name or the form is invalid."""
     parts = [plane.split(":") for plane in text.split(",")] if isinstance(text, str) else [list(p) for p in text]
     for name in (name for part in parts for name in part):
         if name not in ordered:
@@ -174,10 +186,11 @@ def parse_planes(text: Rotations, ordered: Sequence[str], dataset: str) -> Plane
 
 
 def closest_planes(data: FactorData, ordered: Sequence[str]) -> Planes:
-    """Return the plane of the two factors with the most equal strengths.
+    """Return the plane of the two factors with the most similar strengths.
 
-    Data that do not fill a grid have no known strengths; then the first two factors are taken. There is one plane,
-    because the manipulation depends on one scalar, which can follow the diagonal of only one plane.
+    If the data do not fill a grid of factors, the strengths cannot be measured, and the first two factors are used.
+    There is only one plane because the manipulation depends on one scalar, which can vary along the diagonal of only
+    one plane.
     """
     base = data.base if isinstance(data, ChangedImages) else data
     if not base.gridded:
@@ -188,9 +201,10 @@ def closest_planes(data: FactorData, ordered: Sequence[str]) -> Planes:
 
 
 def factor_strengths(data: FactorData) -> dict[str, float]:
-    """Return the log strength of each factor: squared change of the image per squared change of the factor.
+    """Return the log strength of each factor.
 
-    The factor is moved by a quarter of its standard deviation, the unit in which its change is measured.
+    The strength is the squared change of the image divided by the squared change of the factor. The factor is changed
+    by about a quarter of its standard deviation, and its change is measured in standard deviations.
     """
     rows = data._draw_uniform(Noise(torch.tensor(0, device=data.device)), STRENGTH_EXAMPLES)
     factors, before, strength = data.factors_at(rows), data.batch(rows), {}

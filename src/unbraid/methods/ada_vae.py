@@ -91,9 +91,9 @@ class AdaGVAE(Method):
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } \delta_j \ge \tau \text{ else } N(\tfrac12(\mu_{1j} + \mu_{2j}),
               \tfrac12(\sigma_{1j}^2 + \sigma_{2j}^2)), \quad \tau = \tfrac12(\min_j \delta_j + \max_j \delta_j)
 
-    with :math:`\delta_j = 2\,KL(q(z_j|x_1) \| q(z_j|x_2))`. No gradient flows through the choice of latents
-    to average. The batch size is the number of images, which is twice the number of pairs. Metrics use the posterior
-    means of single images.
+    with :math:`\delta_j = 2\,KL(q(z_j|x_1) \| q(z_j|x_2))`. No gradient flows through the choice of latents to
+    average. The batch size is the number of images, which is twice the number of pairs. Metrics use the posterior means
+    of single images.
 
     The field `apart` selects the latents that are not averaged. The default, "threshold", is the rule above. With
     "count", the method is given the number of changed factors of each pair, and does not average that many latents,
@@ -165,7 +165,7 @@ class AdaGVAE(Method):
 
 @dataclass(frozen=True)
 class AdaMLVAE(AdaGVAE):
-    r"""A variant of Ada-GVAE that averages the precisions of the two posteriors of a pair instead of their variances.
+    r"""A variant of Ada-GVAE that averages the precisions of the two posteriors instead of their variances.
 
     .. math:: \tilde q_m(z_j) = q(z_j|x_m) \text{ if } \delta_j \ge \tau \text{ else }
               N\Big(\frac{\sigma_j^2}{2}\Big(\frac{\mu_{1j}}{\sigma_{1j}^2} + \frac{\mu_{2j}}{\sigma_{2j}^2}\Big),

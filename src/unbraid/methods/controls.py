@@ -30,8 +30,8 @@ class Controls:
         kind: The conversion from values to latents:
 
             - "latents": The values are the latents.
-            - "directions": The values are multiples of given directions. They are added to the part of an example's
-              latents that does not depend on the controls.
+            - "directions": The values are coordinates along given directions. The resulting vector is added to the part
+              of an example's latents that does not depend on the controls.
             - "sphere": The values are ambient coordinates. They are scaled to length 1.
             - "circles": Each value is the angle of one circle, which has two latents.
             - "torus": The two values are angles.
@@ -65,7 +65,7 @@ class Controls:
         return self.columns[control] if self.columns else None
 
     def to_latents(self, values: Float[Tensor, "b m"], example: int) -> Float[Tensor, "b d"]:
-        """Return the latents that correspond to values of the controls. `example` is the index of the start."""
+        """Return the latents that correspond to values of the controls, starting from the example with this index."""
         return LATENTS_FROM_VALUES[self.kind](self, values, example)
 
     def to_dict(self) -> dict[str, Any]:

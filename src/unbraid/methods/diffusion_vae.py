@@ -41,9 +41,9 @@ class DiffusionVAE(Method):
     3-sphere, the formula is wrong by 0.02 nats at t = 0.5. With the default lower bound, the KL can reach 38 nats on
     the 10-sphere and 5.4 nats on the circle. On a projective space the decoder is averaged over z and -z.
 
-    With an `iteration_threshold` T > 0, the KL term is the mean of :math:`\beta\, |KL - C|` over examples, where C rises
-    linearly from `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge used 11 or
-    21 latents (d = 10 or 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15 nats.
+    With an `iteration_threshold` T > 0, the KL term is the mean of :math:`\beta\, |KL - C|` over examples. The capacity
+    C rises linearly from `c_min` to `c_max` nats over T steps. The hyperspherical submissions to the 2019 challenge
+    used 11 or 21 latents (d = 10 or 20), :math:`\beta` = 1, 2.5 or 10, L = 5, and C from 0 to 15 nats.
 
     Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` "literal"). This is a walk of
     time :math:`L t^2`, but the report still computes the KL at t. The report counts T in epochs. In the authors' code,
@@ -55,8 +55,8 @@ class DiffusionVAE(Method):
 
     space: Literal["sphere", "flat_torus", "torus", "projective", "rotations"] = setting(
         "sphere",
-        "latent space; it determines the number of latents: d + 1 for a sphere or projective space of dimension d, 2 per "
-        "circle of a flat_torus, 3 for a torus, 9 for rotations",
+        "latent space; the number of latents must be d + 1 for a sphere or projective space of dimension d, 2 per "
+        "circle of a flat_torus, 3 for a torus, and 9 for rotations",
     )
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     walk_steps: int = setting(10, "number L of steps of the random walk that samples the posterior", low=1)
@@ -90,29 +90,29 @@ class DiffusionVAE(Method):
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         """Raise a UserError if the space cannot have this number of latents. Warn if the KL cannot reach a capacity."""
-        for problem in self.problems(self.manifold(latents)):
-            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+        for message in self.capacity_warnings(self.manifold(latents)):
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
-    def problems(self, space: Space) -> list[str]:
+    def capacity_warnings(self, space: Space) -> list[str]:
         """Return one message for each capacity that the KL cannot reach, or one if the KL has no lower bound."""
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
-        where = f"the formula for the KL on this {space.name} ({space.latents} latents)"
+        formula = f"the formula for the KL on this {space.name} ({space.latents} latents)"
         if not self.iteration_threshold:
-            unbounded = f"Without a bound on log t, {where} decreases without limit as t grows. Use time='bounded'."
+            unbounded = f"Without a bound on log t, {formula} decreases without limit as t grows. Use time='bounded'."
             return [unbounded] if low == -math.inf else []
-        problems = []
+        messages = []
         if float(self.c_min) < low:
-            problems.append(
-                f"A capacity c_min of {float(self.c_min):.4g} nats cannot be reached, because {where} is never below "
+            messages.append(
+                f"A capacity c_min of {float(self.c_min):.4g} nats is out of reach, because {formula} is never below "
                 f"{low:.4g} nats. Use c_min={math.ceil(low * 1000) / 1000:g} or above."
             )
         if float(self.c_max) > high:
-            problems.append(
-                f"A capacity c_max of {float(self.c_max):.4g} nats cannot be reached, because {where} is never above "
+            messages.append(
+                f"A capacity c_max of {float(self.c_max):.4g} nats is out of reach, because {formula} is never above "
                 f"{high:.4g} nats. Lower c_max or log_t_min."
             )
-        return problems
+        return messages
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         """Average the decoder over z and -z if the latent space is a projective space."""

@@ -36,7 +36,7 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
         check_series(method, data)
     elif not data.gridded:
         raise UserError(
-            f"{name} draws pairs that differ in known factors, so the data must be a full grid of factors. "
+            f"{name} draws pairs by changing factors, so the data must be a full grid of factors. "
             f"{data.name} is not a full grid. Use a method for single examples, such as BetaVAE. If the rows are a "
             "time series, use SlowVAE or PCL with pairs='consecutive'."
         )

@@ -34,19 +34,19 @@ class LaplaceRegression(nn.Module):
 
     def forward(self, now: Float[Tensor, "n d"], before: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         change = (self.w1 * now + self.w2 * before + self.b).abs().sum(1)
-        level = now.square().sum(1)
-        return -change + (level if self.a is None else self.a.abs() * level) + self.m
+        squares = now.square().sum(1)
+        return -change + (squares if self.a is None else self.a.abs() * squares) + self.m
 
 
 class ComponentRegression(nn.Module):
-    """The log-odds of a pair as a sum of one network per component. Weights are stacked as (component, in, out)."""
+    """The log-odds of a pair as a sum over one network per component. Weights have shape (component, input, output)."""
 
     def __init__(self, latents: int, width: int) -> None:
         super().__init__()
         widths = [2, *[width] * HIDDEN_LAYERS, 1]
         pairs = list(itertools.pairwise(widths))
-        self.weights = nn.ParameterList([he_uniform_weights(latents, into, out) for into, out in pairs])
-        self.biases = nn.ParameterList([nn.Parameter(torch.zeros(latents, 1, out)) for _, out in pairs[:-1]])
+        self.weights = nn.ParameterList([he_uniform_weights(latents, inputs, outputs) for inputs, outputs in pairs])
+        self.biases = nn.ParameterList([nn.Parameter(torch.zeros(latents, 1, outputs)) for _, outputs in pairs[:-1]])
         self.m = nn.Parameter(torch.zeros(1))
 
     def forward(self, now: Float[Tensor, "n d"], before: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
@@ -57,10 +57,10 @@ class ComponentRegression(nn.Module):
         return odds.sum((0, 2)) + self.m
 
 
-def he_uniform_weights(latents: int, into: int, out: int) -> nn.Parameter:
-    """Return the weights (latents, into, out) of one layer, drawn from the He uniform distribution."""
-    bound = (6 / into) ** 0.5
-    return nn.Parameter(torch.empty(latents, into, out).uniform_(-bound, bound))
+def he_uniform_weights(latents: int, inputs: int, outputs: int) -> nn.Parameter:
+    """Return the weights (latents, inputs, outputs) of one layer, drawn from the He uniform distribution."""
+    bound = (6 / inputs) ** 0.5
+    return nn.Parameter(torch.empty(latents, inputs, outputs).uniform_(-bound, bound))
 
 
 def standardise(h: Float[Tensor, "b d"], epsilon: float = 1e-5) -> Float[Tensor, "b d"]:
@@ -158,4 +158,4 @@ class PCL(Method):
 def check_batch(batch: int) -> None:
     """Raise a UserError unless the batch is even and holds at least two pairs, which shuffling needs."""
     if batch % 2 or batch < 4:
-        raise UserError(f"The batch of PCL consists of pairs and must be even and at least 4. Got {batch} instead.")
+        raise UserError(f"PCL needs an even batch of at least 4, because it draws pairs. Got {batch} instead.")

@@ -26,7 +26,7 @@ from unbraid.noise import Noise
 def reconstruction_error(net: VAENet, x: Tensor, z: Tensor) -> Tensor:
     """Return the reconstruction error, averaged over pixels.
 
-    It is the cross-entropy for the Bernoulli likelihood and the squared error (not half of it) for the Gaussian one.
+    It is the squared error (not half of it) for the likelihood "gaussian", and the negative log-likelihood for others.
     """
     factor = 2 if net.likelihood == LIKELIHOODS["gaussian"] else 1
     return factor * net.nll(x, z).mean() / x[0].numel()
@@ -43,7 +43,7 @@ def pairs_sharing_one_factor(data: FactorData, noise: Noise, n: int) -> Pairs:
 
 @dataclass(frozen=True)
 class PMP(Method):
-    r"""An autoencoder with latents that are a sum of k subspaces, learned from pairs that differ in few unknown factors.
+    r"""An autoencoder that learns a latent space of k subspaces from pairs that differ in few unknown factors.
 
     .. math:: L = L_{rec} + b_1 (0.1 L_{dis} + 0.1 L_{spar}) + 100\, b_2 L_{cons} + 10^{-4} b_3 L_{reg}
 

@@ -46,7 +46,8 @@ class Projectors(nn.Module):
 def sparsity(s: Float[Tensor, "n k d"]) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_i |s_i \odot \sum_{j \ne i} s_j|`, averaged over examples and coordinates.
 
-    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace.
+    It is 0 if and only if each coordinate of an example is nonzero in at most one subspace. In that case the sum of the
+    subspaces is their product.
     """
     others = s.sum(1, keepdim=True) - s
     return (s * others).abs().sum(1).mean()
@@ -64,15 +65,15 @@ def mean_distances(s: Float[Tensor, "n k d"]) -> Float[Tensor, " k"]:
 
 
 def changed_subspace(delta: Float[Tensor, "n k"], scale: Float[Tensor, " k"]) -> Float[Tensor, "n k"]:
-    """Return a one-hot row per pair for the subspace with the largest delta / scale. Ties share the weight 1."""
+    """Return a one-hot row per pair for the subspace with the largest delta / scale. Ties split the weight equally."""
     return (CHANGED_SHARPNESS * delta.detach() / (scale.detach() + EPSILON)).softmax(1)
 
 
 def distance(delta: Float[Tensor, "n k"], chosen: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
     r"""Return a loss that pulls pairs together in all subspaces except the chosen one.
 
-    In the chosen subspace, it pushes them at least :math:`\sqrt{0.05}` apart. The other k - 1 subspaces add the constant
-    0.5 (k - 1) / k, which has no gradient. For k = 10 it is 0.45.
+    In the chosen subspace, it pushes them at least :math:`\sqrt{0.05}` apart. The margins of the other k - 1 subspaces
+    add the constant 0.5 (k - 1) / k, which has no gradient. For k = 10 it is 0.45.
     """
     return ((1 - chosen) * delta).mean() + MARGIN_WEIGHT * (MARGIN - chosen * delta).relu().mean()
 

@@ -1,10 +1,10 @@
-"""Encoder and decoder networks for one run, sized from the data.
+"""Encoder and decoder networks whose sizes follow from the shape of the data.
 
-A network is a pair of ordinary PyTorch modules. A function that builds such a pair is called a builder: it takes the
-shape of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of b
-examples, of shape (b, ...), to (b, 2 * latents): the means of the latents, then their log variances. The decoder maps
-codes of shape (b, latents) to the shape of the examples. Its output has the form that the likelihood expects: logits if
-the likelihood is Bernoulli.
+A network is a pair of ordinary PyTorch modules, an encoder and a decoder. A builder is a function that takes the shape
+of one example and the number of latents, and returns ``(encoder, decoder)``. The encoder maps a batch of b examples, of
+shape (b, ...), to (b, 2 * latents), where the means of the latents come first and their log variances second. The
+decoder maps codes (b, latents) to outputs with the shape of the examples. Outputs have the form that the likelihood
+expects, for example logits for a Bernoulli likelihood.
 
 The argument `net` of `unbraid.train` is the name of a preset in `NETS`, a builder, the string ``"module:function"`` for
 a builder that can be imported, or a pair of modules.
@@ -15,7 +15,7 @@ a builder that can be imported, or a pair of modules.
 >>> encoder(torch.zeros(2, 1, 64, 64)).shape, decoder(torch.zeros(2, 10)).shape
 (torch.Size([2, 20]), torch.Size([2, 1, 64, 64]))
 
-A network of your own, checked before it is trained:
+The following example defines a builder and checks its network before training:
 
 >>> from torch import nn
 >>> def linear(shape, latents):

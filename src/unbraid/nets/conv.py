@@ -10,14 +10,14 @@ from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.errors import UserError
 
 IMAGE_SIDES = (16, 32, 64, 128, 256)
-FINAL_SIDE = 4  # every encoder ends on 4 x 4 pixels
+FINAL_SIDE = 4  # the last convolution of every encoder returns 4 x 4 pixels
 
 
 def _count_halvings(shape: tuple[int, ...]) -> int:
     """Return the number of stride-2 layers that reduce the image to 4 x 4 pixels."""
     if len(shape) != 3 or shape[1] != shape[2] or shape[1] not in IMAGE_SIDES or shape[0] not in (1, 3):
         raise UserError(
-            f"Convolutional networks need square images with 1 or 3 channels and a side of "
+            f"Convolutional networks need square images with 1 or 3 channels and a side of one of "
             f"{', '.join(map(str, IMAGE_SIDES))} pixels. Got shape {shape} instead. Resize the images, choose net "
             "'mlp', or pass your own pair of modules."
         )
@@ -25,6 +25,7 @@ def _count_halvings(shape: tuple[int, ...]) -> int:
 
 
 def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidden: list[int], out: int) -> nn.Module:
+    """Build convolutions with stride 2, then dense layers with hidden widths `hidden` and `out` outputs."""
     layers: list[nn.Module] = []
     previous = shape[0]
     for width, kernel in zip(widths, kernels, strict=True):
@@ -35,6 +36,7 @@ def _encoder(shape: tuple[int, ...], widths: list[int], kernels: list[int], hidd
 
 
 def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
+    """Build dense layers with hidden widths `hidden`, then transposed convolutions with the channels `widths`."""
     flat = widths[0] * FINAL_SIDE**2
     layers = [*_dense_layers([latents, *hidden, flat]), nn.Unflatten(1, (widths[0], FINAL_SIDE, FINAL_SIDE))]
     for previous, width in itertools.pairwise(widths):
@@ -43,14 +45,15 @@ def _decoder(latents: int, hidden: list[int], widths: list[int]) -> nn.Module:
 
 
 def _dense_layers(widths: list[int]) -> list[nn.Module]:
+    """Return linear layers of the given widths, each followed by a ReLU."""
     pairs = itertools.pairwise(widths)
     return [layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
 
 
 def init_glorot(net: nn.Module) -> nn.Module:
-    """Initialise weights with Glorot-uniform values and biases with zeros, as in Locatello et al. (2019).
+    """Initialise weights from the Glorot uniform distribution and biases with zeros, as in Locatello et al. (2019).
 
-    The network is changed in place and returned.
+    The network is modified in place and returned.
     """
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
@@ -61,9 +64,10 @@ def init_glorot(net: nn.Module) -> nn.Module:
 
 
 def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build the networks of Locatello et al.: kernels 4, 4, 2, 2 and widths 32, 32, 64, 64 at 64 pixels.
+    """Build the networks of Locatello et al. (2019).
 
-    For other image sizes the first layer is dropped or repeated.
+    For images of 64 pixels, the encoder has four convolutions with kernel sizes 4, 4, 2, 2 and 32, 32, 64, 64 channels,
+    and one dense layer of 256 units. For other image sizes, layers like the first are removed or added.
     Reference: Locatello et al. (2019), arXiv:1811.12359, table 1.
 
     Args:
@@ -75,23 +79,23 @@ def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Modul
         (b, c, h, w).
 
     Raises:
-        UserError: If the networks do not exist for this shape.
+        UserError: If the shape is not one of those listed above.
 
     >>> encoder, decoder = locatello((1, 64, 64), latents=10)
     >>> sum(p.numel() for p in encoder.parameters()), sum(p.numel() for p in decoder.parameters())
     (309204, 381313)
     """
-    n = _count_halvings(shape)
-    narrow = n - 2
+    narrow = _count_halvings(shape) - 2
     encoder = _encoder(shape, [32] * narrow + [64, 64], [4] * narrow + [2, 2], [256], 2 * latents)
     decoder = _decoder(latents, [256], [64, 64] + [32] * narrow + [shape[0]])
     return init_glorot(encoder), init_glorot(decoder)
 
 
 def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build the networks of Burgess et al.: convolutions of 32 channels with kernel 4, then two layers of 256 units.
+    """Build the networks of Burgess et al. (2018).
 
-    There are four convolutions at 64 pixels. The decoder mirrors the encoder.
+    The encoder has convolutions of kernel size 4 with 32 channels, four of them for images of 64 pixels, and then two
+    dense layers of 256 units. The decoder mirrors the encoder.
     Reference: Burgess et al. (2018), arXiv:1804.03599, appendix A.1.
 
     Args:
@@ -103,7 +107,7 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
         (b, c, h, w).
 
     Raises:
-        UserError: If the networks do not exist for this shape.
+        UserError: If the shape is not one of those listed above.
     """
     n = _count_halvings(shape)
     encoder = _encoder(shape, [32] * n, [4] * n, [256, 256], 2 * latents)

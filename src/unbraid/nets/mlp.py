@@ -1,4 +1,4 @@
-"""Fully connected networks: an encoder and decoder for vectors or flattened images, and FactorVAE's discriminator."""
+"""Fully connected networks: an encoder and a decoder for examples of any shape, and the critic of FactorVAE."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from unbraid.nets.conv import init_glorot
 
 
 def mlp(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
-    """Build fully connected networks with two hidden layers of 256 ReLU units each. Images are flattened.
+    """Build fully connected networks with two hidden layers of 256 ReLU units each. Examples are flattened.
 
     Args:
-        shape: Shape of one example; any shape is accepted.
+        shape: Shape of one example. Any shape is accepted.
         latents: Number of latents.
 
     Returns:
@@ -30,9 +30,10 @@ def mlp(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
 
 
 def critic(latents: int, width: int = 1000, depth: int = 6) -> nn.Module:
-    """Build FactorVAE's discriminator: six layers of 1000 leaky ReLUs (slope 0.2), then two logits.
+    """Build the critic of FactorVAE, which the paper calls the discriminator.
 
-    It maps codes (b, latents) to logits (b, 2) for the joint distribution and the product of the marginals.
+    By default, it has six hidden layers of 1000 leaky ReLU units with slope 0.2. It maps codes (b, latents) to two
+    logits (b, 2), one for the joint distribution of the latents and one for the product of their marginals.
     Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A.
     """
     widths = [latents, *[width] * depth]

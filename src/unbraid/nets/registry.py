@@ -1,4 +1,4 @@
-"""The registry of network presets, and the networks that users name, write or build themselves."""
+"""The registry of network presets, and functions that resolve and check networks given by the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NETS: dict[str, PairBuilder] = {
     "vitae_conv": vitae.vitae_conv,
     "vitae_conv_half": vitae.vitae_conv_half,
 }
-"""The presets by name: each maps the shape of an example and the number of latents to an encoder and a decoder."""
+"""The builders of all presets by name. Each maps the shape of one example and the number of latents to a pair."""
 
 
 def _digest(pair: Pair) -> str:
@@ -43,15 +43,15 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
 
     Args:
         net: The network, in one of three forms. A string is the name of a preset in `NETS`, or ``module:function``.
-            A function ``(shape, latents) -> (encoder, decoder)`` is called, and so initialises its modules, once per
-            seed. A pair of modules is copied as it is, so that every run starts from the same weights.
+            A function ``(shape, latents) -> (encoder, decoder)`` is called once per seed, so each seed has different
+            initial weights. A pair of modules is copied with its weights, so all runs start from the same weights.
 
     Returns:
         The name, and a function ``(shape, latents) -> (encoder, decoder)``.
 
     Raises:
-        UserError: If the name is unknown or cannot be imported, or if it stands for a pair of modules, which must be
-            passed again.
+        UserError: If the name is unknown or cannot be imported, or if it is the recorded name of a pair of modules.
+            Such a name contains only a hash, so the pair itself must be passed again.
 
     >>> resolve_net("mlp")[0], resolve_net(mlp)[0], resolve_net("unbraid.nets.pointnet:pointnet")[0]
     ('mlp', 'mlp', 'unbraid.nets.pointnet:pointnet')
@@ -60,13 +60,14 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
         pair = net
         return f"modules:{_digest(pair)}", lambda shape, latents: (copy.deepcopy(pair[0]), copy.deepcopy(pair[1]))
     if callable(net):
-        known = {builder: name for name, builder in NETS.items()}
-        return known.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}"), net
+        preset_names = {builder: name for name, builder in NETS.items()}
+        return preset_names.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}"), net
     if net in NETS:
         return net, NETS[net]
     if net.startswith("modules:"):
         raise UserError(
-            f"The network {net} was given as a pair of modules. Pass the pair again, as net=(encoder, decoder)."
+            f"A network that was given as a pair of modules cannot be built from its name. Got {net!r} instead of the "
+            "pair. Pass the pair again, as net=(encoder, decoder)."
         )
     if ":" not in net:
         raise UserError(unknown_name_message("net", net, NETS))
@@ -75,34 +76,36 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
-    """Check that the outputs of a network have the right shapes, and that it has no dropout.
+    """Raise an error if the outputs of a network have wrong shapes, or if the network has dropout layers.
 
     Dropout is rejected because it draws random numbers that the seed of the run does not determine.
 
     Args:
-        net: The network; it is left unchanged.
+        net: The network, which is not modified.
         shape: Shape of one example.
         latents: Number of latents.
 
     Raises:
         UserError: If the network has a dropout layer, if the encoder does not map (b, ...) to (b, 2 * latents), or
-            if there is a decoder that does not map (b, latents) to (b, ...).
+            if the network has a decoder that does not map (b, latents) to (b, ...).
     """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
-            raise UserError(f"A network must not draw random numbers itself. Got {module}. Remove the dropout layers.")
-    probe = copy.deepcopy(net).eval()
+            raise UserError(
+                f"A network must not draw random numbers itself. Got {module} instead. Remove the dropout layers."
+            )
+    copied = copy.deepcopy(net).eval()
     with torch.no_grad():
-        code = probe.encoder(torch.zeros(2, *shape))
-        if code.shape != (2, 2 * latents):
+        encoded = copied.encoder(torch.zeros(2, *shape))
+        if encoded.shape != (2, 2 * latents):
             raise UserError(
                 f"The encoder must return 2 x {latents} numbers per example (means, then log variances). "
-                f"Got shape {tuple(code.shape)} for a batch of 2 instead."
+                f"Got shape {tuple(encoded.shape)} for a batch of 2 examples instead."
             )
-        if probe.decoder is None:
+        if copied.decoder is None:
             return
-        output = probe.decoder(code[:, :latents])
+        output = copied.decoder(encoded[:, :latents])
     if output.shape != (2, *shape):
         raise UserError(
-            f"The decoder must return the shape of an example, {shape}. Got {tuple(output.shape[1:])} instead."
+            f"The decoder must return the shape of an example, {shape}. Got shape {tuple(output.shape[1:])} instead."
         )

@@ -1,4 +1,4 @@
-"""An encoder and a decoder with a likelihood: the interface through which objectives use a network."""
+"""The network of a VAE: an encoder, a decoder and a likelihood. Objectives use networks through this class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pair = tuple[nn.Module, nn.Module]
 """An encoder and a decoder."""
 
 PairBuilder = Callable[[tuple[int, ...], int], Pair]
-"""A function of the shape of one example and the number of latents that returns an encoder and a decoder."""
+"""A function that takes the shape of one example and the number of latents, and returns an encoder and a decoder."""
 
 
 @runtime_checkable
@@ -26,12 +26,12 @@ class LikelihoodDecoder(Protocol):
 
 
 class VAENet(nn.Module):
-    """An encoder and a decoder with the likelihood of the data given a code.
+    """An encoder, a decoder and the likelihood of an example given its latents.
 
     Args:
-        encoder: Maps examples (b, ...) to (b, 2 d): the means of the latents, then their log variances.
-        decoder: Maps codes (b, d) to (b, ...), in the form that the likelihood expects: logits for "bernoulli".
-            A method that needs no decoder sets this attribute to None after the network is built.
+        encoder: A module that maps examples (b, ...) to (b, 2 d): the means of the d latents, then their log variances.
+        decoder: A module that maps codes (b, d) to (b, ...), in the form that the likelihood expects, for example
+            logits for "bernoulli". A method that needs no decoder sets this attribute to None after construction.
         likelihood: Name of the likelihood p(x|z): "bernoulli", "gaussian" or "normal".
     """
 
@@ -61,15 +61,15 @@ class VAENet(nn.Module):
             z: Codes (b, d).
 
         Returns:
-            Means (b, ...): probabilities if the likelihood is Bernoulli.
+            Means (b, ...). They are probabilities if the likelihood is Bernoulli.
 
         Raises:
             UserError: If the network has no decoder.
         """
-        return self.likelihood.mean(self._decoder()(z))
+        return self.likelihood.mean(self._required_decoder()(z))
 
     def nll(self, x: Tensor, z: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
-        """Return the negative log likelihood -log p(x|z) of each example, summed over its pixels.
+        """Return the negative log likelihood -log p(x|z) of each example, summed over its pixels or entries.
 
         Args:
             x: Examples (b, ...).
@@ -83,9 +83,12 @@ class VAENet(nn.Module):
         """
         if isinstance(self.decoder, LikelihoodDecoder):
             return self.decoder.nll(x, z)
-        return self.likelihood.nll(x, self._decoder()(z))
+        return self.likelihood.nll(x, self._required_decoder()(z))
 
-    def _decoder(self) -> nn.Module:
+    def _required_decoder(self) -> nn.Module:
+        """Return the decoder, or raise an error if there is none."""
         if self.decoder is None:
-            raise UserError("This method trains only an encoder, so there is no decoder to turn codes into examples.")
+            raise UserError(
+                "Decoding needs a decoder. This network has no decoder, because its method trains only an encoder."
+            )
         return self.decoder

@@ -1,7 +1,7 @@
-"""The networks of VITAE: the presets of its experiments, and the network that decodes an image and then warps it.
+"""The networks of VITAE: the presets for the experiments of the paper, and the network that warps decoded images.
 
-VITAE splits the code into an appearance and a perspective. The appearance is decoded into an image, and the perspective
-into the parameters of a spatial transformation that warps this image.
+VITAE divides the latents into two parts, the appearance and the perspective. One decoder maps the appearance to an
+image. Another maps the perspective to the parameters of a spatial transformation, which warps this image.
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
 
@@ -22,20 +22,22 @@ from unbraid.nets.conv import init_glorot
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.spaces.transformers import Transformer
 
-LEAKY_SLOPE = 0.1  # of leaky ReLUs
-MIN_VARIANCE = 1e-5  # added to variances
-WARP_INIT_SCALE = 0.1  # factor on the initial weights that produce transformations, so that these start near identity
+LEAKY_SLOPE = 0.1  # negative slope of leaky ReLUs
+MIN_VARIANCE = 1e-5  # added to variances, which are therefore never closer to 0 than this
+# Factor for the initial weights of the layer that returns transformations, which then start close to the identity.
+WARP_INIT_SCALE = 0.1
 
 
 class MeanAndVariance(nn.Module):
-    """Two networks of the same kind, one for the means and one for the variances; a softplus keeps variances positive.
+    """An encoder that consists of two networks of the same architecture, for the means and for the variances.
 
-    It maps examples (b, ...) to (b, 2 d): the means, then the log variances.
+    A softplus makes the variances positive. The encoder maps examples (b, ...) to (b, 2 d): the means, then the log
+    variances.
     """
 
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.mean, self.variance = make(), make()
+        self.mean, self.variance = build(), build()
 
     def forward(self, x: Tensor) -> Float[Tensor, "b twice"]:
         return torch.cat([self.mean(x), (F.softplus(self.variance(x)) + MIN_VARIANCE).log()], 1)
@@ -52,13 +54,14 @@ def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
 def vitae_mlp(
     shape: tuple[int, ...], latents: int, encoder: tuple[int, int] = (128, 64), decoder: tuple[int, int] = (64, 64)
 ) -> Pair:
-    """Build VITAE's networks for MNIST: fully connected, with 128 and 64 hidden units, and 64 and 64 in the decoder.
+    """Build the fully connected networks of VITAE for MNIST.
 
-    The encoder consists of two such networks, one for the means and one for the variances.
-    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 1 (`vitae_bodies`: table 3).
+    By default, the hidden layers have 128 and 64 units in the encoder, and 64 and 64 units in the decoder. The encoder
+    consists of two such networks, one for the means and one for the variances.
+    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 1.
 
     Args:
-        shape: Shape of one example; any shape is accepted.
+        shape: Shape of one example. Any shape is accepted.
         latents: Number of latents.
         encoder: Widths of the two hidden layers of the encoder.
         decoder: Widths of the two hidden layers of the decoder.
@@ -77,7 +80,7 @@ def vitae_mlp_half(shape: tuple[int, ...], latents: int) -> Pair:
     """Build `vitae_mlp` with half the units, because VITAE has two encoders and two decoders.
 
     Args:
-        shape: Shape of one example; any shape is accepted.
+        shape: Shape of one example. Any shape is accepted.
         latents: Number of latents.
 
     Returns:
@@ -87,10 +90,14 @@ def vitae_mlp_half(shape: tuple[int, ...], latents: int) -> Pair:
 
 
 def vitae_bodies(shape: tuple[int, ...], latents: int) -> Pair:
-    """Build VITAE's networks for bodies: `vitae_mlp` with 256 and 128 hidden units, and 128 and 256 in the decoder.
+    """Build the fully connected networks of VITAE for images of bodies.
+
+    They are those of `vitae_mlp`, but the hidden layers have 256 and 128 units in the encoder, and 128 and 256 units in
+    the decoder.
+    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 3.
 
     Args:
-        shape: Shape of one example; any shape is accepted.
+        shape: Shape of one example. Any shape is accepted.
         latents: Number of latents.
 
     Returns:
@@ -103,7 +110,7 @@ def vitae_bodies_half(shape: tuple[int, ...], latents: int) -> Pair:
     """Build `vitae_bodies` with half the units, because VITAE has two encoders and two decoders.
 
     Args:
-        shape: Shape of one example; any shape is accepted.
+        shape: Shape of one example. Any shape is accepted.
         latents: Number of latents.
 
     Returns:
@@ -113,49 +120,52 @@ def vitae_bodies_half(shape: tuple[int, ...], latents: int) -> Pair:
 
 
 def vitae_conv(shape: tuple[int, ...], latents: int, channels: tuple[int, int, int] = (10, 20, 40)) -> Pair:
-    """Build VITAE's networks for CelebA: three convolutions in the encoder, four transposed ones in the decoder.
+    """Build the convolutional networks of VITAE for CelebA.
 
-    The kernels are 5, 5, 3 and 3, 3, 5, 5, all with stride 2. The encoder consists of two such networks, one for the
-    means and one for the variances. The first transposed convolution starts from a dense layer with half the height
-    and width of the third convolution's output, which the paper's table does not specify.
+    The encoder has three convolutions with kernel sizes 5, 5, 3. The decoder has four transposed convolutions with
+    kernel sizes 3, 3, 5, 5. All have stride 2. The encoder consists of two such networks, one for the means and one for
+    the variances. The paper does not specify the size of the input of the first transposed convolution. Here it has
+    half the height and width of the output of the third convolution.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 4.
 
     Args:
-        shape: Shape (c, h, w) of one image; h and w must be multiples of 16.
+        shape: Shape (c, h, w) of one image, where h and w are multiples of 16.
         latents: Number of latents.
-        channels: Channels of the three convolutions.
+        channels: Numbers of output channels of the three convolutions.
 
     Returns:
         The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
         (b, c, h, w).
 
     Raises:
-        UserError: If the shape is not that of images whose sides are multiples of 16.
+        UserError: If the shape is not that of an image whose height and width are multiples of 16.
     """
     if len(shape) != 3 or shape[1] % 16 or shape[2] % 16:
         raise UserError(
-            f"The net 'vitae_conv' needs images whose sides are multiples of 16. Got shape {shape}. Resize the images, "
-            "or choose net 'vitae_mlp'."
+            f"The net 'vitae_conv' needs images whose height and width are multiples of 16. Got shape {shape} instead. "
+            "Resize the images, or choose net 'vitae_mlp'."
         )
     first, second, third = channels
     down = ((shape[0], first, 5), (first, second, 5), (second, third, 3))
     up = ((third, third, 3), (third, second, 3), (second, first, 5), (first, shape[0], 5))
-    small, tiny = (third, shape[1] // 8, shape[2] // 8), (third, shape[1] // 16, shape[2] // 16)
+    encoder_end, decoder_start = (third, shape[1] // 8, shape[2] // 8), (third, shape[1] // 16, shape[2] // 16)
 
     def encoder() -> nn.Module:
         convs = [f for a, b, k in down for f in (nn.Conv2d(a, b, k, 2, k // 2), nn.LeakyReLU(LEAKY_SLOPE))]
-        return nn.Sequential(*convs, nn.Flatten(), nn.Linear(math.prod(small), latents))
+        return nn.Sequential(*convs, nn.Flatten(), nn.Linear(math.prod(encoder_end), latents))
 
-    start = [nn.Linear(latents, math.prod(tiny)), nn.LeakyReLU(LEAKY_SLOPE), nn.Unflatten(1, tiny)]
-    ups = [f for a, b, k in up for f in (nn.ConvTranspose2d(a, b, k, 2, k // 2, 1), nn.LeakyReLU(LEAKY_SLOPE))]
-    return init_glorot(MeanAndVariance(encoder)), init_glorot(nn.Sequential(*start, *ups[:-1]))
+    dense = [
+        nn.Linear(latents, math.prod(decoder_start)), nn.LeakyReLU(LEAKY_SLOPE), nn.Unflatten(1, decoder_start),
+    ]  # fmt: skip
+    transposed = [f for a, b, k in up for f in (nn.ConvTranspose2d(a, b, k, 2, k // 2, 1), nn.LeakyReLU(LEAKY_SLOPE))]
+    return init_glorot(MeanAndVariance(encoder)), init_glorot(nn.Sequential(*dense, *transposed[:-1]))
 
 
 def vitae_conv_half(shape: tuple[int, ...], latents: int) -> Pair:
     """Build `vitae_conv` with half the channels, because VITAE has two encoders and two decoders.
 
     Args:
-        shape: Shape (c, h, w) of one image; h and w must be multiples of 16.
+        shape: Shape (c, h, w) of one image, where h and w are multiples of 16.
         latents: Number of latents.
 
     Returns:
@@ -163,16 +173,15 @@ def vitae_conv_half(shape: tuple[int, ...], latents: int) -> Pair:
         (b, c, h, w).
 
     Raises:
-        UserError: If the shape is not that of images whose sides are multiples of 16.
+        UserError: If the shape is not that of an image whose height and width are multiples of 16.
     """
     return vitae_conv(shape, latents, (5, 10, 20))
 
 
 class VitaeEncoder(nn.Module):
-    """The encoders of the appearance and of the perspective.
+    """The encoder of the appearance and the encoder of the perspective, applied to the same images.
 
-    When called, it applies both to the same images (b, c, h, w) and returns the means of all latents, then their log
-    variances, (b, 2 d).
+    It maps images (b, c, h, w) to (b, 2 d): the means of all latents, then their log variances.
     """
 
     def __init__(self, appearance: nn.Module, perspective: nn.Module) -> None:
@@ -180,15 +189,15 @@ class VitaeEncoder(nn.Module):
         self.appearance, self.perspective = appearance, perspective
 
     def forward(self, x: Tensor) -> Float[Tensor, "b twice"]:
-        halves = zip(self.appearance(x).chunk(2, 1), self.perspective(x).chunk(2, 1), strict=True)
-        return torch.cat([part for half in halves for part in half], 1)
+        means_and_logvars = zip(self.appearance(x).chunk(2, 1), self.perspective(x).chunk(2, 1), strict=True)
+        return torch.cat([part for both in means_and_logvars for part in both], 1)
 
 
 class VitaeDecoder(nn.Module):
-    """Decode the appearance into an image, and warp this image with the transformation decoded from the perspective.
+    """A decoder that maps the appearance to an image, and warps this image as the perspective determines.
 
-    The output (b, c, h, w) has the form that the likelihood expects, for example logits. The first `split` latents are
-    the appearance, the rest the perspective.
+    The first `split` latents are the appearance, and the remaining latents are the perspective. The output (b, c, h, w)
+    has the form that the likelihood expects, for example logits.
     """
 
     def __init__(
@@ -204,7 +213,7 @@ class VitaeDecoder(nn.Module):
         self.transformer, self.likelihood, self.split = transformer, likelihood, split
 
     def decode_appearance(self, z: Float[Tensor, "b a"]) -> Float[Tensor, "b c h w"]:
-        """Return the mean image of an appearance code before it is warped."""
+        """Return the mean images (b, c, h, w) of appearances z, before they are warped."""
         return self.likelihood.mean(self.appearance(z))
 
     def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b c h w"]:
@@ -213,9 +222,9 @@ class VitaeDecoder(nn.Module):
 
 
 class VitaeNet(VAENet):
-    """A VAE whose code is the appearance followed by the perspective.
+    """A VAE whose latents are the appearance followed by the perspective.
 
-    If `conditional`, the appearance is inferred from the image under the inverse of the inferred transformation.
+    If `conditional` is true, the appearance is inferred from the image after the inferred transformation is undone.
     """
 
     encoder: VitaeEncoder
@@ -230,19 +239,19 @@ class VitaeNet(VAENet):
         return Gaussian(*self.encoder.perspective(x).chunk(2, 1))
 
     def encode_appearance(self, x: Tensor, z: Float[Tensor, "b p"]) -> Gaussian:
-        """Return the posterior of the appearance: q(z_A|x, z_P) if `conditional`, else q(z_A|x)."""
+        """Return the posterior of the appearance, which is q(z_A|x, z_P) if `conditional`, and else q(z_A|x)."""
         image = self.decoder.transformer.backward(x, self.decoder.perspective(z)) if self.conditional else x
         return Gaussian(*self.encoder.appearance(image).chunk(2, 1))
 
     def encode(self, x: Tensor) -> Gaussian:
-        """Return the joint posterior, with the appearance inferred at the mean of the perspective."""
+        """Return the posterior of all latents, where the appearance is inferred for the mean of the perspective."""
         perspective = self.encode_perspective(x)
         appearance = self.encode_appearance(x, perspective.mean)
         return join_posteriors(appearance, perspective)
 
 
 def join_posteriors(appearance: Gaussian, perspective: Gaussian) -> Gaussian:
-    """Return one posterior over both parts of the code, appearance first."""
+    """Return the joint posterior of appearance and perspective, in this order."""
     return Gaussian(
         torch.cat([appearance.mean, perspective.mean], 1), torch.cat([appearance.logvar, perspective.logvar], 1)
     )
@@ -256,10 +265,11 @@ def build_vitae_net(
     likelihood: str,
     conditional: bool,
 ) -> VitaeNet:
-    """Build VITAE's network; `latents` are the numbers of latents of the appearance and of the perspective.
+    """Build the network of VITAE.
 
-    `builder` makes the encoders of both and the decoder of the appearance. The decoder of the perspective is a small
-    network that returns the parameters of a transformation, initially close to the identity.
+    `latents` gives the number of latents of the appearance and of the perspective. `builder` builds both encoders and
+    the decoder of the appearance. The decoder of the perspective is a small network that returns the parameters of a
+    transformation. Initially, this transformation is close to the identity.
     """
     (appearance_encoder, appearance_decoder), (perspective_encoder, _) = (builder(shape, n) for n in latents)
     perspective_decoder = init_glorot(nn.Sequential(*dense_layers((latents[1], 32, 32, transformer.dim))))

@@ -1,1 +1,1 @@
-"""Pictures of what models have learned and of datasets."""
+"""Pictures of datasets and of what models have learned."""

@@ -1,4 +1,4 @@
-"""Any encoder and decoder behind one interface: from images to codes and back, in chunks."""
+"""An adapter for models from outside unbraid, which encodes images and decodes latents in chunks."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.runs.run import CHUNK
 
-CHANNELS = (1, 3)  # of an image: grey or RGB
-PIXEL_TOLERANCE = 0.5  # decoded values further outside [0, 1] are probably not pixels
+CHANNELS = (1, 3)  # valid numbers of channels of an image: grey or RGB
+PIXEL_TOLERANCE = 0.5  # decoded values that lie further outside [0, 1] are probably not pixels
 
 
 def as_tensor(values: Any, what: str) -> Tensor:
-    """Return numbers as a float32 tensor; uint8 values are scaled to [0, 1]."""
+    """Return numbers as a float32 tensor. Divide uint8 values by 255. Error messages call the values `what`."""
     try:
         tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
     except (TypeError, ValueError) as error:
-        raise UserError(f"{what} must be a tensor or an array of numbers. Got {type(values).__name__}.") from error
+        raise UserError(
+            f"{what} must be a tensor or an array of numbers. Got {type(values).__name__} instead."
+        ) from error
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor.float()
 
 
 def as_images(x: Any) -> Tensor:
-    """Return images (n, c, h, w) with 1 or 3 channels as a float32 tensor; uint8 values are scaled to [0, 1]."""
+    """Return images (n, c, h, w) with 1 or 3 channels as a float32 tensor. Divide uint8 values by 255."""
     images = as_tensor(x, "The images x")
     shape = tuple(images.shape)
     if images.ndim == 4 and shape[1] in CHANNELS and min(shape) > 0:
         return images
     hint = "Pass images (n, 1, h, w) or (n, 3, h, w)."
     if images.ndim == 4 and shape[3] in CHANNELS:
-        hint = "Channels come first: pass x.transpose(0, 3, 1, 2) for an array, x.permute(0, 3, 1, 2) for a tensor."
+        hint = "Move the channels first: x.transpose(0, 3, 1, 2) for an array, x.permute(0, 3, 1, 2) for a tensor."
     elif images.ndim == 3:
-        hint = "Pass x[None] for one image with channels, x[:, None] for grey images without."
+        hint = "Pass x[None] for one image with channels, or x[:, None] for grey images without a channel axis."
     elif images.ndim == 2:
-        hint = "Pass x[None, None] for one grey image, x.reshape(n, 1, h, w) for rows of pixels."
-    raise UserError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape}. {hint}")
+        hint = "Pass x[None, None] for one grey image, or x.reshape(n, 1, h, w) for rows of pixels."
+    raise UserError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape} instead. {hint}")
 
 
 def first_array(output: Any) -> Any:
-    """Return the array in the output of a network: the first of a tuple, or the `mean` of a distribution."""
+    """Return the array in the output of a network, which may be a tuple (first item) or a distribution (its mean)."""
     if isinstance(output, tuple | list) and output:
         return first_array(output[0])
     if isinstance(output, Tensor | np.ndarray):
@@ -56,9 +58,9 @@ def first_array(output: Any) -> Any:
 
 
 def log_variance(output: Any) -> Any:
-    """Return the log variances of a posterior with an attribute `logvar`, `variance` or `stddev`, otherwise None.
+    """Return the log variances of a posterior that has an attribute `logvar`, `variance` or `stddev`, otherwise None.
 
-    The result is None for tuples, because the second part may be a log variance, a standard deviation or a sample.
+    For tuples the result is None, because the second item may be a log variance, a standard deviation or a sample.
     """
     if isinstance(output, Tensor | np.ndarray | tuple | list):
         return None
@@ -72,7 +74,13 @@ def log_variance(output: Any) -> Any:
 
 @dataclass(frozen=True)
 class Codes:
-    """Codes (n, d), and the nats (d,) that each latent carries, or None if the variances are not known."""
+    """The codes of n images.
+
+    Attributes:
+        z: The codes, of shape (n, d).
+        nats: The mean KL of each latent from a standard normal prior, in nats, of shape (d,), or None if the encoder
+            does not return variances.
+    """
 
     z: Tensor
     nats: Tensor | None
@@ -80,7 +88,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An encoder and a decoder as functions of tensors, and the modules that they belong to."""
+    """An encoder and a decoder as functions of tensors, and the modules that contain their parameters."""
 
     encode: Callable[[Tensor], Any]
     decode: Callable[[Tensor], Any]
@@ -88,7 +96,7 @@ class Adapter:
 
     @classmethod
     def from_model(cls, model: Any) -> Adapter:
-        """Make an adapter from an object with `encode` and `decode`, or from a pair of functions or modules."""
+        """Return an adapter for an object with `encode` and `decode`, or for a pair of functions or modules."""
         pair: Any = model
         if not isinstance(model, tuple | list):
             pair = getattr(model, "encode", None), getattr(model, "decode", None)
@@ -104,13 +112,13 @@ class Adapter:
 
     @property
     def device(self) -> torch.device:
-        """The device of the modules, or the CPU if there are none."""
+        """The device on which the modules are stored, or the CPU if there are no modules."""
         tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
-        """Disable gradients and put all modules in evaluation mode; afterwards, restore the mode of each module."""
+        """Disable gradients and put all modules in evaluation mode. On exit, restore the mode of each module."""
         modes = {part: part.training for module in self.modules for part in module.modules()}
         for module in self.modules:
             module.eval()
@@ -122,7 +130,7 @@ class Adapter:
                 part.training = mode
 
     def encode_images(self, x: Tensor) -> Codes:
-        """Encode images and check the codes."""
+        """Encode images (n, c, h, w), check the codes and return them."""
         outputs = [(part, self.encode(part.to(self.device))) for part in x.split(CHUNK)]
         z = torch.cat([check_codes(first_array(output), len(part)) for part, output in outputs])
         logvars = [log_variance(output) for _, output in outputs]
@@ -132,7 +140,7 @@ class Adapter:
         return Codes(z, Gaussian(z, logvar).kl().mean(0) if logvar.shape == z.shape else None)
 
     def decode_images(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Decode codes and check the images; rows of pixels are reshaped to `shape`."""
+        """Decode latents (n, d), check the images and return them. Flat rows of pixels are reshaped to `shape`."""
         parts = []
         for part in z.split(CHUNK):
             output = as_tensor(first_array(self.decode(part.to(self.device))), "The output of decode(z)").cpu()
@@ -141,14 +149,14 @@ class Adapter:
 
 
 def warn_if_not_pixels(reconstruction: Tensor) -> None:
-    """Warn if the values of a reconstruction are not pixels.
+    """Warn if the values of a reconstruction are probably not pixels.
 
-    Only reconstructions are checked, because codes far from those of all examples may decode to any values.
+    Only reconstructions are checked, because latents far from those of all examples may decode to any values.
     """
     low, high = float(reconstruction.min()), float(reconstruction.max())
     if low < -PIXEL_TOLERANCE or high > 1 + PIXEL_TOLERANCE:
         warnings.warn(
-            f"decode(z) gave values from {low:.3g} to {high:.3g}, but pictures show values in [0, 1]. If they are "
+            f"decode(z) returned values from {low:.3g} to {high:.3g}, but pixels must be in [0, 1]. If they are "
             "logits, pass (encode, lambda z: decode(z).sigmoid()). If they are in [-1, 1], pass "
             "(encode, lambda z: decode(z) / 2 + 0.5).",
             RuntimeWarning,
@@ -161,11 +169,12 @@ def check_codes(output: Any, n: int) -> Tensor:
     z = as_tensor(output, "The output of encode(x)").cpu()
     if z.ndim != 2 or len(z) != n or not z.shape[1]:
         raise UserError(
-            f"encode(x) must give codes (n, d), one row for each of the {n} images. Got shape {tuple(z.shape)} "
-            "instead. If it gives more than codes, pass (lambda x: ..., decode) that selects them."
+            f"encode(x) must return codes (n, d), one row for each of the {n} images. Got shape {tuple(z.shape)} "
+            "instead. If it also returns other values, pass (lambda x: ..., decode) with a function that selects the "
+            "codes."
         )
     if not z.isfinite().all():
-        raise UserError("encode(x) must give finite codes. Got NaN or infinity. Are the images scaled as in training?")
+        raise UserError("encode(x) must return finite codes. Got NaN or infinity instead. Scale images as in training.")
     return z
 
 
@@ -178,5 +187,6 @@ def check_images(output: Tensor, n: int, shape: tuple[int, ...]) -> Tensor:
     if output.ndim == 4 and len(output) == n and output.shape[1] in CHANNELS:
         return output
     raise UserError(
-        f"decode(z) must give {n} images (c, h, w) of 1 or 3 channels for {n} codes. Got shape {tuple(output.shape)}."
+        f"decode(z) must return {n} images (c, h, w) with 1 or 3 channels for {n} rows of z. "
+        f"Got shape {tuple(output.shape)} instead."
     )

@@ -1,4 +1,4 @@
-"""A picture of a periodic factor: points of a two-dimensional code, coloured by the value of the factor."""
+"""A picture of how two-dimensional codes represent a periodic factor, with codes coloured by its value."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from PIL import Image, ImageDraw
 
 from unbraid.errors import UserError
 
-MARGIN = 0.08  # as a share of the picture's side
-RADIUS = 4  # of a point, in pixels
-OVERSAMPLING = 3  # factor by which a picture is drawn larger and then reduced, for smooth edges
+MARGIN = 0.08  # width of the margin, as a fraction of the picture's side
+RADIUS = 4  # radius of a point, in pixels
+OVERSAMPLING = 3  # the picture is drawn this many times larger and then reduced, which smooths the edges
 GREY = (200, 200, 200)
 
 
 def wheel_colours(values: Any) -> list[tuple[int, int, int]]:
-    """Return one RGB colour per value, in order around the colour wheel, so that the last is close to the first."""
+    """Return one RGB colour per value. Sorted values go once around the colour wheel, as a periodic factor does."""
     _, rank = np.unique(np.asarray(values), return_inverse=True)
-    share = rank / (rank.max() + 1)
-    colours = [colorsys.hsv_to_rgb(float(h), 0.85, 0.9) for h in share]
+    hues = rank / (rank.max() + 1)
+    colours = [colorsys.hsv_to_rgb(float(hue), 0.85, 0.9) for hue in hues]
     return [(round(255 * r), round(255 * g), round(255 * b)) for r, g, b in colours]
 
 
 def draw_circle(code: Any, values: Any, *, size: int = 360) -> Image.Image:
-    """Draw codes in the plane, coloured by the values of one factor, with the unit circle in grey.
+    """Draw two-dimensional codes as points that are coloured by the values of one factor.
 
-    A factor that is encoded as a circle shows as a wheel of colours. A jump of colour between neighbours shows where
-    the encoding is torn.
+    The unit circle is drawn in grey. If the codes represent the factor as a circle, the picture shows a colour wheel.
+    If the representation is discontinuous, neighbouring points have very different colours there.
 
     Args:
         code: Codes of shape (n, 2).
-        values: The value of the factor for each code, of shape (n,).
+        values: The value of the factor for each example, of shape (n,).
         size: The side of the picture in pixels.
 
     Returns:
         The picture.
 
     Raises:
-        UserError: If the codes are not finite numbers of shape (n, 2), or if there is not one value per code.
+        UserError: If the codes are not finite numbers of shape (n, 2), or if there is not one value per example.
 
     >>> import numpy as np
     >>> turn = np.linspace(0, 2 * np.pi, 12, endpoint=False)

@@ -1,4 +1,4 @@
-"""A picture of the best run of each side of a comparison: reconstructions and traversals, side by side."""
+"""A picture that compares the best runs of several folders by their reconstructions and traversals."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from unbraid.errors import UserError
 from unbraid.metrics import TRAITS
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
-from unbraid.pictures.traversal import decode_traversal, sample_posteriors
+from unbraid.pictures.traversal import decode_traversal, encode_population
 from unbraid.runs.run import Run, load_runs
 from unbraid.scoring.comparison import Comparison, Side
 from unbraid.scoring.score import load_datasets
 
-COLUMNS = 8  # examples, and positions of a latent
-ROWS = 10  # latents, at most
-SPAN = 2.0
+COLUMNS = 8  # number of examples, and number of positions in each row of a traversal
+ROWS = 10  # maximum number of rows of a traversal
+SPAN = 2.0  # positions run from -SPAN to SPAN
 LINE, GAP, LETTER = 14, 24, 6  # pixels: height of a line of the title, space between panels, width of a letter
 
 
@@ -31,8 +31,8 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
     Args:
         comparison: The comparison.
         out: The path of the file.
-        by: The metric whose score decides which run is the best. By default MIG, or another metric that all sides
-            have. Without scores the first run of each side is shown.
+        by: The metric that determines the best run. By default MIG if all sides have scores of MIG, otherwise the first
+            metric of which all sides have scores. If there is no such metric, the first run of each side is shown.
 
     Returns:
         The path.
@@ -44,7 +44,7 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
     chosen = [(side, load_best_run(side, metric)) for side in comparison.sides]
     if all(run.net.decoder is None for _, run in chosen):
         raise UserError(
-            "A picture needs a decoder; the runs compared have encoders only. Compare their scores instead."
+            "A picture needs a decoder. The compared runs have encoders only. Compare their scores instead."
         )
     datasets = load_datasets([run for _, run in chosen], quiet=True)
     panels = [draw_panel(run, datasets[run.spec.data], panel_title(side, run, metric)) for side, run in chosen]
@@ -52,19 +52,19 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
 
 
 def load_best_run(side: Side, metric: str | None) -> Run:
-    """Load the best run of a side."""
+    """Load the best run of a side, or the first run if `metric` is None."""
     entry = side.best(metric)
     if entry is None:
-        what = "is trained to the end" if metric is None else f"has a score of {metric}"
-        raise UserError(f"No run of {side.folder} {what}. Train or score: unbraid score {side.folder}")
+        what = "has finished training" if metric is None else f"has a score of {metric}"
+        raise UserError(f"No run in {side.folder} {what}. Train the runs, or run: unbraid score {side.folder}")
     return load_runs(entry.run.path)[0]
 
 
 def panel_title(side: Side, run: Run, metric: str | None) -> str:
-    """Return the title of a panel: which run it shows, and why."""
+    """Return the title of a panel, which says which run it shows and why."""
     entry = side.best(metric)
     value = None if entry is None or metric is None else entry.value(metric)
-    why = "the first run: no scores"
+    why = "the first run, because there are no scores"
     if metric is not None and value is not None:
         why = f"best {metric} ({TRAITS[metric].headline}): {value:.3f}"
     return f"{side.name}: {run.id}, {why}\n{run.label}"
@@ -72,8 +72,8 @@ def panel_title(side: Side, run: Run, metric: str | None) -> str:
 
 @torch.no_grad()
 def reconstructions(run: Run, data: FactorData, index: Tensor) -> Tensor:
-    """Return what the run decodes from the latents of examples, those at which its traversals start."""
-    population, position = sample_posteriors(run, data), torch.zeros(1)
+    """Return the reconstructions of the examples at `index`, decoded from the latents at which traversals start."""
+    population, position = encode_population(run, data), torch.zeros(1)
     posteriors = [run.net.encode(row[None]) for row in data.batch(index)]
     starts = [run.spec.method.traversal(run.net, q, population, position).start for q in posteriors]
     return run.decode(torch.cat(starts)).cpu()
@@ -82,18 +82,19 @@ def reconstructions(run: Run, data: FactorData, index: Tensor) -> Tensor:
 def draw_panel(run: Run, data: FactorData, title: str) -> Image.Image:
     """Draw the examples, reconstructions and traversal of one run below its title."""
     if run.net.decoder is None:
-        return add_title(Image.new("RGB", (320, 40), "white"), f"{title}\nno decoder: an encoder only")
+        return add_title(Image.new("RGB", (320, 40), "white"), f"{title}\nThis run has no decoder.")
     check_drawable(data)
     index = torch.linspace(0, len(data) - 1, COLUMNS + 2, device=data.device).long()[1:-1]
-    found = decode_traversal(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS)).first_rows(ROWS)
+    positions = torch.linspace(-SPAN, SPAN, COLUMNS)
+    traversal = decode_traversal(run, data, middle_example(data), positions).first_rows(ROWS)
     parts = [("examples", data.batch(index)), ("decoded", reconstructions(run, data, index))]
-    parts += [(label.text(), row) for label, row in zip(found.labels, found.decoded, strict=True)]
+    parts += [(label.text(), row) for label, row in zip(traversal.labels, traversal.decoded, strict=True)]
     rows = [(label, decoded_images(examples, data)) for label, examples in parts]
     return add_title(labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])), title)
 
 
 def add_title(grid: Image.Image, text: str) -> Image.Image:
-    """Return a picture with a title above it, wrapped to its width."""
+    """Return a picture with a title above it. The title is wrapped to the width of the picture."""
     lines = [line for part in text.split("\n") for line in textwrap.wrap(part, max(20, grid.width // LETTER - 2))]
     canvas = Image.new("RGB", (grid.width, grid.height + LINE * len(lines) + 6), "white")
     ImageDraw.Draw(canvas).multiline_text((4, 2), "\n".join(lines), fill="black", spacing=3)

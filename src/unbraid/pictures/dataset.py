@@ -1,4 +1,4 @@
-"""A picture of a dataset: one row per factor, in which only that factor changes."""
+"""A picture of a dataset with one row per factor. In each row only that factor changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from unbraid.data.dataset import FactorData
 from unbraid.pictures.examples import example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 
-COLUMNS = 10  # values of a factor that are shown, evenly spaced
-MAX_LABELS = 40  # rows of data without a grid
+COLUMNS = 10  # maximum number of values that are shown for each factor
+MAX_LABELS = 40  # maximum number of labels that are shown for data without a grid
 
 
 def draw_dataset(data: FactorData, out: str | Path) -> Path:
     """Write a PNG file with one row per factor.
 
     Args:
-        data: Data with images or meshes. On a full grid of factors, each row starts from the example in the middle and
-            changes one factor. Other data are shown as some examples, and examples of the first values of each label.
+        data: Data with images or meshes. If the data are a full grid of factors, each row changes one factor of the
+            example in the middle of the grid. Otherwise the first row shows examples spread over the data, and each
+            further row shows one example for each of the first 10 values of one label.
         out: The path of the file.
 
     Returns:
@@ -35,7 +36,7 @@ def draw_dataset(data: FactorData, out: str | Path) -> Path:
 
 
 def factor_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
-    """Return one labelled row per factor: the example in the middle of the grid with other values of this factor."""
+    """Return one labelled row per factor, which shows the example in the middle of the grid with other values of it."""
     middle = torch.tensor([size // 2 for size in data.sizes])
     rows = []
     for j, (name, size) in enumerate(zip(data.names, data.sizes, strict=True)):

@@ -1,4 +1,4 @@
-"""Examples of a dataset, and decoded examples, as images: meshes are drawn from the front."""
+"""Examples of a dataset and decoded examples as images. Meshes are drawn from the front."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.rendered.zbuffer import View, draw_meshes
 from unbraid.errors import UserError
 
-MESH_HEIGHT = 128  # rows of pixels in the image of a mesh
-VIEW_MARGIN = 1.06  # height of the view of meshes, as a multiple of their own height
-VIEW_MESHES = 500  # meshes that determine the view
+MESH_HEIGHT = 128  # height of the image of a mesh, in pixels
+VIEW_MARGIN = 1.06  # size of the view of meshes, as a multiple of their own size
+VIEW_MESHES = 500  # maximum number of meshes from which the view is computed
 
 
 def middle_example(data: FactorData) -> int:
-    """Return the index of the example in the middle of the grid of factors, or of the rows if there is no grid."""
+    """Return the index of the example in the middle of the grid of factors, or of the middle row without a grid."""
     return int(data.index([[size // 2 for size in data.sizes]])[0]) if data.gridded else len(data) // 2
 
 
@@ -37,8 +37,8 @@ def check_drawable(data: FactorData) -> None:
     """Raise a UserError if examples cannot be shown as images."""
     if not is_drawable(data):
         raise UserError(
-            f"A picture needs images or meshes; {data.name} has vectors of {data.shape[0]} numbers. Choose other data, "
-            "or use run.decode(z) to decode vectors."
+            f"A picture needs images or meshes. {data.name} has vectors of {data.shape[0]} numbers instead. Choose "
+            "other data, or use run.decode(z) to decode vectors."
         )
 
 
@@ -49,12 +49,12 @@ def example_images(data: FactorData, index: Tensor) -> list[Tensor]:
 
 
 def decoded_images(examples: Tensor, data: FactorData) -> list[Tensor]:
-    """Return examples (n, ...) like those of the data as images (c, h, w) with values in [0, 1]."""
+    """Return examples (n, ...) with the shape of the data's examples as images (c, h, w) with values in [0, 1]."""
     return list(examples.cpu()) if len(data.shape) == 3 else mesh_images(examples, data)
 
 
 def mesh_images(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor]:
-    """Draw meshes with the faces of the data from the front, all in the same view; without faces, draw their points."""
+    """Draw meshes with the faces of the data from the front, all in the same view, or their points without faces."""
     vertices, faces = meshes.cpu().unflatten(1, (-1, 3)), data.faces.cpu()  # type: ignore[attr-defined]
     if not faces.diff(dim=1).any():
         return [points_image(mesh) for mesh in vertices]
@@ -74,7 +74,7 @@ def mesh_view(data: FactorData) -> View:
 
 
 def points_image(points: Float[Tensor, "v 3"], size: int = 128) -> Float[Tensor, "1 s s"]:
-    """Draw the vertices of a mesh from the front; near vertices are brighter."""
+    """Draw the vertices of a mesh from the front. Near vertices are brighter."""
     xyz = points - points.amin(0)
     extent = float(xyz[:, :2].amax()) or 1.0
     pixel = (xyz[:, :2] / extent * (size - 9) + 4).long()

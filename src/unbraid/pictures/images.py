@@ -1,4 +1,4 @@
-"""Tensors as pictures, grids of labelled tiles, and files of them."""
+"""Functions that convert tensors to pictures, draw grids of labelled tiles, and write picture files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from unbraid.runtime.files import make_folder, write_atomic
 
-MARGIN, LABEL = 2, 84  # pixels between tiles, and the width of the row labels
-TILE_WIDTH = 64  # small tiles are enlarged by a whole number up to this width
-FRAME_MILLISECONDS = 80  # per frame of an animation
+MARGIN, LABEL = 2, 84  # pixels: space between tiles, width of the row labels
+TILE_WIDTH = 64  # small tiles are enlarged by a whole number, up to this width in pixels
+FRAME_MILLISECONDS = 80  # duration of one frame of an animation
 
 Row = tuple[str, Sequence[Tensor]]
 """The label of a row and its tiles, each (c, h, w) with values in [0, 1]."""
@@ -28,12 +28,12 @@ def to_image(image: Float[Tensor, "c h w"]) -> Image.Image:
 
 
 def tile_scale(pixels: int) -> int:
-    """Return the factor by which a tile with this number of pixels on a side is enlarged."""
+    """Return the factor by which a tile with a side of this number of pixels is enlarged."""
     return max(1, TILE_WIDTH // pixels)
 
 
 def labelled_grid(rows: Sequence[Row], scale: int) -> Image.Image:
-    """Draw rows of tiles on white, each tile enlarged by `scale`, with the label of each row at its left."""
+    """Draw rows of tiles on white, with the label of each row on the left. Each tile is enlarged by `scale`."""
     h, w = rows[0][1][0].shape[1] * scale, rows[0][1][0].shape[2] * scale
     columns = max(len(tiles) for _, tiles in rows)
     canvas = Image.new("RGB", (LABEL + columns * (w + MARGIN) + MARGIN, len(rows) * (h + MARGIN) + MARGIN), "white")
@@ -48,7 +48,7 @@ def labelled_grid(rows: Sequence[Row], scale: int) -> Image.Image:
 
 
 def encode_picture(frames: Sequence[Image.Image]) -> bytes:
-    """Return one picture as the bytes of a PNG file, or several as an endless GIF."""
+    """Return the bytes of a PNG file for one picture, or of a GIF that repeats forever for several pictures."""
     buffer = io.BytesIO()
     if len(frames) == 1:
         frames[0].save(buffer, "PNG")
@@ -60,7 +60,10 @@ def encode_picture(frames: Sequence[Image.Image]) -> bytes:
 
 
 def write_picture(path: str | Path, *frames: Image.Image) -> Path:
-    """Write one picture as PNG, or several as an endless GIF, create the folder if needed, and return the path."""
+    """Write one picture as PNG, or several as a GIF that repeats forever, and return the path.
+
+    The folder is created if it does not exist.
+    """
     path = Path(path)
     make_folder(path.parent)
     write_atomic(path, encode_picture(frames))

@@ -1,4 +1,4 @@
-"""Pictures of what two latents do together: change both over a grid, keep the others, and decode."""
+"""Pictures of the joint effect of two latents. Both change over a grid while the others keep their values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unbraid.metrics import TRAITS, headline
 from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
-from unbraid.pictures.traversal import check_decoder, check_grid_arguments, output_folder, sample_posteriors
+from unbraid.pictures.traversal import check_decoder, check_grid_arguments, encode_population, output_folder
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
@@ -31,7 +31,7 @@ from unbraid.scoring.selection import draw_examples
 
 Pair = tuple[int | str, int | str]
 """The indices of two controls, or the names of two factors."""
-ROWS = 10_000  # examples by which the controls of a factor are found
+ROWS = 10_000  # number of examples from which `informative_controls` chooses the controls of two factors
 
 
 def traverse_pair(
@@ -46,17 +46,17 @@ def traverse_pair(
 ) -> Path:
     """Write `pair.png`, a grid of decoded examples in which two latents change.
 
-    The first latent changes from left to right, the second from top to bottom, both from -span to span. The others keep
-    the values of the example. Methods with other controls than latents (`Method.controls`: subspaces, circles or
-    coordinates) change two of these. A control with bounds stops there.
+    The first latent changes from left to right and the second from top to bottom, both from -span to span. The others
+    keep the values of the example. For methods whose controls (`Method.controls`) are not latents but subspaces,
+    circles or coordinates, two of these controls change. A control with bounds does not go beyond them.
 
     Args:
         run: A run with a decoder.
-        pair: The indices of two latents, or the names of two factors. For factors, the two latents that carry most
+        pair: The indices of two latents, or the names of two factors. For factors, the two latents with the most
             information about them are used (`informative_controls`).
         data: A dataset or its name. By default the dataset of the run.
-        example: The index of the example to start from. By default the middle one of the data.
-        span: Positions run from -span to span.
+        example: The index of the example to start from. By default the one in the middle of the data.
+        span: The largest position. Positions run from -span to span.
         columns: The number of rows and columns of the grid.
         out: The folder of the file. By default the folder of the run.
 
@@ -78,14 +78,14 @@ def traverse_pair(
 
 @dataclass(frozen=True)
 class DecodedPair:
-    """Decoded examples of a grid in which two controls change.
+    """A grid of decoded examples in which two controls change.
 
     Attributes:
         decoded: Decoded examples, of shape (down, across, ...).
-        names: The names of the controls that change across and down.
+        names: The names of the control that changes across and of the control that changes down.
         positions: The values of the second control, one per row.
-        original: The example that the grid starts from.
-        reconstruction: Its reconstruction.
+        original: The example from which the grid starts.
+        reconstruction: The reconstruction of this example.
     """
 
     decoded: Tensor
@@ -95,7 +95,7 @@ class DecodedPair:
     reconstruction: Tensor
 
     def labels(self) -> list[str]:
-        """Return one label per row: the name of the second control and its value."""
+        """Return one label per row, with the name of the second control and its value."""
         return [f"{self.names[1]}\n{float(value):+.2f}" for value in self.positions]
 
 
@@ -103,7 +103,7 @@ class DecodedPair:
 def decode_pair(run: Run, data: FactorData, example: int, pair: Pair, span: float, columns: int) -> DecodedPair:
     """Decode a grid of values of two controls, starting from one example."""
     x = data.batch(torch.tensor([example], device=data.device))
-    controls = run.spec.method.controls(run.net, run.net.encode(x), sample_posteriors(run, data))
+    controls = run.spec.method.controls(run.net, run.net.encode(x), encode_population(run, data))
     across, down = control_indices(run, data, controls, pair)
     positions = [control_positions(controls, i, span, columns) for i in (across, down)]
     z = controls.to_latents(grid_values(controls, (across, down), positions), 0)
@@ -114,15 +114,18 @@ def decode_pair(run: Run, data: FactorData, example: int, pair: Pair, span: floa
     return DecodedPair(decoded, (names[0], names[1]), positions[1], x[0].cpu(), own)
 
 
-def draw_pair(found: DecodedPair, data: FactorData) -> Image.Image:
+def draw_pair(pair: DecodedPair, data: FactorData) -> Image.Image:
     """Draw the example and its reconstruction, and below them the grid."""
-    first = (f"across:\n{found.names[0]}", decoded_images(torch.stack([found.original, found.reconstruction]), data))
-    rows = [(label, decoded_images(row, data)) for label, row in zip(found.labels(), found.decoded, strict=True)]
+    first = (f"across:\n{pair.names[0]}", decoded_images(torch.stack([pair.original, pair.reconstruction]), data))
+    rows = [(label, decoded_images(row, data)) for label, row in zip(pair.labels(), pair.decoded, strict=True)]
     return labelled_grid([first, *rows], tile_scale(first[1][0].shape[-1]))
 
 
 def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[Tensor]) -> Float[Tensor, "n m"]:
-    """Return the values of all controls at each point of the grid, row by row; the others are the example's own."""
+    """Return the values of all controls at each point of the grid, row by row.
+
+    All controls except the two of the pair keep the values of the example.
+    """
     across, down = (values.to(controls.start) for values in positions)
     values = controls.start[:1].repeat(len(across) * len(down), 1)
     values[:, pair[0]] = across.repeat(len(down))
@@ -131,7 +134,7 @@ def grid_values(controls: Controls, pair: tuple[int, int], positions: Sequence[T
 
 
 def control_positions(controls: Controls, control: int, span: float, columns: int) -> Float[Tensor, " n"]:
-    """Return the values that a control takes: from -span to span, within its bounds."""
+    """Return the values that a control takes, which are evenly spaced from -span to span within its bounds."""
     low, high = -span, span
     if controls.bounded:
         low, high = max(low, controls.low[control]), min(high, controls.high[control])
@@ -139,7 +142,7 @@ def control_positions(controls: Controls, control: int, span: float, columns: in
 
 
 def control_indices(run: Run, data: FactorData, controls: Controls, pair: Pair) -> tuple[int, int]:
-    """Return the indices of the two controls that a pair names."""
+    """Return the indices of the two controls that a pair of indices or of factor names refers to."""
     if all(isinstance(one, str) for one in pair):
         return informative_controls(run, data, len(controls.names), (str(pair[0]), str(pair[1])))
     first, second = pair
@@ -153,9 +156,11 @@ def control_indices(run: Run, data: FactorData, controls: Controls, pair: Pair) 
 
 
 def informative_controls(run: Run, data: FactorData, controls: int, factors: tuple[str, str]) -> tuple[int, int]:
-    r"""Return the two different controls with most information about two factors, as a share of their entropies.
+    r"""Return the indices i and j of two different controls with the most information about two factors.
 
-    .. math:: \max_{i \ne j} I(c_i; v_1) / H(v_1) + I(c_j; v_2) / H(v_2)
+    .. math:: \text{arg max}_{i \ne j} I(c_i; v_1) / H(v_1) + I(c_j; v_2) / H(v_2)
+
+    The mutual information I of each control with its factor is divided by the entropy H of the factor.
 
     Args:
         run: The run.
@@ -170,29 +175,30 @@ def informative_controls(run: Run, data: FactorData, controls: int, factors: tup
     codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
     if codes.shape[1] != controls:
         raise UserError(
-            f"{run.label} has {codes.shape[1]} codes but {controls} controls, so factors cannot be matched with "
-            "controls. Name two controls by number: 0,1."
+            f"To choose controls by factors, a run must have one column of codes per control. {run.label} has "
+            f"{codes.shape[1]} columns and {controls} controls instead. Choose two controls by index, such as 0,1."
         )
     values = data.factors(index).cpu().numpy()[:, [data.names.index(name) for name in factors]]
-    share = mutual_information(discretise(codes), values) / np.maximum(entropy(values), 1e-12)
-    total = share[:, :1] + share[:, 1]
+    fractions = mutual_information(discretise(codes), values) / np.maximum(entropy(values), 1e-12)
+    total = fractions[:, :1] + fractions[:, 1]
     np.fill_diagonal(total, -np.inf)
     first, second = np.unravel_index(int(total.argmax()), total.shape)
     return int(first), int(second)
 
 
 def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
-    """Return the best and the worst run of each dataset and method by a stored score.
+    """Return the best and the worst run for each combination of dataset and method, by a stored score.
 
-    Runs with fewer active latents than factors (the score `active` of studies) are left out if others remain, because
-    they have no latent for some factor.
+    Runs with fewer active latents than factors (the score `active` of studies) are left out, because they have no
+    latent for some factor. If no other runs remain, they are used.
 
     Args:
         runs: Runs with folders.
         metric: The name of a metric.
 
     Returns:
-        Tuples ("best" or "worst", score, run), the best of a group before the worst.
+        Tuples ("best" or "worst", score, run). The best run of a group comes before the worst. A group with one run has
+        only a best run.
 
     Raises:
         UserError: If the metric does not exist, or if no run has a score of it.
@@ -208,11 +214,11 @@ def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, flo
             group = run.spec.data, registry_name(type(run.spec.method))
             groups.setdefault(group, []).append((pruned, float(scores[column]), run))
     if not groups:
-        raise UserError(f"No run has a score {column}. Compute it: unbraid score FOLDER --metrics {metric}")
-    found = []
+        raise UserError(f"No run has a score {column}. To compute it, run: unbraid score FOLDER --metrics {metric}")
+    selected = []
     for members in groups.values():
         eligible = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]
         ordered = sorted(eligible, key=lambda member: -sign * member[0])
         ends = {"best": ordered[0], "worst": ordered[-1]} if len(ordered) > 1 else {"best": ordered[0]}
-        found += [(end, value, run) for end, (value, run) in ends.items()]
-    return found
+        selected += [(end, value, run) for end, (value, run) in ends.items()]
+    return selected

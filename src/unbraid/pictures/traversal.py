@@ -1,4 +1,4 @@
-"""Pictures of what each latent does: change one, keep the others, and decode."""
+"""Pictures of the effect of each latent. One latent changes while the others keep their values."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, w
 from unbraid.runs.run import Run
 from unbraid.scoring.encoding import encode_table
 
-POPULATION = 2_000  # examples of the data by which directions are computed and sorted
-FRAMES = 24  # of the animation
-FRAME_COLUMNS = 5  # latents in each row of a frame
+POPULATION = 2_000  # maximum number of examples from which directions are computed and sorted
+FRAMES = 24  # number of frames of the animation
+FRAME_COLUMNS = 5  # number of latents in each row of a frame
 
 
 @dataclass(frozen=True)
 class TraversalPicture:
-    """The result of `traverse`. A notebook shows the image.
+    """The result of `traverse`. Notebooks display its image.
 
     Attributes:
-        image: The grid: one row per latent, below a row with the example and its reconstruction.
-        labels: What changes in each row after the first, in order.
-        paths: The files that were written: `traversal.png` and `traversal.gif`, or none.
+        image: The grid. The first row shows the example and its reconstruction, and each further row shows one latent.
+        labels: One label per row after the first, which says what changes in the row.
+        paths: The paths of `traversal.png` and `traversal.gif`, or an empty list if no files were written.
     """
 
     image: Image.Image
@@ -53,8 +53,8 @@ class DecodedTraversal:
     Attributes:
         decoded: Decoded examples, of shape (rows, positions, ...).
         labels: One label per row.
-        original: The example that the traversal starts from.
-        reconstruction: Its reconstruction.
+        original: The example from which the traversal starts.
+        reconstruction: The reconstruction of this example.
     """
 
     decoded: Tensor
@@ -63,11 +63,11 @@ class DecodedTraversal:
     reconstruction: Tensor
 
     def first_rows(self, rows: int | None) -> DecodedTraversal:
-        """Return the first rows only, or all for None."""
+        """Return the traversal with only the first `rows` rows, or with all rows if `rows` is None."""
         return replace(self, decoded=self.decoded[:rows], labels=self.labels[:rows])
 
     def as_images(self, data: FactorData) -> DecodedTraversal:
-        """Return the traversal with images (c, h, w) instead of examples of the data."""
+        """Return the traversal with its examples converted to images (c, h, w)."""
         examples = torch.cat([torch.stack([self.original, self.reconstruction]), self.decoded.flatten(0, 1)])
         original, reconstruction, *rest = decoded_images(examples, data)
         decoded = torch.stack(rest).unflatten(0, self.decoded.shape[:2])
@@ -76,13 +76,13 @@ class DecodedTraversal:
 
 @torch.no_grad()
 def decode_traversal(run: Run, data: FactorData, example: int, positions: Tensor) -> DecodedTraversal:
-    """Decode the latents of `Method.traversal` from one example of the data, by default one row per latent."""
+    """Decode the latents of `Method.traversal`, starting from one example of the data."""
     x = data.batch(torch.tensor([example], device=data.device))
-    return _decode(run, x, sample_posteriors(run, data), positions)
+    return _decode(run, x, encode_population(run, data), positions)
 
 
-def sample_posteriors(run: Run, data: FactorData) -> Gaussian:
-    """Return the posteriors of examples spread over the data, by which directions are computed and sorted."""
+def encode_population(run: Run, data: FactorData) -> Gaussian:
+    """Encode examples spread over the data. Directions are computed and sorted from their posteriors."""
     index = torch.linspace(0, len(data) - 1, min(POPULATION, len(data)), device=data.device).long()
     return encode_table(run, data, index)
 
@@ -94,7 +94,7 @@ def _decode(run: Run, x: Tensor, population: Gaussian, positions: Tensor) -> Dec
 
 
 def traverse_images(model: Any, x: Tensor, example: int, positions: Tensor) -> DecodedTraversal:
-    """Decode a traversal from one of the images x, which are also the population; see `traverse_codes`."""
+    """Decode a traversal that starts from one of the images x. All images together are the population."""
     if isinstance(model, Run):
         with torch.no_grad():
             return _decode(model, x[example : example + 1].to(model.device), model.posterior(x), positions)
@@ -104,12 +104,12 @@ def traverse_images(model: Any, x: Tensor, example: int, positions: Tensor) -> D
 
 
 def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor) -> DecodedTraversal:
-    """Change each latent of one image's code in turn and decode, with the most informative latents first.
+    """Decode a traversal of a model from outside unbraid, with one row per latent.
 
-    If the encoder returns variances, latents are sorted by nats and take the positions themselves, as deviations of a
-    standard normal prior. Otherwise they are sorted by the standard deviation of their codes, and positions are
-    multiples of it from the mean. The code of a single image has no standard deviation; its latents take the positions
-    relative to their own values.
+    If the encoder returns variances, latents take the positions as values, and rows are sorted by nats. Otherwise
+    positions are distances from the mean over all images in standard deviations, and rows are sorted by standard
+    deviation. A single image without variances has no standard deviation, so positions are added to the values of its
+    latents, and rows are not sorted.
     """
     codes = adapter.encode_images(x)
     start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)
@@ -141,24 +141,24 @@ def traverse(
     rows: int | None = None,
     out: str | Path | None = None,
 ) -> TraversalPicture:
-    """Draw what each latent of a model does.
+    """Draw the effect of each latent of a model.
 
-    The picture has one row per latent (or subspace, or direction on a curved space), in which it changes while the
-    others keep their values. The first row shows the example and its reconstruction. Rows are sorted by the nats that
-    the latent carries, or by the standard deviation of the codes if the posteriors are not known.
+    The first row of the picture shows an example and its reconstruction. Each further row shows one latent (or
+    subspace, or direction on a curved space), which changes while the others keep their values. Rows are sorted by the
+    mean KL of the latent, or by the standard deviation of the codes if the encoder does not return variances.
 
     Args:
-        model: A run; or any object with `encode(x)` and `decode(z)`; or a pair (encode, decode) of functions or
-            modules.
-        data: For a run, a dataset, the name of one, or None for the dataset of the run. For any model, images of shape
-            (n, c, h, w).
-        example: The index of the example to start from. By default the middle one of a dataset, or the first image.
-        span: Positions run from -span to span: deviations of the prior, or of the codes where the posteriors are not
-            known, or radians on curved spaces.
+        model: A run, any object with `encode(x)` and `decode(z)`, or a pair (encode, decode) of functions or modules.
+        data: Images of shape (n, c, h, w). For a run, also a dataset, the name of a dataset, or None for the dataset of
+            the run.
+        example: The index of the example to start from. By default the one in the middle of a dataset, or the first of
+            the given images.
+        span: The largest position. Positions run from -span to span. The unit is the standard deviation of the prior,
+            the standard deviation of the codes if the encoder does not return variances, or radians on curved spaces.
         columns: The number of positions.
-        rows: The largest number of rows. By default all are shown.
-        out: A folder. `traversal.png` (the grid) and `traversal.gif` (all latents moving back and forth) are written
-            there. By default they are written to the folder of a run on a dataset; of images, nothing is written.
+        rows: The maximum number of rows. By default all are shown.
+        out: The folder of the files `traversal.png` (the grid) and `traversal.gif` (all latents moving back and forth).
+            By default it is the folder of the run. If images are given, no files are written by default.
 
     Returns:
         The picture, the labels of its rows, and the paths of the files.
@@ -177,19 +177,19 @@ def traverse(
     run_on_dataset = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
     decode = _decode_from_data(model, data, example) if run_on_dataset else _decode_from_images(model, data, example)
     folder = output_folder(model, out) if run_on_dataset else None if out is None else Path(out)
-    found = decode(torch.linspace(-span, span, columns)).first_rows(rows)
-    scale = tile_scale(found.decoded.shape[3])
-    grid = draw_grid(found, scale)
+    traversal = decode(torch.linspace(-span, span, columns)).first_rows(rows)
+    scale = tile_scale(traversal.decoded.shape[3])
+    grid = draw_grid(traversal, scale)
     if folder is None:
-        return TraversalPicture(grid, found.labels, [])
+        return TraversalPicture(grid, traversal.labels, [])
     png = write_picture(folder / "traversal.png", grid)
-    swing = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
-    gif = write_picture(folder / "traversal.gif", *draw_frames(decode(swing).first_rows(rows), scale))
-    return TraversalPicture(grid, found.labels, [png, gif])
+    positions = span * torch.sin(torch.linspace(0, 2 * np.pi, FRAMES + 1)[:-1])
+    gif = write_picture(folder / "traversal.gif", *draw_frames(decode(positions).first_rows(rows), scale))
+    return TraversalPicture(grid, traversal.labels, [png, gif])
 
 
 def _decode_from_data(run: Run, data: str | FactorData | None, example: int | None) -> Callable[[Tensor], Any]:
-    """Return a function that decodes positions, for a run on a dataset."""
+    """Return a function that takes positions and returns the decoded traversal of a run on a dataset."""
     check_decoder(run)
     source = load_data(data if data is not None else run.spec.data, run.device)
     check_drawable(source)
@@ -199,18 +199,18 @@ def _decode_from_data(run: Run, data: str | FactorData | None, example: int | No
 
 
 def _decode_from_images(model: Any, x: Any, example: int | None) -> Callable[[Tensor], Any]:
-    """Return a function that decodes positions, for any model on images."""
+    """Return a function that takes positions and returns the decoded traversal of any model on images."""
     if isinstance(model, Run):
         check_decoder(model)
     elif x is None or isinstance(x, str | FactorData):
         Adapter.from_model(model)
         raise UserError(
-            f"A traversal of a {type(model).__name__} needs images x, (n, c, h, w): ub.traverse(model, x). Got {x!r} "
-            "instead. Images of a dataset: ub.data.load('sprites').images(range(100))."
+            f"A traversal of a {type(model).__name__} needs images x of shape (n, c, h, w). Got {x!r} instead. Call "
+            "ub.traverse(model, x), for example with x = ub.data.load('sprites').images(range(100))."
         )
     images, chosen = as_images(x), 0 if example is None else example
     if not 0 <= chosen < len(images):
-        raise UserError(f"The example must be the index of an image of x, 0 to {len(images) - 1}. Got {chosen}.")
+        raise UserError(f"The example must be the index of an image x, 0 to {len(images) - 1}. Got {chosen} instead.")
     return lambda positions: traverse_images(model, images, chosen, positions)
 
 
@@ -224,8 +224,8 @@ def check_decoder(run: Run) -> None:
     """Raise a UserError if the run has no decoder."""
     if run.net.decoder is None:
         raise UserError(
-            f"A traversal needs a decoder; {run.label} trained an encoder only. Look at its codes instead: score them "
-            "(unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
+            f"A traversal needs a decoder. {run.label} has an encoder only. Examine its codes instead. "
+            "Score them (unbraid score, ub.score), or encode examples that differ in one factor with run.encode(x)."
         )
 
 
@@ -233,22 +233,22 @@ def output_folder(run: Run, out: str | Path | None) -> Path:
     """Return `out`, or by default the folder of the run."""
     folder = Path(out) if out is not None else run.path
     if folder is None:
-        raise UserError("A run that was trained without a folder needs one for its pictures: pass out=.")
+        raise UserError("The run was trained without a folder, so its pictures need one. Pass the folder as out=.")
     return folder
 
 
-def draw_grid(found: DecodedTraversal, scale: int) -> Image.Image:
+def draw_grid(traversal: DecodedTraversal, scale: int) -> Image.Image:
     """Draw the example and its reconstruction, and below them one row per latent."""
-    rows = [(label.text(), list(images)) for label, images in zip(found.labels, found.decoded, strict=True)]
-    return labelled_grid([("example,\ndecoded", [found.original, found.reconstruction]), *rows], scale)
+    rows = [(label.text(), list(images)) for label, images in zip(traversal.labels, traversal.decoded, strict=True)]
+    return labelled_grid([("example,\ndecoded", [traversal.original, traversal.reconstruction]), *rows], scale)
 
 
-def draw_frames(found: DecodedTraversal, scale: int) -> list[Image.Image]:
+def draw_frames(traversal: DecodedTraversal, scale: int) -> list[Image.Image]:
     """Draw one picture per position, with the latents side by side in rows of five."""
-    names, starts = [label.short_name for label in found.labels], range(0, len(found.labels), FRAME_COLUMNS)
+    names, decoded = [label.short_name for label in traversal.labels], traversal.decoded
     frames = []
-    for j in range(found.decoded.shape[1]):
-        rows = [(f"latents\n{', '.join(names[i : i + FRAME_COLUMNS])}", list(found.decoded[i : i + FRAME_COLUMNS, j]))
-                for i in starts]  # fmt: skip
+    for j in range(decoded.shape[1]):
+        rows = [(f"latents\n{', '.join(names[i : i + FRAME_COLUMNS])}", list(decoded[i : i + FRAME_COLUMNS, j]))
+                for i in range(0, len(names), FRAME_COLUMNS)]  # fmt: skip
         frames.append(labelled_grid(rows, scale))
     return frames

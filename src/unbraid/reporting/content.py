@@ -19,7 +19,7 @@ from unbraid.reporting.detail import Examples, run_detail
 from unbraid.reporting.images import data_url, figure_picture, png_bytes
 from unbraid.reporting.program import decoder_program
 from unbraid.reporting.runs_table import (
-    REPORTED,
+    REPORT_METRICS,
     best_of_each_dataset,
     ceilings_and_floors,
     metric_column,
@@ -36,11 +36,11 @@ from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__
 
-MOST_RUNS = 500  # most runs in the table
-MOST_CURVES = 24  # most runs whose training curves are drawn
+MAX_RUNS = 500  # most runs in the table
+MAX_CURVES = 24  # most runs whose training curves are drawn
 CURVE_POINTS = 80  # points of a training curve
 START_EXAMPLES = 12  # examples from which the sliders may start
-MOST_WEIGHT_BYTES = 900_000  # most bytes of weights of a decoder on a page, which are 1.2 MB of text
+MAX_WEIGHT_BYTES = 900_000  # most bytes of weights of a decoder on a page, which are 1.2 MB of text
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def report_content(
     runs: Sequence[Run],
     title: str,
     *,
-    metrics: Iterable[str] = REPORTED,
+    metrics: Iterable[str] = REPORT_METRICS,
     rank: str | None = None,
     best: int = 4,
     scoring: bool = True,
@@ -82,7 +82,7 @@ def report_content(
     columns, labels = metrics_with_scores(scores), short_labels(runs)
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)
-    listed = ranked[:MOST_RUNS]
+    listed = ranked[:MAX_RUNS]
     facts: dict[str, Any] = {
         "title": title,
         "made": {"version": __version__, "commit": provenance.git_commit()},
@@ -102,7 +102,7 @@ def report_content(
         for i, run in enumerate(best_of_each_dataset(listed)[:best]):
             report(i, run.label)
             add_detail(rows[run.id], run, datasets[run.spec.data], weights if embed else None)
-    for run in listed[:MOST_CURVES]:
+    for run in listed[:MAX_CURVES]:
         rows[run.id]["curves"] = training_curves(run)
     return Content(facts, weights)
 
@@ -134,10 +134,10 @@ def training_curves(run: Run) -> dict[str, list[float | None]]:
         return {}
     rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, CURVE_POINTS).round().astype(int))]
     terms = dict.fromkeys(key for row in rows for key in row)
-    return {key: [_finite(row.get(key)) for row in rows] for key in terms}
+    return {key: [_round_finite(row.get(key)) for row in rows] for key in terms}
 
 
-def _finite(value: Any) -> float | None:
+def _round_finite(value: Any) -> float | None:
     return float(f"{value:.5g}") if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -155,7 +155,7 @@ def add_detail(row: dict[str, Any], run: Run, data: FactorData, weights: dict[st
     else:
         try:
             program = decoder_program(run.net, data.shape, run.spec.latents)
-            if len(program.weights) > MOST_WEIGHT_BYTES:
+            if len(program.weights) > MAX_WEIGHT_BYTES:
                 size = f"{len(program.weights) / 1e6:.1f} MB"
                 raise UserError(f"The decoder has {size} of weights, which is too much for a page.")
             row["decoder"], weights[run.id] = program.spec, program.weights

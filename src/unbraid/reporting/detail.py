@@ -20,11 +20,11 @@ from unbraid.reporting.images import picture_row
 from unbraid.runs.run import Run
 from unbraid.scoring.encoding import encode_table
 
-ROWS = 10_000  # examples for the heat maps
+N_HEAT_MAP_EXAMPLES = 10_000  # examples for the heat maps
 COLUMNS = 9  # pictures per latent
 SPAN = 2.0  # traversals run from -SPAN to SPAN, in standard deviations of the prior or in radians
-RECONSTRUCTED = 8  # examples that are reconstructed
-MOST_FACTORS = 40  # most factors in the heat maps
+N_RECONSTRUCTIONS = 8  # examples that are reconstructed
+MAX_FACTORS = 40  # most factors in the heat maps
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Examples:
 @torch.no_grad()
 def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]:
     """Everything that the page shows of one run except its scores; with controls if the run has a decoder."""
-    index = torch.as_tensor(Protocol(table=ROWS).list_indices(len(data)), device=data.device)
+    index = torch.as_tensor(Protocol(table=N_HEAT_MAP_EXAMPLES).list_indices(len(data)), device=data.device)
     q = encode_table(run, data, index)
-    codes, names = _codes(run, q)
+    codes, names = _column_codes(run, q)
     found: dict[str, Any] = {"codes": names, "nats": None, "factors": [], "information": [], "importances": []}
     nats = run.spec.method.information(q)
     if nats is not None and len(nats) == len(names):
         found["nats"] = [round(float(value), 4) for value in nats]
     if data.names:
-        found |= _heat_maps(codes, data.factors(index).cpu().numpy()[:, :MOST_FACTORS], list(data.names[:MOST_FACTORS]))
+        found |= _heat_maps(codes, data.factors(index).cpu().numpy()[:, :MAX_FACTORS], list(data.names[:MAX_FACTORS]))
     if run.net.decoder is None:
         return found
     controls = run.spec.method.controls(run.net, run.net.encode(examples.x), q)
@@ -63,7 +63,7 @@ def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]
     return {**found, "controls": controls_json(controls, found)}
 
 
-def _codes(run: Run, q: Any) -> tuple[Array, list[str]]:
+def _column_codes(run: Run, q: Any) -> tuple[Array, list[str]]:
     """The codes of a run with one column per latent or subspace, and the names of the columns."""
     codes = run.codes(q, run.spec.method.column_code_kind).cpu().numpy()
     return codes, run.spec.method.column_names(codes.shape[1])
@@ -81,16 +81,20 @@ def _heat_maps(codes: Array, factors: Array, names: list[str]) -> dict[str, Any]
     shares = mutual_information(discretise(codes), factors) / entropy(factors)
     with cached_fits():
         importances = [boosted_trees(codes, column).importances("mean") for column in factors.T]
-    return {"factors": names, "information": _rounded(shares), "importances": _rounded(np.stack(importances, 1))}
+    return {
+        "factors": names,
+        "information": _round_matrix(shares),
+        "importances": _round_matrix(np.stack(importances, 1)),
+    }
 
 
-def _rounded(matrix: Array) -> list[list[float]]:
+def _round_matrix(matrix: Array) -> list[list[float]]:
     return [[round(float(value), 3) for value in row] for row in matrix]
 
 
 def _reconstructions(run: Run, data: FactorData, examples: Examples, controls: Controls) -> list[dict[str, Any]]:
     """Two rows of pictures: examples, and their reconstructions by the run."""
-    index = examples.index[:RECONSTRUCTED]
+    index = examples.index[:N_RECONSTRUCTIONS]
     latents = torch.cat([controls.to_latents(controls.start[i : i + 1], i) for i in range(len(index))])
     reconstructed = decoded_images(run.decode(latents), data)
     first = picture_row(example_images(data, index), f"{len(index)} examples of {data.name}")

@@ -19,7 +19,7 @@ from unbraid.errors import UserError
 
 HOST = "127.0.0.1"
 # Bytes of a rejected request that are read, so that the client receives the answer.
-MOST_DISCARDED_BYTES = 1 << 20
+MAX_DISCARDED_BYTES = 1 << 20
 LINGER_SECONDS = 2  # time to wait for these bytes
 IDLE_SECONDS = 30  # time after which an idle connection is closed
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
@@ -205,7 +205,7 @@ class Handler(BaseHTTPRequestHandler):
         """Read the rest of a rejected request for a while; closing at once would discard the answer as well."""
         self.connection.shutdown(socket.SHUT_WR)
         self.connection.settimeout(LINGER_SECONDS)
-        left = MOST_DISCARDED_BYTES
+        left = MAX_DISCARDED_BYTES
         while left > 0 and (piece := self.connection.recv(1 << 16)):
             left -= len(piece)
 

@@ -34,7 +34,7 @@ def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
     canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
     for i, tile in enumerate(tiles):
         canvas.paste(to_image(tile), (i * (w + GAP), 0))
-    return _picture(_without_unused_colours(canvas), canvas.size, alt)
+    return _picture_json(_drop_unused_colours(canvas), canvas.size, alt)
 
 
 def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
@@ -42,14 +42,14 @@ def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=96)
     picture = Image.open(buffer).convert("RGB")
-    return _picture(picture.quantize(128), picture.size, alt)
+    return _picture_json(picture.quantize(128), picture.size, alt)
 
 
-def _picture(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
+def _picture_json(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
     return {"src": data_url(png_bytes(picture)), "width": size[0], "height": size[1], "alt": alt}
 
 
-def _without_unused_colours(canvas: Image.Image) -> Image.Image:
+def _drop_unused_colours(canvas: Image.Image) -> Image.Image:
     """Convert a picture without colours to grey with alpha, which takes half the bytes."""
     red, green, blue, _ = (np.asarray(band) for band in canvas.split())
     grey = bool((red == green).all() and (green == blue).all())

@@ -13,7 +13,7 @@ from typing import Any
 
 from unbraid.errors import UserError
 from unbraid.reporting.content import Content, report_content
-from unbraid.reporting.runs_table import REPORTED
+from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.results import RESULTS_FILE
 from unbraid.runs.run import Run, load_runs
 from unbraid.runtime.files import make_folder, write_atomic
@@ -25,7 +25,7 @@ def report(
     runs: str | Path | Run | Sequence[Run],
     out: str | Path | None = None,
     *,
-    metrics: Iterable[str] = REPORTED,
+    metrics: Iterable[str] = REPORT_METRICS,
     rank: str | None = None,
     best: int = 4,
     scoring: bool = True,
@@ -63,12 +63,12 @@ def report(
     if best < 1:
         raise UserError(f"A report must show at least 1 run: 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
-    trained = _load(runs)
+    trained = _load_trained_runs(runs)
     if not trained:
         raise UserError(f"No trained runs in {folder or 'the list'}. Finish the training first.")
     path = Path(out) if out is not None else _default_path(folder, trained)
     study = folder if folder is not None and (folder / RESULTS_FILE).exists() else None
-    title = trained[0].label if folder is None else _title(folder.resolve())
+    title = trained[0].label if folder is None else _page_title(folder.resolve())
     content = report_content(
         trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet
     )
@@ -77,14 +77,14 @@ def report(
     return path
 
 
-def _load(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
+def _load_trained_runs(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
     """The trained runs of a folder, or the given runs as a list."""
     if isinstance(runs, str | Path):
         return load_runs(runs)
     return [runs] if isinstance(runs, Run) else list(runs)
 
 
-def _title(folder: Path) -> str:
+def _page_title(folder: Path) -> str:
     """The name of a folder, or the name of its parent if it is called "runs"."""
     return folder.parent.name if folder.name == "runs" else folder.name
 

@@ -29,8 +29,8 @@ from unbraid.spaces.projective import EvenDecoder
 from unbraid.spaces.transformers import Affine, AffineDecomposed, AffineDiffeomorphic, Cpab, Transformer
 
 SCRIPTS = ("warp.js", "decoder.js", "controls.js")  # in `assets`, in the order in which a page loads them
-MOST_FLOAT16 = 65504.0  # largest number of half precision
-SMALL_LAYER = 2**14  # most weights of a layer that are stored in two parts
+MAX_FLOAT16 = 65504.0  # largest number of half precision
+MAX_SMALL_LAYER_WEIGHTS = 2**14  # most weights of a layer that are stored in two parts
 EXPLORE_HINT = "`unbraid explore` runs any decoder."
 
 Op = dict[str, Any]
@@ -66,9 +66,9 @@ class WeightWriter:
             return None
         values, start = tensor.detach().cpu().double().flatten(), self.size
         largest = float(values.abs().amax()) if len(values) else 0.0
-        if not largest <= MOST_FLOAT16:
+        if not largest <= MAX_FLOAT16:
             raise UserError(
-                f"Weights on a page must be finite and at most {MOST_FLOAT16:g}, the limit of half precision. Got "
+                f"Weights on a page must be finite and at most {MAX_FLOAT16:g}, the limit of half precision. Got "
                 f"{largest:g} in the {name} of this decoder. {EXPLORE_HINT}"
             )
         rest = values.numpy()
@@ -81,7 +81,7 @@ class WeightWriter:
 
     def layer(self, op: str, weight: Tensor, bias: Tensor | None, **settings: Any) -> Op:
         """Add the weight and the bias of a layer; returns the op."""
-        parts = 2 if self.exact or weight.numel() <= SMALL_LAYER else 1
+        parts = 2 if self.exact or weight.numel() <= MAX_SMALL_LAYER_WEIGHTS else 1
         where = {
             "weight": self.add(weight, parts, f"weight of a {op}"),
             "bias": self.add(bias, parts, f"bias of a {op}"),
@@ -179,7 +179,7 @@ def _transform_ops(transformer: Transformer, writer: WeightWriter) -> tuple[Op, 
         return {"name": name, **bounds, "squarings": SQUARINGS}, []
     if type(transformer) is Cpab and transformer.method == "steps":
         cells, steps = transformer.cells, transformer.steps
-        squarings = max(0, SQUARINGS + 1 - steps.bit_length())  # as in `cpab.steps_of`
+        squarings = max(0, SQUARINGS + 1 - steps.bit_length())  # as in `cpab.step_table`
         settings = {"nx": cells.nx, "ny": cells.ny, "steps": steps, "squarings": squarings}
         return {"name": name, **settings}, [_field_op(cells, writer)]
     raise UserError(f"A page cannot warp images with {transformer}. {EXPLORE_HINT}")

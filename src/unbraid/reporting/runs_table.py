@@ -15,7 +15,7 @@ from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
 from unbraid.scoring.score import score, study_protocol
 
-REPORTED = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
+REPORT_METRICS = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
 Scores = dict[str, dict[str, float]]
 """Scores by run and name, such as ``scores[run.id]["mig.discrete_mig"]``."""
 
@@ -71,8 +71,8 @@ def _score_rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[di
 
 
 def metrics_with_scores(scores: Scores) -> list[str]:
-    """The metrics of which any run has a score: those of `REPORTED` first, then the others in registry order."""
-    order = [*REPORTED, *(name for name in METRICS if name not in REPORTED)]
+    """The metrics of which any run has a score: those of `REPORT_METRICS` first, then the others in registry order."""
+    order = [*REPORT_METRICS, *(name for name in METRICS if name not in REPORT_METRICS)]
     return [name for name in order if any(headline(name) in own for own in scores.values())]
 
 

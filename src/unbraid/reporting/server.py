@@ -22,7 +22,7 @@ from unbraid.errors import UserError
 from unbraid.reporting.http_listener import HOST, Listener, RequestError, open_listener
 from unbraid.runs.run import Run
 
-MOST_BODY_BYTES = 1 << 16  # largest body of a request, unless a run has more latents
+MAX_BODY_BYTES = 1 << 16  # largest body of a request, unless a run has more latents
 
 Latents = np.ndarray[Any, np.dtype[np.float32]]
 Draw = Callable[[Run, Tensor], Tensor]
@@ -40,7 +40,7 @@ class Server:
         self.http, self.page, self.token, self.draw = http, page, token.encode(), draw
         self.http.owner = self
         self.runs = {run.id: run for run in runs}
-        self.limit = max([MOST_BODY_BYTES, *(4 * run.spec.latents for run in runs)])
+        self.limit = max([MAX_BODY_BYTES, *(4 * run.spec.latents for run in runs)])
         # One thread does all decoding, because torch creates a pool of threads for every thread that calls it.
         self.decoding = ThreadPoolExecutor(1, "unbraid-decode")
         self.port: int = self.http.server_address[1]

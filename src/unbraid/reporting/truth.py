@@ -58,28 +58,28 @@ def renderer_spec(data: FactorData) -> Spec | None:
     return None if spec is None else {**spec, "sizes": list(data.sizes), "shape": list(data.shape)}
 
 
-def _sprites(data: FactorData) -> Spec | None:
+def _sprites_spec(data: FactorData) -> Spec | None:
     own = sprites()
     same = _has_grid(data, own.names, own.sizes, own.shape) and torch.equal(data.table.cpu(), own.table)
-    return _silhouettes(small_scene(), "white") if same else None
+    return _silhouette_spec(small_scene(), "white") if same else None
 
 
-def _dsprites(data: FactorData, paint: str = "white", channels: int = 1) -> Spec | None:
+def _dsprites_spec(data: FactorData, paint: str = "white", channels: int = 1) -> Spec | None:
     if not _has_grid(data, NAMES, SIZES, (channels, 64, 64)):
         return None
     bits = data.table.cpu().contiguous().numpy()
-    return _silhouettes(large_scene(), paint) if hashlib.sha256(bits.data).hexdigest() == SHA256 else None
+    return _silhouette_spec(large_scene(), paint) if hashlib.sha256(bits.data).hexdigest() == SHA256 else None
 
 
-def _silhouettes(scene: Scene, paint: str) -> Spec:
+def _silhouette_spec(scene: Scene, paint: str) -> Spec:
     """Sprites as `raster` draws them. `paint` is white, colour or noise; the last two follow from the index."""
     places = {name: getattr(scene, name).tolist() for name in ("scales", "angles", "x", "y")}
     return {"kind": "sprites", "paint": paint, "pixels": scene.pixels, **places}
 
 
-def _room(data: FactorData) -> Spec | None:
+def _room_spec(data: FactorData) -> Spec | None:
     """The scene of `raycast`, the cameras, and the colours of the hues."""
-    if not _has_grid(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _is_room(data):
+    if not _has_grid(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _has_room_views(data):
         return None
     angle = camera_angles()
     origin, _, axis = (part[..., 0, 0] for part in camera_rays(SCENE, angle, 1))
@@ -99,7 +99,7 @@ def _room(data: FactorData) -> Spec | None:
     }
 
 
-def _is_room(data: FactorData) -> bool:
+def _has_room_views(data: FactorData) -> bool:
     """Whether the views at the first scale and orientation are those of the built-in scene, up to one unit.
 
     These views depend on all numbers of the scene, and they take a hundredth of the time of the whole table.
@@ -121,9 +121,9 @@ def _has_grid(data: FactorData, names: tuple[str, ...], sizes: tuple[int, ...], 
 
 # By name without options and exact class. A subclass may render anything.
 RENDERERS: dict[tuple[str, type[FactorData]], Callable[[FactorData], Spec | None]] = {
-    ("sprites", BinaryImages): _sprites,
-    ("dsprites", BinaryImages): _dsprites,
-    ("color_dsprites", ColouredSprites): functools.partial(_dsprites, paint="colour", channels=3),
-    ("noisy_dsprites", SpritesOnNoise): functools.partial(_dsprites, paint="noise", channels=3),
-    ("shapes3d_rendered", Shapes3D): _room,
+    ("sprites", BinaryImages): _sprites_spec,
+    ("dsprites", BinaryImages): _dsprites_spec,
+    ("color_dsprites", ColouredSprites): functools.partial(_dsprites_spec, paint="colour", channels=3),
+    ("noisy_dsprites", SpritesOnNoise): functools.partial(_dsprites_spec, paint="noise", channels=3),
+    ("shapes3d_rendered", Shapes3D): _room_spec,
 }

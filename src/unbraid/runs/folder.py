@@ -9,8 +9,11 @@
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step` and `id`. A run is
   finished when this file exists.
 - `log.jsonl`: one JSON object per logged step, with `step` and the value of each training term.
-- `diverged.json`: only for a run that diverged, `step` and `term`; its weights are the last finite ones.
-- `scores.jsonl`: scores, see `unbraid.runs.scores`. Pictures and event files for TensorBoard may lie beside it.
+- `diverged.json`: a JSON object with the `step` at which the run diverged and the training `term` that was not finite.
+  It exists only if the run diverged. The weights are then the last finite ones.
+- `scores.jsonl`: the scores of the run (see `unbraid.runs.scores`).
+
+The folder may also contain pictures and event files for TensorBoard.
 
 Every file is written atomically: a reader sees either the old or the new content. No file uses pickle. Folders can be
 copied, merged and moved with ordinary tools.
@@ -46,62 +49,66 @@ class RunFolder:
 
     @classmethod
     def create(cls, folder: Path, spec: RunSpec) -> RunFolder:
-        """The folder of a spec inside `folder`. It is created, with `run.json`, if it does not exist."""
+        """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist."""
         run = cls(folder / spec.id, spec)
         make_folder(run.path)
         remove_temporary_files(run.path)
         if not (run.path / "run.json").exists():
-            facts = {
+            origin = {
                 "versions": provenance.library_versions(),
                 "commit": provenance.git_commit(),
                 "machine": provenance.machine_info(),
             }
-            content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **facts}
+            content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
             write_atomic(run.path / "run.json", json.dumps(content, indent=1).encode())
         return run
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run folder. Raises a UserError that names the file if `run.json` is damaged."""
+        """Open an existing run folder. Raise a UserError that names the file if `run.json` is damaged."""
         content = read_json(path / "run.json")
         if content.get("format") != FORMAT:
             raise UserError(
-                f"{path} has run format {content.get('format')!r}, but this release reads {FORMAT}. Update unbraid."
+                f"{path} has run format {content.get('format')!r}, but this release of unbraid reads format {FORMAT}. "
+                "Update unbraid."
             )
         try:
             spec = RunSpec.from_dict(content["spec"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{path / 'run.json'} does not hold a run that can be read here: {error} If it names your own code, "
-                "put that code on the Python path. If the file is damaged, delete the folder to train the run again."
+                f"{path / 'run.json'} does not contain a run that can be read: {error} If the run uses your own "
+                "code, put that code on the Python path. If the file is damaged, delete the folder and train again."
             ) from error
         return cls(path, spec)
 
     @property
     def status(self) -> Status:
-        """The state of the run, derived from which files exist.
+        """The status of the run, determined by which files exist.
 
-        "new" (nothing trained), "partial" (there is a checkpoint), "done" or "diverged".
+        It is "new" (no training has been saved), "partial" (there is a checkpoint), "done" or "diverged".
         """
         if (self.path / "weights.safetensors").exists():
             return "diverged" if (self.path / "diverged.json").exists() else "done"
         return "partial" if (self.path / "checkpoint.safetensors").exists() else "new"
 
     def write_checkpoint(self, step: int, state: dict[str, Tensor], log: Log) -> None:
-        """Write everything that is needed to resume at `step`, including the log, to one file."""
+        """Write the training state at `step` and the log to one file, from which training can be resumed."""
         write_tensors(self.path / "checkpoint.safetensors", state, {"step": step, "log": log})
 
     def checkpoint_step(self) -> int:
-        """The step of the last checkpoint."""
+        """Return the step of the last checkpoint."""
         return int(read_tensors(self.path / "checkpoint.safetensors", names=[])[1]["step"])
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], Log]:
-        """The training state and the log of the last checkpoint."""
-        state, facts = read_tensors(self.path / "checkpoint.safetensors")
-        return state, facts["log"]
+        """Return the training state and the log of the last checkpoint."""
+        state, metadata = read_tensors(self.path / "checkpoint.safetensors")
+        return state, metadata["log"]
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
-        """Write the log and the weights, then delete the checkpoint. The run is finished when its weights exist."""
+        """Write the log and the weights, then delete the checkpoint.
+
+        The weights are written last because a run counts as finished when they exist.
+        """
         write_jsonl(self.path / "log.jsonl", log)
         if diverged:
             write_atomic(self.path / "diverged.json", json.dumps(diverged).encode())
@@ -111,57 +118,58 @@ class RunFolder:
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the trained parameters and buffers, by name."""
+        """Read the trained parameters and buffers. Return them by name."""
         return read_tensors(self.path / "weights.safetensors")[0]
 
     def divergence(self) -> dict[str, Any] | None:
-        """The `step` and `term` at which the run diverged, or None if it did not."""
+        """Return the content of `diverged.json` (`step` and `term`), or None if the run did not diverge."""
         file = self.path / "diverged.json"
         return read_json(file) if file.exists() else None
 
     def read_log(self) -> Log:
-        """The log of a finished run. It is empty if there is no log."""
+        """Return the log of a finished run, or an empty list if there is no log."""
         return read_jsonl(self.path / "log.jsonl")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises a UserError that names the file if it cannot be read."""
+    """Read a JSON object. Raise a UserError that names the file if it cannot be read."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}. Delete its folder to train the run again.") from error
+        raise UserError(f"{path} cannot be read: {error}. Delete its folder and train the run again.") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} must hold a JSON object. Delete its folder to train the run again.")
+        raise UserError(f"{path} must contain a JSON object. Delete its folder and train the run again.")
     return content
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write a safetensors file atomically.
 
-    `facts` becomes the single metadata entry `unbraid`, as JSON, so that equal content gives equal bytes.
+    `metadata` is stored as JSON in the single metadata entry `unbraid`. With one entry there is no order of entries, so
+    equal content always gives equal bytes.
     """
-    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(facts)}))
+    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(metadata)}))
 
 
 def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors (all of them, or those in `names`) and the facts of a file written by `write_tensors`.
+    """Read the tensors (all of them, or those in `names`) and the metadata of a file written by `write_tensors`.
 
-    Raises a UserError if the file is damaged or has another origin.
+    Raise a UserError if the file is damaged or was not written by `write_tensors`.
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
             wanted = list(file.keys()) if names is None else names
-            facts = json.loads(file.metadata()["unbraid"])
-            return {name: file.get_tensor(name) for name in wanted}, facts
+            metadata = json.loads(file.metadata()["unbraid"])
+            return {name: file.get_tensor(name) for name in wanted}, metadata
     except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(
-            f"{path} is damaged or incomplete ({error}). Delete that file to train the run again from step 0, "
-            "or restore it from a copy."
+            f"{path} is damaged or incomplete ({error}). Delete the file to train the run again from step 0, "
+            "or restore the file from a copy."
         ) from error
 
 
 def find_runs(folder: Path) -> list[RunFolder]:
-    """The runs in a folder, sorted by their specs. If `folder` is itself the folder of a run, that run alone."""
+    """Return the runs in a folder, sorted by their specs. If `folder` is a run folder itself, return only that run."""
     if (folder / "run.json").exists():
         return [RunFolder.open(folder)]
     runs = [RunFolder.open(file.parent) for file in folder.glob("*/run.json")]

@@ -10,7 +10,10 @@ from unbraid.runs.spec import RunSpec
 
 
 def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VAENet:
-    """Build the network of a run at step 0 for examples of `shape`. The weights depend only on the spec."""
+    """Build the untrained network of a run for examples of shape `shape`.
+
+    The random generator is seeded with the seed of the spec, so equal specs have equal initial weights.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         net = spec.method.build(builder, shape, spec.latents, spec.likelihood)

@@ -3,10 +3,12 @@
 `results.sqlite` has one table, `runs`, with these columns:
 
 - `run` (id), `status`, `method`, and the fields of the spec (`data`, `seed`, `steps`, ...)
-- `strength`, `index`, `level`: the swept value of the run, its number in the study and the rank of its strength
+- `strength`: the value of the swept hyperparameter
+- `index`: the number of the run in its study
+- `level`: the rank of the strength among the strengths of the method, starting at 0
 - `setting.<field>`: the fields of the method
-- `train.<term>`: the last logged value of each training term; `train.elbo` is -(rec + kl)
-- `<metric>.<key>`: the latest scores on the default codes; other codes have the suffix `.<codes>`
+- `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
+- `<metric>.<key>`: the latest scores of the default codes. Scores of other codes have the suffix `.<codes>`
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ TABLE = "runs"
 Row = dict[str, Any]
 
 
-def results_row(run: RunFolder, place: Mapping[str, Any]) -> Row:
-    """The row of one run; `place` has its `index`, `strength` and `level` in the study."""
+def results_row(run: RunFolder, sweep_position: Mapping[str, Any]) -> Row:
+    """Return the row of one run. `sweep_position` has its `index`, `strength` and `level` in the study."""
     fields = run.spec.to_dict()
     settings = fields.pop("method")
     row: Row = {"run": run.path.name, "status": run.status, "method": settings.pop("name"), **fields}
-    row["strength"] = place.get("strength", run.spec.method.strength)
-    row |= {key: place.get(key) for key in ("index", "level")}
+    row["strength"] = sweep_position.get("strength", run.spec.method.strength)
+    row |= {key: sweep_position.get(key) for key in ("index", "level")}
     row |= {f"setting.{key}": value for key, value in settings.items()}
     log = run.read_log()
     terms = {key: value for key, value in log[-1].items() if key != "step"} if log else {}
@@ -46,7 +48,7 @@ def results_row(run: RunFolder, place: Mapping[str, Any]) -> Row:
 
 
 def latest_scores(run: RunFolder) -> Row:
-    """The scores in the folder of a run, by column name. Later records replace earlier ones of the same name."""
+    """Return the scores in the folder of a run by column name. Later records replace earlier ones of the same name."""
     default = run.spec.method.code_kinds[0]
     scores: Row = {}
     for record in read_scores(run.path):
@@ -56,7 +58,7 @@ def latest_scores(run: RunFolder) -> Row:
 
 
 def number_levels(rows: Sequence[Row]) -> None:
-    """Set `level` to the rank of the strength among those of the method, for rows whose study does not define it."""
+    """Set `level` to the rank of the strength among those of the method, in rows that have no level yet."""
     for method in {row["method"] for row in rows}:
         members = [row for row in rows if row["method"] == method]
         order = sorted({row["strength"] for row in members})
@@ -65,25 +67,25 @@ def number_levels(rows: Sequence[Row]) -> None:
                 row["level"] = order.index(row["strength"])
 
 
-def write_results(folder: Path, places: Mapping[str, Row] | None = None) -> Path:
+def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None) -> Path:
     """Write the results table of all runs in a folder.
 
     Args:
         folder: The folder of the runs. The table is written into it as `results.sqlite`.
-        places: The `index`, `strength` and `level` of each run in its study, by run id. By default they are read from
-            the `study.json` of the folder.
+        sweep_positions: The `index`, `strength` and `level` of each run in its study, by run id. By default they are
+            read from `study.json` in the folder.
 
     Returns:
         The path of the table.
 
     Raises:
-        UserError: If the folder holds no runs.
+        UserError: If the folder contains no runs.
     """
-    places = places or read_places(folder)
+    sweep_positions = sweep_positions or read_sweep_positions(folder)
     runs = find_runs(folder)
     if not runs:
-        raise UserError(f"No runs in {folder}. Train some: unbraid study locatello2019 --out {folder}")
-    rows = [results_row(run, places.get(run.spec.id, {})) for run in runs]
+        raise UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
+    rows = [results_row(run, sweep_positions.get(run.spec.id, {})) for run in runs]
     number_levels(rows)
     make_folder(folder)
     path = folder / RESULTS_FILE
@@ -94,14 +96,17 @@ def write_results(folder: Path, places: Mapping[str, Row] | None = None) -> Path
     return path
 
 
-def read_places(folder: Path) -> dict[str, Row]:
-    """The `index`, `strength` and `level` of each run by id, from the `study.json` of a folder if there is one."""
+def read_sweep_positions(folder: Path) -> dict[str, Row]:
+    """Read the `index`, `strength` and `level` of each run, by run id, from `study.json`.
+
+    Return an empty dictionary if the folder has no such file.
+    """
     file = folder / "study.json"
     return json.loads(file.read_text())["places"] if file.exists() else {}
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows as a SQLite file with one column for each key."""
+    """Write rows to a SQLite file with one column for each key."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     marks = ", ".join("?" * len(columns))
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
@@ -116,20 +121,20 @@ def load_results(folder: str | Path) -> Any:
     """Load a results table as a pandas DataFrame with one row per run.
 
     Args:
-        folder: A folder with `results.sqlite`, such a file, or a copy of the table as a .csv file.
+        folder: A folder that contains `results.sqlite`, the path of such a file, or a .csv file with the same table.
 
     Returns:
         The table. The columns are described at the top of this module.
 
     Raises:
-        UserError: If there is no table or it cannot be read.
+        UserError: If there is no table, or if it cannot be read.
     """
     import pandas as pd
 
     path = Path(folder)
     file = path if path.is_file() else path / RESULTS_FILE
     if not file.exists():
-        raise UserError(f"No results table at {file}. Create it: unbraid index {folder}")
+        raise UserError(f"No results table at {file}. Create it with: unbraid index {folder}")
     if file.suffix == ".csv":
         return _read_csv(file)
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
@@ -137,7 +142,7 @@ def load_results(folder: str | Path) -> Any:
             return pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
         except (pd.errors.DatabaseError, sqlite3.DatabaseError) as error:
             raise UserError(
-                f"{file} is not a results table: {error}. Create it again: unbraid index {folder}"
+                f"{file} is not a results table: {error}. Create it again with: unbraid index {folder}"
             ) from error
 
 
@@ -146,10 +151,12 @@ def _read_csv(file: Path) -> Any:
 
     try:
         table = pd.read_csv(file)
-    except ValueError as error:  # errors of pandas, and bytes that are not text
-        raise UserError(f"{file} must be a results table as CSV. It cannot be read: {error}") from error
+    except ValueError as error:  # pandas raises it for bad CSV, and Python for bytes that are not text
+        raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
     missing = [name for name in ("run", "data", "method", "seed") if name not in table]
     if missing:
-        found = ", ".join(map(str, table.columns[:6]))
-        raise UserError(f"{file} must have one row per run and the columns {', '.join(missing)}. Got {found} instead.")
+        present = ", ".join(map(str, table.columns[:6]))
+        raise UserError(
+            f"{file} must have one row per run and the columns {', '.join(missing)}. Got {present} instead."
+        )
     return table

@@ -1,4 +1,4 @@
-"""A trained run in memory: its spec and a network that encodes and decodes."""
+"""A trained run in memory: its spec and its network, which encodes and decodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Run:
         net: The network, in evaluation mode.
         log: One dictionary per logged step, with `step` and the value of each training term.
         path: The folder of the run, or None if it was trained without a folder.
-        divergence: `step` and `term` at which the run diverged, or None.
+        divergence: The `step` at which the run diverged and the training `term` that was not finite, or None if the run
+            did not diverge.
     """
 
     spec: RunSpec
@@ -49,7 +50,7 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """The device of the network."""
+        """The device on which the network is stored."""
         return next(self.net.parameters()).device
 
     @property
@@ -64,11 +65,11 @@ class Run:
 
     @torch.no_grad()
     def posterior(self, x: Any) -> Gaussian:
-        """The posteriors q(z|x) of examples.
+        """Compute the posteriors q(z|x) of examples.
 
         Args:
-            x: Examples, (n, ...), as an array or a tensor. Images of type uint8 are scaled to [0, 1]; other types are
-                used as they are.
+            x: Examples, (n, ...), as an array or a tensor. Images of type uint8 are scaled to [0, 1]. Other types are
+                not scaled.
 
         Returns:
             A Gaussian with `mean` and `logvar`, (n, d).
@@ -80,21 +81,29 @@ class Run:
 
     @torch.no_grad()
     def encode(self, x: Any, kind: str | None = None) -> Tensor:
-        """The codes of examples.
+        """Compute the codes of examples.
 
         Args:
             x: Examples, (n, ...), as in `posterior`.
-            kind: One of the method's `code_kinds`. By default the first of them, which most methods define as the
-                posterior mean.
+            kind: One of the method's `code_kinds`. The default is the first of them, which is the posterior mean for
+                most methods.
 
         Returns:
-            Codes, (n, d).
+            The codes, (n, d).
         """
         return self.codes(self.posterior(x), kind)
 
     @torch.no_grad()
     def codes(self, q: Gaussian, kind: str | None = None) -> Tensor:
-        """The codes (n, d) of examples with posteriors q; `kind` is as in `encode`."""
+        """Compute the codes of examples from their posteriors.
+
+        Args:
+            q: The posteriors of n examples, as returned by `posterior`.
+            kind: The kind of codes, as in `encode`.
+
+        Returns:
+            The codes, (n, d).
+        """
         return posterior_codes(self.spec.method, self.net, q, kind)
 
     @torch.no_grad()
@@ -112,9 +121,9 @@ class Run:
 
 
 def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None = None) -> Tensor:
-    """Return the codes of examples with posteriors q, by default those of the first kind.
+    """Return the codes of examples with posteriors q. By default they are codes of the method's first kind.
 
-    The noise of sampled codes has the seed and the step 0, so that the same posteriors always give the same codes.
+    The noise of sampled codes always has seed 0 and step 0, so the same posteriors always give the same codes.
     """
     zero = torch.zeros((), dtype=torch.int64, device=q.mean.device)
     return method.code(net, q, kind or method.code_kinds[0], Noise.from_seed(zero, zero))
@@ -123,7 +132,7 @@ def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None =
 def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAENet:
     """Load weights into a network and put it into evaluation mode.
 
-    `where` names the origin of the weights in the error that is raised if they do not fit.
+    Raise a UserError if the weights do not fit. The error message names `where` as the origin of the weights.
     """
     try:
         net.load_state_dict(weights)
@@ -138,7 +147,7 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
 def open_run(
     folder: RunFolder, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu"
 ) -> Run:
-    """Load a trained run from its folder. Raises a UserError if its training is not finished."""
+    """Load a trained run from its folder. Raise a UserError if its training is not finished."""
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
     builder = resolve_net(net if net is not None else folder.spec.net)[1]
@@ -154,19 +163,19 @@ def load_runs(
 ) -> list[Run]:
     """Load all trained runs in a folder.
 
-    Runs whose training is not finished are left out. Diverged runs are included; their `divergence` is not None.
+    Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None.
 
     Args:
         folder: A folder of runs, or the folder of one run.
-        data: The dataset of all runs, for data that cannot be loaded by the name in the spec.
-        net: The network of all runs, for a network that is not named in the spec.
-        device: The device of the networks.
+        data: The dataset of all runs. It is needed only if the dataset cannot be loaded by the name in the spec.
+        net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
+        device: The device on which to load the networks, such as "cpu" or "cuda".
 
     Returns:
         The runs, sorted by their specs.
 
     Raises:
-        UserError: If the folder holds no runs, or files of a run are damaged.
+        UserError: If the folder contains no runs, or if the files of a run are damaged.
     """
     from unbraid.data import load
 
@@ -192,16 +201,16 @@ def load_run(
     """Load one trained run.
 
     Args:
-        folder: The folder of the run, or a folder that holds this run alone.
-        data: The dataset of the run, for data that cannot be loaded by the name in the spec.
-        net: The network of the run, for a network that is not named in the spec.
-        device: The device of the network.
+        folder: The folder of the run, or a folder that contains only this run.
+        data: The dataset of the run. It is needed only if the dataset cannot be loaded by the name in the spec.
+        net: The network of the run. It is needed only if the network cannot be built from the name in the spec.
+        device: The device on which to load the network, such as "cpu" or "cuda".
 
     Returns:
         The run.
 
     Raises:
-        UserError: If the folder holds no run or several, or the training of the run is not finished.
+        UserError: If the folder contains no run or several runs, or if the training of the run is not finished.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -214,9 +223,9 @@ def load_run(
 
     folders = find_runs(Path(folder))
     if len(folders) != 1:
-        several = f"{len(folders)} runs" if folders else "no run"
+        count = f"{len(folders)} runs" if folders else "no run"
         raise UserError(
-            f"{folder} must hold exactly one run. It holds {several}. Give the folder of one run, or use load_runs."
+            f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run, or use load_runs."
         )
     (run,) = folders
     return open_run(run, load(run.spec.data) if data is None else data, net, device)

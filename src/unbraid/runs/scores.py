@@ -1,8 +1,9 @@
-"""Scores in run folders. This module alone reads and writes `scores.jsonl`.
+"""Scores in run folders. Only this module reads and writes `scores.jsonl`.
 
-Each line of the file is one record, a JSON object. `values` has the scores by name. All other fields form the key of
-the record, which says what was computed: `metric`, estimator, options, sample sizes (`rows`, `draws`), `seed`,
-`versions`, `codes` and dataset (`data`, `source`). Several processes may add records to the same run at the same time.
+Each line of the file is one record, a JSON object. Its field `values` has the scores by name. All other fields form the
+key of the record, which identifies what was computed: `metric`, estimator, options, sample sizes (`rows`, `draws`),
+`seed`, `versions`, `codes` and dataset (`data`, `source`). Several processes may add records to the same run at the
+same time.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ Record = dict[str, Any]
 
 
 def read_scores(folder: Path) -> list[Record]:
-    """All records in the folder of a run, oldest first. The list is empty if the run has not been scored."""
+    """Return all records in the folder of a run, oldest first. The list is empty if the run has not been scored."""
     records = read_jsonl(folder / FILE)
     for record in records:
         if "rows" in record:
-            record.setdefault("draws", "reference")  # written before samples were disjoint
+            record.setdefault("draws", "reference")  # older records lack this field; they used reference draws
     return records
 
 
 def read_protocol(folder: Path) -> Protocol:
-    """The protocol in the `study.json` of a folder, or the default protocol if there is no such file.
+    """Read the protocol in the `study.json` of a folder. Return the default protocol if there is no such file.
 
-    Studies that were written before protocols were recorded sampled rows as the reference library does.
+    Old studies did not record their protocol. They sampled rows in the same way as the reference library
+    (disentanglement_lib), so the protocol for them has `draws="reference"`.
     """
     file = folder / "study.json"
     if not file.exists():
@@ -41,7 +43,7 @@ def read_protocol(folder: Path) -> Protocol:
 
 
 def find_score(records: Iterable[Record], key: Mapping[str, Any]) -> Record | None:
-    """The first record that has the same value as `key` in every field of `key`, or None.
+    """Return the first record that agrees with `key` in every field of `key`, or None if there is no such record.
 
     >>> find_score([{"metric": "mig", "seed": 1}, {"metric": "mig", "seed": 0, "values": {}}], {"seed": 0})
     {'metric': 'mig', 'seed': 0, 'values': {}}
@@ -52,16 +54,16 @@ def find_score(records: Iterable[Record], key: Mapping[str, Any]) -> Record | No
 def add_scores(
     folder: Path, new: Iterable[Record], replaced: Callable[[Record], bool] = lambda record: False
 ) -> list[Record]:
-    """Add records to a run and return all that it has now.
+    """Add records to a run and return all its records.
 
-    The file is read, extended and replaced while a lock is held, so that two processes that score the same run do not
-    lose each other's records. A record whose key is already present is not added again.
+    A lock is held while the file is read, extended and replaced. Two processes that score the same run therefore do not
+    overwrite each other's records. A record whose key is already present is not added again.
 
     Args:
         folder: The folder of the run that was scored.
         new: Records with the fields of their key and `values`.
-        replaced: Selects present records to remove because they have become invalid, such as a ranking in a group of
-            runs that has grown.
+        replaced: A function that returns True for existing records that must be removed because they have become
+            invalid, such as a ranking within a group of runs that has grown since.
 
     Returns:
         The records in the file after the call.

@@ -1,4 +1,4 @@
-"""The specification of a run: every setting that affects its numbers, as canonical JSON whose hash is the run's id."""
+"""The specification of a run: all settings that affect its results. The hash of its canonical JSON is the run's id."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from unbraid.runtime.importing import import_name
 
 
 def registry_name(cls: type[Method]) -> str:
-    """The name of a method class in `METHODS`, or `module:Class` for a class that is not in the registry."""
+    """Return the name of a method class in `METHODS`, or `module:Class` if the class is not in the registry."""
     names = {known: name for name, known in METHODS.items()}
     return names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
 def method_class(name: str) -> type[Method]:
-    """The method class with a name from the registry or of the form `module:Class`; the inverse of `registry_name`."""
+    """Return the method class for a name in the registry or of the form `module:Class`. Inverse of `registry_name`."""
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
@@ -37,36 +37,38 @@ def method_class(name: str) -> type[Method]:
 class RunSpec:
     """The specification of one model to train.
 
-    The defaults are those of the large study (Locatello et al. 2019, arXiv:1811.12359).
+    The defaults are the settings of Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
         method: The method with its hyperparameters.
-        data: The name of the dataset, with options: "dsprites", "mnist?part=train".
-        seed: Random seed of the initialisation, the order of the data and the noise.
-        steps: Optimiser steps. With 0 steps the run keeps its random initialisation.
-        batch: Examples per step.
-        learning_rate: Step size of Adam.
-        latents: Dimensions of the code.
+        data: The name of the dataset and its options, for example "dsprites" or "mnist?part=train".
+        seed: Random seed for the initialisation, the order of the data and the noise.
+        steps: Number of optimiser steps. With 0 steps the run keeps its random initialisation.
+        batch: Number of examples per step.
+        learning_rate: Learning rate of Adam.
+        latents: Number of latent dimensions.
         net: The name of a network preset, or `module:function`.
         likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
         precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
 
     Raises:
-        UserError: If `method` is not a `Method` or a setting is out of range.
+        UserError: If `method` is not a `Method`, or if a setting is out of range.
     """
 
     method: Method
     data: str
-    seed: int = setting(0, "random seed of initialisation, data order and noise", low=0, high=2**63 - 1)
+    seed: int = setting(0, "random seed for initialisation, data order and noise", low=0, high=2**63 - 1)
     steps: int = setting(300_000, "optimiser steps; 0 keeps the random initialisation", low=0)
     batch: int = setting(64, "examples per step", low=2)
-    learning_rate: Hyper = setting(1e-4, "Adam step size", low=0)
-    latents: int = setting(10, "dimensions of the code", low=1)
+    learning_rate: Hyper = setting(1e-4, "learning rate of Adam", low=0)
+    latents: int = setting(10, "number of latent dimensions", low=1)
     net: str = "locatello"
     likelihood: Literal["bernoulli", "gaussian", "normal"] = setting(
-        "bernoulli", "bernoulli (pixels in [0, 1]), gaussian (variance 1) or normal (variance .1)"
+        "bernoulli", "bernoulli (pixels in [0, 1]), gaussian (variance 1) or normal (variance 0.1)"
     )
-    precision: Literal["fp32", "tf32", "bf16"] = setting("fp32", "precision of products; sums are always float32")
+    precision: Literal["fp32", "tf32", "bf16"] = setting(
+        "fp32", "precision of matrix products; sums are always float32"
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
@@ -76,13 +78,13 @@ class RunSpec:
         check_settings("RunSpec", self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values. `method` is a dictionary with the registry name and the fields of the method."""
+        """Return the fields as plain values. `method` is a dictionary with the `name` and the fields of the method."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
         return {**values, "method": {"name": registry_name(type(self.method)), **fields}}
 
     def flat(self) -> dict[str, Any]:
-        """The name of the method, its fields and all other fields in one flat dictionary.
+        """Return the name of the method, its fields and all other fields in one flat dictionary.
 
         >>> from unbraid.methods import BetaVAE
         >>> list(RunSpec(BetaVAE(beta=2.0), "sprites").flat())[:4]
@@ -94,7 +96,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
-        """The inverse of `to_dict`. Raises a UserError that names any unknown field."""
+        """Create a spec from the output of `to_dict`. Raise a UserError that names any unknown field."""
         method = dict(values.get("method", {}))
         kind = method_class(str(method.pop("name", "")))
         _check_fields(kind, method)
@@ -102,7 +104,10 @@ class RunSpec:
         return cls(**{**values, "method": kind(**method)})
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, shortest exact numbers. Equal specs give equal strings."""
+        """Return canonical JSON, which is equal for equal specs.
+
+        Keys are sorted, there are no spaces, and each number has the shortest exact form.
+        """
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @functools.cached_property
@@ -111,19 +116,19 @@ class RunSpec:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def sort_key(self) -> tuple[Any, ...]:
-        """A key that sorts runs by dataset, method, hyperparameters (as numbers) and seed."""
+        """Return a key that sorts runs by dataset, method, hyperparameters (as numbers) and seed."""
         values = self.to_dict()
         method, seed = values.pop("method"), values.pop("seed")
         return values.pop("data"), method.pop("name"), *method.values(), *values.values(), seed
 
     def settings_key(self) -> str:
-        """A string that is equal for runs that differ only in the seed."""
+        """Return a string that is equal for runs that differ only in the seed."""
         return json.dumps({key: value for key, value in self.to_dict().items() if key != "seed"}, sort_keys=True)
 
     def stack_key(self) -> str:
-        """A string that is equal for runs that can be trained in one stack.
+        """Return a string that is equal for runs that can be trained together in one stack.
 
-        It holds every field except the seed, the learning rate and the `Hyper` fields of the method.
+        It contains every field except the seed, the learning rate and the `Hyper` fields of the method.
         """
         values = self.to_dict()
         for name in self.method.hypers():

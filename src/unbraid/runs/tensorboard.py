@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, written from the log of a run: every training term over the steps, and the settings."""
+"""Event files for TensorBoard with the settings of a run and the logged values of its training terms."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ KINDS = ("tensorboard",)
 
 
 def check_log(log: str | None, out: object) -> None:
-    """Check before training that a kind of log is known, installed, and has a folder `out` to be written to."""
+    """Raise an error if a kind of log is unknown, its package is not installed, or there is no folder `out` for it."""
     if log is None:
         return
     if log not in KINDS:
         raise UserError(unknown_name_message("kind of log", log, KINDS))
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
-            "A log for TensorBoard needs the package tensorboard, which is not installed. Install it: "
+            "A log for TensorBoard needs the package tensorboard, which is not installed. Install it with: "
             'pip install "unbraid[tensorboard]"'
         )
     if out is None:
-        raise UserError("A log for TensorBoard is written into the folder of the run. Give a folder (out=, --out).")
+        raise UserError(
+            "A log for TensorBoard is written to the folder of the run. Got no folder. Pass one with out= or --out."
+        )
 
 
 def write_tensorboard(run: Run | RunFolder | str | Path) -> Path:
     """Write the log and the settings of a run as an event file for TensorBoard.
 
-    The log of a run in training is that of its last checkpoint.
+    For a run whose training is not finished, the log of its last checkpoint is written.
 
     Args:
-        run: A run that was trained with a folder, or the path of its folder.
+        run: A run that has a folder, or the path of its folder.
 
     Returns:
         The folder `tensorboard` inside the folder of the run. Pass it, or any folder above it, to
@@ -49,7 +51,9 @@ def write_tensorboard(run: Run | RunFolder | str | Path) -> Path:
         UserError: If the run has no folder, or the package tensorboard is not installed.
     """
     if isinstance(run, Run) and run.path is None:
-        raise UserError("Event files are written into the folder of a run. This run has no folder. Train it with out=.")
+        raise UserError(
+            "Event files are written to the folder of a run. Got a run without a folder. Train it with out=."
+        )
     folder = RunFolder.open(Path(run)) if isinstance(run, str | Path) else run
     if isinstance(folder, Run):
         folder = RunFolder(Path(str(folder.path)), folder.spec)
@@ -63,14 +67,16 @@ def update_during_training(folder: RunFolder, log: Log) -> None:
     try:
         update_event_file(folder, log)
     except Exception as error:  # an error in the log must not stop the training
-        warnings.warn(f"no log for TensorBoard of {folder.path.name}: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"The TensorBoard log of run {folder.path.name} was not written: {error}", RuntimeWarning, stacklevel=2
+        )
 
 
 def update_event_file(folder: RunFolder, log: Log) -> Path:
-    """Write the event file of a log and return its folder.
+    """Write a log to the event file of a run and return the folder of the file.
 
-    A log only grows. If the file is a prefix of the new content, the rest is appended, so that TensorBoard, which keeps
-    the file open, shows it. Otherwise (the run was trained again) the file is replaced.
+    If the existing file is a prefix of the new content, only the rest is appended, because TensorBoard keeps the file
+    open and reads what is appended. Otherwise the run has been trained again, and the file is replaced.
     """
     path = folder.path / FOLDER / FILE
     make_folder(path.parent)
@@ -84,10 +90,10 @@ def update_event_file(folder: RunFolder, log: Log) -> Path:
     return path.parent
 
 
-def event_records(spec: RunSpec, log: Log, begun: float) -> bytes:
-    """The content of an event file: a record of the settings, then one record per line of the log.
+def event_records(spec: RunSpec, log: Log, start_time: float) -> bytes:
+    """Return the content of an event file: one record of the settings, then one record per logged step.
 
-    All records have the wall time `begun` (seconds since the epoch), because logs contain no times.
+    All records have the wall time `start_time` (seconds since the epoch), because logs contain no times.
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -95,23 +101,26 @@ def event_records(spec: RunSpec, log: Log, begun: float) -> bytes:
 
     buffer = io.BytesIO()
     writer = RecordWriter(buffer)
-    writer.write(Event(wall_time=begun, file_version="brain.Event:2").SerializeToString())
-    summary = Summary.FromString(hyperparameter_summary(spec, begun))
-    writer.write(Event(wall_time=begun, summary=summary).SerializeToString(deterministic=True))
+    writer.write(Event(wall_time=start_time, file_version="brain.Event:2").SerializeToString())
+    summary = Summary.FromString(hyperparameter_summary(spec, start_time))
+    writer.write(Event(wall_time=start_time, summary=summary).SerializeToString(deterministic=True))
     for line in log:
         terms = [Summary.Value(tag=f"train/{name}", simple_value=value) for name, value in line.items()
                  if name != "step"]  # fmt: skip
         step = int(line["step"])
-        writer.write(Event(wall_time=begun, step=step, summary=Summary(value=terms)).SerializeToString())
+        writer.write(Event(wall_time=start_time, step=step, summary=Summary(value=terms)).SerializeToString())
     return buffer.getvalue()
 
 
-def hyperparameter_summary(spec: RunSpec, begun: float) -> bytes:
-    """The settings of a run as a summary for the hyperparameter table of TensorBoard, always as the same bytes."""
+def hyperparameter_summary(spec: RunSpec, start_time: float) -> bytes:
+    """Return the settings of a run as a summary for TensorBoard's hyperparameter table.
+
+    Equal settings give equal bytes.
+    """
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-    summary = hparams_pb(spec.flat(), trial_id=spec.id, start_time_secs=begun)
+    summary = hparams_pb(spec.flat(), trial_id=spec.id, start_time_secs=start_time)
     plugin = summary.value[0].metadata.plugin_data
     plugin.content = HParamsPluginData.FromString(plugin.content).SerializeToString(deterministic=True)
     content: bytes = summary.SerializeToString(deterministic=True)

@@ -32,7 +32,7 @@ def git_commit() -> str | None:
     """
     if "UNBRAID_COMMIT" in os.environ:
         return os.environ["UNBRAID_COMMIT"]
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     try:
         command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)

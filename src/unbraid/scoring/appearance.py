@@ -1,4 +1,4 @@
-"""How well a code separates appearance from perspective: how well each part of it predicts factors of each kind."""
+"""Measure how well codes separate appearance from perspective, by predicting factors from parts of the codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.runs.run import CHUNK, Run
 
-NEAREST, AVERAGED = 5, 20  # number of neighbours that vote for a class, and that are averaged for a number
+CLASS_NEIGHBOURS = 5  # number of neighbours that vote for a class
+NUMBER_NEIGHBOURS = 20  # number of neighbours that are averaged to predict a number
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -24,8 +25,9 @@ class Separation(NamedTuple):
 
     Attributes:
         score: The separation, from -1 to 1.
-        appearance: The columns of the code that were used as appearance.
-        predictability: For each factor, how well it is predicted from the appearance and from the other columns.
+        appearance: The columns of the codes that were used as appearance.
+        predictability: For each factor, two values of `predictability`: from the appearance columns, and from the other
+            columns.
     """
 
     score: float
@@ -34,12 +36,12 @@ class Separation(NamedTuple):
 
 
 def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"]) -> float:
-    """How well codes predict a factor: 0 at chance, 1 if the prediction is perfect, never below 0.
+    """Measure how well codes predict a factor, from 0 (at chance or worse) to 1 (perfect prediction).
 
     A nearest-neighbour predictor is fitted to a random half of the rows and tested on the other half. Integer values
-    are classes, predicted by the vote of the 5 nearest rows; the score is (accuracy - c) / (1 - c) with c the share of
-    the most frequent class. Other values are predicted by the mean of the 20 nearest rows; the score is the explained
-    share of the variance.
+    are treated as classes and predicted by the vote of the 5 nearest rows. The score is then (accuracy - c) / (1 - c),
+    where c is the frequency of the most frequent class. Other values are predicted by the mean of the 20 nearest rows.
+    The score is then the fraction of the variance that is explained.
 
     >>> codes = np.linspace(0, 1, 400)[:, None]
     >>> predictability(codes, codes[:, 0]) > 0.99, predictability(codes[:, :0], codes[:, 0])
@@ -50,7 +52,11 @@ def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"
     scaled = (codes - codes.mean(0)) / (codes.std(0) + 1e-12)
     order = np.random.default_rng(0).permutation(len(codes))
     train, test = order[::2], order[1::2]
-    kind = KNeighborsClassifier(NEAREST) if np.issubdtype(values.dtype, np.integer) else KNeighborsRegressor(AVERAGED)
+    kind = (
+        KNeighborsClassifier(CLASS_NEIGHBOURS)
+        if np.issubdtype(values.dtype, np.integer)
+        else KNeighborsRegressor(NUMBER_NEIGHBOURS)
+    )
     score = float(kind.fit(scaled[train], values[train]).score(scaled[test], values[test]))
     if isinstance(kind, KNeighborsClassifier):
         chance = float(np.unique(values[test], return_counts=True)[1].max()) / len(values[test])
@@ -64,20 +70,24 @@ def separation(
     perspective: Mapping[str, Array],
     split: tuple[int, ...] | None = None,
 ) -> Separation:
-    r"""How well a code separates appearance from perspective, from -1 to 1.
+    r"""Measure how well codes separate appearance from perspective, from -1 to 1.
 
     .. math:: D = \frac12 \left[ \frac1{|F_A|} \sum_{f \in F_A} t(f|A) - t(f|P)
               + \frac1{|F_P|} \sum_{f \in F_P} t(f|P) - t(f|A) \right]
 
-    t is `predictability`, A the columns of the appearance and P the other columns. The definition is our own, because
-    the score of the paper is not published.
+    t is `predictability`, A are the columns that represent the appearance, and P are the other columns. The definition
+    is our own, because the paper does not publish how its score is computed.
 
     Args:
         codes: Codes of n examples, (n, d).
-        appearance: The factors of appearance, :math:`F_A`: n integers (classes) or other numbers each.
-        perspective: The factors of perspective, :math:`F_P`, likewise.
-        split: The columns of the appearance. If it is None, as for a VAE with a single code, the columns are split into
-            two halves so that D is largest, which favours such codes.
+        appearance: The values of each factor of appearance, :math:`F_A`, by name: n integers (classes) or n other
+            numbers.
+        perspective: The values of each factor of perspective, :math:`F_P`, in the same form.
+        split: The columns that represent the appearance. If it is None, as for a VAE that does not separate its latents
+            into two parts, all splits into two halves are tried and the largest D is used, which favours such a VAE.
+
+    Returns:
+        The separation with its split and the predictability of each factor.
     """
     columns = range(codes.shape[1])
     splits = [split] if split is not None else list(itertools.combinations(columns, len(columns) // 2))
@@ -89,7 +99,7 @@ def separation(
 def _separation_of_split(
     codes: Array, part: tuple[int, ...], appearance: Mapping[str, Array], other: Mapping[str, Array]
 ) -> Separation:
-    """The separation with the columns `part` as appearance."""
+    """Compute the separation with the columns `part` as appearance."""
     rest = [i for i in range(codes.shape[1]) if i not in part]
     scores = {
         name: (predictability(codes[:, list(part)], values), predictability(codes[:, rest], values))
@@ -101,15 +111,18 @@ def _separation_of_split(
 
 
 def appearance_columns(run: Run) -> tuple[int, ...] | None:
-    """The columns of the appearance in the code of a run, or None if its method does not define them."""
+    """Return the code columns that represent the appearance, or None if the method of the run does not define them."""
     return run.spec.method.appearance_columns(run.spec.latents)
 
 
 @torch.no_grad()
 def decode_appearance(run: Run, x: Tensor) -> Float[Tensor, "n c h w"]:
-    """Decode the appearance of examples without their perspective. For a VAE with a single code, reconstruct them."""
+    """Decode the appearance of examples without their perspective.
+
+    A VAE that does not separate the two reconstructs the examples.
+    """
     if run.net.decoder is None:
-        raise UserError(f"Decoding the appearance needs a decoder. {run.label} has none. Choose another run.")
+        raise UserError(f"Decoding the appearance needs a decoder. {run.label} has no decoder. Choose another run.")
     mean = run.posterior(x).mean
     return torch.cat([run.spec.method.decode_appearance(run.net, part) for part in mean.split(CHUNK)])
 
@@ -119,12 +132,21 @@ def appearance_accuracy(
     train: tuple[Shaped[Tensor, "n c h w"], Int[np.ndarray, " n"]],
     test: tuple[Shaped[Tensor, "m c h w"], Int[np.ndarray, " m"]],
 ) -> float:
-    """The share of test images whose class is predicted by the 5 nearest training images, on decoded appearances.
+    """Compute the accuracy with which decoded appearances predict the class of test images.
 
-    `train` and `test` are pairs of images and classes.
+    The class of a test image is predicted by a vote of the 5 training images whose decoded appearances are nearest.
 
-    Reference: the comparison in the program of Detlefsen & Hauberg (2019), arXiv:1906.11881.
+    Reference: the comparison in the authors' code for Detlefsen & Hauberg (2019), arXiv:1906.11881.
+
+    Args:
+        run: A run with a decoder.
+        train: Training images, (n, c, h, w), and their classes, (n,).
+        test: Test images, (m, c, h, w), and their classes, (m,).
+
+    Returns:
+        The fraction of test images whose class is predicted correctly.
     """
     (train_x, train_classes), (test_x, test_classes) = train, test
     a, b = (decode_appearance(run, x).flatten(1).cpu().numpy() for x in (train_x, test_x))
-    return float(KNeighborsClassifier(NEAREST, algorithm="brute").fit(a, train_classes).score(b, test_classes))
+    classifier = KNeighborsClassifier(CLASS_NEIGHBOURS, algorithm="brute")
+    return float(classifier.fit(a, train_classes).score(b, test_classes))

@@ -1,4 +1,4 @@
-"""Scores of codes and factors in arrays or files, without a model. Importing this module does not import torch."""
+"""Score codes that are given as arrays or files, without a model. Importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def score_arrays(
     label: str = "codes",
     quiet: bool = False,
 ) -> tuple[dict[str, Any], Rows]:
-    """Score codes by metrics.
+    """Compute metrics of codes.
 
     Args:
-        codes: Codes of shape (n, d).
-        factors: The factors of the same examples, of shape (n, k), as whole numbers.
-        metrics: Names of metrics. By default all that can be computed; those that cannot are named in a warning.
-        protocol: Which rows the metrics use.
-        label: The label of the row.
-        quiet: Whether to show no progress.
+        codes: Codes, (n, d).
+        factors: The factors of the same examples as integers, (n, k).
+        metrics: Names of metrics. By default all metrics that can be computed are used, and a warning names the others.
+        protocol: Defines which rows the metrics use.
+        label: The label of the returned dictionary.
+        quiet: Whether to hide the progress bar.
 
     Returns:
-        A row with the scores, called ``metric.key``, and with `label`, `rows`, `protocol`, `train_rows`, `test_rows`
-        and `draws`; and the rows that the metrics used.
+        A dictionary and the rows that the metrics used. The dictionary has the scores, called ``metric.key``, and
+        `label`, `rows`, `protocol`, `train_rows`, `test_rows` and `draws`.
 
     Raises:
-        UserError: If the arrays are invalid, or a metric in `metrics` cannot be computed.
+        UserError: If the arrays are invalid, or if a metric in `metrics` cannot be computed.
     """
     if len(codes) != len(factors):
         raise UserError(
-            f"Codes and factors must have the same number of rows. Got {len(codes)} and {len(factors)}. Row i of both "
-            "must belong to the same example."
+            f"Codes and factors must have the same number of rows. Got {len(codes)} and {len(factors)} instead. Row i "
+            "of both arrays must belong to the same example."
         )
     as_codes(codes)
     as_factors(factors)
@@ -76,15 +76,18 @@ def read_array(path: Path, name: str) -> Array:
 
     Args:
         path: A .npy file, an .npz file with one array or one called `name`, or a .csv file with or without a header.
-        name: What the array holds: "codes" or "factors".
+        name: What the array contains, "codes" or "factors".
+
+    Returns:
+        The array, (n, d). A one-dimensional array becomes one column.
 
     Raises:
-        UserError: If the file has another suffix or cannot be read as numbers.
+        UserError: If the file has a different suffix or cannot be read as numbers.
     """
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
     suffix = path.suffix.lower()
     if suffix not in readers:
-        raise UserError(f"The file of the {name} must be a .npy, .npz or .csv file. Got {path} instead.")
+        raise UserError(f"The file with the {name} must be a .npy, .npz or .csv file. Got {path} instead.")
     try:
         array = readers[suffix](path, name)
     except READ_ERRORS as error:
@@ -96,7 +99,9 @@ def _read_npz(path: Path, name: str) -> Array:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
         keys = list(content)
         if name not in keys and len(keys) != 1:
-            raise UserError(f"it must hold one array or one called {name!r}, but holds {', '.join(keys) or 'none'}")
+            raise UserError(
+                f"it must contain one array or one called {name!r}, but it contains {', '.join(keys) or 'none'}"
+            )
         array: Array = content[name if name in keys else keys[0]]
         return array
 

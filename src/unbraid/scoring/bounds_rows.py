@@ -1,4 +1,4 @@
-"""Ceilings and floors of scores as rows of a score table: a perfect code and pure noise on the same factors."""
+"""Reference rows for a table of scores: the scores of perfect codes and of pure noise on the same factors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ LABELS = {"perfect": "a perfect code", "noise": "pure noise"}
 
 
 class BoundsSample(NamedTuple):
-    """Rows for which a ceiling and a floor are computed.
+    """A sample of rows for which the scores of perfect codes and of noise are computed.
 
-    `data` and `latents` appear in the label; they are empty and None if all samples of a table agree in them.
+    Attributes:
+        data: Name of the dataset for the label, or "" if all samples of the table have the same dataset.
+        latents: Number of latents for the label, or None if all samples of the table have the same number.
+        rows: The rows.
     """
 
     data: str
@@ -29,14 +32,14 @@ class BoundsSample(NamedTuple):
     rows: Rows
 
     def label(self, kind: str) -> str:
-        """The label of the row of a perfect code or of noise."""
+        """Return the label of a row. `kind` is "perfect" or "noise"."""
         more = [f"data={self.data}"] * bool(self.data)
         more += [f"latents={self.latents}"] * (self.latents is not None and kind == "noise")
         return " ".join([LABELS[kind], *more])
 
 
 def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) -> list[BoundsSample]:
-    """One sample for each dataset with factors and each number of latents among the runs."""
+    """Return one sample for each combination of a dataset with factors and a number of latents among the runs."""
     from unbraid.scoring.score import load_datasets
 
     kinds = dict.fromkeys((run.spec.data, run.spec.latents) for run in runs)
@@ -54,7 +57,7 @@ def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) ->
 
 
 def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
-    """The rows of a dataset's factors, with codes of zero."""
+    """Return rows with the factors of a dataset and with codes that are all 0."""
     if data.gridded:
         return protocol.rows_with_zero_codes(data.sizes, latents)
     factors = data.factors(protocol.list_indices(len(data))).cpu().numpy()
@@ -64,21 +67,21 @@ def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
 def bounds_rows(
     samples: Sequence[BoundsSample], names: Sequence[str], protocol: Protocol, quiet: bool = False
 ) -> list[dict[str, Any]]:
-    """One row for the perfect code and one for noise, for each sample.
+    """Return two rows for each sample: the scores of perfect codes and those of noise.
 
-    The rows have the keys `label`, `bound` ("perfect" or "noise") and one key ``metric.key`` for each score.
+    Each row has the keys `label`, `bound` ("perfect" or "noise") and one key ``metric.key`` for each score.
     """
     rows: dict[str, dict[str, Any]] = {}
     with (no_progress if quiet else progress)("ceilings and floors", 2 * len(names) * len(samples)) as report:
         done = 0
 
-        def count(note: str) -> None:
+        def count_metric(message: str) -> None:
             nonlocal done
-            report(done, note)
+            report(done, message)
             done += 1
 
         for sample in samples:
-            for kind, scores in bounds(sample.rows, names, protocol.seed, count, protocol.draws).items():
+            for kind, scores in bounds(sample.rows, names, protocol.seed, count_metric, protocol.draws).items():
                 flat = {f"{name}.{key}": value for name, values in scores.items() for key, value in values.items()}
                 rows[sample.label(kind)] = {"label": sample.label(kind), "bound": kind, **flat}
     return sorted(rows.values(), key=lambda row: row["bound"], reverse=True)

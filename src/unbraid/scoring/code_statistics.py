@@ -10,26 +10,27 @@ from unbraid.metrics.information import discretise, mutual_information
 from unbraid.metrics.mig import gap_per_factor
 
 BINS = 20
-ACTIVE_VARIANCE = 0.8  # a latent is active below this mean posterior variance: Zietlow et al. (2021), arXiv:2102.06822
+ACTIVE_VARIANCE = 0.8  # maximum mean posterior variance of an active latent: Zietlow et al. (2021), arXiv:2102.06822
 
 
 def information_per_factor(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS) -> dict[str, float]:
-    r"""The mutual information of each factor with its most informative code, in nats.
+    r"""Estimate the mutual information of each factor with its most informative latent, in nats.
 
     .. math:: \max_i I(c_i; v_j)
 
-    Codes are discretised into `bins` bins of equal width, as in the MIG. The value is at most the information that all
-    codes have together about the factor, and smaller than that if several codes share the factor. A code of pure noise
-    has (bins - 1)(values - 1) / 2n nats on average, not 0.
+    Latents are discretised into `bins` bins of equal width, as in the MIG. The value is at most the information that
+    all latents together have about the factor. It is smaller if several latents represent the factor together. The
+    estimate for a latent of pure noise is not 0 but (bins - 1)(values - 1) / 2n nats on average, where `values` is the
+    number of values of the factor.
 
     Args:
         codes: Codes of n examples, (n, d).
         factors: Values of the k factors of the same examples as integers, (n, k).
         names: Names of the k factors.
-        bins: Number of bins per code.
+        bins: Number of bins per latent.
 
     Returns:
-        Nats by factor name.
+        The mutual information in nats by factor name.
 
     >>> import numpy as np
     >>> factors = np.indices((2, 4)).reshape(2, -1).T
@@ -41,12 +42,12 @@ def information_per_factor(codes: Any, factors: Any, names: Sequence[str], bins:
 
 
 def factor_gaps(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS) -> dict[str, float]:
-    r"""The mutual information gap of each factor that varies, by factor name. The MIG is the mean of these gaps.
+    r"""Compute the mutual information gap of each factor that varies, by factor name. The MIG is their mean.
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    The result is empty if there is only one code, because a gap needs two. The values differ slightly from `mig` of the
-    same run, which uses a different sample of the same number of examples.
+    The result is empty if there is only one latent, because a gap needs two. The mean of the gaps differs slightly from
+    the metric `mig` of the same run, which uses a different sample of the same number of examples.
     """
     varying = [j for j in range(len(names)) if len(set(factors[:, j].tolist())) > 1]
     if codes.shape[1] < 2 or not varying:
@@ -57,15 +58,15 @@ def factor_gaps(codes: Any, factors: Any, names: Sequence[str], bins: int = BINS
 
 
 def count_active_latents(variances: Any, data: FactorData) -> dict[str, float]:
-    r"""The number of active latents, :math:`E_x[\sigma^2(x)] < 0.8`, and the number of factors that vary in the data.
+    r"""Count the active latents, :math:`E_x[\sigma^2(x)] < 0.8`, and the factors that vary in the data.
 
     Args:
         variances: Mean posterior variance of each latent, (d,), or None for a method without a normal posterior.
         data: The dataset that was encoded.
 
     Returns:
-        `units` (active latents) and `factors`. There is no `factors` for data without labels, and the result is empty
-        if `variances` is None.
+        The number of active latents (`units`) and the number of factors (`factors`). Data without labels have no
+        `factors`. The result is empty if `variances` is None.
     """
     if variances is None:
         return {}

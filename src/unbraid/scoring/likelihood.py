@@ -1,4 +1,4 @@
-"""Lower bounds of the log-likelihood of a trained VAE: the ELBO and the importance-weighted bound."""
+"""Lower bounds on the log-likelihood of a trained VAE: the ELBO and the importance-weighted bound."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from unbraid.noise import Noise
 from unbraid.runs.run import Run
 from unbraid.runtime.progress import ignore_progress, progress
 
-SAMPLES_PER_BATCH = 8_192  # samples that are decoded together
+SAMPLES_PER_BATCH = 8_192  # maximum number of samples that are decoded together
 
 
 @torch.no_grad()
 def log_weights(run: Run, x: Tensor, samples: int, noise: Noise) -> Float[Tensor, "b s"]:
-    r"""The log weights :math:`\log p(x|z) p(z) / q(z|x)` of samples z of q, (examples, samples)."""
+    r"""Compute the log weights :math:`\log p(x|z) p(z) / q(z|x)` of samples z of q, (examples, samples)."""
     repeated = x.repeat_interleave(samples, 0)
     z, ratio = run.spec.method.posterior_sample(run.net, repeated, noise)
     weights: Tensor = (-run.net.nll(repeated, z) - ratio).unflatten(0, (len(x), samples))
@@ -38,41 +38,42 @@ def likelihood_bounds(
     seed: int = 0,
     quiet: bool = False,
 ) -> dict[str, float]:
-    r"""Lower bounds of the log-likelihood log p(x) of examples under a trained VAE, in nats per example.
+    r"""Compute lower bounds on the log-likelihood log p(x) under a trained VAE, in nats per example.
 
     .. math:: ELBO = E_q \log w, \quad IWAE = E \log \frac1S \sum_s w_s, \quad w = \frac{p(x|z)\,p(z)}{q(z|x)}
 
-    The IWAE bound is the tighter one. Bernoulli pixels between 0 and 1 are treated as in training, and the likelihood
-    "gaussian" omits its constant, so compare only runs with the same likelihood.
+    The IWAE bound is the tighter one. Compare only runs with the same likelihood, because Bernoulli pixels between 0
+    and 1 are treated as in training and the likelihood "gaussian" omits its constant.
+
     Reference: Burda et al. (2016), arXiv:1509.00519, eq. 8.
 
     Args:
         run: A run with a decoder and a normal posterior.
         data: The dataset.
-        index: Indices of the examples, all by default.
-        samples: Number of posterior samples S per example.
-        seed: Seed of the samples.
+        index: Indices of the examples. By default all examples.
+        samples: Number S of posterior samples per example.
+        seed: Random seed for the samples.
         quiet: Whether to hide the progress bar.
 
     Returns:
-        `elbo` and `iwae` (means over the examples), `elbo_error` and `iwae_error` (their standard errors), and
-        `samples`.
+        A dictionary with `elbo` and `iwae` (means over the examples), `elbo_error` and `iwae_error` (their standard
+        errors), and `samples`.
 
     Raises:
-        UserError: If the run has no decoder or no normal posterior, or there are no samples or no examples.
+        UserError: If the run has no decoder or no normal posterior, or if there are no samples or no examples.
 
     >>> import unbraid as ub
     >>> data = ub.data.load("sprites")
     >>> (run,) = ub.train(ub.methods.VAE(), data, steps=5, latents=4, quiet=True)
-    >>> found = ub.likelihood_bounds(run, data, index=range(10), samples=5, quiet=True)
-    >>> found["elbo"] <= found["iwae"]
+    >>> bounds = ub.likelihood_bounds(run, data, index=range(10), samples=5, quiet=True)
+    >>> bounds["elbo"] <= bounds["iwae"]
     True
     """
     if samples < 1:
         raise UserError(f"Bounds need at least one sample per example. Got {samples} instead.")
     rows = torch.arange(len(data)) if index is None else torch.as_tensor(index)
     if not len(rows):
-        raise UserError("Bounds need at least one example. Got none. Give the indices of some examples.")
+        raise UserError("Bounds need at least one example. Got none instead. Pass the indices of some examples.")
     check_has_density(run, data)
     weights = []
     chunk = max(1, SAMPLES_PER_BATCH // samples)
@@ -82,14 +83,14 @@ def likelihood_bounds(
             report(step * chunk)
             noise = Noise.from_seed(zero + seed, zero + step)
             weights.append(log_weights(run, data.batch(part).to(run.device), samples, noise).cpu())
-    every = torch.cat(weights).double()
-    bounds = {"elbo": every.mean(1), "iwae": every.logsumexp(1) - math.log(samples)}
+    all_weights = torch.cat(weights).double()
+    bounds = {"elbo": all_weights.mean(1), "iwae": all_weights.logsumexp(1) - math.log(samples)}
     means = {name: float(values.mean()) for name, values in bounds.items()}
     return {**means, **standard_errors(bounds), "samples": samples}
 
 
 def standard_errors(bounds: dict[str, Any]) -> dict[str, float]:
-    """The standard error of the mean over examples of each bound, as `<name>_error`."""
+    """Return the standard error of the mean of each bound over examples, as `<name>_error`."""
     return {f"{name}_error": float(v.std() / math.sqrt(len(v))) if len(v) > 1 else 0.0 for name, v in bounds.items()}
 
 
@@ -99,6 +100,6 @@ def check_has_density(run: Run, data: FactorData) -> None:
     q = run.posterior(data.batch(first))
     if run.net.decoder is None or run.spec.method.information(q) is None:
         raise UserError(
-            f"Bounds of the likelihood need a decoder and a normal posterior. {run.label} does not have both. "
+            f"Bounds on the likelihood need a decoder and a normal posterior. {run.label} does not have both. "
             "Choose runs of a VAE."
         )

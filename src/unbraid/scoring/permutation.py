@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
-MOST_ASSIGNMENTS = 20_000  # of runs to two groups in `compare_many_scores`: all of them, or this many at random
-RANDOM_SPLITS = 9_999  # in `p_value` and `stratified_p_value`: all splits, or this many at random
+MAX_ASSIGNMENTS = 20_000  # maximum number of assignments of runs to two groups in `compare_many_scores`
+RANDOM_SPLITS = 9_999  # number of random splits in `stratified_p_value`, and in `p_value` if there are more splits
 
 
 def all_subsets(count: int, n: int) -> Array:
-    """All subsets of n of the numbers 0 to count - 1, one per row, in lexicographic order.
+    """Return all subsets of n of the numbers 0 to count - 1, one per row, in lexicographic order.
 
     >>> all_subsets(3, 2).tolist()
     [[0, 1], [0, 2], [1, 2]]
@@ -25,17 +25,17 @@ def all_subsets(count: int, n: int) -> Array:
 
 
 def assignment_weights(a: int, b: int, rng: np.random.Generator) -> Array:
-    """Assignments of a + b runs to two groups of a and b runs, as weights (assignments, a + b).
+    """Return assignments of a + b runs to groups of a and b runs, as weights (assignments, a + b).
 
     The product of a row and the scores of all runs is the mean of the second group minus the mean of the first. The
-    first row is the observed assignment. There is one row for each assignment if there are at most `MOST_ASSIGNMENTS`;
-    otherwise there are `MOST_ASSIGNMENTS` rows, all but the first at random.
+    first row is the observed assignment. If there are at most `MAX_ASSIGNMENTS` assignments, all are returned.
+    Otherwise there are `MAX_ASSIGNMENTS` rows, and all rows but the first are random.
     """
     count = a + b
-    if math.comb(count, a) <= MOST_ASSIGNMENTS:
+    if math.comb(count, a) <= MAX_ASSIGNMENTS:
         first_groups = all_subsets(count, a)
     else:
-        shuffled = rng.permuted(np.tile(np.arange(count), (MOST_ASSIGNMENTS - 1, 1)), axis=1)[:, :a]
+        shuffled = rng.permuted(np.tile(np.arange(count), (MAX_ASSIGNMENTS - 1, 1)), axis=1)[:, :a]
         first_groups = np.concatenate([np.arange(a)[None], shuffled])
     weights = np.full((len(first_groups), count), 1 / b)
     np.put_along_axis(weights, first_groups, -1 / a, axis=1)
@@ -48,22 +48,25 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
     .. math:: p_j = P_\pi(|d_j^\pi| \ge |d_j|), \quad
         p_j^{all} = P_\pi(\max_k |d_k^\pi| / s_k \ge |d_j| / s_j)
 
-    :math:`d^\pi` are the differences of the means when runs are assigned to the groups at random and :math:`s_k` their
-    root mean square. The second p-value controls the probability of any false positive among the m scores, whatever
-    their dependence. Both are two-sided. Reference: Westfall & Young (1993), "Resampling-based multiple testing".
+    :math:`d^\pi` are the differences of the means when runs are assigned to the groups at random, and :math:`s_k` is
+    the root mean square of :math:`d_k^\pi`. The second p-value controls the probability of any false positive among
+    the m scores, even if the scores depend on each other. Both p-values are two-sided.
+
+    Reference: Westfall & Young (1993), "Resampling-based multiple testing".
 
     Args:
         first: Scores of the first group, (runs, m).
         second: Scores of the second group, (runs, m).
-        seed: Seed of the random assignments.
+        seed: Random seed for the assignments.
 
     Returns:
-        The differences of the means (second minus first), p of each score alone, and p among all m scores, each (m,).
+        Three arrays of shape (m,): the differences of the means (second minus first), the p-value of each score alone,
+        and the p-value of each score corrected for all m scores.
     """
     values = np.concatenate([first, second])
     gaps = np.abs(assignment_weights(len(first), len(second), np.random.default_rng(seed)) @ values)
     scale = np.sqrt((gaps**2).mean(0))
-    gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # scores that do not vary differ only by rounding
+    gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # a smaller scale is only rounding error
     observed = gaps[0] - 1e-9  # differences that are equal up to rounding count as equal
     alone = (gaps >= observed).mean(0)
     among = (gaps.max(1)[:, None] >= observed).mean(0)
@@ -71,15 +74,15 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
 
 
 def p_value(first: Array, second: Array, seed: int = 0) -> float:
-    """The two-sided p-value of a difference between the means of two groups of values.
+    """Return the two-sided p-value of the difference between the means of two groups of values.
 
-    It is the share of all splits of the values into groups of these sizes whose means differ at least as much. If there
-    are more than 9,999 splits, 9,999 random ones are used and the observed split is added.
+    The p-value is the fraction of all splits of the values into groups of these sizes in which the means differ at
+    least as much as observed. If there are more than 9,999 splits, 9,999 random ones and the observed one are used.
 
     Args:
         first: Values of the first group, (n,).
         second: Values of the second group, (m,).
-        seed: Seed of the random splits.
+        seed: Random seed for the splits.
 
     Returns:
         The p-value, or NaN if a group is empty.
@@ -99,21 +102,21 @@ def p_value(first: Array, second: Array, seed: int = 0) -> float:
 
 @functools.lru_cache(maxsize=16)
 def _first_groups(count: int, n: int, seed: int) -> Array:
-    """Splits of `count` values, as the indices of the n values in the first group, (splits, n)."""
+    """Return splits of `count` values as the indices of the n values in the first group, (splits, n)."""
     if math.comb(count, n) <= RANDOM_SPLITS:
         return all_subsets(count, n)
     return np.random.default_rng(seed).random((RANDOM_SPLITS, count)).argsort(axis=1)[:, :n]
 
 
 def stratified_p_value(pairs: Sequence[tuple[Array, Array]], seed: int = 0) -> float:
-    """The two-sided p-value of a difference of means that is summed over several pairs of groups.
+    """Return the two-sided p-value of a difference of means that is summed over several pairs of groups.
 
-    The pairs may be runs with different learning rates, for example. Values are exchanged only within their pair, in
+    Each pair may have a different learning rate, for example. Values are exchanged only within their pair, in
     `RANDOM_SPLITS` random ways.
 
     Args:
         pairs: Pairs of groups of values.
-        seed: Seed of the random splits.
+        seed: Random seed for the splits.
 
     Returns:
         The p-value, or NaN if there are no pairs or a group is empty.

@@ -1,4 +1,4 @@
-"""Score trained runs: encode a table of examples once per run and compute all metrics from it, on all cores."""
+"""Score trained runs. Examples are encoded once per run, and metrics are computed from the codes on all cores."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ def score(
 ) -> list[dict[str, Any]]:
     """Compute the scores of trained runs.
 
-    Scores of runs with a folder are stored in its `scores.jsonl`, together with their estimator, samples, seed and
-    library versions, and read from there the next time.
+    If a run has a folder, its scores are stored there in `scores.jsonl`, together with their estimator, sample sizes,
+    seed and library versions. Stored scores are not computed again.
 
     Args:
-        runs: One run or several.
-        metrics: Names of metrics, all by default. Metrics that cannot be computed for the data raise an error if they
-            are named here; otherwise they are left out with a warning.
-        data: The dataset to encode, for all runs. By default the dataset of each run.
-        codes: Kinds of codes to score, all kinds of each method by default (see `Method.code_kinds`).
-        protocol: Which examples the metrics use. By default the protocol of the study that a run belongs to; without a
-            study, disjoint samples to fit and to test on.
-        jobs: Number of processes that compute metrics, all cores by default. They are started once there is enough
-            work.
+        runs: One run or several runs.
+        metrics: Names of metrics. By default all metrics. If a metric cannot be computed for the data, an error is
+            raised if it is named here. Otherwise it is left out with a warning.
+        data: The dataset to encode with all runs. By default each run encodes its own dataset.
+        codes: Kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
+        protocol: Defines which examples the metrics use. By default each run uses the protocol of the study that it
+            belongs to. If it belongs to no study, metrics are fitted and tested on disjoint samples.
+        jobs: Number of processes that compute metrics. By default one per core. The processes are started only if
+            there is enough work.
         quiet: Whether to hide the progress bar.
 
     Returns:
-        One flat dictionary per run: `run` (id), `label`, all settings, and the scores. Scores of the first kind of
-        codes, which is the posterior mean for most methods, are called ``metric.key``; those of other kinds
-        ``metric.key.sampled`` and so on. ``protocol`` is a digest that is equal for scores that can be compared, and
-        ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used.
+        One flat dictionary per run with `run` (id), `label`, all settings, and the scores. Scores of the first kind of
+        codes, which is the posterior mean for most methods, are called ``metric.key``. Scores of other kinds have the
+        kind as a suffix, such as ``metric.key.sampled``. ``protocol`` is a digest that is equal for scores that can be
+        compared. ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used.
 
     Raises:
-        UserError: If a metric or a kind of codes is unknown, a run has diverged, or a named metric cannot be computed.
+        UserError: If a metric or a kind of codes is unknown, a run has diverged, or a metric in `metrics` cannot be
+            computed.
 
     >>> import unbraid as ub
     >>> (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, quiet=True)
@@ -82,7 +83,7 @@ def score(
 
 
 def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol: Protocol | None) -> list[RunScorer]:
-    """One scorer per run. Runs with the same dataset, device and protocol share a table of examples."""
+    """Return one scorer per run. Runs with the same dataset, device and protocol share a table of examples."""
     keys = [(run.spec.data, run.device, protocol or study_protocol(run)) for run in runs]
     tables = {key: ExampleTable.of(datasets[key[0]].to(key[1]), key[2]) for key in set(keys)}
     return [RunScorer(run, tables[key], key[2]) for run, key in zip(runs, keys, strict=True)]
@@ -91,7 +92,7 @@ def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol
 def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: bool) -> dict[str, str]:
     """Run tasks, add the scores to their runs, and return the errors by metric.
 
-    The first error is raised instead if the metrics were `named`, or if a run has no score at all.
+    If the user `named` the metrics, or if a run has no score at all, the first error is raised instead.
     """
     errors: dict[str, str] = {}
     with progress("scoring", sum(len(task.names) for task in tasks)) as report:
@@ -105,24 +106,24 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
 
 
 def _code_kinds(run: Run, codes: Iterable[str] | None) -> list[str]:
-    """The kinds of codes of a run to score: those in `codes`, or all."""
-    known = run.spec.method.code_kinds
-    kinds = list(known if codes is None else codes)
+    """Return the kinds of codes to score: those in `codes`, or all kinds of the method if `codes` is None."""
+    available = run.spec.method.code_kinds
+    kinds = list(available if codes is None else codes)
     for kind in kinds:
-        if kind not in known:
-            raise UserError(f"Codes of {run.label} must be among {', '.join(known)}. Got {kind!r} instead.")
+        if kind not in available:
+            raise UserError(f"Codes of {run.label} must be among {', '.join(available)}. Got {kind!r} instead.")
     return kinds
 
 
 def study_protocol(run: Run) -> Protocol:
-    """The protocol of the study that a run belongs to, or the default protocol."""
+    """Return the protocol of the study that a run belongs to, or the default protocol if there is no study."""
     return Protocol() if run.path is None else read_protocol(run.path.parent)
 
 
 def load_datasets(
     runs: Sequence[Run], data: str | FactorData | None = None, quiet: bool = False
 ) -> dict[str, FactorData]:
-    """The dataset of each name that occurs in the specs of the runs. If `data` is given, it is used for all names."""
+    """Return the dataset for each dataset name in the specs of the runs. If `data` is given, use it for all names."""
     names = dict.fromkeys(run.spec.data for run in runs)
     if data is None:
         return {name: load_data(name, quiet=quiet) for name in names}
@@ -130,5 +131,5 @@ def load_datasets(
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """The id, label and settings of a run in one flat dictionary."""
+    """Return the id, label and settings of a run in one flat dictionary."""
     return {"run": run.id, "label": run.label, **run.spec.flat()}

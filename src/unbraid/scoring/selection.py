@@ -19,7 +19,7 @@ from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import describe_run, load_datasets
 
 GROUPINGS = ("settings", "data")
-INFORMATIVE_NATS = 0.01  # mean KL from the prior above which a latent counts as informative
+INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
 
 
 def select(
@@ -34,28 +34,28 @@ def select(
 ) -> list[dict[str, Any]]:
     """Rank trained runs by unsupervised disentanglement ranking (UDR), which needs no labels.
 
-    Latents whose mean KL from the prior is at most 0.01 nats do not count. For methods without a KL per latent (see
-    `Method.information`) all latents count.
+    Only informative latents are compared, that is, latents whose mean KL from the prior exceeds 0.01 nats. For methods
+    without a KL per latent (see `Method.information`), all latents are compared.
 
     Reference: Duan et al. (2020), arXiv:1905.12614.
 
     Args:
         runs: The trained runs, at least two per group.
-        data: The dataset to encode, for all runs. By default the dataset of each run.
-        method: How latents of two runs are compared, "lasso" or "spearman".
-        within: The runs that are compared with each other: those that differ only in the seed ("settings", as in the
-            paper) or all runs on the same dataset ("data"). By default "settings" if every run has such a partner, else
-            "data".
-        examples: Number of examples to encode.
-        seed: Seed of the choice of examples.
+        data: The dataset to encode with all runs. By default each run encodes its own dataset.
+        method: How the latents of two runs are compared, "lasso" or "spearman".
+        within: Which runs are compared with each other. "settings" compares runs that differ only in the seed, as in
+            the paper. "data" compares all runs on the same dataset. The default is "settings" if every run can be
+            compared in this way, and "data" otherwise.
+        examples: Maximum number of examples to encode.
+        seed: Random seed for the choice of examples.
         quiet: Whether to hide the progress bar.
 
     Returns:
-        One flat dictionary per run, best first: `run` (id), `label`, all settings, `udr`, and `informative`, the number
-        of latents that count.
+        One flat dictionary per run, best first, with `run` (id), `label`, all settings, `udr`, and `informative`, the
+        number of informative latents.
 
     Raises:
-        UserError: If `method` or `within` is unknown, or a run has no other run to be compared with.
+        UserError: If `method` or `within` is unknown, or if a run has no other run to be compared with.
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.VAE(), data="toy", seeds=range(2), steps=5, quiet=True)
@@ -69,21 +69,21 @@ def select(
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
-        shown = ignore_progress if quiet else report
+        on_progress = ignore_progress if quiet else report
         for group in group_runs(runs, within):
             dataset = datasets[group[0].spec.data].to(group[0].device)
-            ranked = rank_group(group, dataset, draw_examples(dataset, examples, seed), method, shown, len(rows))
+            ranked = rank_group(group, dataset, draw_examples(dataset, examples, seed), method, on_progress, len(rows))
             scored = zip(group, ranked.scores, ranked.informative, strict=True)
             rows += [{**describe_run(run), "udr": value, "informative": count} for run, value, count in scored]
     return sorted(rows, key=lambda row: -row["udr"])
 
 
 class RankedGroup(NamedTuple):
-    """Several runs encoded on the same examples; all lists have one entry per run.
+    """Several runs that encoded the same examples. All lists have one entry per run.
 
     Attributes:
-        codes: Default codes, (examples, d).
-        scores: UDR of each run.
+        codes: Codes of the default kind, (examples, d).
+        scores: UDR.
         informative: Number of informative latents.
         variances: Mean posterior variance of each latent, (d,), or None if the method has no normal posterior.
     """
@@ -102,7 +102,7 @@ def rank_group(
     report: ProgressCallback = ignore_progress,
     done: int = 0,
 ) -> RankedGroup:
-    """Encode the same examples with every run and compute their UDR. The UDR of a single run is NaN."""
+    """Encode the same examples with every run and compute the UDR of each run. The UDR of a single run is NaN."""
     codes: list[Any] = []
     nats: list[Any] = []
     variances: list[Any] = []
@@ -117,12 +117,12 @@ def rank_group(
 
 
 def draw_examples(data: FactorData, examples: int, seed: int) -> Tensor:
-    """Indices of at most `examples` random examples of a dataset, without repetition."""
+    """Return the indices of at most `examples` random examples of a dataset, without repetition."""
     return torch.as_tensor(Protocol(train=examples, seed=seed).sample_indices(len(data)), device=data.device)
 
 
 def group_runs(runs: Sequence[Run], within: str | None = None) -> list[list[Run]]:
-    """Group runs that are compared with each other (see `select`). Raises a UserError if a group has only one run."""
+    """Group runs that are compared with each other (see `select`). Raise a UserError if a group has only one run."""
     by: dict[str, dict[Any, list[Run]]] = {"settings": {}, "data": {}}
     for run in runs:
         by["data"].setdefault(run.spec.data, []).append(run)
@@ -132,6 +132,6 @@ def group_runs(runs: Sequence[Run], within: str | None = None) -> list[list[Run]
     if not runs or not fits[kind]:
         alike = "that differ only in the seed" if kind == "settings" else "on the same data"
         alone = next((group[0].label for group in by[kind].values() if len(group) == 1), None)
-        got = "Got no runs" if alone is None else f"There is no other such run for {alone}"
-        raise UserError(f"A ranking compares at least 2 runs {alike}. {got}. Train more seeds.")
+        got = "no runs" if alone is None else f"only {alone}"
+        raise UserError(f"A ranking needs at least 2 runs {alike}. Got {got} instead. Train more seeds.")
     return list(by[kind].values())

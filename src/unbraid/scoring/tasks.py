@@ -11,28 +11,28 @@ from unbraid.metrics.protocol import Outcome, Rows
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.scoring.run_scorer import RunScorer
 
-PARALLEL_SECONDS = 4.0  # expected seconds of remaining work above which other processes are started
-QUEUED_RUNS_PER_PROCESS = 8  # encoded runs in memory per process, two kinds of 5 MB each for 65,536 rows of 10 codes
+PARALLEL_SECONDS = 4.0  # other processes are started if the remaining work is expected to take longer than this
+QUEUED_RUNS_PER_PROCESS = 8  # tasks whose codes are in memory, per process: 65,536 rows of 10 latents take 5 MB
 
 
 class ProgressCounter:
-    """Counts the metrics that are done and reports them to a progress bar."""
+    """Counts the metrics that have been computed and updates a progress bar."""
 
     def __init__(self, report: ProgressCallback) -> None:
         self.report, self.done = report, 0
 
-    def note(self, text: str) -> None:
-        """Show what is being computed."""
+    def show(self, text: str) -> None:
+        """Show a message about what is being computed."""
         self.report(self.done, text)
 
     def add(self, count: int) -> None:
-        """Count metrics that are done."""
+        """Add a number of metrics that have been computed."""
         self.done += count
         self.report(self.done)
 
 
 class ScoringTask(NamedTuple):
-    """Metrics that have to be computed for one kind of codes of one run."""
+    """The metrics that have to be computed for one kind of codes of one run."""
 
     scorer: RunScorer
     kind: str
@@ -41,12 +41,12 @@ class ScoringTask(NamedTuple):
     def score(self, counter: ProgressCounter) -> Outcome:
         """Compute the metrics in this process."""
         label = self.scorer.run.label
-        rows = self.scorer.rows(self.kind, counter.note)
-        return rows.score(self.names, self.scorer.protocol.seed, lambda name: counter.note(f"{name} of {label}"))
+        rows = self.scorer.rows(self.kind, counter.show)
+        return rows.score(self.names, self.scorer.protocol.seed, lambda name: counter.show(f"{name} of {label}"))
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -55,12 +55,12 @@ def run_tasks(
 ) -> Iterator[tuple[ScoringTask, Outcome]]:
     """Yield the tasks with their outcomes, in order.
 
-    Tasks run in this process until the time that the first ones took suggests that the rest is worth starting `jobs`
-    processes.
+    The first tasks run in this process. If the time that they took suggests that the remaining tasks would take longer
+    than `PARALLEL_SECONDS`, `jobs` processes are started for the remaining tasks.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     for i, task in enumerate(tasks):
-        if jobs > 1 and i and (time.monotonic() - begun) / i * (len(tasks) - i) > PARALLEL_SECONDS:
+        if jobs > 1 and i and (time.monotonic() - started) / i * (len(tasks) - i) > PARALLEL_SECONDS:
             yield from run_tasks_in_processes(tasks[i:], jobs, counter)
             return
         yield task, task.score(counter)
@@ -70,9 +70,9 @@ def run_tasks(
 def run_tasks_in_processes(
     tasks: Sequence[ScoringTask], jobs: int, counter: ProgressCounter
 ) -> Iterator[tuple[ScoringTask, Outcome]]:
-    """Yield the tasks with their outcomes, in order, from processes that do not import torch and use one thread each.
+    """Compute tasks in several processes and yield them with their outcomes, in order.
 
-    Codes are encoded in this process.
+    The processes do not import torch and use one thread each. Examples are encoded in this process.
     """
     from joblib import Parallel, delayed, parallel_config
 
@@ -82,7 +82,7 @@ def run_tasks_in_processes(
         Parallel(return_as="generator", max_nbytes=None) as pool,
     ):
         for part in (tasks[i : i + size] for i in range(0, len(tasks), size)):
-            rows = [task.scorer.rows(task.kind, counter.note) for task in part]
+            rows = [task.scorer.rows(task.kind, counter.show) for task in part]
             calls = [
                 delayed(Rows.score)(r, task.names, task.scorer.protocol.seed)
                 for r, task in zip(rows, part, strict=True)

@@ -33,14 +33,14 @@ from unbraid.spaces.tessellation import Tessellation, basis, find_cells, transpo
 from unbraid.spaces.warp import grid_nodes, sample_image
 
 __all__ = [
-    "Flow", "Tessellation", "advance_points", "affine_fields", "apply_steps", "basis", "displacement", "find_cells",
-    "integrate", "scaling_and_squaring", "velocity",
+    "Flow", "Tessellation", "advance_points", "apply_steps", "basis", "field_matrices", "find_cells",
+    "integrate", "interpolate_displacement", "scaling_and_squaring", "velocity",
 ]  # fmt: skip
 
 MAX_GPU_CELLS = 256  # maximum number of triangles whose sums fit in the memory of one GPU program
 
 
-def affine_fields(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
+def field_matrices(t: Tessellation, theta: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b cells 2 3"]:
     """Return the matrix A_c of a velocity field v(p) = A_c (x, y, 1) on each triangle c.
 
     Args:
@@ -83,14 +83,14 @@ def velocity(
     Returns:
         Velocities (b, n, 2).
     """
-    return evaluate_fields(t, affine_fields(t, theta), points)
+    return evaluate_fields(t, field_matrices(t, theta), points)
 
 
 def step_table(t: Tessellation, theta: Float[Tensor, "*b dim"], steps: int) -> Float[Tensor, "*b cells 2 3"]:
     """Return the matrices expm(A_c / steps) - I (..., cells, 2, 3), which give the displacement in a single step."""
     if steps < 1:
         raise UserError(f"The number of steps of a flow must be at least 1. Got {steps} instead.")
-    generators, squarings = affine_fields(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
+    generators, squarings = field_matrices(t, theta) / steps, max(0, SQUARINGS + 1 - steps.bit_length())
     return expm1_fast(generators, squarings)
 
 
@@ -225,16 +225,15 @@ def integrate(
 ) -> Float[Tensor, "b n 2"]:
     r"""Move points along the flow for one unit of time. Negating theta gives the inverse map.
 
-    The flow solves the differential equation
+    The path of a point is the solution of a differential equation:
 
     .. math:: \frac{dp}{dt} = A_{c(p)} \begin{bmatrix} p \\ 1 \end{bmatrix}
 
-    approximately, by repeating the following step n times:
+    It is approximated by repeating the following step n times:
 
     .. math:: p \leftarrow e^{A_{c(p)} / n} \begin{bmatrix} p \\ 1 \end{bmatrix}
 
-    A step that stays within a triangle is exact. Steps that leave a triangle cause an error of about
-    :math:`1 / n^2`.
+    Steps that stay within a triangle are exact. Steps that leave a triangle cause an error of order :math:`1 / n^2`.
 
     Args:
         t: The tessellation.
@@ -274,11 +273,11 @@ def scaling_and_squaring(
     grid = grid_nodes(*shape, theta.device, theta.dtype)
     u = evaluate_fields(t, step_table(t, theta, 2**m), grid)
     for _ in range(m):
-        u = u + displacement(u.unflatten(1, shape), grid + u)
+        u = u + interpolate_displacement(u.unflatten(1, shape), grid + u)
     on_grid: Tensor = u.unflatten(1, shape)
     return on_grid
 
 
-def displacement(u: Float[Tensor, "b h w 2"], points: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n 2"]:
+def interpolate_displacement(u: Float[Tensor, "b h w 2"], points: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n 2"]:
     """Interpolate displacements (b, h, w, 2), which are given on `warp.grid_nodes`, at points (b, n, 2)."""
     return sample_image(u.movedim(-1, 1), points, "border", corners=True).mT

@@ -22,7 +22,8 @@ from unbraid.runtime.jit import kernel
 from unbraid.spaces.tessellation import Tessellation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-N_SUMS = 4  # running sums per triangle, used in turn, because with a single sum each addition would wait for the last
+# Running sums per triangle, used in turn. With a single sum, each addition would have to wait for the previous one.
+N_SUMS = 4
 BLOCK = 128  # points per block, few enough that their positions at all steps fit in the cache
 WORK_PER_THREAD = 200_000  # minimum number of point steps per thread, which take about a millisecond
 
@@ -53,9 +54,9 @@ def backward(
 
 def _kernel_arrays(t: Tessellation, table: Tensor, points: Tensor) -> tuple[Array, Array, Any, Any]:
     """Return the table and the points as arrays, and nx and ny in the floating-point type of the table."""
-    rows: Array = table.detach().flatten(2).contiguous().numpy()
+    flat_table: Array = table.detach().flatten(2).contiguous().numpy()
     starts: Array = points.detach().to(table.dtype).contiguous().numpy()
-    return rows, starts, rows.dtype.type(t.nx), rows.dtype.type(t.ny)
+    return flat_table, starts, flat_table.dtype.type(t.nx), flat_table.dtype.type(t.ny)
 
 
 @functools.cache
@@ -78,8 +79,9 @@ def _run_in_threads(work: Callable[..., None], images: int, size: int, *argument
     if threads < 2:
         work(0, images, *arguments)
         return
-    cuts = [images * i // threads for i in range(threads + 1)]
-    for _ in _thread_pool(threads, os.getpid()).map(lambda i: work(cuts[i], cuts[i + 1], *arguments), range(threads)):
+    bounds = [images * i // threads for i in range(threads + 1)]
+    pool = _thread_pool(threads, os.getpid())
+    for _ in pool.map(lambda i: work(bounds[i], bounds[i + 1], *arguments), range(threads)):
         pass
 
 
@@ -108,9 +110,9 @@ def locate_cells(x: Array, y: Array, cell: Array, nx: Any, ny: Any) -> None:
 def step_points(table: Array, cell: Array, x: Array, y: Array, to_x: Array, to_y: Array) -> None:
     """Write the points after one step to `to_x` and `to_y`, given the triangles that contain the points."""
     for j in range(len(x)):
-        part, px, py = table[np.uint32(cell[j])], x[j], y[j]
-        to_x[j] = px + (part[0] * px + part[1] * py + part[2])
-        to_y[j] = py + (part[3] * px + part[4] * py + part[5])
+        matrix, px, py = table[np.uint32(cell[j])], x[j], y[j]
+        to_x[j] = px + (matrix[0] * px + matrix[1] * py + matrix[2])
+        to_y[j] = py + (matrix[3] * px + matrix[4] * py + matrix[5])
 
 
 @kernel()

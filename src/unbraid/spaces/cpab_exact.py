@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.spaces.cpab import affine_fields
+from unbraid.spaces.cpab import field_matrices
 from unbraid.spaces.expm import expm1
 from unbraid.spaces.tessellation import Tessellation, barycentric_matrices, find_cells
 
@@ -50,7 +50,7 @@ def integrate_exactly(
             "The exact flow needs finite parameters and points in the unit square. Got parameters that are not finite "
             "or points outside the square instead. Check the parameters for NaN, and clip the points."
         )
-    matrices = affine_fields(t, theta.detach().double()).flatten(0, 1)
+    matrices = field_matrices(t, theta.detach().double()).flatten(0, 1)
     weights = torch.tensor(barycentric_matrices(t), device=theta.device)
     p = points.detach().double().expand(len(theta), -1, -1).flatten(0, 1).clone()
     first_cell = t.n_cells * torch.arange(len(theta), device=theta.device).repeat_interleave(points.shape[-2])

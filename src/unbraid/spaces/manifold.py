@@ -116,7 +116,9 @@ class Space(ABC):
         Raises:
             UserError: If the space has no such angles.
         """
-        raise UserError(f"Points of the space {self.name!r} cannot be described by angles. Use their ambient coordinates.")
+        raise UserError(
+            f"Points of the space {self.name!r} cannot be described by angles. Use their ambient coordinates instead."
+        )
 
     def diffuse(
         self, start: Float[Tensor, "b n"], t: Float[Tensor, " b"], noise: Noise, steps: int, step: str = "sqrt"

@@ -57,7 +57,8 @@ class Sphere(Space):
     def check_latents(self) -> None:
         if self.latents < 2:
             raise UserError(
-                f"The space {self.name!r} needs at least 2 latents, one more than its dimension. Got {self.latents} instead."
+                f"The space {self.name!r} needs at least 2 latents, one more than its dimension. "
+                f"Got {self.latents} instead."
             )
 
     @property

@@ -149,7 +149,9 @@ def basis(
     velocity across the edge of the square is zero. The symmetric inverse square root is unique. Therefore, unlike a
     basis of singular vectors, this basis does not depend on the linear algebra library, and each basis field is largest
     near its vertex.
-    With zero boundary and with divergence, the dimension is :math:`2((n_x + 1)(n_y + 1) + n_x n_y) - 2(n_x + 1) - 2(n_y + 1)`.
+
+    If `zero_boundary` is true and `volume_preserving` is false, the dimension is
+    :math:`2((n_x + 1)(n_y + 1) + n_x n_y) - 2(n_x + 1) - 2(n_y + 1)`.
 
     Args:
         rectangles: Numbers (nx, ny) of rectangles along x and y.

@@ -96,14 +96,12 @@ class Torus(Space):
         return -2 / (self.a * (self.c - self.a)), 2 / (self.a * (self.c + self.a))
 
     def _unit_vectors(self, x: Float[Tensor, "*b n"]) -> tuple[Float[Tensor, "*b 2"], Float[Tensor, "*b 2"]]:
-        """Return the cosine and the sine (..., 2) of the angle around the ring, and those of the angle around the tube."""
+        """Return the cosine and sine (..., 2) of the angle around the ring, and of the angle around the tube."""
         ring = normalise(x[..., :2])
         radial = (x[..., :2] * ring).sum(-1) - self.c
         return ring, normalise(torch.stack([radial, x[..., 2]], -1))
 
-    def _ambient_coordinates(
-        self, ring: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]
-    ) -> Float[Tensor, "*b n"]:
+    def _ambient_coordinates(self, ring: Float[Tensor, "*b 2"], tube: Float[Tensor, "*b 2"]) -> Float[Tensor, "*b n"]:
         """Return the points with the given cosines and sines of the angles. This is the inverse of `_unit_vectors`."""
         return torch.cat([(self.c + self.a * tube[..., :1]) * ring, self.a * tube[..., 1:]], -1)
 

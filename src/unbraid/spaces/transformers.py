@@ -1,4 +1,4 @@
-"""Spatial transformers by name: parametrised maps of the unit square with their inverses, which warp images.
+"""Spatial transformers: families of invertible maps of the unit square that warp images.
 
 Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881.
 """
@@ -18,14 +18,14 @@ from unbraid.errors import UserError
 from unbraid.spaces import affine, cpab
 from unbraid.spaces.warp import pixel_centres, warp_image
 
-Method = Literal["steps", "squaring"]
+IntegrationMethod = Literal["steps", "squaring"]
 
 
 @dataclass(frozen=True)
 class Transformer(ABC):
-    r"""A family of maps of the plane with `dim` parameters. Zero parameters are the identity.
+    r"""A family of maps of the plane with `dim` parameters. Zero parameters give the identity.
 
-    The warped image has at each pixel the value of the image at the mapped pixel:
+    Each pixel of a warped image has the value of the original image at the mapped position:
     :math:`(T_\gamma x)(p) = x(T_\gamma(p))`.
     """
 
@@ -38,33 +38,67 @@ class Transformer(ABC):
 
     @abstractmethod
     def points(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        """Apply each map, with parameters (b, dim), to points (n, 2) of the unit square. Returns (b, n, 2)."""
+        """Apply each map to points of the unit square.
+
+        Args:
+            gamma: Parameters (b, dim) of the maps.
+            grid: Points (n, 2) that all maps share.
+
+        Returns:
+            The mapped points (b, n, 2).
+        """
 
     @abstractmethod
     def inverse(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
-        """Apply the inverse of each map to points (n, 2) of the unit square. Returns (b, n, 2)."""
+        """Apply the inverse of each map to points of the unit square.
+
+        Args:
+            gamma: Parameters (b, dim) of the maps.
+            grid: Points (n, 2) that all maps share.
+
+        Returns:
+            The mapped points (b, n, 2).
+        """
 
     def identity(self, b: int = 1, device: torch.device | str = "cpu") -> Float[Tensor, "b dim"]:
-        """Return the parameters (b, dim) of identity maps."""
+        """Return the parameters (b, dim) of `b` identity maps."""
         return torch.zeros(b, self.dim, device=device)
 
     def forward(
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
-        """Warp each image (b, c, h, w) by its map. `padding` is "zeros" or "border", as in `warp.sample_image`."""
+        """Warp each image by its map.
+
+        Args:
+            image: Images (b, c, h, w).
+            gamma: Parameters (b, dim) of the maps.
+            padding: The values outside the image: "zeros", or "border" for the nearest value.
+
+        Returns:
+            The warped images (b, c, h, w).
+        """
         return _warp_with(image, lambda grid: self.points(gamma, grid), padding)
 
     def backward(
         self, image: Float[Tensor, "b c h w"], gamma: Float[Tensor, "b dim"], padding: str = "zeros"
     ) -> Float[Tensor, "b c h w"]:
-        """Warp each image (b, c, h, w) by the inverse of its map. `padding` is "zeros" or "border"."""
+        """Warp each image by the inverse of its map.
+
+        Args:
+            image: Images (b, c, h, w).
+            gamma: Parameters (b, dim) of the maps.
+            padding: The values outside the image: "zeros", or "border" for the nearest value.
+
+        Returns:
+            The warped images (b, c, h, w).
+        """
         return _warp_with(image, lambda grid: self.inverse(gamma, grid), padding)
 
 
-def _warp_with(image: Tensor, move: Callable[[Tensor], Tensor], padding: str) -> Tensor:
-    """Warp images by a function that maps the pixel centres (n, 2) to points (b, n, 2)."""
+def _warp_with(image: Tensor, map_points: Callable[[Tensor], Tensor], padding: str) -> Tensor:
+    """Warp images by a function that maps pixel centres (n, 2) to points (b, n, 2)."""
     h, w = image.shape[-2:]
-    points = move(pixel_centres(h, w, image.device, image.dtype))
+    points = map_points(pixel_centres(h, w, image.device, image.dtype))
     return warp_image(image, points.unflatten(1, (h, w)), padding)
 
 
@@ -72,6 +106,12 @@ def to_unit_square(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
     r"""Convert maps of :math:`[-1, 1]^2`, whose origin is the centre of the image, to maps of :math:`[0, 1]^2`.
 
     .. math:: p \mapsto A p + \tfrac12 (b + 1 - A 1)
+
+    Args:
+        matrix: Maps [A, b] (..., 2, 3) in coordinates from -1 to 1.
+
+    Returns:
+        The same maps (..., 2, 3) in coordinates from 0 to 1.
     """
     linear, shift = matrix[..., :2], matrix[..., 2:]
     return torch.cat([linear, 0.5 * (shift + (1 - linear.sum(-1, keepdim=True)))], -1)
@@ -79,13 +119,16 @@ def to_unit_square(matrix: Float[Tensor, "*b 2 3"]) -> Float[Tensor, "*b 2 3"]:
 
 @dataclass(frozen=True)
 class Affine(Transformer):
-    """Affine maps given by six matrix entries; see `affine.affine`. The image spans [-1, 1] in both coordinates."""
+    """Affine maps whose parameters are added to the entries of the identity. See `affine.affine`.
+
+    The matrices use coordinates in which the image spans [-1, 1] along x and y.
+    """
 
     name: ClassVar[str] = "affine"
 
     @property
     def dim(self) -> int:
-        return affine.DIM
+        return affine.N_PARAMETERS
 
     def matrix(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 2 3"]:
         """Return the matrices [A, b] in coordinates from -1 to 1."""
@@ -104,7 +147,7 @@ class Affine(Transformer):
 
 @dataclass(frozen=True)
 class AffineDecomposed(Affine):
-    """Affine maps given by rotation, shear, scales and translation; see `affine.affine_decomposed`."""
+    """Affine maps that are a scaling, a shear, a rotation and a translation. See `affine.affine_decomposed`."""
 
     name: ClassVar[str] = "affine_decomposed"
 
@@ -114,12 +157,15 @@ class AffineDecomposed(Affine):
 
 @dataclass(frozen=True)
 class AffineDiffeomorphic(Affine):
-    r"""Affine maps that are flows of affine velocity fields; see `affine.affine_diffeomorphic`.
+    r"""Affine maps that are flows of affine velocity fields. See `affine.affine_diffeomorphic`.
 
-    The parameters are bounded by :math:`c \tanh(x / c)`: c = `stretch` for stretches (the symmetric part of the field)
-    and translations, c = `turn` for rotations (its skew part). So even a poorly trained network cannot produce a map
-    that shrinks the image to a point, and training tolerates larger learning rates. Negating the parameters still
-    gives the inverse map.
+    The parameters are bounded by the function :math:`c \tanh(x / c)`. Because of these bounds, even a poorly trained
+    network cannot produce a map that shrinks the image to a point, and training tolerates larger learning rates.
+    Negating the parameters still gives the inverse map.
+
+    Args:
+        stretch: The bound c for stretches, which are the symmetric part of the field, and for translations.
+        turn: The bound c for rotations, which are the skew-symmetric part of the field.
     """
 
     stretch: float = 1.5
@@ -134,26 +180,26 @@ class AffineDiffeomorphic(Affine):
         return self.matrix(-gamma)
 
     def bounded_parameters(self, gamma: Float[Tensor, "b 6"]) -> Float[Tensor, "b 6"]:
-        """Return the bounded parameters of the field, an odd function of the given ones."""
-        across, upper, right, lower, down, below = gamma.unbind(-1)
-        stretches = torch.stack([across, down, 0.5 * (upper + lower), right, below], -1)
-        across, down, shear, right, below = (self.stretch * (stretches / self.stretch).tanh()).unbind(-1)
-        skew = self.turn * (0.5 * (lower - upper) / self.turn).tanh()
-        return torch.stack([across, shear - skew, right, shear + skew, down, below], -1)
+        """Return the bounded parameters (b, 6) of the field, which are an odd function of `gamma`."""
+        xx, xy, shift_x, yx, yy, shift_y = gamma.unbind(-1)
+        stretches = torch.stack([xx, yy, 0.5 * (xy + yx), shift_x, shift_y], -1)
+        xx, yy, symmetric, shift_x, shift_y = (self.stretch * (stretches / self.stretch).tanh()).unbind(-1)
+        skew = self.turn * (0.5 * (yx - xy) / self.turn).tanh()
+        return torch.stack([xx, symmetric - skew, shift_x, symmetric + skew, yy, shift_y], -1)
 
 
 @dataclass(frozen=True)
 class Cpab(Transformer):
-    """CPAB transformations: flows of piecewise-affine velocity fields that stay within the image.
+    """CPAB transformations: flows of continuous piecewise-affine velocity fields that keep points within the image.
 
     Args:
         nx: Number of rectangles along x.
         ny: Number of rectangles along y.
         steps: Number of integration steps.
-        method: "steps" integrates the path of every point (`cpab.integrate`). "squaring" composes the displacements of
-            a grid repeatedly with themselves, until they cover at least `steps` steps (`cpab.scaling_and_squaring`).
-            This is faster and less accurate.
-        resolution: Number of squares per side of this grid.
+        method: "steps" integrates the path of every point (see `cpab.integrate`). "squaring" computes displacements on
+            a grid by repeated composition, with at least `steps` steps in effect (see `cpab.scaling_and_squaring`). It
+            is faster and less accurate.
+        resolution: Number of grid cells per side, for "squaring".
 
     Raises:
         UserError: If an argument is out of range.
@@ -162,15 +208,16 @@ class Cpab(Transformer):
     nx: int = 4
     ny: int = 4
     steps: int = 50
-    method: Method = "steps"
+    method: IntegrationMethod = "steps"
     resolution: int = 64
 
     name: ClassVar[str] = "cpab"
 
     def __post_init__(self) -> None:
         cpab.Tessellation(self.nx, self.ny)
-        if self.method not in get_args(Method):
-            raise UserError(f"The method must be one of {', '.join(get_args(Method))}. Got {self.method!r} instead.")
+        if self.method not in get_args(IntegrationMethod):
+            methods = ", ".join(get_args(IntegrationMethod))
+            raise UserError(f"The method must be one of {methods}. Got {self.method!r} instead.")
         for field in ("steps", "resolution"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -178,7 +225,7 @@ class Cpab(Transformer):
 
     @property
     def cells(self) -> cpab.Tessellation:
-        """The tessellation; nothing flows through the edge of the image."""
+        """The tessellation on which the velocity fields are defined, with `zero_boundary`."""
         return cpab.Tessellation(self.nx, self.ny)
 
     @property
@@ -190,7 +237,7 @@ class Cpab(Transformer):
             return cpab.integrate(self.cells, gamma, grid, self.steps)
         side, m = self.resolution + 1, (self.steps - 1).bit_length()
         u = cpab.scaling_and_squaring(self.cells, gamma, (side, side), m)
-        return grid + cpab.displacement(u, grid.expand(len(gamma), -1, -1))
+        return grid + cpab.interpolate_displacement(u, grid.expand(len(gamma), -1, -1))
 
     def inverse(self, gamma: Float[Tensor, "b dim"], grid: Float[Tensor, "n 2"]) -> Float[Tensor, "b n 2"]:
         return self.points(-gamma, grid)
@@ -199,4 +246,4 @@ class Cpab(Transformer):
 TRANSFORMERS: dict[str, type[Transformer]] = {
     kind.name: kind for kind in (Affine, AffineDecomposed, AffineDiffeomorphic, Cpab)
 }
-"""All transformers by name. Each can be created without arguments."""
+"""The classes of all transformers by name. All arguments have defaults."""

@@ -1,4 +1,7 @@
-"""Resampling of images at points of the unit square: x to the right, y down, both in [0, 1] from edge to edge."""
+"""Resampling of images at points of the unit square.
+
+The coordinate x points right and y points down. Both are 0 and 1 at the edges of the image.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,19 @@ PADDINGS = ("zeros", "border")
 
 
 @functools.cache
-def _grid(h: int, w: int, half: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return a grid (h * w, 2), cached per device. It may be called while gradients or CUDA graphs are recorded."""
+def _grid(h: int, w: int, offset: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return a grid (h * w, 2), cached per device. The offset is 0.5 for pixel centres and 0 for nodes.
+
+    It may be called while gradients or CUDA graphs are recorded and in inference mode. The result is always an ordinary
+    tensor.
+    """
     if min(h, w) < 1:
         raise UserError(f"A grid must have at least one row and one column. Got {h} x {w} instead.")
     with torch.inference_mode(False), torch.no_grad():
-        across, down = ((torch.arange(n, dtype=torch.float64) + half) / (n if half else max(n - 1, 1)) for n in (w, h))
-        y, x = torch.meshgrid(down, across, indexing="ij")
+        columns, rows = (
+            (torch.arange(n, dtype=torch.float64) + offset) / (n if offset else max(n - 1, 1)) for n in (w, h)
+        )
+        y, x = torch.meshgrid(rows, columns, indexing="ij")
         return torch.stack([x, y], -1).flatten(0, 1).to(device, dtype)
 
 
@@ -33,11 +42,11 @@ def pixel_centres(
     Args:
         h: Height of the image in pixels.
         w: Width of the image in pixels.
-        device: Device of the result.
-        dtype: Type of the result.
+        device: Device on which the result is stored.
+        dtype: Data type of the result.
 
     Returns:
-        Coordinates (h * w, 2). The tensor is cached and must not be changed.
+        Coordinates (h * w, 2). The tensor is cached and must not be modified.
 
     >>> pixel_centres(1, 2)
     tensor([[0.2500, 0.5000],
@@ -49,7 +58,10 @@ def pixel_centres(
 def grid_nodes(
     h: int, w: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "n 2"]:
-    """Return the coordinates (h * w, 2) of a grid that reaches the edges, row by row: node i of n is at i / (n - 1)."""
+    """Return the coordinates (h * w, 2) of a grid that reaches the edges, row by row. Node i of n lies at i / (n - 1).
+
+    The tensor is cached and must not be modified.
+    """
     return _grid(h, w, 0.0, torch.device(device), dtype)
 
 
@@ -64,20 +76,21 @@ def sample_image(
         image: Images (b, c, h, w).
         points: Points (b, n, 2) as (x, y).
         padding: The values outside the image: "zeros", or "border" for the nearest value.
-        corners: Whether the outermost values lie on the edges of the square (`grid_nodes`) instead of half a pixel
-            inside (`pixel_centres`).
+        corners: Whether the outermost values lie on the edges of the square, as in `grid_nodes`. Otherwise they lie
+            half a pixel inside, as in `pixel_centres`, and as in the equation above.
 
     Returns:
         Values (b, c, n).
 
     Raises:
-        UserError: If the padding is unknown, or if images and points have different types.
+        UserError: If the padding is unknown, or if images and points have different dtypes.
     """
     if padding not in PADDINGS:
         raise UserError(f"The padding must be one of {', '.join(PADDINGS)}. Got {padding!r} instead.")
     if image.dtype != points.dtype:
         raise UserError(
-            f"Images and points must have the same dtype. Got {image.dtype} and {points.dtype}. Convert one."
+            f"Images and points must have the same dtype. Got {image.dtype} and {points.dtype} instead. "
+            "Convert one of them."
         )
     grid = (2 * points - 1)[:, None]
     return F.grid_sample(image, grid, mode="bilinear", padding_mode=padding, align_corners=corners)[:, :, 0]
@@ -86,9 +99,9 @@ def sample_image(
 def warp_image(
     image: Float[Tensor, "b c h w"], points: Float[Tensor, "b rows cols 2"], padding: str = "zeros"
 ) -> Float[Tensor, "b c rows cols"]:
-    """Return the images whose pixels are the values of the given images at `points`.
+    """Return images whose pixels are the values of the given images at `points`.
 
-    At the pixel centres of the given image, this is the image itself.
+    If the points are the pixel centres of the given images, the result equals the given images.
 
     Args:
         image: Images (b, c, h, w).
@@ -99,7 +112,7 @@ def warp_image(
         Images (b, c, rows, cols).
 
     Raises:
-        UserError: If the padding is unknown, or if images and points have different types.
+        UserError: If the padding is unknown, or if images and points have different dtypes.
     """
     warped: Tensor = sample_image(image, points.flatten(1, 2), padding).unflatten(-1, points.shape[1:3])
     return warped

@@ -1,4 +1,4 @@
-"""Studies: sets of runs that are planned, reduced, trained, scored and collected in one results table."""
+"""Studies. A study is a set of runs that are trained and scored together and collected in one results table."""
 
 from __future__ import annotations
 

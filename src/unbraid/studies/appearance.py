@@ -1,6 +1,6 @@
-"""The results table of the VITAE studies: likelihood bounds, and the separation of appearance from perspective.
+"""The evaluation of the VITAE studies: likelihood bounds, and the separation of appearance from perspective.
 
-The scores are stored with those of each run, so that they are also columns of the study's results table.
+The scores are stored with the other scores of each run. They are therefore also columns of the study's results table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unbraid.data.moving import MOVES, MovedImages
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.protocol import Array, Values
 from unbraid.runs.folder import RunFolder
-from unbraid.runs.results import read_places, write_results
+from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.spec import registry_name
@@ -30,22 +30,31 @@ from unbraid.runtime.provenance import library_versions
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
 
-PERSPECTIVE = (*MOVES, "pose", "scale", "orientation", "x", "y")  # factors of position and pose in our datasets
-LEAST_EXAMPLES = 100  # fewer examples do not give a reliable separation
-NEIGHBOURS = 10_000  # training examples for the nearest-neighbour classification of decoded appearances
+PERSPECTIVE_FACTORS = (
+    *MOVES,
+    "pose",
+    "scale",
+    "orientation",
+    "x",
+    "y",
+)  # factors that describe position or pose, over all datasets of unbraid
+MIN_EXAMPLES = 100  # with fewer examples, the separation is not reliable
+N_NEIGHBOUR_EXAMPLES = (
+    10_000  # number of training examples in which nearest neighbours of decoded appearances are searched
+)
 TITLES = {"bounds.elbo": "ELBO", "bounds.iwae": "IWAE", "separation.score": "separation", "upright.accuracy": "upright"}
 Factors = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class AppearanceSettings:
-    """How runs are evaluated.
+    """Settings for the evaluation of runs.
 
     Attributes:
-        examples: The number of test examples, at least 100.
-        samples: The number of importance samples per example.
-        perspective: Names of the factors that count as perspective; None uses `PERSPECTIVE`.
-        seed: The seed of the choice of examples and of the samples.
+        examples: Number of test examples, at least 100.
+        samples: Number of importance samples per example.
+        perspective: Names of the factors to treat as perspective. None selects those in `PERSPECTIVE_FACTORS`.
+        seed: Random seed for the choice of examples and for the importance samples.
     """
 
     examples: int = 3_000
@@ -54,30 +63,38 @@ class AppearanceSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in {"examples": LEAST_EXAMPLES, "samples": 1}.items():
-            if getattr(self, name) < low:
-                raise UserError(f"The {name} must be at least {low}. Got {getattr(self, name)} instead. Use more.")
+        for name, minimum in {"examples": MIN_EXAMPLES, "samples": 1}.items():
+            if (value := getattr(self, name)) < minimum:
+                raise UserError(f"The number of {name} must be at least {minimum}. Got {value} instead.")
 
-    def rows(self, data: FactorData) -> Int[Tensor, " n"]:
-        """A random choice of examples, as sorted indices. A regular choice from a grid would omit factor values."""
+    def choose_rows(self, data: FactorData) -> Int[Tensor, " n"]:
+        """Choose examples at random and return their sorted indices, of shape (n,).
+
+        The choice is random because evenly spaced examples of a grid would omit some values of the factors.
+        """
         order = np.random.default_rng(self.seed).permutation(len(data))
         return torch.from_numpy(np.sort(order[: self.examples]))
 
-    def factors(self, data: FactorData, rows: Int[Tensor, " n"]) -> tuple[Factors, Factors]:
-        """The factors of appearance and those of perspective, by name. Movements are numbers, not bins."""
+    def split_factors(self, data: FactorData, rows: Int[Tensor, " n"]) -> tuple[Factors, Factors]:
+        """Return the factors of appearance and the factors of perspective, each as arrays of shape (n,) by name.
+
+        The movements of moved images are real numbers, not bins.
+        """
         for name in self.perspective or ():
             if name not in data.names:
                 raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
-        known = PERSPECTIVE if self.perspective is None else self.perspective
+        names = PERSPECTIVE_FACTORS if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
         if isinstance(data, MovedImages):
             values |= dict(zip(MOVES, data.moves[rows].cpu().numpy().T, strict=True))
-        perspective = {name: values.pop(name) for name in data.names if name in known}
+        perspective = {name: values.pop(name) for name in data.names if name in names}
         return values, perspective
 
 
 def held_out_name(name: str) -> str:
-    """The dataset that runs trained on `name` are evaluated on: its test part, or `name` if it has no parts.
+    """Return the name of the dataset on which runs trained on `name` are evaluated.
+
+    This is the test part of the dataset, or the dataset itself if it has no parts.
 
     >>> held_out_name("mnist?pad=0&part=train"), held_out_name("sprites")
     ('mnist?pad=0&part=test', 'sprites')
@@ -86,30 +103,41 @@ def held_out_name(name: str) -> str:
 
 
 def evaluate_run(run: Run, learn: FactorData, test: FactorData, settings: AppearanceSettings) -> dict[str, Values]:
-    """Evaluate a run on test data; returns scores by metric.
+    """Evaluate a run and return its scores by metric.
 
-    `bounds` are the likelihood bounds and the number of parameters. `separation` tells how well each part of the code
-    predicts each factor; it needs factors of appearance and of perspective. `upright` is the accuracy of a
-    classification of decoded appearances; it needs a held-out part.
+    Args:
+        run: The run.
+        learn: The dataset on which the run was trained.
+        test: The dataset on which it is evaluated.
+        settings: The settings for the evaluation.
+
+    Returns:
+        A dictionary with up to three entries. "bounds" contains the likelihood bounds and the number of parameters.
+        "separation" contains how well each group of latents predicts each factor. It is present if the data have
+        factors of both appearance and perspective. "upright" contains the accuracy of a classification of decoded
+        appearances. It is present if the dataset has a test part.
     """
-    rows = settings.rows(test)
+    rows = settings.choose_rows(test)
     bounds = likelihood_bounds(run, test, index=rows, samples=settings.samples, seed=settings.seed, quiet=True)
     scores: dict[str, Values] = {"bounds": bounds}
     scores["bounds"]["parameters"] = sum(p.numel() for p in run.net.parameters())
-    appearance, perspective = settings.factors(test, rows)
+    appearance, perspective = settings.split_factors(test, rows)
     if appearance and perspective:
         codes = run.encode(test.images(rows)).cpu().numpy()
         scores["separation"] = separation_values(codes, appearance, perspective, run)
     if appearance and held_out_name(learn.name) != learn.name:
-        neighbours, factor = AppearanceSettings(NEIGHBOURS).rows(learn), next(iter(appearance))
-        classes = settings.factors(learn, neighbours)[0][factor]
+        neighbours, factor = AppearanceSettings(N_NEIGHBOUR_EXAMPLES).choose_rows(learn), next(iter(appearance))
+        classes = settings.split_factors(learn, neighbours)[0][factor]
         examples = (learn.images(neighbours), classes), (test.images(rows), appearance[factor])
         scores["upright"] = {"accuracy": appearance_accuracy(run, *examples)}
     return scores
 
 
 def separation_values(codes: Array, appearance: Factors, perspective: Factors, run: Run) -> Values:
-    """The separation, and how well the appearance, the perspective and the whole code predict each factor."""
+    """Return the separation score, and how well three groups of latents predict each factor.
+
+    The groups are the appearance latents, the perspective latents, and all latents.
+    """
     result = separation(codes, appearance, perspective, appearance_columns(run))
     values = {"score": result.score}
     for name, factor in {**appearance, **perspective}.items():
@@ -121,7 +149,7 @@ def separation_values(codes: Array, appearance: Factors, perspective: Factors, r
 
 
 def read_or_evaluate(run: Run, learn: FactorData, test: FactorData, settings: AppearanceSettings) -> dict[str, Values]:
-    """The scores of `evaluate_run`: read from the run's folder if they are stored there, else computed and stored."""
+    """Return the scores of `evaluate_run`. Stored scores are read; missing scores are computed and stored."""
     perspective = None if settings.perspective is None else list(settings.perspective)
     key = {
         "codes": run.spec.method.code_kinds[0], "data": test.name, "examples": settings.examples,
@@ -144,21 +172,21 @@ def appearance_table(
 ) -> list[dict[str, Any]]:
     """Evaluate the runs of a study and return one row per setting, in the order of the study.
 
-    The scores are stored in the folders of the runs, and the results table is written again with them.
+    The scores are stored in the folders of the runs, and the results table is rewritten to include them.
 
     Args:
         folder: The folder of the study, or any folder of runs with decoders.
-        settings: How runs are evaluated.
+        settings: The settings for the evaluation.
         device: "cpu" or "cuda".
-        quiet: Whether to show no progress.
+        quiet: If True, do not show progress.
 
     Returns:
-        Rows with the keys `data`, `method`, `label`, `runs` (a number), and for each score a list with one value per
-        seed. Scores are called `bounds.elbo`, `bounds.iwae`, `separation.score`, `separation.FACTOR.appearance` and
-        so on.
+        One row per setting, with the keys `data`, `method`, `label` and `runs` (the number of runs), and one key per
+        score. A score is a list with one value per seed. Its key is `bounds.elbo`, `bounds.iwae`, `separation.score`,
+        `separation.FACTOR.appearance` and so on.
 
     Raises:
-        UserError: If no run in the folder is trained.
+        UserError: If no run in the folder is fully trained.
     """
     runs = [run for run in load_runs(folder, device=device) if run.divergence is None]
     if not runs:
@@ -167,12 +195,12 @@ def appearance_table(
     for name in dict.fromkeys(run.spec.data for run in runs):
         learn, test = (load_data(part, device, quiet) for part in (name, held_out_name(name)))
         members = [run for run in runs if run.spec.data == name]
-        with (no_progress if quiet else progress)("evaluating", len(members)) as report:
+        with (no_progress if quiet else progress)("evaluating", len(members)) as report_progress:
             for done, run in enumerate(members):
-                report(done, run.label)
+                report_progress(done, run.label)
                 scores[run.id] = read_or_evaluate(run, learn, test, settings)
     write_results(Path(folder))
-    places = read_places(Path(folder))
+    places = read_sweep_positions(Path(folder))
     ordered = sorted(runs, key=lambda run: (places.get(run.id, {}).get("index", 0), run.spec.sort_key()))
     by_setting: dict[str, list[Run]] = {}
     for run in ordered:
@@ -181,7 +209,7 @@ def appearance_table(
 
 
 def seeds_row(runs: Sequence[Run], scores: Mapping[str, Mapping[str, Values]]) -> dict[str, Any]:
-    """One row for runs that differ in the seed only; each score is a list over the runs."""
+    """Return one row for runs that differ in the seed only. Each score is a list with one value per run."""
     row: dict[str, Any] = {"data": runs[0].spec.data, "method": registry_name(type(runs[0].spec.method))}
     row |= {"label": runs[0].label.rpartition(" seed=")[0], "runs": len(runs)}
     for run in runs:
@@ -192,7 +220,7 @@ def seeds_row(runs: Sequence[Run], scores: Mapping[str, Mapping[str, Values]]) -
 
 
 def table_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The printed table, column by column: means over seeds, with their range where there are several seeds."""
+    """Return the columns of the printed table: means over seeds, with their range if there are several seeds."""
     titles = {key: title for key, title in TITLES.items() if any(key in row for row in rows)}
     whole = [key for row in rows for key in row if key.startswith("separation.") and key.endswith(".whole")]
     factors = dict.fromkeys(key.removeprefix("separation.").removesuffix(".whole") for key in whole)
@@ -207,13 +235,13 @@ def table_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def factor_cell(row: Mapping[str, Any], factor: str) -> str:
-    """How well appearance, perspective and the whole code predict a factor, as means over seeds."""
+    """Format how well appearance latents, perspective latents and all latents predict a factor, as means over seeds."""
     parts = [row.get(f"separation.{factor}.{part}") for part in ("appearance", "perspective", "whole")]
     return " / ".join("-" if part is None else f"{np.mean(part):.2f}" for part in parts)
 
 
 def mean_and_range(values: Sequence[float] | None) -> str:
-    """The mean, and the range if there are several values.
+    """Format a mean, with the range if there are several values.
 
     >>> mean_and_range([-170.0, -168.0]), mean_and_range([0.25]), mean_and_range(None)
     ('-169.0 (-170.0 to -168.0)', '0.25', '-')

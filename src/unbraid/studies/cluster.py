@@ -1,4 +1,4 @@
-"""Running a study on a Ray cluster: each stack is a task, and the driver process writes the runs that tasks return."""
+"""Running a study on a Ray cluster. Each stack is a task, and the driver process writes the runs that tasks return."""
 
 from __future__ import annotations
 
@@ -29,19 +29,22 @@ from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, claim_stack, study_stacks
 from unbraid.version import __version__
 
-STACKS_PER_SLOT = 2  # submitted stacks for each stack that the nodes can train at a time
-RETRIES = 100  # how often a stack is restarted after its worker or node died
+STACKS_PER_SLOT = 2  # number of stacks to submit for each stack that the nodes can train at the same time
+RETRIES = 100  # maximum number of times that a stack is restarted because its worker or node died
 CONNECT_SECONDS = 5.0  # time within which the address of a cluster must accept a connection
-TOKEN_HINT = (
-    "If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the output of `ray get-auth-token` there."
-)
+TOKEN_HINT = "If the cluster needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on the cluster."
 
 
 @dataclass
 class ClusterStudy:
-    """A study on a Ray cluster: the settings, and the stacks that have been submitted with their claims.
+    """A study on a Ray cluster.
 
-    With `shared`, the nodes work in the output folder themselves and return nothing.
+    Attributes:
+        ray: The module `ray`.
+        settings: How to train and score.
+        shared: Whether the nodes write to the output folder themselves. If so, tasks return no runs.
+        progress: Shows the progress of the study.
+        submitted: Maps the Ray reference of each unfinished task to its stack and the claim of that stack.
     """
 
     ray: Any
@@ -52,33 +55,37 @@ class ClusterStudy:
 
     @property
     def stack_resources(self) -> dict[str, float]:
-        """The cores and GPUs that a stack needs."""
+        """The numbers of cores and GPUs that a stack needs."""
         return {"CPU": self.settings.jobs or 1, **({"GPU": 1} if self.settings.device != "cpu" else {})}
 
     def node_resources(self) -> list[dict[str, float]]:
-        """The resources of each node that is alive."""
+        """Return the resources of each node that is alive."""
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
     def slots(self) -> int:
-        """The number of stacks that the nodes can train at the same time."""
+        """Return the number of stacks that the nodes can train at the same time."""
         needs = self.stack_resources.items()
         return sum(int(min(node.get(kind, 0) // count for kind, count in needs)) for node in self.node_resources())
 
     def is_full(self) -> bool:
-        """Whether enough stacks are submitted."""
+        """Return whether enough stacks are submitted to keep all nodes busy."""
         return len(self.submitted) >= STACKS_PER_SLOT * max(1, self.slots())
 
     def check_resources(self) -> None:
         """Raise an error if no node of the cluster could ever train a stack."""
         nodes, needs = self.node_resources(), self.stack_resources
         if "GPU" in needs and not any(node.get("GPU") for node in nodes):
-            raise UserError(f"No node with a GPU among the {len(nodes)} of the cluster. Add one, or use --device cpu.")
+            raise UserError(
+                f"None of the {len(nodes)} nodes of the cluster has a GPU. Add a node with a GPU, or use --device cpu."
+            )
         if not self.slots():
-            raise UserError(f"No node of the cluster has the {needs['CPU']} cores of a stack. Use fewer: --jobs 1.")
+            raise UserError(
+                f"No node of the cluster has the {needs['CPU']} cores that a stack needs. Use fewer, such as --jobs 1."
+            )
 
     @functools.cached_property
     def remote_functions(self) -> dict[str, Any]:
-        """The functions that nodes run. Ray repeats them when a worker or node dies, not when they raise an error."""
+        """The functions that nodes run. Ray calls them again if a worker or node dies, but not if they raise an error."""
         environment = {name: value for name, value in os.environ.items() if name == "UNBRAID_DATA"}
         needs = self.stack_resources
         remote = self.ray.remote(
@@ -88,7 +95,7 @@ class ClusterStudy:
         return {"train": remote(train_stack).remote, "stacks": remote(stacks_on_node).remote}
 
     def result(self, reference: Any) -> Any:
-        """What a remote call returned; an exception of the call is raised here."""
+        """Return the result of a remote call. If the call raised an exception, raise it here."""
         errors = self.ray.exceptions
         try:
             return self.ray.get(reference)
@@ -97,10 +104,12 @@ class ClusterStudy:
                 raise error.cause from None
             raise
         except errors.RayError as error:
-            raise UserError(f"A stack was lost: {error}. Run the same command again to resume the study.") from error
+            raise UserError(
+                f"The training of a stack was lost: {error}. Run the same command again to resume the study."
+            ) from error
 
     def stacks(self, planned: Sequence[PlannedRun]) -> Iterator[StudyStack]:
-        """The stacks of a study. If this machine lacks a GPU, a node with a GPU determines them."""
+        """Yield the stacks of a study. Their sizes depend on the device, so a node computes them if only nodes have a GPU."""
         if self.settings.device == "cpu" or torch.cuda.is_available():
             yield from study_stacks(planned, self.settings)
             return
@@ -109,7 +118,7 @@ class ClusterStudy:
                 yield StudyStack(runs, cached_data(name, "cpu"), resolve_net(runs[0].spec.net)[1])
 
     def submit(self, stack: StudyStack) -> bool:
-        """Submit the unfinished runs of a stack; returns False if another process has claimed the stack."""
+        """Submit the unfinished runs of a stack. Return False if another process has claimed the stack."""
         settings = self.settings
         with ExitStack() as claim:
             if not (self.shared or claim.enter_context(claim_stack(settings.out, stack))):
@@ -128,7 +137,7 @@ class ClusterStudy:
         return True
 
     def collect(self) -> None:
-        """Wait a short time for stacks to finish, and write the runs that they return."""
+        """Wait a short time for submitted stacks to finish, and write the runs that they return."""
         done, _ = self.ray.wait(list(self.submitted), timeout=POLL_SECONDS)
         for reference in done:
             stack, claim = self.submitted.pop(reference)
@@ -139,7 +148,7 @@ class ClusterStudy:
         self.progress.update(0, f"{len(self.node_resources())} nodes alive")
 
     def train(self, planned: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Train all stacks, a limited number at a time; returns the runs with the specs they were trained with."""
+        """Train all stacks, and return the planned runs with the specs that were used for training."""
         trained: list[PlannedRun] = []
         claimed_by_others: list[StudyStack] = []
         for stack in self.stacks(planned):
@@ -155,7 +164,7 @@ class ClusterStudy:
         return trained
 
     def cancel(self) -> None:
-        """Stop all submitted stacks, if the study ends before they do."""
+        """Stop all submitted stacks. This is called when the study ends early, for example after an error."""
         for reference, (_, claim) in self.submitted.items():
             self.ray.cancel(reference, force=True)
             claim.close()
@@ -168,16 +177,18 @@ def run_cluster(
     shared: bool = False,
     quiet: bool = False,
 ) -> Path:
-    """Like `run_study`, on the nodes of a Ray cluster; returns the path of the results table.
+    """Run a study as `run_study` does, but on the nodes of a Ray cluster. Return the path of the results table.
 
     Args:
         planned: The runs of the study.
         settings: How to train and score.
-        address: "auto" for the cluster of this machine or a new one, "HOST:PORT" or "ray://HOST:PORT".
-        shared: Whether all nodes see the output folder and write into it. Otherwise they return their runs.
-        quiet: Whether to show no progress.
+        address: "auto" for the cluster of this machine or a new one, or "HOST:PORT" or "ray://HOST:PORT".
+        shared: Whether all nodes can access the output folder and write to it. Otherwise they return their runs.
+        quiet: If True, do not show progress.
     """
-    device = "cpu" if settings.device == "cpu" else "cuda"  # Ray makes only the GPU of the task visible
+    device = (
+        "cpu" if settings.device == "cpu" else "cuda"
+    )  # no index, because Ray makes only the GPU of the task visible
     settings = dataclasses.replace(settings, out=settings.out.resolve(), device=device, jobs=settings.jobs or 1)
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
@@ -193,11 +204,11 @@ def run_cluster(
 
 @contextmanager
 def ray_session(address: str) -> Iterator[Any]:
-    """Connect to Ray at an address and disconnect afterwards, unless the process was already connected."""
+    """Connect to Ray at an address and disconnect afterwards. An existing connection is used and stays open."""
     try:
         import ray
     except ImportError as error:
-        raise UserError('--cluster needs Ray. Install it: pip install "unbraid[cluster]"') from error
+        raise UserError('--cluster needs Ray. Install it with: pip install "unbraid[cluster]"') from error
     new = not ray.is_initialized()
     try:
         if new:
@@ -209,10 +220,10 @@ def ray_session(address: str) -> Iterator[Any]:
 
 
 def connect(ray: Any, address: str) -> None:
-    """Connect to a cluster. "auto" starts a cluster on this machine if there is none."""
+    """Connect to a cluster. If the address is "auto" and no cluster is found, start one on this machine."""
     if address != "auto":
         check_address(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray must not report usage to its developers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default, Ray sends usage statistics to its developers
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         ray.init(address=address, **options)
@@ -224,11 +235,11 @@ def connect(ray: Any, address: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise an error if an address has another form than HOST:PORT or ray://HOST:PORT, or does not answer."""
+    """Raise an error if an address is not of the form HOST:PORT or ray://HOST:PORT, or does not respond."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
         raise UserError(f"--cluster must be auto, HOST:PORT or ray://HOST:PORT. Got {address!r} instead.")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UserError(f"No Ray cluster at {address}: {error}. Start one there: ray start --head") from error
+        raise UserError(f"No Ray cluster at {address}: {error}. Start one there with: ray start --head") from error

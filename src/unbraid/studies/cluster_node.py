@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster do for a study, and how folders of runs travel between machines."""
+"""The functions that the nodes of a Ray cluster run for a study, and the transfer of run folders between machines."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from unbraid.studies.stacks import StudyStack, study_stacks
 from unbraid.version import __version__
 
 RunFiles = dict[str, bytes]
-"""The files of a run's folder: their contents by name."""
+"""The contents of the files in the folder of a run, by file name."""
 
 
 def read_run_files(folder: Path) -> RunFiles:
-    """Read the files of a run's folder, without hidden files and subfolders."""
+    """Read the files in the folder of a run, except hidden files and subfolders."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
     return {path.name: path.read_bytes() for path in files}
 
 
 def write_run_files(folder: Path, files: RunFiles) -> None:
-    """Write the files of a run's folder, each atomically."""
+    """Write files to the folder of a run, each atomically."""
     make_folder(folder)
     for name, content in files.items():
         write_atomic(folder / name, content)
 
 
 def store_run(out: Path, name: str, files: RunFiles) -> None:
-    """Write a finished run into the folder `out` atomically. If the run is already there, only add its scores."""
+    """Write a finished run to the folder `out` atomically. If the run already exists there, only add its scores."""
     target, arriving = out / name, out / ".arriving" / name
     with lock(out / ".arriving.lock"):
         if (target / "weights.safetensors").exists():
@@ -63,16 +63,16 @@ def store_run(out: Path, name: str, files: RunFiles) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         write_run_files(arriving, files)
         if target.exists():
-            target.rename(replaced)  # a partly trained run, from which the finished one was resumed
+            target.rename(replaced)  # the partly trained run that the node resumed
         arriving.rename(target)
         shutil.rmtree(replaced, ignore_errors=True)
-        with suppress(OSError):  # the folder may hold files of a killed process; they are removed with their run
+        with suppress(OSError):  # not empty if a process was killed; the next transfer of that run removes its files
             arriving.parent.rmdir()
 
 
 @functools.cache
 def cached_data(name: str, device: str) -> FactorData:
-    """A dataset, loaded once per process."""
+    """Load a dataset once per process."""
     return load_data(name, device, quiet=True)
 
 
@@ -84,44 +84,46 @@ def train_stack(
     scratch: str | None,
     started: dict[str, RunFiles],
 ) -> dict[str, RunFiles]:
-    """Train and score a stack on this node and return the folders of its runs.
+    """Train and score a stack on this node.
 
     A stack that was interrupted on this node resumes from its last checkpoint.
 
     Args:
-        version: The version of unbraid of the driver; the node must have the same.
+        version: The version of unbraid on the driver. The node must have the same version.
         specs: The specs of the runs as dictionaries.
         data: The name of the dataset.
         settings: How to train and score.
-        scratch: The name of a temporary folder on this node. With None the node works in the shared folder
-            `settings.out` and returns an empty dictionary.
-        started: Files of runs that are partly trained or lack scores, by run.
+        scratch: The name of a temporary folder on this node, or None to write to the shared folder `settings.out`.
+        started: The files of runs that are partly trained or lack scores, by the id of the run.
+
+    Returns:
+        The files of all runs of the stack by the id of the run, or an empty dictionary if `scratch` is None.
     """
     host = socket.gethostname()
     if version != __version__:
         raise UserError(
-            f"Every node must have unbraid {version}. Got {__version__} on {host}. Install {version} there."
+            f"Every node must have unbraid {version}. Got {__version__} on {host} instead. Install {version} there."
         )
     if scratch is None and not (settings.out / "study.json").exists():
-        raise UserError(f"Every node must see {settings.out}. {host} does not. Leave out --cluster-shared.")
+        raise UserError(f"Every node must have access to {settings.out}. {host} does not. Remove --cluster-shared.")
     torch.set_num_threads(1)
-    wanted = [RunSpec.from_dict(spec) for spec in specs]
-    builder = resolve_net(wanted[0].net)[1]
-    runs = [PlannedRun(0, spec, 0.0, 0) for spec in wanted]
+    run_specs = [RunSpec.from_dict(spec) for spec in specs]
+    builder = resolve_net(run_specs[0].net)[1]
+    runs = [PlannedRun(0, spec, 0.0, 0) for spec in run_specs]
     stack = StudyStack(runs, cached_data(data, settings.device), builder)
     if scratch is None:
         train_and_score(stack, settings)
         return {}
     with scratch_folder(scratch, started) as folder:
         train_and_score(stack, dataclasses.replace(settings, out=folder))
-        return {spec.id: read_run_files(folder / spec.id) for spec in wanted}
+        return {spec.id: read_run_files(folder / spec.id) for spec in run_specs}
 
 
 @contextmanager
 def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
-    """A temporary folder on this node with the runs in `started`.
+    """Provide a temporary folder on this node that contains the runs in `started`.
 
-    It survives if the process is killed, so that the next call can resume; it is deleted when the work is done.
+    The folder is deleted when the work is done. If the process is killed, the folder remains and the next call resumes.
     """
     root = Path(tempfile.gettempdir()) / f"unbraid-{os.getuid()}"
     make_folder(root)
@@ -134,12 +136,12 @@ def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
 
 
 def train_and_score(stack: StudyStack, settings: StudySettings) -> None:
-    """Train and score a stack in the folder of the settings; wait while another process has claimed it."""
+    """Train and score a stack in the folder `settings.out`. If another process has claimed it, wait for that process."""
     with BackgroundScoring(settings) as scoring:
         while not try_train_stack(stack, settings, StudyProgress(ignore_progress, len(stack.runs)), scoring):
             time.sleep(POLL_SECONDS)
 
 
 def stacks_on_node(planned: list[PlannedRun], settings: StudySettings) -> list[list[PlannedRun]]:
-    """The runs of each stack of a study, with the stack sizes that fit the device of this node."""
+    """Return the runs of each stack of a study. The sizes of the stacks fit the device of this node."""
     return [stack.runs for stack in study_stacks(planned, settings)]

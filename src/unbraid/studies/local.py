@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from unbraid.runs.results import read_places, write_results
+from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
@@ -99,7 +99,7 @@ def try_train_stack(
 def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> None:
     """Add the runs' positions in the sweep, and the protocol of the scores, to `study.json`."""
     with lock(settings.out / ".places.lock"):
-        places = read_places(settings.out)
+        places = read_sweep_positions(settings.out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
         if new.keys() - places.keys():
             content = {"places": {**places, **new}, "protocol": asdict(settings.protocol)}

@@ -24,7 +24,7 @@ from unbraid.spaces import Sphere
 from unbraid.studies.demystifying import demystifying2021
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid, replace_spec, sweep
 
-SEVEN = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
+SEVEN_DATASETS = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
 
 
@@ -47,7 +47,7 @@ def locatello2019() -> Iterator[PlannedRun]:
     dSprites is the regenerated dataset. 300,000 steps of batch 64, Adam at learning rate 1e-4, 10 latents.
     Reference: Locatello et al. (2019), arXiv:1811.12359; the order of the sweep is that of its public code.
     """
-    yield from grid(SEVEN, locatello_settings(), 50)
+    yield from grid(SEVEN_DATASETS, locatello_settings(), 50)
 
 
 def locatello2020_weak() -> Iterator[PlannedRun]:
@@ -58,7 +58,7 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
     Reference: Locatello et al. (2020), arXiv:2002.02886.
     """
     settings = [*sweep(BetaVAE, "beta", BETAS), *sweep(AdaGVAE, "beta", BETAS), *sweep(AdaMLVAE, "beta", BETAS)]
-    yield from grid(SEVEN, settings, 5)
+    yield from grid(SEVEN_DATASETS, settings, 5)
 
 
 def pmp2021() -> Iterator[PlannedRun]:

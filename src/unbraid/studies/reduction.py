@@ -12,7 +12,7 @@ from unbraid.errors import UserError, unknown_name_message
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.training.schedule import group_by_stack_key
 
-LEAST_SEEDS, LEAST_STEPS = 2, 100
+MIN_SEEDS, MIN_STEPS = 2, 100
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Reduction:
         every = self._with_other_data(list(runs))
         self._check_facts(every)
         seeds = self._selected_seeds(every)
-        wanted = {key: {as_typed(value) for value in values} for key, values in (self.only or {}).items()}
-        selected = [run for run in every if run.spec.seed in seeds and matches(run, wanted)]
+        wanted = {key: {text_as_typed(value) for value in values} for key, values in (self.only or {}).items()}
+        selected = [run for run in every if run.spec.seed in seeds and run_matches(run, wanted)]
         if not selected:
             raise UserError("No run of the study matches the selection. Select more; `--plan` lists what there is.")
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
@@ -84,21 +84,21 @@ class Reduction:
                 )
             return set(self.seeds)
         count = 1 + max(known)
-        return range(max(min(LEAST_SEEDS, count), round(count * math.sqrt(self.scale))))
+        return range(max(min(MIN_SEEDS, count), round(count * math.sqrt(self.scale))))
 
     def _steps(self, run: PlannedRun) -> dict[str, Any]:
         if self.steps is not None:
             return {"steps": self.steps}
-        return {"steps": max(min(LEAST_STEPS, run.spec.steps), round(run.spec.steps * math.sqrt(self.scale)))}
+        return {"steps": max(min(MIN_STEPS, run.spec.steps), round(run.spec.steps * math.sqrt(self.scale)))}
 
 
-def matches(run: PlannedRun, wanted: Mapping[str, set[str]]) -> bool:
+def run_matches(run: PlannedRun, wanted: Mapping[str, set[str]]) -> bool:
     """Whether, for each fact in `wanted`, the run has one of the wanted values."""
     facts = run.facts() if wanted else {}
-    return all(as_typed(facts.get(key)) in values for key, values in wanted.items())
+    return all(text_as_typed(facts.get(key)) in values for key, values in wanted.items())
 
 
-def as_typed(value: Any) -> str:
+def text_as_typed(value: Any) -> str:
     """A value as a user would type it: 4 for 4.0.
 
     >>> as_typed(4.0), as_typed("4.0"), as_typed("dsprites"), as_typed(1e-4)
@@ -110,7 +110,7 @@ def as_typed(value: Any) -> str:
         return str(value)
 
 
-def shard(runs: Sequence[PlannedRun], part: int, parts: int) -> list[PlannedRun]:
+def select_shard(runs: Sequence[PlannedRun], part: int, parts: int) -> list[PlannedRun]:
     """Share number `part`, 1 to `parts`, of the runs. Shares consist of whole stacks."""
     if not 1 <= part <= parts:
         raise UserError(f"A shard must be i/n with i from 1 to n. Got {part}/{parts} instead.")

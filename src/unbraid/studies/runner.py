@@ -13,14 +13,14 @@ from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.cluster import run_cluster
+from unbraid.studies.estimate import Estimate, estimate_study
 from unbraid.studies.local import run_study
-from unbraid.studies.own import find_study, planned_run
-from unbraid.studies.plan import Estimate, estimate_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import STUDIES
 from unbraid.studies.reduction import Reduction
-from unbraid.studies.reduction import shard as share_of
+from unbraid.studies.reduction import select_shard as share_of
 from unbraid.studies.settings import StudySettings, split_metrics
+from unbraid.studies.study_files import find_study, planned_run
 
 StudySource = str | Path | Iterable[RunSpec | PlannedRun]
 """The name of a published study, the path of a study file (.py, .toml or .json), or runs."""

@@ -10,7 +10,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
 
 MAX_RUNS = 256  # per stack, because larger stacks are not faster
-MEMORY_FRACTION = 0.85  # fraction of the free memory that a stack may use; the process needs the rest for other work
+MEMORY_FRACTION = 0.85  # of the free memory, because the process needs the rest for other work
 PROBE_RUNS = 2  # number of runs in the small stack whose memory is measured
 
 

@@ -28,7 +28,7 @@ from unbraid.training.memory import max_runs_in_memory
 
 MAX_RUNS_PER_STACK_ON_CPU = 16
 MAX_THREADS = 4  # because more Python threads than this mostly wait for each other
-MAX_CONCURRENT_RUNS = 64  # for several stacks on one GPU; a larger stack uses the whole GPU by itself
+MAX_CONCURRENT_RUNS = 64  # in all stacks of a group on a GPU, because a larger stack alone already uses the whole GPU
 Item = TypeVar("Item")
 
 

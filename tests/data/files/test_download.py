@@ -115,7 +115,7 @@ def test_length_must_be_known(server: Server, tmp_path: Path) -> None:
     chunked = server.add("/chunked", CONTENT, Fault(chunked=True, cut_body=30), always=Fault(chunked=True, etag=None))
     assert download_file(File("chunked", (chunked,)), tmp_path).read_bytes() == CONTENT
     endless = server.add("/endless", CONTENT * 3, always=Fault(chunked=True))
-    with pytest.raises(UserError, match="it sent 591 bytes instead of the 197"):
+    with pytest.raises(UserError, match="the server sent 591 bytes instead of the 197"):
         download_file(published_file(endless, name="endless"), tmp_path)
 
 

@@ -171,9 +171,7 @@ def test_broken_image_error_names_the_remedy(folder: Path) -> None:
 
 
 def test_folders_without_images_are_rejected(folder: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"contain images \(\.png, .*Got 0 other files instead\. Choose a different"
-    ):
+    with pytest.raises(UserError, match=r"contain images \(\.png, .*Got 0 other files instead\. Choose a different"):
         from_folder(folder)
     np.save(folder / "x.npy", np.zeros(3))
     with pytest.raises(UserError, match=r"Got 1 other files instead\. To use the arrays in x\.npy, pass that file"):

@@ -101,7 +101,7 @@ WRONG_CARS: dict[str, tuple[dict[str, bytes], str]] = {
     "empty": ({"data/cars/car_001_mesh.mat": b""}, "must be a complete MATLAB file"),
     "text": ({"data/cars/car_001_mesh.mat": b"<html>not found</html>" * 99}, "car_001_mesh.mat"),
     "one more": ({"data/cars/car_003_mesh.mat": WHOLE_CAR}, "number of .mat files in cars/ .* must be 2. Got 3"),
-    "outside": ({"../cars/car_003_mesh.mat": WHOLE_CAR}, "its paths must stay inside"),
+    "outside": ({"../cars/car_003_mesh.mat": WHOLE_CAR}, "Its paths must stay inside"),
 }
 
 

@@ -89,11 +89,11 @@ def test_meshes_are_read_in_every_format(form: str, normals: bool) -> None:
 
 
 WRONG_MESHES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda c: b"", "no end"),
+    "empty": (lambda c: b"", "the header is incomplete"),
     "not a mesh": (lambda c: b"solid\n" + c, r"first line .* must be \['ply'\]. Got \['solid'\]"),
-    "header cut": (lambda c: c[:60], "no end"),
+    "header cut": (lambda c: c[:60], "the header is incomplete"),
     "cut": (lambda c: c[:-3], "Reading it failed"),
-    "longer": (lambda c: c + b"7", "bytes follow"),
+    "longer": (lambda c: c + b"7", "more bytes after the end"),
     "unknown format": (lambda c: c.replace(b"1.0", b"2.0"), "begins with 'format'"),
     "unknown type": (lambda c: c.replace(b"float x", b"quark x"), "quark"),
     "unknown line": (lambda c: c.replace(b"comment", b"remark"), "begins with 'remark'"),

@@ -4,8 +4,9 @@ Both compute a small image from a large, blocked image (see `unbraid.accel.kerne
 shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and column 2 dx + px has index (dy, dx, py, px).
 
 An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
-values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). Each program computes a column
-of the image from top to bottom. It reads each strip once for two output rows, and keeps the weights on the chip.
+values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). Each program computes some
+columns of the output from top to bottom. It reads each strip once for two output rows, and keeps the weights on the
+chip.
 """
 
 from __future__ import annotations

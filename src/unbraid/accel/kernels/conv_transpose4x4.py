@@ -2,8 +2,8 @@
 
 Both compute a large, blocked image (see `unbraid.accel.kernels.blocked`) from a small image. Block (i, j) of the large
 image is a sum over the four small pixels (i - dy, j - dx) with dy and dx in {0, 1}. Each pixel is multiplied by the
-weight matrix (M, 4C) of (dy, dx). Each program computes the image from top to bottom, and keeps the weights and the
-previous row of small pixels on the chip.
+weight matrix (M, 4C) of (dy, dx). Each program computes some columns of blocks from top to bottom. It keeps the
+weights and the previous row of small pixels on the chip.
 """
 
 from __future__ import annotations

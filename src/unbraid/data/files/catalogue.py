@@ -141,13 +141,13 @@ _DSPRITES_STEM = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64"
 _DSPRITES_HOME = "https://github.com/google-deepmind/dsprites-dataset/raw/master/"
 
 
-def _built_in(
+def _built_in_source(
     name: str, description: str, made_from: str = "", citation: str = "", extra: tuple[str, str] | None = None
 ) -> Source:
     return Source(name, description, OURS, citation, built_in=True, made_from=made_from, extra=extra)
 
 
-def _mpi3d(name: str, description: str, file: File, note: str) -> Source:
+def _mpi3d_source(name: str, description: str, file: File, note: str) -> Source:
     home = "https://github.com/rr-learning/disentanglement_dataset"
     return Source(name, description, "CC BY 4.0", MPI3D, home, ((file,),), note)
 
@@ -164,15 +164,15 @@ _BODIES = ("bodies", "anny")
 _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
 
 _ALL = (
-    _built_in("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "the geometry of dSprites", DSPRITES),
-    _built_in("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
-    _built_in("toy", "nonlinear mixtures of four factors: 960 vectors"),
-    _built_in("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
-    _built_in("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),
-    _built_in("scream_dsprites", "dSprites on crops of a picture, 64x64x3", f"{_SPRITES} and a picture", STUDY),
-    _built_in("shapes3d_rendered", "Shapes3D, re-rendered: 480,000 images 64x64x3", "a similar scene", SHAPES3D),
-    _built_in("bodies", "meshes of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
-    _built_in("body_images", "images of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
+    _built_in_source("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "the geometry of dSprites", DSPRITES),
+    _built_in_source("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
+    _built_in_source("toy", "nonlinear mixtures of four factors: 960 vectors"),
+    _built_in_source("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
+    _built_in_source("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),
+    _built_in_source("scream_dsprites", "dSprites on crops of a picture, 64x64x3", f"{_SPRITES} and a picture", STUDY),
+    _built_in_source("shapes3d_rendered", "Shapes3D, re-rendered: 480,000 images 64x64x3", "a similar scene", SHAPES3D),
+    _built_in_source("bodies", "meshes of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
+    _built_in_source("body_images", "images of human bodies that vary in shape and pose", _ANNY, extra=_BODIES),
     Source(
         "dsprites_file", "dSprites, the published file: 737,280 images 64x64x1", "Apache-2.0", DSPRITES,
         "https://github.com/google-deepmind/dsprites-dataset",
@@ -208,23 +208,23 @@ _ALL = (
         "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/", (SMALLNORB, _unpacked_files(SMALLNORB, "raw")),
         _UNPACKED,
     ),
-    _mpi3d(
+    _mpi3d_source(
         "mpi3d_toy", "MPI3D, simple renderings: 1,036,800 images 64x64x3",
         File("mpi3d_toy.npz", (f"{_MPI3D_AUTHORS}mpi3d_toy.npz", f"{_MPI3D_BUCKET}mpi3d_toy.npz")),
         _MPI3D_NOTE.format("mpi3d_toy.npz"),
     ),
-    _mpi3d(
+    _mpi3d_source(
         "mpi3d_realistic", "MPI3D, realistic renderings: 1,036,800 images 64x64x3",
         File("mpi3d_realistic.npz", (f"{_MPI3D_AUTHORS}mpi3d_realistic.npz", f"{_MPI3D_BUCKET}mpi3d_realistic.npz")),
         _MPI3D_NOTE.format("mpi3d_realistic.npz"),
     ),
     # The authors' bucket once contained a corrupt real.npz (rr-learning/disentanglement_dataset, issue 5), so it is not
     # used as a mirror.
-    _mpi3d(
+    _mpi3d_source(
         "mpi3d_real", "MPI3D, photographs: 1,036,800 images 64x64x3",
         File("mpi3d_real.npz", (f"{_MPI3D_AUTHORS}mpi3d_real.npz",)), _MPI3D_NOTE.format("mpi3d_real.npz"),
     ),
-    _mpi3d(
+    _mpi3d_source(
         "mpi3d_complex", "MPI3D, photographs of everyday objects: 460,800 images 64x64x3",
         File(
             "real3d_complicated_shapes_ordered.npz",

@@ -1,4 +1,4 @@
-"""Convert published files to a table of bytes in the cache folder. The table is memory-mapped when it is used."""
+"""Convert published files into a table of bytes in the cache folder. The table is memory-mapped when it is used."""
 
 from __future__ import annotations
 

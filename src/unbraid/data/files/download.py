@@ -36,28 +36,28 @@ from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import no_progress
 from unbraid.version import __version__
 
-MAX_FAILURES = 4  # consecutive attempts that each receive fewer than CHUNK_BYTES bytes before an address is given up
+MAX_FAILURES = 4  # maximum number of consecutive attempts at one address that receive fewer than CHUNK_BYTES bytes
 RETRY_SECONDS = 1.0  # pause after the first failed attempt; the n-th pause is n times as long
 MIN_FREE_BYTES = 1 << 24  # disk space to leave free
 
 
-class SourceError(Exception):
+class DownloadError(Exception):
     """An address does not provide the file. The next address is tried."""
 
 
-class InterruptedDownload(SourceError):
+class InterruptedDownload(DownloadError):
     """A download stopped before the end. The rest can be requested from the same address."""
 
 
-class StalePartialFile(SourceError):
+class StalePartialFile(DownloadError):
     """The partial file does not match the content of the address. It is deleted, and the download starts again."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the bytes of a partial file came from. It is stored beside the partial file.
+    """The origin of the bytes of a partial file. It is stored in a file beside the partial file.
 
-    Only bytes of the same content may be appended to a partial file.
+    More bytes may be appended to a partial file only if they belong to the same content.
 
     Attributes:
         url: The address.
@@ -111,9 +111,9 @@ def download_file(
         for url in file.urls:
             try:
                 if not target.exists():
-                    _try_source(file, url, target, display, timeout)
+                    _download_with_retries(file, url, target, display, timeout)
                 return target
-            except SourceError as problem:
+            except DownloadError as problem:
                 problems.append(f"{url}: {problem}")
     reasons = "; ".join(problems) or "no address is known"
     raise UserError(
@@ -122,19 +122,19 @@ def download_file(
     )
 
 
-def _try_source(file: File, url: str, target: Path, display: ProgressDisplay, timeout: float) -> None:
+def _download_with_retries(file: File, url: str, target: Path, display: ProgressDisplay, timeout: float) -> None:
     """Download the file from one address. Retry after interruptions, and raise a SourceError if all attempts fail."""
     part = target.with_name(f"{target.name}.part")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise SourceError("only http and https are supported")
+        raise DownloadError("only http and https are supported")
     failures = stale_files = 0
     while True:
         before = _file_length(part)
         try:
             resumed = _download(file, url, part, display, timeout)
-            return _finish(file, part, target, resumed, display)
+            return _finish_download(file, part, target, resumed, display)
         except StalePartialFile:
-            _discard(part)
+            _delete_partial_file(part)
             stale_files += 1
             if stale_files > 1:
                 raise
@@ -145,14 +145,14 @@ def _try_source(file: File, url: str, target: Path, display: ProgressDisplay, ti
             time.sleep(RETRY_SECONDS * failures)
 
 
-def _finish(file: File, part: Path, target: Path, resumed: bool, display: ProgressDisplay) -> None:
+def _finish_download(file: File, part: Path, target: Path, resumed: bool, display: ProgressDisplay) -> None:
     """Check a completed .part file. Give it its final name if it is correct, and delete it otherwise."""
     try:
         result = check_file(file, part, None, display)
     except UserError as error:
-        _discard(part)
+        _delete_partial_file(part)
         reason = str(error).replace(str(part), "the downloaded file", 1)
-        raise (StalePartialFile if resumed else SourceError)(reason) from error
+        raise (StalePartialFile if resumed else DownloadError)(reason) from error
     try:
         with part.open("rb") as content:
             os.fsync(content.fileno())
@@ -184,12 +184,12 @@ def _download(file: File, url: str, part: Path, display: ProgressDisplay, timeou
         _check_free_space(part, offset, total)
         if not offset:
             # Delete the old bytes before the new origin is written, because they do not come from there.
-            _discard(part)
+            _delete_partial_file(part)
         if not (offset and origin and origin.url == url):
             new_origin = Origin(url, _content_version(response.headers), total)
             write_atomic(_origin_path(part), json.dumps(asdict(new_origin)).encode())
         with display(f"{file.name} (MB)", total / 1e6) if total else no_progress("", 0) as show_progress:
-            _receive(response, part, offset, file.size if total is None else total, show_progress)
+            _receive_body(response, part, offset, file.size if total is None else total, show_progress)
         return offset > 0
 
 
@@ -199,10 +199,10 @@ def _open_url(request: urllib.request.Request, timeout: float) -> Any:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise StalePartialFile("it no longer has the missing bytes") from error
-        raise SourceError(f"{error.code} {error.reason}") from error
+            raise StalePartialFile("the server no longer has the missing bytes") from error
+        raise DownloadError(f"{error.code} {error.reason}") from error
     except (urllib.error.URLError, ValueError) as error:
-        raise SourceError(_describe_error(error)) from error
+        raise DownloadError(_describe_error(error)) from error
     except (OSError, http.client.HTTPException) as error:
         raise InterruptedDownload(_describe_error(error)) from error
 
@@ -215,7 +215,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
             fp.close()
-            raise SourceError(f"it redirects to {newurl}, but only http and https are supported")
+            raise DownloadError(f"the server redirects to {newurl}, but only http and https are supported")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -229,7 +229,9 @@ def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
         span, _, total = content_range.partition("/")
         if kind == "bytes" and span.partition("-")[0] == str(offset):
             return offset, int(total) if total.isdecimal() else None
-        raise StalePartialFile(f"it sent {content_range or 'no Content-Range'} when asked for the bytes from {offset}")
+        raise StalePartialFile(
+            f"the server sent {content_range or 'no Content-Range'} when asked for the bytes from {offset}"
+        )
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdecimal() else None
 
@@ -237,11 +239,13 @@ def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
 def _check_response(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
     """Raise an error if the headers of the response show that it is not the file. Nothing has been written yet."""
     if file.size is not None and total is not None and total != file.size:
-        raise SourceError(f"it says the file has {total:,} bytes, not {file.size:,}")
+        raise DownloadError(f"the server says that the file has {total:,} bytes instead of {file.size:,}")
     if origin and origin.total is not None and total is not None and total != origin.total:
         raise StalePartialFile(f"the file now has {total:,} bytes, but had {origin.total:,} before")
     if total is None and file.size is None and file.sha256 is None and not getattr(response, "chunked", False):
-        raise SourceError("it does not state the length of the file, so an incomplete file could not be detected")
+        raise DownloadError(
+            "the server does not state the length of the file, so an incomplete file would not be detected"
+        )
 
 
 def _check_free_space(part: Path, offset: int, total: int | None) -> None:
@@ -253,7 +257,9 @@ def _check_free_space(part: Path, offset: int, total: int | None) -> None:
         )
 
 
-def _receive(response: Any, part: Path, offset: int, total: int | None, show_progress: Callable[[float], None]) -> None:
+def _receive_body(
+    response: Any, part: Path, offset: int, total: int | None, show_progress: Callable[[float], None]
+) -> None:
     """Append the response body to the partial file."""
     with part.open("ab", buffering=0) as file:
         while True:
@@ -269,8 +275,8 @@ def _receive(response: Any, part: Path, offset: int, total: int | None, show_pro
     if total is not None and offset < total:
         raise InterruptedDownload(f"the connection was closed after {offset:,} of {total:,} bytes")
     if total is not None and offset > total:
-        _discard(part)
-        raise SourceError(f"it sent {offset:,} bytes instead of the {total:,} bytes it announced")
+        _delete_partial_file(part)
+        raise DownloadError(f"the server sent {offset:,} bytes instead of the {total:,} bytes that it announced")
 
 
 def _write_all(file: Any, piece: bytes) -> int:
@@ -327,6 +333,6 @@ def _file_length(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _discard(part: Path) -> None:
+def _delete_partial_file(part: Path) -> None:
     for path in (part, _origin_path(part)):
         path.unlink(missing_ok=True)

@@ -83,7 +83,7 @@ class Labels:
         order = np.argsort(index)
         return order if np.array_equal(index[order], np.arange(n)) else None
 
-    def take(self, rows: Int[np.ndarray, " m"]) -> Labels:
+    def select_rows(self, rows: Int[np.ndarray, " m"]) -> Labels:
         """Return the labels of the given rows."""
         return Labels(self.numbers[rows], self.values)
 
@@ -178,7 +178,7 @@ def from_arrays(
     table = (
         _float_vectors(array) if array.ndim == 2 and layout is None else _byte_images(_channels_first(array, layout))
     )
-    return assemble_data(name, torch.from_numpy(table), number_factors(factors, names, len(table)), device)
+    return assemble_data(name, torch.from_numpy(table), labels_from_factors(factors, names, len(table)), device)
 
 
 def assemble_data(
@@ -202,7 +202,7 @@ def assemble_data(
     return data
 
 
-def number_factors(factors: Factors | None, names: Sequence[str] | None, n: int) -> Labels:
+def labels_from_factors(factors: Factors | None, names: Sequence[str] | None, n: int) -> Labels:
     """Convert factors of n examples, of shape (n, k) or (n,), to labels. None means no factors."""
     if factors is None:
         if names:

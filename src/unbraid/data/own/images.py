@@ -1,4 +1,4 @@
-"""Decode image files to a table of square uint8 images, which is stored in the cache folder."""
+"""Decode image files into a table of square uint8 images, which is stored in the cache folder."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def supported_sizes() -> str:
     from unbraid.nets.conv import IMAGE_SIDES
 
     sizes = ", ".join(map(str, IMAGE_SIDES))
-    return f"The nets locatello and burgess need square images of {sizes} pixels; mlp and your own nets take any size."
+    return (
+        f"The nets locatello and burgess need square images of {sizes} pixels. The net mlp and your own nets accept "
+        "any size."
+    )
 
 
 def image_table(
@@ -214,7 +217,7 @@ def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
 
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
-        upright = Image.fromarray(_from_16_bit(np.asarray(upright)))
+        upright = Image.fromarray(_scale_16_bit(np.asarray(upright)))
     elif upright.mode in ALPHA_MODES or "transparency" in upright.info:
         background = Image.new("RGBA", upright.size, "black")
         background.alpha_composite(upright.convert("RGBA"))
@@ -222,7 +225,7 @@ def to_8_bit(image: Image.Image, channels: int) -> Image.Image:
     return upright.convert("L" if channels == 1 else "RGB")
 
 
-def _from_16_bit(pixels: np.ndarray) -> ByteArray:
+def _scale_16_bit(pixels: np.ndarray) -> ByteArray:
     high = 2**16 - 1
     if pixels.dtype.kind == "f" or pixels.min() < 0 or pixels.max() > high:
         raise ValueError(f"its pixels are {pixels.dtype} from {pixels.min()} to {pixels.max()}, not 8-bit or 16-bit")

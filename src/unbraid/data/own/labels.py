@@ -27,7 +27,7 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
     Args:
         folder: Folder of the images.
         files: Paths of the images, relative to `folder`.
-        labels: A key of `SOURCES`, or the path of a csv file. None chooses the first source that exists; see
+        labels: A key of `LABEL_SOURCES`, or the path of a csv file. None chooses the first source that exists; see
             `_default_labels`.
 
     Returns:
@@ -38,11 +38,11 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
     """
     if labels is None:
         return _default_labels(folder, files)
-    if labels in SOURCES:
-        return SOURCES[labels](folder, files)
+    if labels in LABEL_SOURCES:
+        return LABEL_SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
-        raise UserError(unknown_name_message("source of labels", labels, [*SOURCES, "the path of a csv file"]))
-    return _from_table(Path(labels).expanduser(), files)
+        raise UserError(unknown_name_message("source of labels", labels, [*LABEL_SOURCES, "the path of a csv file"]))
+    return _labels_from_table(Path(labels).expanduser(), files)
 
 
 def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
@@ -52,28 +52,28 @@ def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
     exists, there are no labels.
     """
     if any((folder / table).is_file() for table in TABLES):
-        return _from_csv(folder, files)
+        return _labels_from_csv(folder, files)
     by_folder = _labels_by_folder(files)
     if by_folder is not None and by_folder.values:
         return by_folder
-    return _from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
+    return _labels_from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
 
 
 def _no_labels(folder: Path, files: Sequence[str]) -> Labels:
     return Labels(np.empty((len(files), 0), np.int64), {})
 
 
-def _from_csv(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_csv(folder: Path, files: Sequence[str]) -> Labels:
     found = [folder / table for table in TABLES if (folder / table).is_file()]
     if len(found) != 1:
         got = "both" if found else "neither"
         raise UserError(
             f"{folder} must contain either {' or '.join(TABLES)}. Got {got} instead. Pass labels='PATH.csv'."
         )
-    return _from_table(found[0], files)
+    return _labels_from_table(found[0], files)
 
 
-def _from_folders(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_folders(folder: Path, files: Sequence[str]) -> Labels:
     found = _labels_by_folder(files)
     if found is None:
         shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
@@ -102,7 +102,7 @@ def _labels_by_folder(files: Sequence[str]) -> Labels | None:
     return Labels.from_columns(names, [_parse_values(column) for column in levels], len(files))
 
 
-def _from_names(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_names(folder: Path, files: Sequence[str]) -> Labels:
     values = [_values_in_name(file) for file in files]
     names = next((list(pairs) for pairs in values if pairs), [])
     wrong = [i for i, pairs in enumerate(values) if set(pairs) != set(names) or not pairs]
@@ -124,15 +124,15 @@ def _values_in_name(file: str) -> dict[str, str]:
     return dict(found)
 
 
-SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
-    "csv": _from_csv,
-    "folders": _from_folders,
-    "names": _from_names,
+LABEL_SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
+    "csv": _labels_from_csv,
+    "folders": _labels_from_folders,
+    "names": _labels_from_names,
     "none": _no_labels,
 }
 
 
-def _from_table(table: Path, files: Sequence[str]) -> Labels:
+def _labels_from_table(table: Path, files: Sequence[str]) -> Labels:
     """Read labels from a csv file with a header and one row per image.
 
     The first column contains the path of the image, or its name if that is unique. The other columns contain one factor

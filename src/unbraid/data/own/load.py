@@ -70,7 +70,7 @@ def from_folder(
     given = read_labels(folder, files, label_source)
     order = given.grid_order()
     if order is not None:
-        files, given = [files[i] for i in order], given.take(order)
+        files, given = [files[i] for i in order], given.select_rows(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
     source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes())

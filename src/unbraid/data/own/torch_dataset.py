@@ -52,7 +52,7 @@ def from_dataset(
     first: Array | None = None
     content = bytearray()  # because it grows in place, whereas a list of arrays would have to be copied at the end
     labels: list[dict[str, int]] = []
-    for i, item in enumerate(_iterate(dataset, progress)):
+    for i, item in enumerate(_iterate_examples(dataset, progress)):
         x, y = _split_item(item, i)
         example = _example_array(x, first, i)
         first = example if first is None else first
@@ -68,7 +68,7 @@ def from_dataset(
     return from_arrays(table, factors, names=names or given, name=name, layout=layout, device=device)
 
 
-def _iterate(dataset: Any, progress: Progress | None) -> Iterator[Any]:
+def _iterate_examples(dataset: Any, progress: Progress | None) -> Iterator[Any]:
     """Yield the examples, by index if the dataset has a length and by iteration otherwise."""
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         yield from dataset

@@ -39,7 +39,7 @@ def mpi3d_toy(
     The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
-    return _load("mpi3d_toy", device, root, progress)
+    return _load_mpi3d("mpi3d_toy", device, root, progress)
 
 
 def mpi3d_realistic(
@@ -50,7 +50,7 @@ def mpi3d_realistic(
     The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
-    return _load("mpi3d_realistic", device, root, progress)
+    return _load_mpi3d("mpi3d_realistic", device, root, progress)
 
 
 def mpi3d_real(
@@ -60,7 +60,7 @@ def mpi3d_real(
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
-    return _load("mpi3d_real", device, root, progress)
+    return _load_mpi3d("mpi3d_real", device, root, progress)
 
 
 def mpi3d_complex(
@@ -70,10 +70,12 @@ def mpi3d_complex(
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
-    return _load("mpi3d_complex", device, root, progress)
+    return _load_mpi3d("mpi3d_complex", device, root, progress)
 
 
-def _load(name: str, device: str | torch.device, root: str | Path | None, progress: Progress | None) -> ByteImages:
+def _load_mpi3d(
+    name: str, device: str | torch.device, root: str | Path | None, progress: Progress | None
+) -> ByteImages:
     (path,) = locate_files(name, root).values()
     return read_mpi3d(name, path, device=device, progress=progress)
 

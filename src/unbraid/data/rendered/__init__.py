@@ -1,1 +1,1 @@
-"""Datasets that are rendered by this package and need no files."""
+"""Datasets that this package generates and that need no files."""

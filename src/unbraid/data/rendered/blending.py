@@ -1,7 +1,8 @@
-"""Blending of ray-cast layers on a CPU, compiled by numba: one pass over each pixel instead of a dozen.
+"""Blend ray-cast layers on a CPU, with functions that numba compiles.
 
-Import this module only when images are blended. The arithmetic is that of `raycast.blend_layers` and
-`Shapes3D._blend`, in int16 at every step, so the images are bitwise identical.
+This makes one pass over the pixels instead of about a dozen. Import this module only when images are blended, because
+importing numba takes time. The arithmetic is that of `raycast.blend_layers` and `Shapes3D._blend`. Every step is
+computed in int16, so the images are bitwise identical to theirs.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Blend(torch.autograd.Function):
-    """Return the images (n, 3, h, w) at `index` (n,). This is an autograd function so that it can define vmap.
+    """Blend the images (n, 3, h, w) at `index` (n,). This is an autograd function because it has to define vmap.
 
-    `table` (g, l, h, w) contains the layers of every view and `colours` (hues, 3) the colours of a surface, both int16.
-    In an index, the view varies fastest, then the hues of solid, wall and floor. `white` is the value of white: 255 for
-    uint8 images, 1 for float32 images.
+    `table` (g, l, h, w) contains the layers of every view, and `colours` (hues, 3) contains the colours that a surface
+    can have. Both are int16. In an index, the view varies fastest, followed by the hues of solid, wall and floor.
+    `white` is the value of a white pixel, which is 255 for uint8 images and 1 for float32 images.
     """
 
     @staticmethod
@@ -48,11 +49,11 @@ class Blend(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save nothing: integers have no gradient."""
+        """Save nothing, because integers have no gradient."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], index: Tensor, *shared: Any) -> tuple[Tensor, int]:
-        """Treat a stack of indices as one more axis. Everything else is shared by the stack."""
+        """Treat the mapped axis of `index` as one more axis. All other arguments must not be mapped."""
         axis, *others = in_dims
         if axis is None or any(other is not None for other in others):
             raise NotImplementedError("Only the index of blended images can be mapped with vmap.")
@@ -64,7 +65,7 @@ blend_images: Callable[..., Tensor] = Blend.apply
 
 @kernel()
 def fill_images(table: Array, index: Array, colours: Array, unit: Any, image: Array) -> None:
-    """Write levels from 0 to 255, divided by `unit`, to `image` (n, 3, pixels)."""
+    """Write the images at `index` to `image` (n, 3, pixels), as levels from 0 to 255 divided by `unit`."""
     views, hues = len(table), len(colours)
     for i in range(len(index)):
         layers, hue = table[index[i] % views], index[i] // views
@@ -76,7 +77,10 @@ def fill_images(table: Array, index: Array, colours: Array, unit: Any, image: Ar
 
 @kernel()
 def fill_channel(layers: Array, floor: Any, wall: Any, solid: Any, sky: Array, unit: Any, image: Array) -> None:
-    """Write one channel of one image. Each step is cast to int16, because numba would otherwise compute in 64 bits."""
+    """Write one channel of one image.
+
+    The result of each step is cast to int16, because numba would otherwise compute in 64 bits.
+    """
     for p in range(len(image)):
         total = min(np.int16(floor * layers[FLOOR, p]), layers[FLOOR_COVERAGE, p])
         total = np.int16(total + min(np.int16(wall * layers[WALL, p]), layers[WALL_COVERAGE, p]))

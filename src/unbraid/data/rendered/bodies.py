@@ -1,4 +1,4 @@
-"""Bodies: ten people in ten poses as meshes of one topology, an open substitute for FAUST."""
+"""Meshes of ten people in ten poses, all with the same topology, as an open substitute for FAUST."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from unbraid.data.rendered.body_model import (
 )
 from unbraid.errors import UserError
 
-# Gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle, weight, height and proportions (0 ideal), each
-# from 0 to 1. Weight has the largest effect at low muscle: at average muscle even weight 1 gives no heavy body.
+# The phenotype of each subject, which consists of gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle,
+# weight, height and proportions (0 ideal). All values are from 0 to 1. Heavy bodies have little muscle here, because
+# with average muscle, even weight 1 does not make a body heavy.
 ADULT = 2 / 3
 SUBJECTS = {
     "man": (0, ADULT, 0.5, 0.5, 0.4, 0.3),
@@ -39,7 +40,8 @@ SUBJECTS = {
     "old man": (0.1, 1.0, 0.1, 0.4, 0.3, 0.9),
 }
 ARMS_DOWN = {"arm.L": (0.0, 0.0, -72.0), "elbow.L": (0.0, -15.0, 0.0)}
-# Rotations in degrees about x (the body's left), y (up) and z (forward), from upright with the arms out sideways.
+# Rotations of joints in degrees about x (the body's left), y (up) and z (forward). Without rotations, the body stands
+# upright with the arms out sideways.
 POSES: dict[str, Pose] = {
     "stand": mirror_pose(ARMS_DOWN),
     "arms out": {},
@@ -58,13 +60,16 @@ POSES: dict[str, Pose] = {
 }  # fmt: skip
 NAMES, SIZES = ("subject", "pose"), (len(SUBJECTS), len(POSES))
 ROWS = math.prod(SIZES)
-# Digest of the float32 coordinates of all bodies at full detail, in order. It is part of the names of cache files, so
-# that a changed version of the data never reads an old file.
+# Digest of the float32 coordinates of all bodies with 13,718 vertices, in order. It is part of the names of cache
+# files, so a file that was written for an earlier version of the data is never read.
 SHA256 = "0f50b42e336687dae52ef5462fa59f3dd847457e28c364ff5babf4c6c1d9e5c0"
 
 
 class Bodies(Meshes):
-    """Posed bodies of one topology, in metres. The root of the skeleton (between the hips) is at the origin."""
+    """Meshes of bodies with the same topology, in metres.
+
+    The root of the skeleton, which is between the hips, is at the origin.
+    """
 
     categorical = NAMES
     units = "metres"
@@ -78,37 +83,39 @@ class Bodies(Meshes):
 def bodies(
     device: str | torch.device = "cpu", progress: Progress | None = None, vertices: int = FULL_VERTICES
 ) -> Bodies:
-    """Bodies: 10 people in 10 poses, 13,718 vertices each, as vectors of 41,154 coordinates.
+    """Create meshes of 10 people in 10 poses, as vectors of 41,154 coordinates (13,718 vertices).
 
-    An open substitute for FAUST. Coordinates are in metres, x to the body's left, y up and z forward, one vertex after
-    the other, with the root of the skeleton at the origin. The attribute `faces` contains the triangles of all bodies.
-    The data are created once by the package anny, which takes some minutes, and cached on disk.
+    This is an open substitute for FAUST. A vector contains x, y and z of the first vertex, then those of the second
+    vertex, and so on. x points to the body's left, y up and z forward. Coordinates are in metres, and the root of the
+    skeleton is at the origin. The attribute `faces` contains the triangles, which are the same for all bodies. The
+    package anny creates the data on first use, which takes some minutes. They are then cached on disk.
     Reference: Bregier et al. (2025), arXiv:2511.03589; Bogo et al. (2014), doi:10.1109/CVPR.2014.491.
 
     Args:
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1.
-        vertices: Number of vertices: 13,718, or 1,229 for a coarser closed surface without toes, for small networks.
+        vertices: Number of vertices, which is 13,718, or 1,229 for a coarser closed surface without toes. The coarser
+            surface is meant for small networks.
 
     Returns:
         100 examples of shape (3 * vertices,), with the factors subject and pose.
 
     Raises:
-        UserError: If there is no such number of vertices, or if anny is not installed.
+        UserError: If the number of vertices is not available, or if anny is not installed.
     """
     if vertices not in TOPOLOGIES:
         raise UserError(
-            f"The option 'vertices' of bodies must be one of {', '.join(map(str, TOPOLOGIES))}. Got {vertices}."
+            f"The option 'vertices' of bodies must be one of {', '.join(map(str, TOPOLOGIES))}. Got {vertices} instead."
         )
     cached = _read_cached(vertices)
-    table, faces = cached or _create(vertices, progress)
+    table, faces = cached or _create_meshes(vertices, progress)
     if progress and cached:
         progress(1.0)
     return Bodies("bodies", NAMES, SIZES, table.to(device), faces)
 
 
 def cache_key(*parts: object) -> str:
-    """Return 16 hexadecimal digits that identify data created from `parts`, as part of a file name."""
+    """Return a digest of `parts` and of the version of the data, 16 hexadecimal digits for use in a file name."""
     return hashlib.sha256(repr((VERSION, COORDINATE_STEP, SHA256, *parts)).encode()).hexdigest()[:16]
 
 
@@ -118,7 +125,10 @@ def _file_names(vertices: int) -> tuple[str, str]:
 
 
 def _read_cached(vertices: int) -> tuple[Tensor, Tensor] | None:
-    """Return the coordinates and triangles from the cache, where they are stored as bytes, or None."""
+    """Read the coordinates and triangles from the cache, where they are stored as bytes.
+
+    Return None if they are not in the cache.
+    """
     coordinate_file, face_file = _file_names(vertices)
     faces = disk.read(face_file, (TOPOLOGIES[vertices].faces, 3 * 4))
     table = None if faces is None else disk.read(coordinate_file, (ROWS, vertices * 3 * 4))
@@ -127,7 +137,7 @@ def _read_cached(vertices: int) -> tuple[Tensor, Tensor] | None:
     return table.view(torch.float32), faces.view(torch.int32).long()
 
 
-def _create(vertices: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
+def _create_meshes(vertices: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
     model = BodyModel(vertices)
     table = torch.empty(*SIZES, vertices * 3)
     for subject, coordinates in enumerate(_coordinates_by_subject(model)):
@@ -142,7 +152,7 @@ def _create(vertices: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
 
 
 def _coordinates_by_subject(model: BodyModel) -> Iterator[Tensor]:
-    """Yield the float32 coordinates (poses, 3 v) of each subject."""
+    """Yield the coordinates of each subject in all poses, float32 of shape (poses, 3 * vertices)."""
     for phenotype in SUBJECTS.values():
         rest = model.rest_bodies(torch.tensor([phenotype], dtype=torch.float64))
         vertices = torch.cat([model.pose_vertices(rest, pose) for pose in POSES.values()])

@@ -1,4 +1,4 @@
-"""Images of bodies that differ in shape and pose: an open substitute for images made with SMPL."""
+"""Images of bodies that differ in shape and pose, as an open substitute for images made with SMPL."""
 
 from __future__ import annotations
 
@@ -21,33 +21,35 @@ NAMES = ("gender", "proportions", "weight", "height", "pose")
 SIZES = (5, 5, 10, 10, 4)
 LOW_HIGH = {"gender": (0, 1), "proportions": (0, 1), "weight": (0, 1), "height": (0.15, 0.55)}
 FIXED = {"age": ADULT, "muscle": 0.2}
-# Rotations of the left collar and arm in degrees. The reference lists them in radians for both sides.
+# Rotations of the left collar and arm in degrees. The paper lists them in radians for both sides.
 ARMS = ((-180 / 8, -180 / 3.5), (-180 / 16, -180 / 3.5), (180 / 16, 180 / 3.5), (180 / 8, 180 / 3.5))
 POSES: list[Pose] = [mirror_pose({"collar.L": (0, 0, collar), "arm.L": (0, 0, arm)}) for collar, arm in ARMS]
-FRAME, MIDDLE = 2.75, (0.0, 0.115)  # in metres: the height of the frame, and the point (x, y) at its centre
+FRAME, MIDDLE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
 BODIES = math.prod(SIZES[:-1])
-# Digest of the 64 x 64 images of every 97th body, pose after pose. Like that of the meshes, it is part of file names.
+# Digest of the 64 x 64 images of every 97th body, pose after pose. It is part of the names of cache files, like the
+# digest in `bodies`.
 SHA256 = "6ffcc21acff41da58597d533cfa2cbe29878fcb5141294aefb995a7acfdeb306"
-BODIES_AT_ONCE = 4  # bodies that are posed and drawn together
+BODIES_AT_ONCE = 4  # number of bodies that are posed and drawn together
 
 
 def body_images(
     device: str | torch.device = "cpu", progress: Progress | None = None, size: tuple[int, int] = (64, 64)
 ) -> ByteImages:
-    """Images of bodies: 10,000 grey images of people who differ in shape and in the position of their arms.
+    """Render 10,000 grey images of people who differ in shape and in the position of their arms.
 
-    An open substitute for the SMPL images of VITAE. The arms are down close, down wide, up wide or up close, by the
-    angles of the paper's table 2. Bodies are drawn on black, from the front and without perspective. Pixels are square,
-    the frame is 2.75 m high, and the hips are at a fixed point of it. Deviations: shapes lie on a grid of gender,
-    proportions, weight and height, instead of being normal draws of SMPL's shape parameters. The images are created
-    once by the package anny, which takes some minutes, and cached on disk.
+    This is an open substitute for the SMPL images of VITAE. The arms are down close, down wide, up wide or up close,
+    with the angles of table 2 of the paper. Bodies are drawn on black, from the front and without perspective. Pixels
+    are square, the frame is 2.75 m high, and the hips are always at the same point of it. Deviation from the paper:
+    shapes lie on a grid of gender, proportions, weight and height. In the paper, the shape parameters of SMPL are drawn
+    from a normal distribution. The package anny creates the bodies on first use, which takes some minutes. The images
+    are then cached on disk.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement; Bregier et al. (2025), arXiv:2511.03589.
 
     Args:
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1.
-        size: Rows and columns of an image. The paper has (400, 200). Images take one byte per pixel in memory, which
-            is 800 MB for this size.
+        size: Rows and columns of an image. The paper uses (400, 200). Images take one byte per pixel in memory, which
+            is 800 MB in total for the size of the paper.
 
     Returns:
         10,000 images of shape (1, rows, columns), with the factors gender, proportions, weight, height and pose.
@@ -70,18 +72,21 @@ def _file_name(size: tuple[int, int]) -> str:
 
 
 def camera(size: tuple[int, int]) -> View:
-    """Return the camera for images of `size`, with at least 256 rows of subpixels and 2 x 2 subpixels per pixel."""
+    """Return the camera for images of `size`.
+
+    There are at least 256 rows of subpixels, and at least 2 x 2 subpixels per pixel.
+    """
     rows, columns = size
     if rows < 1 or columns < rows / 2:
         raise UserError(
-            f"The option 'size' of body_images must be (rows, columns) with at least half as many columns as rows, so "
-            f"that the arms fit. Got {size}."
+            f"The option 'size' of body_images must be (rows, columns) with at least half as many columns as rows, "
+            f"because the arms do not fit otherwise. Got {size} instead."
         )
     return View(rows, columns, FRAME, MIDDLE, samples=max(2, -(-256 // rows)))
 
 
 def phenotypes() -> Float[Tensor, "n 6"]:
-    """Return anny's phenotypes (bodies, 6) of all bodies of the grid, in the order of the grid."""
+    """Return the phenotypes of all bodies for anny, float64 of shape (bodies, 6), in the order of the grid."""
     values = {
         name: torch.linspace(*LOW_HIGH[name], size).double() for name, size in zip(NAMES[:-1], SIZES, strict=False)
     }
@@ -91,7 +96,7 @@ def phenotypes() -> Float[Tensor, "n 6"]:
 
 
 def _render(view: View, device: torch.device, progress: Progress | None) -> Tensor:
-    """Return the table (images, pixels) on the CPU. Only the drawing runs on `device`."""
+    """Render all images, uint8 of shape (images, pixels), on the CPU. Only the drawing runs on `device`."""
     table = torch.empty(BODIES, len(POSES), view.rows * view.columns, dtype=torch.uint8)
     for start, images in draw_bodies(BodyModel(), phenotypes(), view, device):
         table[start : start + images.shape[1]] = images.transpose(0, 1).flatten(2).cpu()
@@ -103,7 +108,10 @@ def _render(view: View, device: torch.device, progress: Progress | None) -> Tens
 def draw_bodies(
     model: BodyModel, shapes: Float[Tensor, "n 6"], view: View, device: torch.device
 ) -> Iterator[tuple[int, UInt8[Tensor, "p b 1 h w"]]]:
-    """Yield, for a few bodies at a time, the index of the first of them and their images (poses, bodies, 1, h, w)."""
+    """Draw a few bodies at a time in all poses.
+
+    Yields the index of the first of these bodies, and their images (poses, bodies, 1, h, w).
+    """
     faces = model.faces.to(device)
     for start in range(0, len(shapes), BODIES_AT_ONCE):
         rest = model.rest_bodies(shapes[start : start + BODIES_AT_ONCE])

@@ -1,4 +1,4 @@
-"""The body model of `bodies` and `body_images`: the package anny, with phenotypes and poses as rotations of joints."""
+"""The body model that `bodies` and `body_images` use. It computes meshes with the package anny."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from torch import Tensor
 from unbraid.errors import UserError
 
 PHENOTYPES = ("gender", "age", "muscle", "weight", "height", "proportions")
-VERSION = "0.6.2"
+VERSION = "0.6.2"  # required version of anny
 INSTALL_HINT = 'Run: pip install "unbraid[bodies]"'
-COORDINATE_STEP = 2.0**-16  # coordinates are rounded to this many metres, so that all machines give the same numbers
+# Coordinates are rounded to multiples of this many metres, because the unrounded ones may differ between machines.
+COORDINATE_STEP = 2.0**-16
 
 # A joint is a chain of bones, over which its rotation is distributed equally.
 CHAINS = {
@@ -31,8 +32,9 @@ CHAINS = {
     "knee": ("lowerleg01",),
     "foot": ("foot",),
 }
-MIDDLE = ("back", "neck")
-AXES = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))  # of anny, in which z is up and bodies look along -y
+MIDDLE = ("back", "neck")  # joints that have no left and right
+# Our axes in the coordinates of anny, in which z points up and bodies look along -y.
+AXES = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 
 
 class Topology(NamedTuple):
@@ -43,7 +45,8 @@ class Topology(NamedTuple):
 
 
 FULL_VERTICES = 13_718
-TOPOLOGIES = {FULL_VERTICES: Topology("anny", 27_420), 1_229: Topology("notoes_collapse10pc", 2_454)}  # by vertices
+# Topologies by their number of vertices.
+TOPOLOGIES = {FULL_VERTICES: Topology("anny", 27_420), 1_229: Topology("notoes_collapse10pc", 2_454)}
 
 RotationVector: TypeAlias = tuple[float, float, float]
 Pose: TypeAlias = Mapping[str, RotationVector]
@@ -60,14 +63,16 @@ def mirror_pose(pose: Pose) -> dict[str, RotationVector]:
 
 
 class BodyModel:
-    """Bodies of one topology from phenotypes and poses, in metres: x to the body's left, y up, z forward.
+    """A model that computes meshes of bodies with the same topology from phenotypes and poses.
 
-    A pose maps joints ("back", "neck", and "collar", "arm", "elbow", "leg", "knee", "foot" with .L or .R) to rotation
-    vectors, whose direction is the axis and whose length is the angle in degrees. Without rotations the body stands
-    upright with straight arms held out sideways. The rotation of a joint also moves all joints further down the limb,
-    together with their axes.
+    Coordinates are in metres and rounded to 2^-16 m. x points to the body's left, y up and z forward.
 
-    Coordinates are rounded to 2^-16 m. Reference: Bregier et al. (2025), arXiv:2511.03589.
+    A pose is a dictionary from joints to rotation vectors. The joints are "back" and "neck", and "collar", "arm",
+    "elbow", "leg", "knee" and "foot" with the suffix .L or .R. The direction of a rotation vector is the axis, and its
+    length is the angle in degrees. Without rotations, the body stands upright with straight arms held out sideways. The
+    rotation of a joint also moves all joints further down the limb, together with their axes.
+
+    Reference: Bregier et al. (2025), arXiv:2511.03589.
     """
 
     def __init__(self, vertices: int = FULL_VERTICES) -> None:
@@ -80,34 +85,37 @@ class BodyModel:
         self.alignment = {side: self._arm_alignment(heads, side) for side in "LR"}
 
     def _arm_alignment(self, heads: Tensor, side: str) -> tuple[Tensor, Tensor]:
-        """Return the rotations that bring upper arm and forearm from anny's rest pose to straight out sideways."""
+        """Return the rotations of upper arm and forearm from anny's rest pose to an arm that is held out sideways."""
         names = (f"upperarm01.{side}", f"lowerarm01.{side}", f"wrist.{side}")
         shoulder, elbow, wrist = (heads[self.bones[name]] for name in names)
         out = torch.tensor([1.0 if side == "L" else -1.0, 0, 0], dtype=torch.float64)
         return rotation_between(elbow - shoulder, out), rotation_between(wrist - elbow, out)
 
     def rest_bodies(self, phenotypes: Float[Tensor, "b 6"]) -> dict[str, Tensor]:
-        """Return bodies before they are posed. Columns of the input are `PHENOTYPES`, each from 0 to 1."""
+        """Return bodies in the rest pose of anny.
+
+        The columns of the input are `PHENOTYPES`, with values from 0 to 1. The output is a dictionary of anny.
+        """
         with torch.no_grad():
             bodies: dict[str, Tensor] = self.model(phenotype_kwargs=phenotypes.double())
         return bodies
 
     def pose_vertices(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
-        """Return the vertices of the bodies in one pose.
+        """Return the vertices of bodies in one pose. `rest` is the result of `rest_bodies`.
 
-        The root of the skeleton (between the hips) is at the origin.
+        The root of the skeleton, which is between the hips, is at the origin.
         """
         return (self.pose_vertices_unrounded(rest, pose) / COORDINATE_STEP + 0.5).floor() * COORDINATE_STEP
 
     def pose_vertices_unrounded(self, rest: Mapping[str, Tensor], pose: Pose) -> Float[Tensor, "b v 3"]:
-        """Return `pose_vertices` before coordinates are rounded, in float64."""
+        """Return the float64 vertices that `pose_vertices` rounds."""
         with torch.no_grad():
             moves, _ = self.model.get_bone_transforms(self.bone_rotations(pose)[None], rest["rest_bone_poses"])
             vertices: Tensor = self.model.get_skinned_vertices(rest["rest_vertices"], moves)
         return vertices @ self.axes.T
 
     def bone_rotations(self, pose: Pose) -> Float[Tensor, "j 4 4"]:
-        """Return anny's pose parameters: one rotation (4, 4) per bone, about anny's axes."""
+        """Return the pose parameters of anny, which are one rotation (4, 4) per bone, in the coordinates of anny."""
         rotations = torch.eye(4, dtype=torch.float64).repeat(len(self.bones), 1, 1)
         for joint, bones in _bones_by_joint().items():
             rotation = rotation_matrix(pose.get(joint, (0, 0, 0)), len(bones))
@@ -120,20 +128,21 @@ class BodyModel:
                 rotations[self.bones[bone], :3, :3] = self.axes.T @ rotation @ self.axes
         if unknown := pose.keys() - _bones_by_joint().keys():
             raise UserError(
-                f"The joints of a pose must be among {', '.join(_bones_by_joint())}. Got {', '.join(sorted(unknown))}."
+                f"The joints of a pose must be among {', '.join(_bones_by_joint())}. Got {', '.join(sorted(unknown))} "
+                "instead."
             )
         return rotations
 
 
 def rotation_matrix(vector: RotationVector, parts: int = 1) -> Float[Tensor, "3 3"]:
-    """Return the rotation about `vector` by its length in degrees, or one of `parts` equal parts of it."""
+    """Return the matrix of a rotation about `vector` by its length in degrees, divided into `parts` equal rotations."""
     x, y, z = (math.radians(angle) / parts for angle in vector)
     rotation: Tensor = torch.linalg.matrix_exp(_cross_product_matrix(x, y, z))
     return rotation
 
 
 def rotation_between(a: Float[Tensor, " 3"], b: Float[Tensor, " 3"]) -> Float[Tensor, "3 3"]:
-    """Return the smallest rotation from the direction of a to that of b, which must not be opposite."""
+    """Return the smallest rotation from the direction of a to the direction of b. These must not be opposite."""
     a, b = a / a.norm(), b / b.norm()
     across = _cross_product_matrix(*torch.linalg.cross(a, b).tolist())
     rotation: Tensor = torch.eye(3, dtype=torch.float64) + across + across @ across / (1 + a @ b)
@@ -141,13 +150,13 @@ def rotation_between(a: Float[Tensor, " 3"], b: Float[Tensor, " 3"]) -> Float[Te
 
 
 def _cross_product_matrix(x: float, y: float, z: float) -> Tensor:
-    """Return the matrix of the cross product with (x, y, z)."""
+    """Return the matrix that computes the cross product with (x, y, z)."""
     return torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
 
 
 @cache
 def _bones_by_joint() -> dict[str, tuple[str, ...]]:
-    """Return the bones of each joint, left and right."""
+    """Return a dictionary from each joint, with its side, to the bones over which its rotation is distributed."""
     middle = {joint: CHAINS[joint] for joint in MIDDLE}
     limbs = {joint: bones for joint, bones in CHAINS.items() if joint not in MIDDLE}
     return middle | {
@@ -156,7 +165,10 @@ def _bones_by_joint() -> dict[str, tuple[str, ...]]:
 
 
 def _import_anny(quiet: bool) -> Any:
-    """Import anny, or raise an error that says how to install it. `quiet` silences topologies that print a message."""
+    """Import anny, or raise an error that says how to install it.
+
+    If `quiet` is true, the package warp does not print messages. anny uses warp for reduced topologies.
+    """
     try:
         anny = importlib.import_module("anny")
         if quiet:
@@ -167,13 +179,17 @@ def _import_anny(quiet: bool) -> Any:
         ) from error
     if (found := importlib.metadata.version("anny")) != VERSION:
         raise UserError(
-            f"Bodies need version {VERSION} of anny, because others give other bodies. Got {found}. {INSTALL_HINT}"
+            f"Bodies need version {VERSION} of anny, because other versions give different bodies. Got version {found} "
+            f"instead. {INSTALL_HINT}"
         )
     return anny
 
 
 def _build_model(anny: Any, topology: str) -> Any:
-    """Return the model. At first use anny reads its assets, which takes a minute, and caches them (780 MB)."""
+    """Create the model of anny.
+
+    On first use, anny reads its assets, which takes a minute, and caches them (780 MB).
+    """
     from safetensors import SafetensorError
 
     try:
@@ -181,6 +197,6 @@ def _build_model(anny: Any, topology: str) -> Any:
     except (OSError, SafetensorError) as error:
         folder = anny.paths.get_anny_cache_path()
         raise UserError(
-            f"The package anny must be able to store 1 GB in {folder}. Got: {error}. Delete this folder if its files "
-            "are damaged, or set ANNY_CACHE_DIR to a folder with enough space."
+            f"The package anny must be able to store 1 GB in {folder}. Got an error instead: {error}. Delete this "
+            "folder if its files are damaged, or set ANNY_CACHE_DIR to a folder with enough space."
         ) from error

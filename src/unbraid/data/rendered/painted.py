@@ -50,9 +50,10 @@ class PartialNoise(Noise):
     first: int = 0
 
     def bytes(self, *shape: int) -> UInt8[Tensor, "b ..."]:
-        """Return those bytes for these images that `Noise.bytes` would return for all images of the step.
+        """Return the random bytes of these images.
 
-        The number of bytes per image must be a multiple of 8.
+        They equal the corresponding bytes in the result of `Noise.bytes` for all images of the step. The number of
+        bytes per image must be a multiple of 8.
         """
         self.draws += 1
         words_per_image = math.prod(shape[1:]) // 8
@@ -274,11 +275,11 @@ def scream_dsprites(
 def swirl_picture() -> UInt8[Tensor, "3 350 274"]:
     """Compute a picture of a sky over dark water, with wavy bands of orange, yellow and blue and brush strokes."""
     y, x = torch.meshgrid(*(torch.linspace(0, s / 100, s, dtype=torch.float64) for s in PICTURE_SIZE), indexing="ij")
-    distortion = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
-    band = 6.5 * (y + distortion)
+    waves = 0.35 * (1.7 * x + 0.6 * y).sin() + 0.22 * (3.1 * x - 1.9 * y + 1).sin() + 0.1 * (5.3 * x + 2.2 * y).cos()
+    band = 6.5 * (y + waves)
     stroke = 0.12 * (9 * band + 3 * (7 * x).sin()).sin()
     warm = 0.5 + 0.5 * (band - 0.8).sin() + stroke
-    dusk = ((y + distortion - 1.7) * 2.5).sigmoid()
+    dusk = ((y + waves - 1.7) * 2.5).sigmoid()
     red = (0.55 + 0.42 * warm) * (1 - 0.75 * dusk) + 0.1 * dusk
     green = (0.25 + 0.38 * warm) * (1 - 0.55 * dusk) + 0.16 * dusk * (1 + warm)
     blue = (0.22 - 0.1 * warm) * (1 - dusk) + (0.3 + 0.3 * warm) * dusk

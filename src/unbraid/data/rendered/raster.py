@@ -92,7 +92,7 @@ def render(scene: Scene, device: torch.device, progress: Progress | None = None)
     table = torch.empty(groups, images, scene.pixels**2 // 8, dtype=torch.uint8, device=device)
     x, y = scene.x.to(device), scene.y.to(device)
     for group, polygons in enumerate(scene.polygons(device)):
-        with _single_thread():
+        with _use_one_thread():
             table[group] = fill_polygons(polygons, x, y, scene.pixels).reshape(images, -1)
         if progress:
             progress((group + 1) / groups)
@@ -100,7 +100,7 @@ def render(scene: Scene, device: torch.device, progress: Progress | None = None)
 
 
 @contextmanager
-def _single_thread() -> Iterator[None]:
+def _use_one_thread() -> Iterator[None]:
     """Run PyTorch operations on one core.
 
     The operations are short. On a busy machine, waiting for a second core takes ten times as long as the work itself.
@@ -118,8 +118,8 @@ def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor
 
     A pixel is set if an odd number of edges cross its row at or to the left of its centre. A centre on a left edge is
     therefore inside, and a centre on a right edge is outside. A row of at most 64 pixels is one 64-bit word, and each
-    crossing flips all bits from its column on. The rows that an edge crosses depend only on y, so crossings are computed
-    once for all x.
+    crossing flips all bits from its column on. The rows that an edge crosses depend only on y, so crossings are
+    computed once for all x.
 
     Args:
         polygons: Vertices of m polygons, float64 of shape (m, vertices, 2).

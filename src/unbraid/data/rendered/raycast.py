@@ -1,6 +1,6 @@
 """Ray casting of a solid on the floor of a square room.
 
-Ray casting computes layers, which are blended with three colours to an image. The origin of the coordinates is the
+Ray casting computes layers, which are blended with three colours into an image. The origin of the coordinates is the
 point of the floor below the solid. Seen from the camera at angle 0, x points to the right, y away from the camera, and
 z up. Half the side of the room is 10 units of length. The first axis of a tensor of vectors contains the coordinates,
 because this is several times faster than using the last axis. A ray consists of the points origin + t * direction with
@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-ROOM = 10.0
+ROOM = 10.0  # half the side of the room
 PIXELS = 64
-SKY = (153, 226, 249)
+SKY = (153, 226, 249)  # RGB colour of the sky
 # Indices of the layers. There is one layer for the light on each surface, one for the fraction of each pixel that the
 # surface covers, one for the gloss of the solid, and three for the colour of the sky.
 FLOOR, FLOOR_COVERAGE, WALL, WALL_COVERAGE, SOLID, SOLID_COVERAGE, GLOSS, SKY_RED = range(8)
@@ -139,7 +139,7 @@ def render_layers(
 def blend_layers(
     layers: Real[Tensor, "*b l h w"], floor: Real[Tensor, "*b c"], wall: Tensor, solid: Tensor
 ) -> Real[Tensor, "*b c h w"]:
-    """Blend layers to images with the given colours of floor, wall and solid.
+    """Blend layers into images with the given colours of floor, wall and solid.
 
     Each surface adds colour * light, but at most the fraction of the pixel that it covers. The sum is not clipped to
     the range of a pixel.
@@ -153,7 +153,10 @@ def blend_layers(
 
 
 def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Room:
-    """Trace the rays of a camera at each angle (in radians) through the empty room, with `oversample`^2 rays per pixel."""
+    """Trace the rays of a camera at each angle (in radians) through the empty room.
+
+    There are `oversample`^2 rays per pixel.
+    """
     origin, direction, forward = camera_rays(scene, angle, PIXELS * oversample)
     x, y, z = direction
     side, back = (ROOM * direction[:2].sign() - origin[:2]) / direction[:2]
@@ -234,27 +237,27 @@ def intersect_solid(scene: Scene, shape: int, scale: Float[Tensor, " b"], origin
     """Intersect rays with the solid on the floor. Shape 0 is a cube, 1 a cylinder, 2 a sphere and 3 a capsule."""
     s = scale[:, None, None]
     if shape == 0:
-        return cube(s * scene.cube, s * scene.cube_height, origin, direction)
+        return intersect_cube(s * scene.cube, s * scene.cube_height, origin, direction)
     if shape == 1:
-        return cylinder(s * scene.cylinder, s * scene.cylinder_height, origin, direction)
+        return intersect_cylinder(s * scene.cylinder, s * scene.cylinder_height, origin, direction)
     if shape == 2:
-        return sphere(s * scene.sphere, s * scene.sphere, origin, direction)
-    return capsule(s * scene.capsule, s * scene.capsule_height, origin, direction)
+        return intersect_sphere(s * scene.sphere, s * scene.sphere, origin, direction)
+    return intersect_capsule(s * scene.capsule, s * scene.capsule_height, origin, direction)
 
 
-def cube(half: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
+def intersect_cube(half: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """Intersect rays with a box around the z axis."""
     low, high = torch.stack([-half, -half, 0 * half]), torch.stack([half, half, height])
     a, b = (low - origin) / direction, (high - origin) / direction
     near = torch.minimum(a, b)
     enter, leave = near.amax(0), torch.maximum(a, b).amin(0)
     normal = (near == enter) * -direction.sign()
-    return Hit(_distance_if((enter < leave) & (enter > 0), enter), normal)
+    return Hit(_replace_misses((enter < leave) & (enter > 0), enter), normal)
 
 
-def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
+def intersect_cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """Intersect rays with an upright cylinder with flat ends."""
-    enter, leave, real = _intersect_cylinder(radius, origin, direction)
+    enter, leave, real = _intersect_infinite_cylinder(radius, origin, direction)
     a, b = ((level - origin[2]) / direction[2] for level in (0 * height, height))
     flat = torch.minimum(a, b)
     t = torch.maximum(enter, flat)
@@ -262,24 +265,24 @@ def cylinder(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) 
     outward = (origin[:2] + t * direction[:2]) / radius * side
     normal = torch.cat([outward, (-direction[2].sign() * ~side)[None]])
     inside = real & (t < torch.minimum(leave, torch.maximum(a, b))) & (t > 0)
-    return Hit(_distance_if(inside, t), normal)
+    return Hit(_replace_misses(inside, t), normal)
 
 
-def sphere(radius: Tensor, centre: Tensor, origin: Tensor, direction: Tensor) -> Hit:
+def intersect_sphere(radius: Tensor, centre: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """Intersect rays with a sphere whose centre is at height `centre` on the z axis."""
     start = origin - torch.stack([0 * centre, 0 * centre, centre])
     enter, _, real = _roots(dot(direction, direction), dot(start, direction), dot(start, start) - radius**2)
-    return Hit(_distance_if(real & (enter > 0), enter), (start + enter * direction) / radius)
+    return Hit(_replace_misses(real & (enter > 0), enter), (start + enter * direction) / radius)
 
 
-def capsule(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
+def intersect_capsule(radius: Tensor, height: Tensor, origin: Tensor, direction: Tensor) -> Hit:
     """Intersect rays with an upright cylinder with hemispherical ends."""
-    enter, _, real = _intersect_cylinder(radius, origin, direction)
+    enter, _, real = _intersect_infinite_cylinder(radius, origin, direction)
     x, y, z = origin + enter * direction
-    best = _distance_if(real & (enter > 0) & (z > radius) & (z < height - radius), enter)
+    best = _replace_misses(real & (enter > 0) & (z > radius) & (z < height - radius), enter)
     normal = torch.stack([x / radius, y / radius, 0 * z])
     for centre in (radius, height - radius):
-        ball = sphere(radius, centre, origin, direction)
+        ball = intersect_sphere(radius, centre, origin, direction)
         normal = torch.where(ball.t < best, ball.normal, normal)
         best = torch.minimum(best, ball.t)
     return Hit(best, normal)
@@ -299,8 +302,8 @@ def lanczos(pixels: int, oversample: int, lobes: int = 3) -> Float[Tensor, "p q"
     return weight / weight.sum(1, keepdim=True)
 
 
-def _intersect_cylinder(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the positions at which rays enter and leave an infinite cylinder around the z axis, and whether they hit it."""
+def _intersect_infinite_cylinder(radius: Tensor, origin: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where rays enter and leave an infinite cylinder around the z axis, and whether they hit it."""
     o, d = origin[:2], direction[:2]
     return _roots(dot(d, d), dot(o, d), dot(o, o) - radius**2)
 
@@ -316,5 +319,6 @@ def _lamp_position(scene: Scene, like: Tensor) -> Tensor:
     return like.new_tensor([scene.lamp_x, scene.lamp_y, scene.lamp_z]).view(3, 1, 1, 1)
 
 
-def _distance_if(hit: Tensor, t: Tensor) -> Tensor:
+def _replace_misses(hit: Tensor, t: Tensor) -> Tensor:
+    """Return `t`, with infinity for rays that do not hit the solid."""
     return torch.where(hit, t, math.inf)

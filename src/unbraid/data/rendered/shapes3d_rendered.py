@@ -1,4 +1,4 @@
-"""Shapes3D, re-created by ray casting: a solid in a coloured room."""
+"""The dataset Shapes3D, rendered by ray casting instead of read from the published file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
 OVERSAMPLE = 3
 FIFTHS = 5
-UNITS_PER_LEVEL = 32  # units of the table per brightness level; integers add up equally on all devices
+# The table contains integers, because integer sums are the same on all devices. One level of brightness is this many.
+UNITS_PER_LEVEL = 32
 
-# Fitted to 50 images of the original file by benchmarks/calibrate_shapes3d.py.
+# Parameters that benchmarks/calibrate_shapes3d.py fitted to 50 images of the published file.
 SCENE = Scene(
     distance=7.8358, height=2.3596, aim=2.1608, zoom=2.2343, wall=5.7045,
     cube=1.0629, cube_height=2.1151, cylinder=1.1323, cylinder_height=2.276, sphere=1.2818, capsule=0.97274,
@@ -43,15 +44,15 @@ SCENE = Scene(
 
 
 class Shapes3D(FactorData):
-    """Images that are blended when they are needed. A row of `table` contains the int16 layers of one view.
+    """Images of a solid in a coloured room, which are blended from layers when they are requested.
 
-    A view is a combination of scale, shape and orientation.
+    A row of `table` contains the int16 layers of one view. A view is a combination of scale, shape and orientation.
     """
 
     categorical = ("shape",)
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
-        """Return the images at `index`, with pixels in steps of 1/255."""
+        """Return the images at `index`. Pixels are multiples of 1/255."""
         if supports_kernels(self.device):
             from unbraid.accel.kernels.paint import Blend
 
@@ -62,20 +63,23 @@ class Shapes3D(FactorData):
         return self._blend(index).to(torch.uint8) if self.device.type != "cpu" else self._blend_on_cpu(index, 255)
 
     def _blend_on_cpu(self, index: Tensor, white: int) -> Tensor:
-        """Return the same images as `_blend`, in one pass. On a CPU its dozen passes take several times as long."""
+        """Return the same images as `_blend`, computed in one pass over the pixels.
+
+        `_blend` makes about a dozen passes, which take several times as long on a CPU.
+        """
         from unbraid.data.rendered.blending import blend_images
 
         return blend_images(index, self.table, self._colours(), white)
 
     def _colours(self) -> Tensor:
-        """Return the int16 colours (hues, 3) of all hues."""
+        """Return the colours of all hues, int16 of shape (hues, 3)."""
         return hue_colours(torch.arange(SIZES[0], device=self.device)).to(torch.int16)
 
     def _blend(self, index: Tensor) -> Tensor:
-        """Return the images in levels from 0 to 255.
+        """Return the images at `index` as int16 levels from 0 to 255.
 
-        All numbers are integers below 2^15, so that all devices agree. The division by UNITS_PER_LEVEL = 2^5 rounds
-        halves to even.
+        All numbers are integers below 2^15, so the result is the same on all devices. The division by
+        UNITS_PER_LEVEL = 2^5 rounds halves to even.
         """
         floor, wall, solid = hue_colours(self.factors_at(index)[..., :3]).to(torch.int16).unbind(-2)
         image = blend_layers(self.table[index % len(self.table)], floor, wall, solid)
@@ -83,14 +87,15 @@ class Shapes3D(FactorData):
 
 
 def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | None = None) -> Shapes3D:
-    """Ray-cast Shapes3D: 480,000 colour images, 64x64, of a cube, cylinder, sphere or capsule in a room.
+    """Render Shapes3D: 480,000 images 64x64x3 of a cube, cylinder, sphere or capsule in a room.
 
-    The images are rendered by this package; they are not the original file. Camera, room, light and texture were fitted
-    to 50 images of that file. At the best factors the mean absolute error of these images (without their outermost
-    pixels) is 1.24 levels of 255 on average and 2.12 at most. Over the whole dataset the channel means are
-    .5014/.5727/.5960 (original .5026/.5788/.6035), and the standard deviations within an image .2953/.3438/.3648
-    (original .2941/.3444/.3662). All images are distinct: if a solid is round, the orientation is visible in the room.
-    The layers from which images are blended take 39 MB.
+    The images are rendered by this package and differ slightly from those of the published file. Camera, room, light
+    and texture were fitted to 50 images of that file. For each of these, the rendered image with the best factors was
+    compared with it, without the outermost pixels. The mean absolute error is 1.24 levels of 255 on average and 2.12 at
+    most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published file: 0.5026,
+    0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published file: 0.2941,
+    0.3444 and 0.3662). All images are distinct, because the orientation of a round solid is visible in the room. The
+    layers from which images are blended take 39 MB.
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 
     Args:
@@ -105,27 +110,28 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
 
 
 def hue_colours(hue: Int[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
-    """Return the RGB colours of HSV hues 0, 0.1, .., 0.9 at full saturation, in integer units of 1/5."""
+    """Return the RGB colours of the HSV hues `hue` / 10 at full saturation and value, in integer units of 1/5."""
     channel = torch.arange(0, 30, 10, device=hue.device)
     away = (3 * hue[..., None] - channel + 15) % 30 - 15
     return (10 - away.abs()).clamp(0, FIFTHS).float()
 
 
 def solid_scales() -> Float[Tensor, " s"]:
-    """Return the sizes of the solid."""
+    """Return the scales of the solid."""
     return torch.linspace(0.75, 1.25, SIZES[3])
 
 
 def camera_angles() -> Float[Tensor, " b"]:
-    """Return the angles of the camera in radians. At the first one the far corner of the room is on the right."""
+    """Return the angles of the camera in radians. At the first angle, the far corner of the room is on the right."""
     return torch.linspace(-30, 30, SIZES[5]) * (math.pi / 180)
 
 
 def layer_table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
-    """Return the layers of all views (scale, shape, orientation), in integer units of 1/UNITS_PER_LEVEL level.
+    """Render the layers of all views, as integers in units of 1/UNITS_PER_LEVEL level.
 
-    Light is per fifth of a colour channel. The table is always computed on the CPU, so that it is the same for all
-    devices, and one view at a time, so that the data fit in the cache.
+    A view is a combination of scale, shape and orientation. The light on a surface is stored per unit of its colour,
+    which is one fifth (see `hue_colours`). The table is always computed on the CPU, because the results of other
+    devices could differ. It is computed one view at a time, because the data of one view fit into the processor cache.
     """
     unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS

@@ -30,10 +30,10 @@ def sprites(device: str | torch.device = "cpu", progress: Progress | None = None
     """Render small sprites: 9,216 binary 32x32 images of a square, an ellipse or a heart, all distinct.
 
     The shapes are those of dSprites. On this dataset, a small model learns to disentangle the position within a minute
-    on a CPU. Sprites at any two positions overlap, so the distance between two images increases with the distance
-    between their positions. The range of x is larger than the range of y because, with equal ranges, any rotation of
-    the (x, y) plane would be an equally good encoding. Orientations cover only a quarter turn, because rotating a
-    square by a quarter turn does not change it.
+    on a CPU. Sprites at any two positions overlap, so the images of near positions are more similar than the images of
+    distant positions. The range of x is larger than the range of y because, with equal ranges, any rotation of the
+    (x, y) plane would be an equally good encoding. Orientations cover only a quarter turn, because rotating a square by
+    a quarter turn does not change it.
 
     Args:
         device: Device on which to store the images.

@@ -1,4 +1,4 @@
-"""Drawing of meshes as grey images, with a z-buffer in integers, so that all devices give the same bytes."""
+"""Draw meshes as grey images with an integer z-buffer. The images are the same on all devices."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-UNIT = 256  # fixed-point steps per subpixel, whose centre lies at UNIT / 2
-FAR = 1 << 62  # behind every surface, with shade 0
-LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is to the left, above and mostly behind the viewer
-AMBIENT = 0.2
+UNIT = 256  # fixed-point units per subpixel; the centre of a subpixel is at UNIT / 2
+FAR = 1 << 62  # initial value of the z-buffer, with a depth behind every surface and shade 0
+LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is mostly behind the viewer, to the left and above
+AMBIENT = 0.2  # fraction of ambient light
 
 
 @dataclass(frozen=True)
 class View:
-    """An orthographic camera that looks along -z: x is to the right, y up, and z towards the viewer, in metres.
+    """An orthographic camera that looks along -z.
 
-    Args:
+    x points to the right, y up, and z towards the viewer. Coordinates are in metres.
+
+    Attributes:
         rows: Height of the image in square pixels.
         columns: Width of the image in square pixels.
         metres: Height of the frame in metres.
@@ -33,7 +35,10 @@ class View:
     samples: int = 2
 
     def to_fixed_point(self, vertices: Float[Tensor, "b v 3"]) -> Int[Tensor, "3 b v"]:
-        """Return column, row and height towards the viewer, in steps of 1/256 subpixel, rounded half up."""
+        """Return the column, the row and the height towards the viewer of each vertex, in units of 1/256 subpixel.
+
+        Halves are rounded up.
+        """
         scale = UNIT * self.samples * self.rows / self.metres
         x, y, z = vertices.double().unbind(-1)
         middle = UNIT * self.samples / 2
@@ -43,13 +48,14 @@ class View:
 
 
 def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], view: View) -> UInt8[Tensor, "b 1 h w"]:
-    r"""Draw each mesh in grey on black: at every subpixel centre the nearest front face, shaded smoothly.
+    r"""Draw each mesh in grey on black.
 
-    The shade of a vertex is :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean normal of its faces
-    weighted by area, l the direction of the lamp and a the ambient share. Within a face the shade is linear. Faces are
-    counter-clockwise seen from outside; those that face away are not drawn. Everything outside the frame is cut off.
-    Vertices are rounded to 1/256 subpixel. From there on all computations except the length of a normal are exact, so
-    the order of the faces does not matter.
+    Each subpixel shows the face that is nearest to the viewer at the centre of the subpixel. The shade of a vertex is
+    :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean of the normals of its faces, weighted by area, l
+    the direction to the lamp, and a the fraction of ambient light. Within a face the shade is linear. The vertices of a
+    face are in counter-clockwise order when it is seen from outside. Faces that face away from the viewer are not
+    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. All later computations
+    except the length of a normal are exact, so the order of the faces does not matter.
 
     Args:
         vertices: Vertices (b, v, 3) of the meshes, in metres.
@@ -57,7 +63,7 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
         view: The camera.
 
     Returns:
-        Images (b, 1, rows, columns).
+        Images, uint8 of shape (b, 1, rows, columns).
     """
     corners = view.to_fixed_point(vertices)
     triangles = torch.stack([corners.index_select(2, corner) for corner in faces.unbind(1)])
@@ -67,7 +73,7 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
     visible = triangles.flatten(2).index_select(2, front)
     rows, columns = view.rows * view.samples, view.columns * view.samples
     owner, column, row = _covered_subpixels(visible, rows, columns)
-    inside, weights = _inside(visible, owner, column, row)
+    inside, weights = _select_inside(visible, owner, column, row)
     owner, column, row = owner[inside], column[inside], row[inside]
     face, mesh = front[owner] % len(faces), front[owner] // len(faces)
     height = _interpolate(weights, visible[:, 2].index_select(1, owner))
@@ -80,7 +86,10 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
 
 
 def _normals(triangles: Tensor) -> Tensor:
-    """Return the normal (3, b, m) of each face, with twice its area as length, y up. z > 0 if the front is visible."""
+    """Return the normals (3, b, m) of faces, whose lengths are twice the areas of the faces.
+
+    y points up. z > 0 if the face is turned towards the viewer.
+    """
     a, b, c = triangles
     (x, y, z), (u, v, w) = b - a, c - a
     return torch.stack([z * v - y * w, z * u - x * w, y * u - x * v])
@@ -99,7 +108,11 @@ def _shades(normals: Tensor, faces: Tensor, vertices: int) -> Tensor:
 
 
 def _covered_subpixels(triangles: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for every triangle, the subpixels whose centres lie in its bounding box: (triangle, column, row)."""
+    """Find the subpixels whose centres lie in the bounding box of each triangle.
+
+    Returns:
+        The index of the triangle, the column and the row of each of these subpixels.
+    """
     a, b, c = triangles[:, :2]
     limit = a.new_tensor([[columns], [rows]])
     first = ((a.minimum(b).minimum(c) + (UNIT // 2 - 1)) // UNIT).clamp(min=0).minimum(limit)
@@ -113,8 +126,12 @@ def _covered_subpixels(triangles: Tensor, rows: int, columns: int) -> tuple[Tens
     return owner, first[0][owner] + position - down * width, first[1][owner] + down
 
 
-def _inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which subpixels lie in their triangle, including edges, and the weights (3, n) of its corners there."""
+def _select_inside(triangles: Tensor, owner: Tensor, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the subpixels whose centres lie inside their triangles or on an edge.
+
+    Returns:
+        The indices of these subpixels, and the weights (3, n) of the corners of the triangle at each of them.
+    """
     x, y = column * UNIT + UNIT // 2, row * UNIT + UNIT // 2
     xa, xb, xc = triangles[:, 0].index_select(1, owner) - x
     ya, yb, yc = triangles[:, 1].index_select(1, owner) - y
@@ -129,7 +146,7 @@ def _interpolate(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def _average_subpixels(fine: Tensor, view: View) -> Tensor:
-    """Return the mean of the subpixels of each pixel, rounded half up."""
+    """Return the mean of the subpixels of each pixel. Halves are rounded up."""
     parts = fine.view(-1, 1, view.rows, view.samples, view.columns, view.samples)
     count = view.samples**2
     return ((parts.sum((3, 5)) + count // 2) // count).to(torch.uint8)

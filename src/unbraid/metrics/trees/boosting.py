@@ -164,8 +164,8 @@ def grow_trees(
     rate = LEARNING_RATE if k == 2 else LEARNING_RATE * (k - 1) / k
     start = np.log(counts / counts[0])
     raw = np.repeat(start[:, None], n, axis=1)
-    inner, leaves, used = np.full((stages, k, 7), np.inf), np.zeros((stages, k, 8)), np.zeros((stages, k, d))
-    trees = Trees(np.zeros((stages, k, 7), np.int32), inner, leaves, used)
+    features, thresholds = np.zeros((stages, k, 7), np.int32), np.full((stages, k, 7), np.inf)
+    trees = Trees(features, thresholds, np.zeros((stages, k, 8)), np.zeros((stages, k, d)))
     with _numba_threads(n * k) as threads:
         fit_stages(as_columns(codes, bins), y, members, first, raw, rate, np.uint64(seed % 2**64), threads, trees)
     return trees, start, raw

@@ -39,14 +39,14 @@ def study_from_python(path: Path) -> Study:
     assert module is not None
     assert module.loader is not None
     loaded = importlib.util.module_from_spec(module)
-    with user_code(path):
+    with convert_user_errors(path):
         module.loader.exec_module(loaded)
     make = getattr(loaded, "study", None)
     if not callable(make):
         raise UserError(f"{path} must have a function study() that yields runs. Add one.")
 
     def study() -> Iterator[PlannedRun]:
-        with user_code(path):
+        with convert_user_errors(path):
             runs = list(make())
         for i, run in enumerate(runs):
             if not isinstance(run, PlannedRun | RunSpec):
@@ -58,7 +58,7 @@ def study_from_python(path: Path) -> Study:
 
 
 @contextmanager
-def user_code(path: Path) -> Iterator[None]:
+def convert_user_errors(path: Path) -> Iterator[None]:
     """Turn every exception of a user's file into a UserError, which is printed in one line."""
     try:
         yield

@@ -46,9 +46,9 @@ def publish(folder: Path, out: Path, weights: bool = True) -> Path:
     write_results(folder)
     wanted = [*RUN_FILES, WEIGHTS] if weights else list(RUN_FILES)
     for run in runs:
-        _copy(run.path, out / run.path.name, wanted)
-    _copy(folder, out, STUDY_FILES)
-    lines = [f"{sha256(path)}  {path.relative_to(out).as_posix()}\n" for path in sorted(_files(out))]
+        _copy_files(run.path, out / run.path.name, wanted)
+    _copy_files(folder, out, STUDY_FILES)
+    lines = [f"{sha256(path)}  {path.relative_to(out).as_posix()}\n" for path in sorted(_list_files(out))]
     write_atomic(out / SUMS, "".join(lines).encode())
     return out / SUMS
 
@@ -73,10 +73,10 @@ def import_published(source: Path, folder: Path) -> int:
     for run in new:
         copy = folder / ".arriving" / run.path.name  # deeper than the folders in which runs are searched for
         shutil.rmtree(copy, ignore_errors=True)
-        _copy(run.path, copy, [*RUN_FILES, WEIGHTS])
+        _copy_files(run.path, copy, [*RUN_FILES, WEIGHTS])
         copy.rename(folder / run.path.name)
     if not (folder / "study.json").exists():
-        _copy(source, folder, ["study.json"])
+        _copy_files(source, folder, ["study.json"])
     write_results(folder)
     return len(new)
 
@@ -94,7 +94,7 @@ def check_published(source: Path) -> None:
         listed = dict(line.split("  ", 1)[::-1] for line in sums.read_text().splitlines())
     except ValueError as error:  # also an error of decoding
         raise UserError(f"{sums} is damaged: {error}. Get the folder again.") from error
-    present = {path.relative_to(source).as_posix() for path in _files(source)} - {SUMS}
+    present = {path.relative_to(source).as_posix() for path in _list_files(source)} - {SUMS}
     for name in sorted(present | listed.keys()):
         if name not in listed or ".." in Path(name).parts or Path(name).is_absolute():
             raise UserError(f"{source / name} is not listed in {SUMS}. Remove it, or get the folder again.")
@@ -102,11 +102,11 @@ def check_published(source: Path) -> None:
             raise UserError(f"{source / name} is missing or differs from its checksum in {SUMS}. Get the folder again.")
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _list_files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def _copy(source: Path, target: Path, names: Sequence[str]) -> None:
+def _copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
     make_folder(target)
     for name in names:
         if (source / name).exists():
