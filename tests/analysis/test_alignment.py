@@ -176,7 +176,7 @@ def test_figure_and_text(straight: Alignment) -> None:
     file = io.BytesIO()
     straight.figure.savefig(file)
     assert len(file.getvalue()) > 5_000
-    assert straight.text.startswith("The alignment of straight is 1.00 ± 0.00 over 256 places")
+    assert straight.text.startswith("The alignment of straight is 1.00 ± 0.00 over 256 cells of the factor grid")
 
 
 def test_invalid_arguments_raise_an_error(sprites: FactorData, straight: Alignment) -> None:
@@ -188,7 +188,7 @@ def test_invalid_arguments_raise_an_error(sprites: FactorData, straight: Alignme
         (lambda: alignment(single), "at least 2 factors"),
         (lambda: alignment(sprites, ["shape", "x"]), "with an order: scale.*'shape'"),
         (lambda: alignment(sprites, ["x", "z"]), "'z'"),
-        (lambda: alignment(sprites, places=1), "at least 2 places"),
+        (lambda: alignment(sprites, places=1), "must be at least 2"),
         (lambda: alignment(sprites, reach=-1), "finite and >= 0"),
         (lambda: straight.difference_from(alignment(sprites, places=4)), "same factors"),
     ):

@@ -61,7 +61,7 @@ def test_growth_returns_table_figure_and_text() -> None:
 
 
 def test_growth_rejects_invalid_arguments() -> None:
-    with pytest.raises(UserError, match=r"images with known factors\. Got toy"):
+    with pytest.raises(UserError, match=r"images with labelled factors\. Got toy"):
         growth(METHOD, "toy", steps=5, moments=2, quiet=True)
     with pytest.raises(UserError, match="Got 9 for 5 steps"):
         growth(METHOD, "sprites", steps=5, moments=9, quiet=True)

@@ -32,9 +32,9 @@ from unbraid.methods import METHODS
 from unbraid.metrics import METRICS
 from unbraid.runs.results import load_results, write_table
 from unbraid.studies import demystifying as study
-from unbraid.studies.study_files import find_study
 from unbraid.studies.published import STUDIES
 from unbraid.studies.reduction import Reduction
+from unbraid.studies.study_files import find_study
 
 DATA = {"original": "dsprites", "modified": "dsprites?modified=default", "noise": "dsprites?noise=0.1"}
 MIG = "mig.discrete_mig"
@@ -127,8 +127,8 @@ def test_known_losses() -> None:
     assert (pcl["modified_loss"], pcl["modified_p"]) == pytest.approx((0.0, 1.0))
     assert set(found.table["level"]) == {1}
     assert set(found.table["score"]) == set(SCORES)
-    assert "1 of 2 on modified images (median loss .10), 1 of 2 on images with noise" in found.text
-    assert "beta-VAE on dsprites loses most on modified images, from .30 to .10" in found.text
+    assert "1 of 2 on modified images (median loss 0.10) and 1 of 2 on images with noise" in found.text
+    assert "beta-VAE on dsprites loses most on modified images, from 0.30 to 0.10" in found.text
     assert "0 of 30 runs" in found.text
 
 
@@ -171,7 +171,7 @@ def test_known_gaps_and_histograms() -> None:
     found = factors.table.set_index(["method", "factor"])
     assert found.loc[("beta_vae", "x"), ["original", "modified"]].tolist() == pytest.approx([0.6, 0.2])
     assert found.loc[("beta_vae", "shape"), "modified_loss"] == 0
-    assert "the factor x of dsprites loses most: its gap falls by .20" in factors.text
+    assert "the factor x of dsprites loses most. Its mutual information gap falls by 0.20" in factors.text
     spread = ANALYSES["manipulated_spread"].run(table)
     assert spread.table.groupby(["method", "variant"])["runs"].sum().eq(5).all()
     assert ((spread.table["low"] >= 0) & (spread.table["high"] <= 0.32 + 1e-9)).all()
@@ -184,10 +184,10 @@ def test_known_strengths() -> None:
     found = ANALYSES["manipulated_strengths"].run(table)
     assert set(found.table["method"]) == {"beta_vae"}
     assert cell(found.table[found.table["level"] == 2], "beta_vae")["original"] == pytest.approx(0.29)
-    assert "In 0 of 1 comparisons" in found.text
+    assert "In 0 of 1 combinations" in found.text
     improved = (table["data"] == DATA["modified"]) & (table["level"] == 2)
     table.loc[improved, MIG] += 0.25
-    assert "In 1 of 1 comparisons" in ANALYSES["manipulated_strengths"].run(table).text
+    assert "In 1 of 1 combinations" in ANALYSES["manipulated_strengths"].run(table).text
     with pytest.raises(UserError, match="at least 2 different values of 'level'"):
         ANALYSES["manipulated_strengths"].run(known_table(levels=(1,)))
 

@@ -250,7 +250,7 @@ def test_selection_and_downstream_use_their_columns() -> None:
     assert (chosen.loc[("ELBO", "mig"), "correlation"] == 1).all()
     tasks = analysis.downstream(table)
     assert (tasks.table.set_index(["first", "second"]).loc[("GBT efficiency", "dci"), "correlation"] == -1).all()
-    assert "The strongest correlation is between GBT efficiency and DCI: median -1.00" in tasks.text
+    assert "The strongest correlation is -1.00, between GBT efficiency and DCI." in tasks.text
 
 
 def test_total_correlation_of_means_and_of_samples() -> None:
@@ -274,7 +274,7 @@ def test_quartiles_and_extremes_of_scores() -> None:
     found = analysis.scores(table)
     first = found.table[found.table["method"] == "m"].iloc[0]
     assert first[["low", "median", "high", "least", "most", "runs"]].tolist() == [1, 2, 3, 0, 10, 5]
-    assert found.text.startswith("n has the best median score most often: for 1 of 1")
+    assert found.text.startswith("n has the best median score most often, in 1 of 1")
     assert quartiles(table, MIG, ["method"])["median"].tolist() == [2, 3]
 
 
@@ -292,5 +292,5 @@ def test_capacity_with_the_best_scores() -> None:
     )  # fmt: skip
     found = analysis.capacity(table)
     assert len(found.table) == 6
-    assert found.text.startswith("A final capacity of 1 nats has the best median score most often: for 1 of 1")
+    assert found.text.startswith("A final capacity of 1 nats has the best median score most often, in 1 of 1")
     assert "final KL from its target is 0.5 nats" in found.text

@@ -145,7 +145,7 @@ def test_two_runs_are_shown_side_by_side(opened: Any) -> None:
 
 def test_the_code_is_copied(opened: Any, folder: Path) -> None:
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened.locator("button", has_text="Copy code").first.click()
+    opened.locator("button", has_text="Copy latents").first.click()
     opened.locator("text=copied").wait_for()
     copied = json.loads(opened.evaluate("navigator.clipboard.readText()"))
     torch.testing.assert_close(torch.tensor(copied), current_code(opened, folder)[1])

@@ -165,7 +165,7 @@ sys.exit("torch" in sys.modules)"""
         (["train", "beta_vae", "--gamma", "4"], "Unknown flag of 'unbraid train beta_vae' '--gamma'"),
         (["train", "beta_vae", "--net", "locatelo", "--data", "toy"], "Did you mean 'locatello'?"),
         (["train", "beta_vae", "--net", "locatello", "--data", "toy"], "choose net 'mlp'"),
-        (["train", "beta_vae", "--beta", "four"], "'four' is not a number, a comma list or a range"),
+        (["train", "beta_vae", "--beta", "four"], "'four' is not a number, a comma-separated list, or a range"),
         (["train", "beta_vae", "--beta", "-1", "--data", "toy"], "must be finite and >= 0. Got -1.0 instead"),
         (["train", "beta_vae", "--beta", "nan", "--data", "toy"], "must be finite"),
         (["train", "beta_vae", "--seeds", "4-0"], "Write 0-4"),

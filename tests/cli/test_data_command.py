@@ -133,7 +133,7 @@ def test_get_downloads_once_and_check_passes(run: Run, server: Server, tmp_path:
     assert "known.bin: the SHA-256 equals the published one" in text
     assert "unknown.z: the SHA-256 equals the recorded one" in text
     assert "unknown: loaded as 197 bytes" in text
-    assert "known: not loaded: there is no reader for it" in text
+    assert "known: not loaded, because there is no reader for it" in text
 
 
 def test_the_environment_sets_the_folder(

@@ -81,7 +81,7 @@ def test_an_interrupt_has_its_own_status(failing: Any, capsys: Capture) -> None:
         (["study", "small", "--plan", "--shard", "1/x"], "A shard must be I/N"),
         (["study", "small", "--plan", "--shard", "²/3"], "A shard must be I/N"),
         (["study", "small", "--plan", "--steps", "ten"], "invalid int value: 'ten'"),
-        (["study", "small", "--plan", "--only", "data"], "--only must be FACT=VALUE"),
+        (["study", "small", "--plan", "--only", "data"], "--only must be PROPERTY=VALUE"),
         (["train", "beta_vae", "--beta", "a:b:3"], "'a:b:3' is not a number"),
         (["train", "beta_vae", "--beta", "0:1:0"], "'0:1:0' is not a number"),
         (["traverse", "runs", "--pair", "0,x"], "must be two latents"),

@@ -81,7 +81,7 @@ def test_errors_of_the_command_are_one_line(folder: Path, tmp_path: Path, capsys
     port = holder.getsockname()[1]
     wrong = {
         f"Port {port} of 127.0.0.1 is in use": [str(folder), "--port", str(port)],
-        "between 0 (any free one) and 65535": [str(folder), "--port", "70000"],
+        "between 0 (any free port) and 65535": [str(folder), "--port", "70000"],
         "best runs must be at least 1": [str(folder), "--best", "0"],
         "No runs in": [str(tmp_path)],
     }

@@ -62,7 +62,7 @@ def test_wrong_flags_give_errors_and_save_writes_files(tmp_path: Path, capsys: p
     runs = str(written(tmp_path, example_results()))
     for arguments, error in (
         (["reproduce", "pmp2021", "--runs", runs], "no published numbers"),
-        (["reproduce", "demystifying2021"], "--runs FOLDER to load"),
+        (["reproduce", "demystifying2021"], "--runs FOLDER to load existing runs"),
         (["reproduce", "demystifying2021", "--runs", runs, "--steps", "5"], "Got --steps too"),
         (["reproduce", "demystifying2021", "--runs", str(tmp_path / "none")], "No results table"),
         (["reproduce", "locatello2019", "--runs", runs], "None has"),

@@ -34,7 +34,7 @@ def test_study_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["study", "locatello2019", *flags]) == 2
     assert "--out FOLDER" in capsys.readouterr().err
     assert main(["study", "locatello2019", "--plan", "--only", "x"]) == 2
-    assert "FACT=VALUE" in capsys.readouterr().err
+    assert "PROPERTY=VALUE" in capsys.readouterr().err
     assert main(["study", "locatello2019", "--plan", "--shard", "x", *flags]) == 2
     assert "I/N" in capsys.readouterr().err
 

@@ -93,7 +93,7 @@ def test_downsampling_equals_pillow() -> None:
     assert torch.allclose(raycast.lanczos(8, 1), torch.eye(8, dtype=torch.float64), atol=1e-12)
 
 
-def test_surfaces_show_colour_times_light_up_to_their_share() -> None:
+def test_surfaces_show_colour_times_light_up_to_their_coverage() -> None:
     layers = torch.zeros(LAYERS, 1, 2)
     layers[FLOOR], layers[FLOOR_COVERAGE] = torch.tensor([[0.5, 2.0]]), torch.tensor([[1.0, 0.25]])
     layers[WALL], layers[WALL_COVERAGE] = 0.125, 0.5
@@ -107,7 +107,7 @@ def test_hues_equal_hsv() -> None:
     assert torch.allclose(hue_colours(torch.arange(10)) / 5, expected, atol=1e-6)
 
 
-def test_shares_add_up_to_one_pixel(data: Shapes3D) -> None:
+def test_coverages_add_up_to_one_pixel(data: Shapes3D) -> None:
     """Except where the filter has negative values, floor, wall, solid and sky make up one pixel."""
     table = data.table.float() / (255 * UNITS_PER_LEVEL)
     sky = table[:, SKY_RED] * 255 / raycast.SKY[0]
@@ -118,19 +118,19 @@ def test_shares_add_up_to_one_pixel(data: Shapes3D) -> None:
 
 
 def test_round_solids_look_the_same_from_all_sides_and_the_cube_is_symmetric(data: Shapes3D) -> None:
-    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].int()
+    coverage = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].int()
     assert (
-        share[:, 1:] - share[:, 1:, :1]
+        coverage[:, 1:] - coverage[:, 1:, :1]
     ).abs().max() < 0.12 * 255 * UNITS_PER_LEVEL  # one or two of nine samples differ
-    assert (share[:, 1:] - share[:, 1:, :1]).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
-    assert (share[:, 0] - share[:, 0].flip(1, 3)).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
-    width = (share[:, 0, :, 44] > 0.5 * 255 * UNITS_PER_LEVEL).sum(-1)
+    assert (coverage[:, 1:] - coverage[:, 1:, :1]).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
+    assert (coverage[:, 0] - coverage[:, 0].flip(1, 3)).abs().float().mean() < 0.001 * 255 * UNITS_PER_LEVEL
+    width = (coverage[:, 0, :, 44] > 0.5 * 255 * UNITS_PER_LEVEL).sum(-1)
     assert (width[:, 0] > width[:, 7]).all()
 
 
 def test_larger_scales_cover_more(data: Shapes3D) -> None:
-    share = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].float().sum((-1, -2))
-    assert (share.diff(dim=0) > 0).all()
+    coverage = data.table.view(*SIZES[3:], LAYERS, 64, 64)[:, :, :, SOLID_COVERAGE].float().sum((-1, -2))
+    assert (coverage.diff(dim=0) > 0).all()
 
 
 def test_shadow_darkens_the_floor_to_the_right_of_the_solid(data: Shapes3D) -> None:

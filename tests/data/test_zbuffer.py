@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unbraid.data.rendered.zbuffer import AMBIENT, FAR, LIGHT, UNIT, View, draw_meshes
+from unbraid.data.rendered.zbuffer import AMBIENT_FRACTION, FAR, LIGHT, UNIT, View, draw_meshes
 from unbraid.noise import Noise
 
 SMALL = View(5, 6, 5.0, samples=1)  # one pixel per metre
@@ -55,7 +55,7 @@ def draw_directly(vertices: Tensor, faces: Tensor, view: View) -> list[list[int]
     shades = []
     for normal in normals:
         cosine = sum(n * light for n, light in zip(normal, LIGHT, strict=True)) / (math.hypot(*normal) or 1)
-        shades.append(math.floor(255 * (AMBIENT + (1 - AMBIENT) * max(0, cosine)) + 0.5))
+        shades.append(math.floor(255 * (AMBIENT_FRACTION + (1 - AMBIENT_FRACTION) * max(0, cosine)) + 0.5))
     tall, wide = view.rows * view.samples, view.columns * view.samples
     fine = [[nearest_shade(points, shades, faces, column, row) for column in range(wide)] for row in range(tall)]
     image = np.array(fine).reshape(view.rows, view.samples, view.columns, view.samples)
@@ -104,7 +104,7 @@ def test_order_of_faces_and_other_meshes_do_not_matter() -> None:
 def test_square_covers_only_its_pixels() -> None:
     image = draw_meshes(square(-2, 1, -0.5, 1.5)[None], QUAD, SMALL)[0, 0]
     expected = torch.zeros(5, 6, dtype=torch.uint8)
-    expected[1:3, 1:4] = math.floor(255 * (AMBIENT + (1 - AMBIENT) * LIGHT[2]) + 0.5)
+    expected[1:3, 1:4] = math.floor(255 * (AMBIENT_FRACTION + (1 - AMBIENT_FRACTION) * LIGHT[2]) + 0.5)
     assert torch.equal(image, expected)
     assert draw_meshes(square(-2, 1, -0.5, 1.5)[None], QUAD.flip(1), SMALL).max() == 0
 

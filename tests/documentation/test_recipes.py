@@ -71,8 +71,8 @@ def end_of_import(lines: list[str], place: int) -> int:
     return place
 
 
-def follow(recipe: Recipe, folder: Path) -> None:
-    """Copy the repository and write the files of a recipe."""
+def copy_repository(folder: Path) -> None:
+    """Copy what recipes need into a folder."""
     for name in COPIED:
         source, target = ROOT / name, folder / name
         if source.is_dir():
@@ -80,6 +80,10 @@ def follow(recipe: Recipe, folder: Path) -> None:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns(*skipped))
         else:
             shutil.copy(source, target)
+
+
+def follow(recipe: Recipe, folder: Path) -> None:
+    """Write the files of a recipe into a copy of the repository."""
     for path, text in recipe.files.items():
         assert not (folder / path).exists(), path
         (folder / path).write_text(text)
@@ -87,13 +91,13 @@ def follow(recipe: Recipe, folder: Path) -> None:
         (folder / path).write_text(add_lines((folder / path).read_text(), change))
 
 
-def run(command: list[str], folder: Path) -> None:
+def run(command: list[str], folder: Path, below: str = ".") -> None:
     """Run a command of a recipe with the package of the copy."""
     programs = {"unbraid": ["-m", "unbraid"], "python": []}
     environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *programs[command[0]], *command[1:]],
-        cwd=folder, capture_output=True, text=True, check=False, env=environment,
+        cwd=folder / below, capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
 
@@ -108,28 +112,24 @@ def test_there_is_a_recipe_for_every_registry() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_works(name: str, tmp_path: Path) -> None:
+    copy_repository(tmp_path)
     follow(RECIPES[name], tmp_path)
     for command in RECIPES[name].commands:
         run(command, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["method", "metric", "dataset"])
-def test_recipe_gives_a_documentation_page(name: str, tmp_path: Path) -> None:
-    """The generators write a page for the new entry, before it is measured."""
-    follow(RECIPES[name], tmp_path)
-    (tmp_path / "docs" / "pictures").symlink_to(ROOT / "docs" / "pictures")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
-    subprocess.run([sys.executable, "-m", "generate"], cwd=tmp_path / "docs", env=environment, check=True)
-    page = {"method": "methods/l1_vae.md", "metric": "metrics/best_code.md", "dataset": "data/bars.md"}[name]
-    assert (tmp_path / "docs" / page).read_text().startswith(f"# {Path(page).stem}\n")
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_code_of_the_recipe_is_formatted_and_typed(name: str, tmp_path: Path) -> None:
-    """New files pass ruff; mypy accepts new modules of the package."""
-    follow(RECIPES[name], tmp_path)
-    new = [path for path in RECIPES[name].files if path.endswith(".py")]
+def test_all_recipes_together_pass_the_checks_and_have_documentation_pages(tmp_path: Path) -> None:
+    """New files pass ruff and mypy, and the generators write a page for each new entry before it is measured."""
+    copy_repository(tmp_path)
+    for recipe in RECIPES.values():
+        follow(recipe, tmp_path)
+    new = [path for recipe in RECIPES.values() for path in recipe.files if path.endswith(".py")]
     run(["python", "-m", "ruff", "check", *new], tmp_path)
     run(["python", "-m", "ruff", "format", "--check", *new], tmp_path)
-    modules = [path for path in new if path.startswith("src")]
-    run(["python", "-m", "mypy", "--follow-imports=silent", *modules], tmp_path)
+    run(
+        ["python", "-m", "mypy", "--follow-imports=silent", *(path for path in new if path.startswith("src"))], tmp_path
+    )
+    (tmp_path / "docs" / "pictures").symlink_to(ROOT / "docs" / "pictures")
+    run(["python", "-m", "generate"], tmp_path, "docs")
+    for page in ("methods/l1_vae", "metrics/best_code", "data/bars"):
+        assert (tmp_path / "docs" / f"{page}.md").read_text().startswith(f"# {Path(page).name}\n")

@@ -302,7 +302,7 @@ def test_a_used_port_raises_before_the_page_is_made(server: Server, runs: list[u
     with pytest.raises(UserError, match=f"Port {server.port} of 127.0.0.1 is in use by another program"):
         serve(runs, lambda: pytest.fail("the page must not be made"), server.port)
     for port in (-1, 65_536):
-        with pytest.raises(ValueError, match=r"between 0 \(any free one\) and 65535"):
+        with pytest.raises(ValueError, match=r"between 0 \(any free port\) and 65535"):
             serve(runs, PAGE, port)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pandas import DataFrame
 
 from unbraid import analysis
-from unbraid.analysis.variance import explained_share
+from unbraid.analysis.variance import explained_fraction
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.metrics import headline
@@ -129,8 +129,8 @@ def test_shares_of_few_seeds_are_corrected() -> None:
     column = "mig.discrete_mig"
     rng = np.random.default_rng(0)
     parts = [table[table["seed"].isin(rng.choice(50, 5, replace=False))] for _ in range(60)]
-    whole = explained_share(table, column, ["method", "level"])[0]
-    raw = np.mean([explained_share(part, column, ["method", "level"])[0] for part in parts])
+    whole = explained_fraction(table, column, ["method", "level"])[0]
+    raw = np.mean([explained_fraction(part, column, ["method", "level"])[0] for part in parts])
     corrected = [paper.shares_of_score(part, column)["setting"] for part in parts]
     assert raw - whole > 0.04
     assert np.mean([one.mean for one in corrected if isinstance(one, OurResult)]) == pytest.approx(whole, abs=0.015)

@@ -51,7 +51,7 @@ def test_truncated_checkpoint_raises_an_error_and_is_not_deleted(
     (file,) = tmp_path.glob("*/checkpoint.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:keep])
-    with pytest.raises(UserError, match=r"is damaged or incomplete.*Delete that file"):
+    with pytest.raises(UserError, match=r"is damaged or incomplete.*Delete the file"):
         quick_train(tmp_path)
     assert file.read_bytes() == content[:keep]
     file.unlink()
@@ -95,7 +95,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     content = json.loads((run.path / "run.json").read_text())
-    for bad, message in (("{", "cannot be read"), ("[]", "must hold a JSON object"),
+    for bad, message in (("{", "cannot be read"), ("[]", "must contain a JSON object"),
                          (json.dumps({**content, "format": 99}), "reads 1"),
                          (json.dumps({**content, "spec": {}}), "does not contain a run")):  # fmt: skip
         (run.path / "run.json").write_text(bad)

@@ -135,7 +135,7 @@ def test_missing_requirements_raise_an_error_before_training(
     assert main(["train", "vae", "--data", "toy", "--steps", "5", "--out", out, "--log", "tensorboard"]) == 2
     assert 'pip install "unbraid[tensorboard]"' in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
-    with pytest.raises(UserError, match="This run has no folder"):
+    with pytest.raises(UserError, match="Got a run without a folder"):
         write_tensorboard(ub.Run(ub.RunSpec(BetaVAE(), "toy"), None))  # type: ignore[arg-type]
 
 

@@ -174,7 +174,7 @@ def test_picture_of_the_best_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
         write_scores(tmp_path / name, {"mig": [0.1, 0.9], "sap": [0.9, 0.1]})
     out = tmp_path / "pictures" / "compare.png"
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
-    assert f"best run of each folder: {out}" in capsys.readouterr().out
+    assert f"best run of each folder is {out}" in capsys.readouterr().out
     with Image.open(out) as picture:
         width, height = picture.size
         assert len(np.unique(np.asarray(picture))) > 10

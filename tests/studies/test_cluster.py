@@ -148,7 +148,7 @@ def test_a_node_resumes_from_its_own_checkpoint(tmp_path: Path, monkeypatch: pyt
 def test_nodes_check_the_version_and_the_shared_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must have unbraid 9\.9"):
         train_stack("9.9", [], "toy", small_settings(tmp_path), "name", {})
-    with pytest.raises(UserError, match="Every node must see"):
+    with pytest.raises(UserError, match="Every node must have access"):
         train_stack(__version__, [], "toy", small_settings(tmp_path), None, {})
 
 
@@ -256,7 +256,7 @@ def test_an_error_of_a_node_ends_the_study(tmp_path: Path, fake_ray: FakeRay, mo
         run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
     assert fake_ray.cancelled == 1
     monkeypatch.setattr(fake_ray, "get", lambda reference: (_ for _ in ()).throw(RuntimeError("node died")))
-    with pytest.raises(UserError, match=r"was lost: node died\. Run the same command again"):
+    with pytest.raises(UserError, match=r"of a stack was lost: node died\. Run the same command again"):
         run_cluster(small_study(), small_settings(tmp_path / "out"), quiet=True)
 
 
@@ -266,9 +266,9 @@ class TaskError(Exception):
 
 
 def test_clusters_without_the_resources_are_rejected(tmp_path: Path, fake_ray: FakeRay) -> None:
-    with pytest.raises(UserError, match="No node with a GPU among the 1"):
+    with pytest.raises(UserError, match="None of the 1 nodes of the cluster has a GPU"):
         run_cluster(small_study(), small_settings(tmp_path, device="cuda"), quiet=True)
-    with pytest.raises(UserError, match="has the 3 cores of a stack"):
+    with pytest.raises(UserError, match="has the 3 cores that a stack needs"):
         run_cluster(small_study(), dataclasses.replace(small_settings(tmp_path), jobs=3), quiet=True)
 
 

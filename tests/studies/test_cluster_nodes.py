@@ -193,7 +193,7 @@ def test_errors_of_a_real_cluster_are_one_line(
     flags = ["--data", "toy", "--only", "method=beta_vae", "--only", "level=0", "--seeds", "0", "--steps", "5"]
     line = ["study", "locatello2019", *flags, "--out", str(tmp_path / "s"), "--metrics", "mig", "--samples", "100"]
     assert main([*line, "--cluster", nodes.address, "--device", "cuda"]) == 2
-    assert "No node with a GPU among the 3" in capsys.readouterr().err
+    assert "None of the 3 nodes of the cluster has a GPU" in capsys.readouterr().err
     monkeypatch.setattr(cluster, "__version__", "9.9")
     assert main([*line, "--cluster", nodes.address]) == 2
     assert "error: Every node must have unbraid 9.9." in capsys.readouterr().err

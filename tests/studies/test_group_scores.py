@@ -189,7 +189,7 @@ def test_several_datasets_replace_the_first_ones() -> None:
     runs = Reduction(data=["sprites", "toy"], seeds=[0], steps=5).apply(STUDIES["locatello2019"]())
     assert list(dict.fromkeys(run.spec.data for run in runs)) == ["sprites", "toy"]
     assert [run.index for run in runs] == [50 * i for i in range(72)]
-    with pytest.raises(UserError, match=r"has 1 datasets that can be replaced\. Got 2"):
+    with pytest.raises(UserError, match=r"has 1 datasets that can be replaced\. Got 2 instead"):
         Reduction(data=["sprites", "toy"]).apply(grid(["dsprites"], sweep(BetaVAE, "beta", (1.0,)), 1))
 
 

@@ -87,19 +87,19 @@ def test_studies_are_numbered_and_without_repeats(name: str) -> None:
 # Reduced studies.
 
 
-def test_runs_are_selected_by_facts_seeds_and_steps() -> None:
+def test_runs_are_selected_by_properties_seeds_and_steps() -> None:
     wanted = {"data": ["dsprites"], "method": ["beta_vae"], "beta": ["4", "16.0"]}
     runs = Reduction(wanted, seeds=[0, 3], steps=900).apply(STUDIES["locatello2019"]())
     assert [run.index for run in runs] == [100, 103, 250, 253]
     assert {run.spec.steps for run in runs} == {900}
-    kept = Reduction({"method": ["annealed_vae"], "data": ["cars3d"]}, seeds=[0], steps=3000).apply(
+    rescaled = Reduction({"method": ["annealed_vae"], "data": ["cars3d"]}, seeds=[0], steps=3000).apply(
         STUDIES["locatello2019"]()
     )
-    assert {run.spec.method.iteration_threshold for run in kept} == {1000}  # type: ignore[attr-defined]
+    assert {run.spec.method.iteration_threshold for run in rescaled} == {1000}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("scale", "seeds", "steps"), [(1.0, 50, 300_000), (0.01, 5, 30_000), (1e-8, 2, 100)])
-def test_scale_is_the_share_of_the_work(scale: float, seeds: int, steps: int) -> None:
+def test_scale_is_the_fraction_of_the_work(scale: float, seeds: int, steps: int) -> None:
     runs = Reduction({"data": ["dsprites"], "method": ["beta_vae"]}, scale=scale).apply(STUDIES["locatello2019"]())
     assert len(runs) == 6 * seeds
     assert {run.spec.steps for run in runs} == {steps}
@@ -117,7 +117,7 @@ def test_one_dataset_replaces_all_datasets_of_the_study() -> None:
 @pytest.mark.parametrize(
     ("reduction", "message"),
     [
-        (lambda: Reduction({"metod": ["vae"]}), "Unknown fact of a run 'metod'.*method"),
+        (lambda: Reduction({"metod": ["vae"]}), "Unknown property of a run 'metod'.*method"),
         (lambda: Reduction({"data": ["mnist"]}), "No run of the study matches"),
         (lambda: Reduction(seeds=[4, 5, 7]), "must be seeds of the study, 0 to 4. Got also 5, 7"),
         (lambda: Reduction(scale=0), "above 0 and at most 1"),

@@ -93,7 +93,7 @@ def test_table_equals_bounds_and_separation_computed_directly(folder: Path) -> N
     assert [(row["method"], row["runs"]) for row in rows] == [("vae", 2), ("beta_vae", 2), ("c_vitae", 2)]
     data = ub.data.load("sprites")
     run = next(run for run in ub.load_runs(folder) if isinstance(run.spec.method, CVITAE) and run.spec.seed == 1)
-    index = QUICK.rows(data)
+    index = QUICK.choose_rows(data)
     bound = ub.likelihood_bounds(run, data, index=index, samples=3, quiet=True)
     assert rows[2]["bounds.elbo"][1] == pytest.approx(bound["elbo"])
     assert rows[2]["bounds.iwae"][1] == pytest.approx(bound["iwae"])
@@ -154,8 +154,8 @@ def test_moved_images_are_evaluated_on_the_test_part() -> None:
     assert set(found) == {"bounds", "separation", "upright"}
     assert {key.split(".")[0] for key in found["separation"]} == {"score", "digit", "turn", "right", "down"}
     assert 0.9 < found["upright"]["accuracy"] <= 1
-    rows = QUICK.rows(test)
-    factors, places = QUICK.factors(test, rows)
+    rows = QUICK.choose_rows(test)
+    factors, places = QUICK.split_factors(test, rows)
     assert list(factors) == ["digit"]
     np.testing.assert_array_equal(places["turn"], test.moves[rows, 0].numpy())
 

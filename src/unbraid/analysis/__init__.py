@@ -1,6 +1,7 @@
-"""Analyses of many runs: pure functions of a results table that return a table, a figure and a sentence.
+"""Analyses of many runs, of datasets, and of single trained runs.
 
-Importing this package does not import torch.
+Most analyses are functions of a results table and return a table, a figure and a short text. Importing this package
+does not import torch.
 """
 
 from __future__ import annotations

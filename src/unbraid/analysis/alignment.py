@@ -181,7 +181,7 @@ def alignment(
         UserError: If the data do not cover a full grid or have fewer than 2 ordered factors, if a factor is unknown or
             categorical, or if `places` or `reach` is out of range.
     """
-    columns = ordered_columns(data, factors)
+    columns = ordered_factor_columns(data, factors)
     if places < 2:
         reject("The 'places' parameter must be at least 2.", f"{places}", "Use a few hundred.")
     if not (np.isfinite(reach) and reach >= 0):
@@ -195,7 +195,7 @@ def alignment(
     return Alignment(data.name, tuple(data.names[j] for j in columns), tuple(steps.tolist()), gram, each)
 
 
-def ordered_columns(data: FactorData, factors: Sequence[str] | None) -> list[int]:
+def ordered_factor_columns(data: FactorData, factors: Sequence[str] | None) -> list[int]:
     """Return the columns of `factors`, or of all ordered factors. Raise a UserError if there are fewer than two."""
     if not data.gridded:
         remedy = "Use data with an example for each combination of factor values."

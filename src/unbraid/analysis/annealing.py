@@ -156,11 +156,13 @@ def summary_text(summary: DataFrame) -> str:
     last = median.iloc[-1]
     half = {name: median.index[(median[f"information.{name}"] >= last[f"information.{name}"] / 2)][0] for name in names}
     order = sorted(names, key=lambda name: (half[name], -last[f"information.{name}"]))
-    listed = ", ".join(f"{name} at {half[name]:.3g} nats ({last[f'information.{name}']:.2f})" for name in order)
+    listed = ", ".join(
+        f"{name} at a capacity of {half[name]:.3g} nats (final information {last[f'information.{name}']:.2f} nats)"
+        for name in order
+    )
     return (
-        "As the capacity grows, the factors reach half of their final information in the following order. The capacity "
-        f"at that point comes first, and the final information in nats is in parentheses: {listed}. The final KL "
-        f"differs from its target by {abs(last['kl'] - median.index[-1]):.2g} nats."
+        f"As the capacity grows, the factors reach half of their final information in this order: {listed}. The final "
+        f"KL differs from its target by {abs(last['kl'] - median.index[-1]):.2g} nats."
     )
 
 

@@ -58,7 +58,7 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     Raises:
         UserError: If the table has fewer than two metrics or too few runs.
     """
-    columns = score_columns(table, metrics, fewest=2)
+    columns = score_columns(table, metrics, minimum=2)
     summary = correlations(check_table(table, columns.values()), columns, columns)
     others = summary[summary["first"] != summary["second"]]
     text = f"The median rank correlation between two metrics is {others['correlation'].median():.2f}. "

@@ -28,16 +28,16 @@ FACTORS = ("shape", "scale", "x", "y")
 def example_results(
     seeds: int = 5, data: Sequence[str] = DATA, methods: Sequence[str] = tuple(SWEEPS), *, seed: int = 0
 ) -> DataFrame:
-    """An artificial results table with the columns of a real one.
+    """Return an artificial results table with the columns of a real one.
 
-    Each run has a hidden quality that depends on its method, strength and seed. Its scores are this quality with noise.
-    The numbers have no meaning.
+    Each run has a hidden quality that depends on its dataset, method, strength and seed. Its scores are noisy functions
+    of this quality. The numbers have no meaning.
 
     Args:
         seeds: Number of seeds per setting.
         data: Names of datasets.
         methods: Names of methods, among those of the study `locatello2019`.
-        seed: Seed of the random numbers.
+        seed: Random seed.
 
     Returns:
         A table with one row per dataset, method, level (6 per method) and seed.
@@ -62,13 +62,13 @@ def example_results(
 
 
 def group_effect(table: DataFrame, by: list[str], scale: float, rng: np.random.Generator) -> Series:
-    """One normally distributed value for each group, repeated for its rows."""
+    """Draw one normally distributed value per group and repeat it for the rows of the group."""
     group = table.groupby(by, sort=False).ngroup()
     return group.map(Series(rng.normal(scale=scale, size=int(group.max()) + 1)))
 
 
 def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Scores that need labels: metrics, gaps per factor with the MIG as mean, and accuracies of downstream tasks."""
+    """Return scores that need labels: metrics, gaps of each factor whose mean is the MIG, and downstream accuracies."""
     noise = {name: rng.normal(scale=0.3 + 0.15 * i, size=len(quality)) for i, name in enumerate(PAPER_METRICS)}
     scores: dict[str, Any] = {headline(name): 1 / (1 + np.exp(-quality - noise[name])) for name in PAPER_METRICS}
     scores |= {f"gaps.{name}": 0.4 * (i + 1) * scores[headline("mig")] for i, name in enumerate(FACTORS)}
@@ -78,7 +78,7 @@ def labelled_scores(quality: Series, rng: np.random.Generator) -> dict[str, Any]
 
 
 def unlabelled_scores(table: DataFrame, quality: Series, rng: np.random.Generator) -> dict[str, Any]:
-    """Training terms, scores that need no labels, and the nats of each factor for AnnealedVAE."""
+    """Return training terms, scores that need no labels, and for AnnealedVAE the information about each factor."""
     n, level = len(table), table["level"].to_numpy()
     annealed = (table["method"] == "annealed_vae").to_numpy()
     kl = np.where(annealed, table["strength"], 40 - 5 * level) + rng.normal(size=n)

@@ -1,4 +1,4 @@
-"""The linear beta-VAE: its optimum in closed form, its exact loss and minimiser, and measurements of a trained run."""
+"""The linear beta-VAE: its optimum in closed form, its exact loss, a numerical minimiser, and trained runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class LinearModel(NamedTuple):
 class Optimum(NamedTuple):
     """The optimum of a linear beta-VAE, with one entry per latent.
 
-    Latents are in the order of their eigenvalues, largest first. A latent without an eigenvalue has collapsed.
+    Latents are in the order of their eigenvalues, largest first. If there are more latents than eigenvalues, the
+    remaining latents have collapsed.
 
     Attributes:
-        norms: Squared length of the decoder column.
+        norms: Squared length of the decoder column of each latent.
         posterior: Posterior variance.
         means: Variance of the posterior mean over the data.
         collapsed: Whether the latent has collapsed onto the prior.
@@ -52,14 +53,14 @@ class Optimum(NamedTuple):
 
 
 class MeasuredModel(NamedTuple):
-    """The quantities of `Optimum` measured for a linear VAE, largest decoder column first.
+    """The quantities of `Optimum` measured for a linear VAE, longest decoder column first.
 
     Attributes:
-        norms: Squared length of the decoder column.
+        norms: Squared length of the decoder column of each latent.
         posterior: Posterior variance.
         means: Variance of the posterior mean over the data.
         angle: Angle in degrees between the decoder column and its principal axis.
-        crossing: The largest absolute entry of W^T W off the diagonal.
+        crossing: The largest absolute value of W^T W off the diagonal. It is 0 if the decoder columns are orthogonal.
     """
 
     norms: Array
@@ -70,30 +71,31 @@ class MeasuredModel(NamedTuple):
 
 
 def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Optimum:
-    r"""The optimum of a linear beta-VAE for data whose covariance has the given eigenvalues.
+    r"""Return the optimum of a linear beta-VAE for data whose covariance has the given eigenvalues.
 
     .. math:: |w_i|^2 = \max(\lambda_i - \beta s^2, 0), \quad
         \sigma_i^2 = \min(\beta s^2 / \lambda_i, 1), \quad \mathrm{Var}(\mu_i) = 1 - \sigma_i^2
 
-    The decoder columns w_i are along the principal axes, largest eigenvalues first. If
-    :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior. With a smaller :math:`\beta s^2` latents carry
-    more information; at 0 every rotation of the latents is optimal. The axes of equal eigenvalues are not determined.
+    The decoder columns w_i point along the principal axes, largest eigenvalue first. If
+    :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior. With a smaller :math:`\beta s^2`, latents
+    carry more information. At 0, every rotation of the latents is optimal. The axes of equal eigenvalues are not
+    determined.
 
     Reference: Lucas et al. (2019), arXiv:1911.02469, for beta = 1; Rolinek et al. (2019), arXiv:1812.06775.
 
     Args:
         eigenvalues: Eigenvalues of the covariance of the data, >= 0.
-        beta_s2: The product of beta and the variance s^2 of the likelihood, which is 1 for "gaussian".
+        beta_s2: The product of beta and the variance s^2 of the likelihood. The likelihood "gaussian" has s^2 = 1.
         latents: Number of latents. By default one per eigenvalue.
 
     Returns:
-        The optimum.
+        The optimum, with one entry per latent.
 
     Raises:
         UserError: If an argument is out of range.
 
-    >>> found = optimum([9, 6, 4, 2.5], beta_s2=1.0)
-    >>> found.norms.tolist(), found.posterior.round(4).tolist()
+    >>> best = optimum([9, 6, 4, 2.5], beta_s2=1.0)
+    >>> best.norms.tolist(), best.posterior.round(4).tolist()
     ([8.0, 5.0, 3.0, 1.5], [0.1111, 0.1667, 0.25, 0.4])
     >>> optimum([9, 6, 4, 2.5], beta_s2=5.0).active
     2
@@ -105,15 +107,15 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
     count = len(values) if latents is None else latents
     if count < 1:
         reject("There must be at least one latent.", f"{latents}", "Use a larger number.")
-    kept = np.zeros(count)
-    kept[: len(values)] = values[:count]
-    norms = np.maximum(kept - beta_s2, 0.0)
-    posterior = beta_s2 / np.maximum(kept, beta_s2)
+    largest = np.zeros(count)
+    largest[: len(values)] = values[:count]
+    norms = np.maximum(largest - beta_s2, 0.0)
+    posterior = beta_s2 / np.maximum(largest, beta_s2)
     return Optimum(norms, posterior, 1 - posterior, norms == 0)
 
 
 def best_model(covariance: Any, beta_s2: float, latents: int) -> LinearModel:
-    r"""A linear VAE at the optimum for data with mean zero. Its decoder columns are scaled principal axes.
+    r"""Return an optimal linear VAE for data with mean zero. Its decoder columns are scaled principal axes.
 
     .. math:: w_i = \sqrt{\lambda_i - \beta s^2}\, u_i, \quad e_i = w_i / \lambda_i
     """
@@ -129,17 +131,17 @@ def best_model(covariance: Any, beta_s2: float, latents: int) -> LinearModel:
 def check_beta_s2(beta_s2: float) -> None:
     """Raise a UserError if the optimum is not determined for this value of beta s^2."""
     if not (np.isfinite(beta_s2) and beta_s2 > 0):
-        remedy = "At 0 every rotation of the latents is optimal. Use a small number."
+        remedy = "At 0, every rotation of the latents is optimal. Use a small positive number."
         reject("The 'beta_s2' parameter must be finite and > 0.", f"{beta_s2}", remedy)
 
 
 def expected_loss(model: LinearModel, covariance: Any, beta_s2: float) -> float:
-    r"""The expected objective of a linear beta-VAE over data and noise, times s^2 and without constants.
+    r"""Compute the expected objective of a linear beta-VAE over data and noise, times s^2 and without constants.
 
     .. math:: \tfrac12 \mathrm{tr}\big((I - WE) C (I - WE)^T\big) + \tfrac12 \sum_j S_j |w_j|^2
         + \tfrac{\beta s^2}{2} \sum_j \big((E C E^T)_{jj} + S_j - \log S_j - 1\big)
 
-    The second term is the stochastic loss: the reconstruction error due to the noise of the posterior.
+    The second term is the stochastic loss, that is, the reconstruction error due to the noise of the posterior.
     """
     c = np.asarray(covariance, float)
     encoder, decoder, variances = model
@@ -150,7 +152,10 @@ def expected_loss(model: LinearModel, covariance: Any, beta_s2: float) -> float:
 
 
 def gradient(model: LinearModel, covariance: Any, beta_s2: float) -> LinearModel:
-    """The derivatives of `expected_loss` with respect to encoder, decoder and log posterior variances."""
+    """Compute the derivatives of `expected_loss` with respect to encoder, decoder and log posterior variances.
+
+    They are returned as the fields of a `LinearModel`.
+    """
     c = np.asarray(covariance, float)
     encoder, decoder, variances = model
     rest = np.eye(len(c)) - decoder @ encoder
@@ -161,9 +166,9 @@ def gradient(model: LinearModel, covariance: Any, beta_s2: float) -> LinearModel
 
 
 def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> LinearModel:
-    """Minimise `expected_loss` from a random start with L-BFGS in float64.
+    """Minimise `expected_loss` with L-BFGS in float64, starting at random parameters.
 
-    The closed form is not used, so that the two can be checked against each other.
+    The closed form is not used, so the result can be checked against it.
     """
     c = np.asarray(covariance, float)
     check_beta_s2(beta_s2)
@@ -186,7 +191,7 @@ def minimise(covariance: Any, beta_s2: float, latents: int, seed: int = 0) -> Li
 
 
 def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
-    """Measure the quantities of `optimum` for a linear VAE, and the angles between its columns and principal axes.
+    """Measure the quantities of `optimum` for a linear VAE, and how well its decoder follows the principal axes.
 
     The longest column is matched to the largest eigenvalue, and so on. The angle of a column of length 0 is NaN.
     """
@@ -208,7 +213,7 @@ def measure(model: LinearModel, covariance: Any) -> MeasuredModel:
 
 
 def linear_data(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
-    """A dataset of n vectors with mean zero whose covariance has exactly these eigenvalues, on random axes."""
+    """Return a dataset of n vectors with mean zero whose covariance has exactly these eigenvalues and random axes."""
     from unbraid.data.own.arrays import from_arrays
 
     values = np.asarray(eigenvalues, float)
@@ -221,10 +226,11 @@ def linear_data(eigenvalues: Any, n: int = 4096, seed: int = 0) -> FactorData:
 
 
 def fit_linear_model(run: Run, data: FactorData) -> tuple[LinearModel, Array]:
-    """The matrices of a trained run with a linear encoder and decoder, and the covariance of its data.
+    """Return the matrices of a trained run with a linear encoder and decoder, and the covariance of its data.
 
-    The matrices are fitted by least squares to the posterior means and to decoded examples, so that any pair of modules
-    works. Posterior variances are means over the data. Raises a UserError if a module is not linear.
+    The matrices are fitted by least squares to the posterior means and to the decoded examples. The encoder and decoder
+    may therefore be any modules that compute linear maps. The posterior variances are means over the data. Raise a
+    UserError if a module is not linear.
     """
     import torch
 
@@ -240,7 +246,7 @@ def fit_linear_model(run: Run, data: FactorData) -> tuple[LinearModel, Array]:
 
 
 def fit_linear_map(inputs: Array, outputs: Array, what: str) -> Array:
-    """Fit the matrix of a linear map to its inputs and outputs. Raises a UserError if the map is not linear."""
+    """Fit the matrix of a linear map to its inputs and outputs. Raise a UserError if the map is not linear."""
     x, y = (part - part.mean(axis=0) for part in (inputs, outputs))
     matrix = np.linalg.lstsq(x, y, rcond=None)[0]
     error = np.sqrt(np.square(y - x @ matrix).mean() / max(np.square(y).mean(), 1e-30))

@@ -17,7 +17,7 @@ from unbraid.analysis.demystifying import (
     comparable_runs,
     primary_level,
     runs_at_primary_strength,
-    summarise,
+    summarise_scores,
 )
 from unbraid.analysis.results_table import Array, Result, columns_with_values, reject
 
@@ -26,10 +26,10 @@ BINS = 20
 
 
 def manipulated_spread(table: DataFrame) -> Result:
-    """The distribution of the MIG over seeds on original images, modified images and images with noise.
+    """Show the distribution of the MIG over seeds on original images, modified images and images with noise.
 
-    Histograms have 20 bins that start at 0. The runs are those of `manipulated`: at the primary strength, without
-    over-pruned runs.
+    Histograms have 20 bins from 0 to the largest MIG. As in `manipulated`, only runs at the primary strength are used,
+    and over-pruned runs are left out.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 2.
 
@@ -37,15 +37,15 @@ def manipulated_spread(table: DataFrame) -> Result:
         table: A results table with one row per run.
 
     Returns:
-        A result whose table has one row per dataset, method, variant and bin that is not empty: `low` and `high` end of
-        the bin, and `runs`.
+        A result whose table has one row per dataset, method, variant and nonempty bin: the ends `low` and `high` of
+        the bin, and the number of `runs`.
 
     Raises:
-        UserError: If there is no MIG, or no runs on both the original and a modified variant of a dataset.
+        UserError: If there is no MIG, or if no dataset has runs on both its original and another variant.
     """
     columns = columns_with_values(table, {"MIG": MIG})
     if not columns:
-        reject(f"The column {MIG} must hold scores.", "none", "Score the runs with mig.")
+        reject(f"The column {MIG} must have values.", "none", "Score the runs with mig.")
     rows = runs_at_primary_strength(comparable_runs(table, columns))
     used = rows[~rows["pruned"]].dropna(subset=[MIG])
     edges = np.linspace(0.0, max(float(used[MIG].max()), 1e-3), BINS + 1)
@@ -58,38 +58,38 @@ def manipulated_spread(table: DataFrame) -> Result:
 
 
 def spread_text(used: DataFrame) -> str:
-    """The share of runs on each variant whose MIG is below the median MIG on the original images."""
+    """Say which fraction of runs on each variant has a lower MIG than the median on the original images."""
     median = used[used["variant"] == VARIANTS[0]].groupby(["base", "method"])[MIG].median().rename("median")
     joined = used.join(median, on=["base", "method"]).dropna(subset=["median"])
     below = (joined[MIG] < joined["median"]).groupby(joined["variant"]).mean()
     names = {"modified": "modified images", "noise": "images with noise"}
     parts = [f"{plots.format_percent(below[v])} of runs on {names[v]}" for v in VARIANTS[1:] if v in below]
     return (
-        f"{' and '.join(parts)} have a lower MIG than the median of their method on the original images; 50 % would be "
-        "expected by chance."
+        f"{' and '.join(parts)} have a lower MIG than the median of their method on the original images. By chance, "
+        "50 % would be expected."
     )
 
 
 def draw_spread(used: DataFrame, edges: Array) -> Figure:
-    """One row of axes per method, one column per dataset, and one histogram per variant."""
+    """Draw one row of axes per method, one column per dataset, and one histogram per variant."""
 
-    def histograms(axes: Axes, part: DataFrame) -> None:
+    def draw_histograms(axes: Axes, part: DataFrame) -> None:
         for variant in VARIANTS:
             values = part.loc[part["variant"] == variant, MIG]
             axes.hist(values, list(edges), histtype="stepfilled", alpha=0.35, color=COLOURS[variant])
             axes.hist(values, list(edges), histtype="step", color=COLOURS[variant], linewidth=1.1)
 
-    return draw_by_method(used, histograms, "MIG")
+    return draw_by_method(used, draw_histograms, "MIG")
 
 
 def manipulated_factors(table: DataFrame) -> Result:
-    r"""The MIG of each factor on original images, modified images and images with noise.
+    r"""Compute the mutual information gap of each factor on original, modified and noisy images.
 
     .. math:: (I(c_{i_1}; v_j) - I(c_{i_2}; v_j)) / H(v_j)
 
-    The mean of these gaps over the factors is the MIG. The gaps are the columns ``gaps.<factor>`` that a study computes
-    at its end, on a different sample of examples than `mig`. The runs are those of `manipulated`: at the primary
-    strength, without over-pruned runs.
+    The mean of these gaps over the factors is the MIG. The gaps are in the columns ``gaps.<factor>``, which a study
+    computes at its end from a different sample of examples than the metric `mig`. As in `manipulated`, only runs at the
+    primary strength are used, and over-pruned runs are left out.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figure 3.
 
@@ -100,38 +100,42 @@ def manipulated_factors(table: DataFrame) -> Result:
         A result whose table has one row per dataset, method and `factor`, with the columns of `manipulated`.
 
     Raises:
-        UserError: If there are no gaps, or no runs on both the original and a modified variant of a dataset.
+        UserError: If there are no gaps, or if no dataset has runs on both its original and another variant.
     """
     columns = columns_with_values(
         table, {str(name)[len(GAPS) :]: str(name) for name in table if str(name).startswith(GAPS)}
     )
     if not columns:
         remedy = "Run the command of the study again, with `--metrics +gaps` if it names metrics."
-        reject(f"Some column {GAPS}<factor> must hold gaps.", "no such column", remedy)
+        reject(f"At least one column {GAPS}<factor> must have values.", "none", remedy)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
-    summary = summarise(rows, columns).rename(columns={"score": "factor"})
+    summary = summarise_scores(rows, columns).rename(columns={"score": "factor"})
     summary = summary[summary[[f"{variant}_runs" for variant in VARIANTS]].sum(axis=1) > 0].reset_index(drop=True)
     return Result(summary, draw_factors(summary), factors_text(summary))
 
 
 def factors_text(summary: DataFrame) -> str:
-    """Which factor loses most on modified images, or on images with noise if there are no modified ones."""
+    """Say which factor loses most on modified images, or on images with noise if there are no modified images."""
     variant = "modified" if summary["modified_loss"].notna().any() else "noise"
     mean = summary.groupby(["data", "factor"], sort=False)[f"{variant}_loss"].mean().dropna()
     if mean.empty:
-        return "No method has gaps of the same factor on original and on modified images."
+        return "No method has gaps of the same factor on both original and modified images."
     data, factor = mean.idxmax()
     images = "modified images" if variant == "modified" else "images with noise"
     return (
-        f"On {images} the factor {factor} of {data} loses most: its gap falls by {plots.format_score(mean.max())} on "
-        f"average over methods. The mean loss over all factors is {plots.format_score(mean.mean())}."
+        f"On {images}, the factor {factor} of {data} loses most. Its mutual information gap falls by "
+        f"{plots.format_decimal(mean.max())} on average over methods. The mean loss over all factors is "
+        f"{plots.format_decimal(mean.mean())}."
     )
 
 
 def draw_factors(summary: DataFrame) -> Figure:
-    """One row of axes per method, one column per dataset, and per factor one bar with its deviation per variant."""
+    """Draw one row of axes per method and one column per dataset, with one bar per factor and variant.
 
-    def bars(axes: Axes, part: DataFrame) -> None:
+    Error bars are standard deviations over seeds.
+    """
+
+    def draw_bars(axes: Axes, part: DataFrame) -> None:
         positions = np.arange(len(part))
         for j, variant in enumerate(VARIANTS):
             style: dict[str, Any] = {"color": COLOURS[variant], "error_kw": {"linewidth": 0.8}}
@@ -139,14 +143,14 @@ def draw_factors(summary: DataFrame) -> Figure:
         axes.set_xticks(positions, list(part["factor"]), rotation=40, ha="right", rotation_mode="anchor")
 
     shown = summary.rename(columns={"data": "base"})
-    return draw_by_method(shown, bars, "factor", share=False)
+    return draw_by_method(shown, draw_bars, "factor", share_x=False)
 
 
 def manipulated_strengths(table: DataFrame) -> Result:
-    """Whether another regularisation strength compensates for the loss on modified images.
+    """Show whether a different regularisation strength compensates for the loss on modified images.
 
-    Scores at all levels of the line search. In the study `demystifying2021` the levels are 0.75, 1, 1.25, 1.5, 1.75 and
-    2 times the primary strength. The figure shows the first score that the table has.
+    The table has the scores at all levels of the line search. In the study `demystifying2021`, the levels are 0.75, 1,
+    1.25, 1.5, 1.75 and 2 times the primary strength. The figure shows only the first score.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 4 to 6.
 
@@ -157,23 +161,23 @@ def manipulated_strengths(table: DataFrame) -> Result:
         A result whose table has one row per dataset, method, level and score, with the columns of `manipulated`.
 
     Raises:
-        UserError: If no method has several levels, or there are no runs on both the original and a modified variant of
-            a dataset.
+        UserError: If no method has several levels, or if no dataset has runs on both its original and another variant.
     """
     columns = available_scores(table)
     rows = comparable_runs(table, columns)
     levels = rows.groupby("method")["level"].nunique()
     several = levels[levels > 1].index
     if not len(several):
-        remedy = "Train more strengths: leave out --only level=1."
-        reject("Some method must have at least 2 different values of 'level'.", "one per method", remedy)
-    summary = summarise(rows[rows["method"].isin(several)], columns)
+        remedy = "Train more strengths, for example by leaving out --only level=1."
+        requirement = "At least one method must have at least 2 different values of 'level'."
+        reject(requirement, "one per method", remedy)
+    summary = summarise_scores(rows[rows["method"].isin(several)], columns)
     first = summary[summary["score"] == next(iter(columns))]
     return Result(summary, draw_strengths(first, next(iter(columns))), strengths_text(first))
 
 
 def strengths_text(first: DataFrame) -> str:
-    """In how many cases some strength on modified images reaches the mean of the primary strength on the originals."""
+    """Say how often the best strength on modified images reaches the score on the original images."""
     variant = "modified" if first["modified"].notna().any() else "noise"
     reached = []
     for _, part in first.groupby(["data", "method"], sort=False):
@@ -182,15 +186,19 @@ def strengths_text(first: DataFrame) -> str:
             reached.append(bool(part[variant].max() >= target))
     images = "modified images" if variant == "modified" else "images with noise"
     return (
-        f"In {sum(reached)} of {len(reached)} comparisons of a dataset and a method, some strength reaches on {images} "
-        f"the {first['score'].iloc[0]} of the primary strength on the original images."
+        f"In {sum(reached)} of {len(reached)} combinations of a dataset and a method, the mean "
+        f"{first['score'].iloc[0]} of the best strength on {images} is at least as high as that of the primary "
+        "strength on the original images."
     )
 
 
 def draw_strengths(first: DataFrame, name: str) -> Figure:
-    """One row of axes per method, one column per dataset; means over levels with a band of one standard deviation."""
+    """Draw one row of axes per method and one column per dataset, with mean scores by level.
 
-    def lines(axes: Axes, part: DataFrame) -> None:
+    The bands are one standard deviation wide on each side.
+    """
+
+    def draw_lines(axes: Axes, part: DataFrame) -> None:
         ordered = part.sort_values("level")
         for variant in VARIANTS:
             mean, std, color = ordered[variant], ordered[f"{variant}_std"].fillna(0.0), COLOURS[variant]
@@ -198,19 +206,23 @@ def draw_strengths(first: DataFrame, name: str) -> Figure:
             axes.fill_between(ordered["level"], mean - std, mean + std, color=color, alpha=0.13, linewidth=0)
         axes.set_xticks(ordered["level"], [f"{strength:g}" for strength in ordered["strength"]])
 
-    return draw_by_method(first.rename(columns={"data": "base"}), lines, f"strength ({name} above)", share=False)
+    return draw_by_method(first.rename(columns={"data": "base"}), draw_lines, f"strength ({name} above)", share_x=False)
 
 
-def draw_by_method(rows: DataFrame, paint: Any, x: str, share: bool = True) -> Figure:
-    """A figure with one row of axes per method and one column per dataset; `paint(axes, rows)` draws each of them."""
+def draw_by_method(rows: DataFrame, draw: Any, x: str, share_x: bool = True) -> Figure:
+    """Create a figure with one row of axes per method and one column per dataset.
+
+    `draw(axes, rows)` is called for each of the axes. They share the x axis if `share_x` is True. Otherwise the axes of
+    each row share the y axis.
+    """
     bases, methods = list(rows["base"].unique()), list(rows["method"].unique())
-    shared: dict[str, Any] = {"sharex": True} if share else {"sharey": "row"}
-    figure, grid = plots.grid_figure(len(methods), len(bases), size=(3.0, 1.5 if share else 1.9), **shared)
+    shared: dict[str, Any] = {"sharex": True} if share_x else {"sharey": "row"}
+    figure, grid = plots.grid_figure(len(methods), len(bases), size=(3.0, 1.5 if share_x else 1.9), **shared)
     for line, method in zip(grid, methods, strict=True):
         for axes, base in zip(line, bases, strict=True):
             part = rows[(rows["method"] == method) & (rows["base"] == base)]
             if len(part):
-                paint(axes, part)
+                draw(axes, part)
     plots.label_edges(grid, bases, [plots.display_name(method) for method in methods], x)
     plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})
     return figure

@@ -1,4 +1,4 @@
-"""How close the Jacobian of a decoder is to orthogonal columns, and whether latents are used fully or not at all."""
+"""Measure how close the columns of a decoder's Jacobian are to orthogonal, and whether a VAE is polarised."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from unbraid.distributions import Gaussian
     from unbraid.runs.run import Run
 
-ACTIVE = 0.5  # a latent is active if the standard deviation of its mean exceeds this
-CHUNK = 64  # examples whose Jacobians are in memory at the same time
-DRAWS = 4000
+ACTIVE_DEVIATION = 0.5  # a latent is active if the standard deviation of its posterior mean exceeds this
+CHUNK = 64  # number of examples whose Jacobians are in memory at the same time
+DRAWS = 4000  # number of random rotations from which the chance level is estimated
 
 
 class RandomDistance(NamedTuple):
-    """The mean distance of random rotations and its standard error."""
+    """The mean distance of random rotations from the nearest signed permutation, and its standard error."""
 
     mean: float
     error: float
@@ -34,8 +34,8 @@ class PolarisedRegime(NamedTuple):
     Attributes:
         active: Indices of the active latents.
         kl: Mean KL from the prior in nats.
-        approximation: The approximation of the KL by active latents.
-        delta: The relative difference of the two.
+        approximation: The approximation of the KL from active latents only.
+        delta: The relative difference between the KL and its approximation.
     """
 
     active: list[int]
@@ -45,14 +45,14 @@ class PolarisedRegime(NamedTuple):
 
 
 def distance_to_orthogonality(jacobians: Any) -> Array:
-    r"""How far the columns of each Jacobian are from being orthogonal.
+    r"""Measure how far the columns of each Jacobian are from being orthogonal.
 
     .. math:: J = U \Sigma V^T, \quad \min_P \|V - P\|_F
 
-    The minimum is over signed permutations P. It is 0 if the columns are orthogonal, so that each latent moves along a
-    local principal axis. The nearest P is the assignment with the largest sum of absolute values, and the squared
-    distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The published distance is the mean over examples. Compare it with
-    `random_distance(d)`, which grows with d. V is not determined among equal singular values.
+    The minimum is over signed permutations P. It is 0 if the columns are orthogonal, that is, if each latent moves the
+    output along a local principal axis. The nearest P is the assignment with the largest sum of absolute values, and
+    the squared distance is :math:`2d - 2 \sum_j |V_{jP(j)}|`. The distance in the paper is the mean over examples.
+    Compare it with `random_distance(d)`, which grows with d. V is not unique if singular values are equal.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, eq. (29).
 
@@ -63,7 +63,7 @@ def distance_to_orthogonality(jacobians: Any) -> Array:
         The distance of each Jacobian, (n,).
 
     Raises:
-        UserError: If the array does not have three axes or is empty.
+        UserError: If the array does not have three axes, or if it is empty.
 
     >>> distance_to_orthogonality([[[3.0, 0.0], [0.0, 1.0]]]).tolist()
     [0.0]
@@ -75,7 +75,7 @@ def distance_to_orthogonality(jacobians: Any) -> Array:
 
 
 def permutation_distances(axes: Array) -> Array:
-    """The distance of each orthogonal matrix, (n, d, d), from the nearest signed permutation, (n,)."""
+    """Return the distance of each orthogonal matrix, (n, d, d), from the nearest signed permutation, (n,)."""
     d = axes.shape[-1]
     squares = []
     for sizes in np.abs(axes):
@@ -85,15 +85,16 @@ def permutation_distances(axes: Array) -> Array:
 
 
 def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> RandomDistance:
-    r"""The expected distance to orthogonality of a decoder with random axes: uniformly distributed rotations V.
+    r"""Estimate the expected distance to orthogonality of a decoder with random axes.
 
-    For d = 2 it is :math:`\frac{16 \sqrt 2}{\pi} (1 - \cos \frac\pi8) = .548`.
+    The axes V are uniformly distributed rotations. For d = 2, the expected distance is
+    :math:`\frac{16 \sqrt 2}{\pi} (1 - \cos \frac\pi8) = 0.548`.
 
     Args:
         d: Number of latents.
-        draws: Number of random rotations. The standard error of the mean is .31 / sqrt(draws) for d = 2 and
-            .17 / sqrt(draws) for d = 6.
-        seed: Seed of the rotations.
+        draws: Number of random rotations. The standard error of the mean is 0.31 / sqrt(draws) for d = 2 and
+            0.17 / sqrt(draws) for d = 6.
+        seed: Random seed for the rotations.
 
     Returns:
         The `mean` over the rotations and its standard `error`.
@@ -108,27 +109,27 @@ def random_distance(d: int, draws: int = DRAWS, seed: int = 0) -> RandomDistance
     return RandomDistance(float(distances.mean()), float(distances.std() / np.sqrt(draws)))
 
 
-def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE) -> PolarisedRegime:
-    r"""Whether a VAE is in the polarised regime, in which each latent is used fully or not at all.
+def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE_DEVIATION) -> PolarisedRegime:
+    r"""Measure whether a VAE is in the polarised regime, in which each latent is either active or equal to the prior.
 
     .. math:: KL_\approx = \tfrac12 \sum_{j\ \text{active}} (\mu_j^2 - \log \sigma_j^2 - 1), \quad
         \Delta_{KL} = |KL - KL_\approx| / KL
 
-    The approximation omits sigma^2 of active latents, and all terms of the other latents. The regime counts as
-    polarised if Delta_KL is at most .03.
+    The approximation omits sigma^2 of active latents and all terms of the other latents. A VAE is considered polarised
+    if Delta_KL is at most 0.03.
 
     Reference: Rolinek et al. (2019), arXiv:1812.06775, section 3.
 
     Args:
         mean: Posterior means, (n, d).
         logvar: Log posterior variances, (n, d).
-        threshold: A latent is active if the standard deviation of its mean over examples exceeds this.
+        threshold: A latent is active if the standard deviation of its posterior mean over examples exceeds this value.
 
     Returns:
         The active latents, the KL, its approximation and Delta_KL.
 
     Raises:
-        UserError: If the arrays do not have the same shape (n, d) with n at least 2.
+        UserError: If the arrays do not have the same shape (n, d), or if n is less than 2.
     """
     mu, log = np.asarray(mean, float), np.asarray(logvar, float)
     if mu.ndim != 2 or mu.shape != log.shape or len(mu) < 2:
@@ -144,24 +145,28 @@ def polarised_regime(mean: Any, logvar: Any, threshold: float = ACTIVE) -> Polar
 def orthogonality(
     run: Run, data: FactorData, examples: int = 256, *, seed: int = 0, draws: int = DRAWS
 ) -> dict[str, Any]:
-    """The distance to orthogonality of the decoder of a trained run, at posterior means.
+    """Compute the distance to orthogonality of the decoder of a trained run, at the posterior means of examples.
 
-    Only the columns of active latents are used. The Jacobian is that of the decoded mean, in float32.
+    The Jacobian is the derivative of the decoded mean with respect to the active latents, in float32.
 
     Args:
         run: A run with a decoder and a normal posterior.
         data: The dataset.
-        examples: Number of random examples.
-        seed: Seed of the examples and of the random rotations.
-        draws: Number of random rotations for the chance level.
+        examples: Maximum number of random examples.
+        seed: Random seed for the examples and the rotations.
+        draws: Number of random rotations from which the chance level is estimated.
 
     Returns:
-        `distance`, the mean over the examples, and its standard error `error`; `random`, the distance of random axes,
-        and its standard error `random_error`; `active`, the indices of active latents; `kl`, `kl_approx` and
-        `delta_kl` of `polarised_regime`; and `examples`. With fewer than two active latents the distances are NaN.
+        A dictionary with these keys. The distances are NaN if there are fewer than two active latents.
+
+        - `distance`, the mean distance over the examples, and its standard error `error`
+        - `random`, the mean distance of random axes, and its standard error `random_error`
+        - `active`, the indices of the active latents
+        - `kl`, `kl_approx` and `delta_kl`, the results of `polarised_regime`
+        - `examples`, the number of examples
 
     Raises:
-        UserError: If the run has no decoder or no normal posterior, or there are fewer than 2 examples.
+        UserError: If the run has no decoder or no normal posterior, or if `examples` is less than 2.
     """
     q = draw_posteriors(run, data, examples, seed)
     regime = polarised_regime(q.mean.double().cpu().numpy(), q.logvar.double().cpu().numpy())
@@ -177,9 +182,9 @@ def orthogonality(
 
 
 def draw_posteriors(run: Run, data: FactorData, examples: int, seed: int) -> Gaussian:
-    """The posteriors of random examples, without repetition.
+    """Return the posteriors of random examples, drawn without repetition.
 
-    Raises a UserError if the run has no decoder or no normal posterior.
+    Raise a UserError if the run has no decoder or no normal posterior.
     """
     import torch
 
@@ -197,7 +202,7 @@ def draw_posteriors(run: Run, data: FactorData, examples: int, seed: int) -> Gau
 
 
 def decoder_grams(run: Run, codes: Tensor, columns: list[int]) -> Array:
-    """J^T J of the decoder at each code for the given columns, float64, (n, d, d)."""
+    """Return J^T J of the decoder at each row of `codes`, for the given columns of J, as float64 (n, d, d)."""
     parts = []
     for part in codes.split(CHUNK):
         j = decoder_jacobians(run, part, columns).double()
@@ -206,10 +211,11 @@ def decoder_grams(run: Run, codes: Tensor, columns: list[int]) -> Array:
 
 
 def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None) -> Tensor:
-    r"""The Jacobians of the decoder of a run at n codes, (n, pixels, d), or only their given columns.
+    r"""Return the Jacobians of the decoder of a run at the rows of `codes`, (n, pixels, d).
 
-    They are computed by two backward passes: :math:`J^T g` is linear in g, and its derivative with respect to g is J.
-    This takes one pass per latent instead of one per pixel.
+    If `columns` is given, only these columns of the Jacobians are computed. The first backward pass computes
+    :math:`J^T g`, which is linear in g. Its derivative with respect to g is J. This takes one pass per latent instead
+    of one pass per pixel.
     """
     import copy
 
@@ -220,7 +226,7 @@ def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None)
     net = copy.deepcopy(run.net).requires_grad_(False)
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
-            layer.reduced = False  # the derivative in bfloat16 is too inaccurate
+            layer.reduced = False  # because derivatives in bfloat16 are too inaccurate
     with torch.enable_grad():
         z = codes.detach().clone().requires_grad_(True)
         x = net.decode(z).flatten(1)

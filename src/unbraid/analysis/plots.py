@@ -1,4 +1,4 @@
-"""Drawing functions that all figures share: heat maps with numbers, medians with quartiles, one style per method."""
+"""Drawing functions for all figures: heat maps with numbers, medians with quartiles, and one style per method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from pandas import DataFrame
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # by Okabe and Ito
+# The palette of Okabe and Ito, whose colours people with colour blindness can distinguish.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
 MARKERS = "osD^vPX*"
 TITLE, LABEL, SMALL = 10, 9, 8
 DISPLAY_NAMES = {
@@ -28,20 +29,21 @@ DISPLAY_NAMES = {
     "slow_vae": "SlowVAE",
     "ada_gvae": "Ada-GVAE",
 }
-STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # of Locatello et al. (2019), in the order of the paper
+STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # the methods of Locatello et al. (2019), in the order of the paper
 
 Style = dict[str, Any]
 
 
 def display_name(method: str) -> str:
-    """The name of a method in figures and texts: `beta_vae` becomes beta-VAE."""
+    """Return the name of a method for figures and texts. For example, `beta_vae` becomes beta-VAE."""
     return DISPLAY_NAMES.get(method, method)
 
 
 def line_styles(names: Iterable[str]) -> dict[str, Style]:
-    """A colour and a marker for each name.
+    """Return a colour and a marker for each name.
 
-    The methods of the large study come first, in the order of its paper, and have the same style in every figure.
+    The methods of Locatello et al. (2019) come first, in the order of the paper. They have the same style in every
+    figure.
     """
     wanted = list(dict.fromkeys(names))
     order = [*STUDY_METHODS, *(name for name in wanted if name not in STUDY_METHODS)]
@@ -49,13 +51,13 @@ def line_styles(names: Iterable[str]) -> dict[str, Style]:
         order = wanted
     n, m = len(PALETTE), len(MARKERS)
     styles = {name: {"color": PALETTE[i % n], "marker": MARKERS[i % m]} for i, name in enumerate(order)}
-    return {name: look for name, look in styles.items() if name in wanted}
+    return {name: style for name, style in styles.items() if name in wanted}
 
 
 def panel_figure(
     count: int, *, across: int = 4, size: tuple[float, float] = (3.0, 2.6), **share: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` axes, at most `across` per row. If they do not fill the grid, the first row is shorter.
+    """Create a figure with `count` axes, at most `across` per row. If the grid is not full, the first row is shorter.
 
     `size` is the width and height of one panel in inches.
     """
@@ -78,7 +80,7 @@ def hide_inner_labels(axes: Axes) -> None:
 
 
 def grid_figure(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.7), **share: Any) -> tuple[Figure, Any]:
-    """A figure with a grid of axes, and the axes as an array (rows, columns)."""
+    """Create a figure with a grid of axes. Return the figure and an array of its axes, (rows, columns)."""
     figure = Figure(figsize=(max(size[0] * columns, 4.5), max(size[1] * rows + 0.5, 2.8)), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, **share)
     for axes in grid.flat:
@@ -88,7 +90,7 @@ def grid_figure(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.
 
 
 def set_labels(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
-    """Set the title and the labels of the axes in the font sizes of all figures."""
+    """Set the title and the axis labels with the font sizes that all figures use."""
     if title:
         axes.set_title(title, size=TITLE)
     if x:
@@ -116,15 +118,15 @@ def draw_heat_map(
     cmap: str = "RdBu_r",
     form: Callable[[float], str] | None = None,
 ) -> None:
-    """Draw a matrix as colours and numbers, with the index as rows. NaN is drawn grey with a dash."""
+    """Draw a table as a heat map with numbers. NaN is drawn grey with a dash. `form` converts a value to text."""
     values = frame.to_numpy(float)
-    shades = colormaps[cmap].with_extremes(bad="#E8E8E8")
-    axes.imshow(np.ma.masked_invalid(values), vmin=low, vmax=high, cmap=shades, aspect="auto")
+    colours = colormaps[cmap].with_extremes(bad="#E8E8E8")
+    axes.imshow(np.ma.masked_invalid(values), vmin=low, vmax=high, cmap=colours, aspect="auto")
     for i, j in np.ndindex(*values.shape):
         value = values[i, j]
         text = (form or format_score)(value) if np.isfinite(value) else "–"
         axes.text(
-            j, i, text, ha="center", va="center", size=SMALL, color=text_color(shades, (value - low) / (high - low))
+            j, i, text, ha="center", va="center", size=SMALL, color=text_color(colours, (value - low) / (high - low))
         )
     axes.set_xticks(range(len(frame.columns)), list(frame.columns), rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(frame.index)), list(frame.index))
@@ -132,16 +134,16 @@ def draw_heat_map(
     axes.spines[:].set_visible(False)
 
 
-def text_color(shades: Any, place: float) -> str:
-    """Black or white, whichever is easier to read on a colour of the map; `place` is its position from 0 to 1."""
-    if not np.isfinite(place):
+def text_color(colours: Any, position: float) -> str:
+    """Return black or white, whichever is easier to read on the colour at `position` (0 to 1) of a colour map."""
+    if not np.isfinite(position):
         return "black"
-    red, green, blue, _ = shades(min(max(place, 0.0), 1.0))
+    red, green, blue, _ = colours(min(max(position, 0.0), 1.0))
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
 def format_score(value: float) -> str:
-    """Two decimals without a leading zero.
+    """Return a number with two decimals and without a leading zero, for heat maps and bars.
 
     >>> format_score(0.5), format_score(-0.126), format_score(1.0), format_score(-0.001)
     ('.50', '-.13', '1.00', '.00')
@@ -150,39 +152,49 @@ def format_score(value: float) -> str:
     return ".00" if text == "-.00" else text
 
 
-def format_percent(share: float) -> str:
-    """A share as a rounded percentage.
+def format_decimal(value: float) -> str:
+    """Return a number with two decimals, for sentences.
+
+    >>> format_decimal(0.5), format_decimal(-0.126), format_decimal(-0.001)
+    ('0.50', '-0.13', '0.00')
+    """
+    text = f"{value:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def format_percent(fraction: float) -> str:
+    """Return a fraction as a rounded percentage.
 
     >>> format_percent(0.549)
     '55 %'
     """
-    return f"{100 * share:.0f} %"
+    return f"{100 * fraction:.0f} %"
 
 
-def draw_band(axes: Axes, frame: DataFrame, x: str, look: Style) -> None:
-    """Draw medians as a line with markers and the quartiles as a band."""
+def draw_band(axes: Axes, frame: DataFrame, x: str, style: Style) -> None:
+    """Draw medians as a line with markers, and the range between the quartiles as a band."""
     frame = frame.sort_values(x)
-    axes.plot(frame[x], frame["median"], linewidth=1.4, markersize=3.5, **look)
-    axes.fill_between(frame[x], frame["low"], frame["high"], color=look["color"], alpha=0.15, linewidth=0)
+    axes.plot(frame[x], frame["median"], linewidth=1.4, markersize=3.5, **style)
+    axes.fill_between(frame[x], frame["low"], frame["high"], color=style["color"], alpha=0.15, linewidth=0)
 
 
-def draw_violins(axes: Axes, groups: Sequence[Any], looks: Sequence[Style]) -> None:
+def draw_violins(axes: Axes, groups: Sequence[Any], styles: Sequence[Style]) -> None:
     """Draw one violin with its median for each group. Groups without values leave a gap."""
     filled = [(i, group) for i, group in enumerate(groups) if len(group)]
     if filled:
-        places, samples = zip(*filled, strict=True)
-        drawn: dict[str, Any] = axes.violinplot(
-            list(samples), list(places), widths=0.85, showmedians=True, showextrema=False
+        positions, samples = zip(*filled, strict=True)
+        artists: dict[str, Any] = axes.violinplot(
+            list(samples), list(positions), widths=0.85, showmedians=True, showextrema=False
         )
-        drawn["cmedians"].set(color="black", linewidth=1.0)
-        for place, body in zip(places, drawn["bodies"], strict=True):
-            body.set(facecolor=looks[place]["color"], edgecolor="none", alpha=0.75)
+        artists["cmedians"].set(color="black", linewidth=1.0)
+        for position, body in zip(positions, artists["bodies"], strict=True):
+            body.set(facecolor=styles[position]["color"], edgecolor="none", alpha=0.75)
     axes.set_xlim(-0.6, len(groups) - 0.4)
 
 
 def draw_legend(figure: Figure, names: dict[str, Style], columns: int | None = None, above: bool = False) -> None:
-    """Draw one legend below the whole figure, or above it."""
-    marks = [Line2D([], [], linewidth=1.6, markersize=5, label=name, **look) for name, look in names.items()]
+    """Draw one legend for the whole figure, below it or `above` it."""
+    marks = [Line2D([], [], linewidth=1.6, markersize=5, label=name, **style) for name, style in names.items()]
     width = max(1, min(len(marks), columns or int(figure.get_figwidth() / 1.35)))
     figure.legend(
         handles=marks,

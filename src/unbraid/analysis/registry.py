@@ -1,4 +1,4 @@
-"""The analyses of a results table by name, and a function that runs them."""
+"""The registry of analyses of a results table, and a function that runs them."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Analysis:
 ANALYSES: dict[str, Analysis] = {
     "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
     "agreement": Analysis("Do metrics agree with each other?", agreement),
-    "scores": Analysis("Is some method better than the others?", scores),
-    "strengths": Analysis("Is some strength of regularisation better than the others?", strengths),
+    "scores": Analysis("Is one method better than the others?", scores),
+    "strengths": Analysis("Is one regularisation strength better than the others?", strengths),
     "variance": Analysis("How much do objective, strength and seed matter?", variance),
     "selection": Analysis("Can good runs be identified without labels?", selection),
     "transfer": Analysis("Do good settings transfer to other datasets and metrics?", transfer),
     "downstream": Analysis("Do disentangled codes help downstream tasks?", downstream),
     "capacity": Analysis("What is the effect of more capacity in AnnealedVAE?", capacity),
-    "manipulated": Analysis("How much do methods lose on images that were modified against VAEs?", manipulated),
+    "manipulated": Analysis("How much do methods lose on images modified to mislead VAEs?", manipulated),
     "manipulated_spread": Analysis("How does the MIG vary over seeds on modified images?", manipulated_spread),
     "manipulated_factors": Analysis("Which factors are lost on modified images?", manipulated_factors),
     "manipulated_strengths": Analysis(
-        "Does another strength compensate for the modification of images?", manipulated_strengths
+        "Does a different strength compensate for the modification of images?", manipulated_strengths
     ),
 }
 
@@ -60,18 +60,20 @@ def analyse(
     """Run analyses of a results table.
 
     Args:
-        runs: A results table, a file that holds one (`results.sqlite` or a .csv file), or a folder of runs with
-            `results.sqlite`.
-        names: Names of analyses in `ANALYSES`. By default all analyses that the table can answer.
-        out: A folder into which each analysis writes its table as NAME.csv and its figure as NAME.png.
-        on_skip: Called with the name and the reason of each analysis that the table cannot answer. By default a warning
-            is issued. Analyses that are named in `names` raise an error instead.
+        runs: A results table, a file that contains one (`results.sqlite` or a .csv file), or a folder of runs that
+            contains `results.sqlite`.
+        names: Names of analyses in `ANALYSES`. By default all analyses for which the table has the necessary runs and
+            columns.
+        out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
+        on_skip: A function that is called with the name of each skipped analysis and the reason. By default a warning
+            is issued. Analyses in `names` are not skipped but raise an error.
 
     Returns:
         The result of each analysis by name, in the order of `names` or of `ANALYSES`.
 
     Raises:
-        UserError: If a name is unknown, there is no results table, or the table cannot answer an analysis in `names`.
+        UserError: If a name is unknown, there is no results table, or an analysis in `names` needs runs or columns that
+            the table does not have.
 
     >>> import unbraid as ub
     >>> table = ub.analysis.example_results(seeds=3, data=["dsprites"])

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 KEYS = ("run", "data", "method", "strength", "level", "seed")
 SETTING = ["method", "level"]
-FEWEST_RUNS = 10  # for a rank correlation; with 10 runs it exceeds .6 by chance once in twenty times
+MIN_RUNS = 10  # minimum for a rank correlation, which exceeds 0.6 by chance in 1 of 20 cases with 10 runs
 PAPER_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap")
 SCORE_NAMES = {
     "beta_vae": "BetaVAE score",
@@ -53,7 +53,7 @@ def reject(requirement: str, got: str, remedy: str) -> NoReturn:
 
 
 def sign(metric: str) -> float:
-    """1 if high scores of a metric are good, -1 if low scores are good.
+    """Return 1 if high scores of a metric are good, or -1 if low scores are good.
 
     >>> sign("mig"), sign("fairness")
     (1.0, -1.0)
@@ -61,47 +61,55 @@ def sign(metric: str) -> float:
     return -1.0 if TRAITS[metric].low_is_good else 1.0
 
 
-def score_columns(table: DataFrame, metrics: Sequence[str] | None = None, fewest: int = 1) -> dict[str, str]:
-    """The headline columns of `metrics`, by metric. By default those of the paper's six metrics that the table has."""
+def score_columns(table: DataFrame, metrics: Sequence[str] | None = None, minimum: int = 1) -> dict[str, str]:
+    """Return the headline column of each metric.
+
+    By default, return those of the six metrics of Locatello et al. (2019) that the table has. Raise a UserError if
+    there are fewer than `minimum`.
+    """
     columns = {name: headline(name) for name in (PAPER_METRICS if metrics is None else metrics)}
     available = columns if metrics is not None else columns_with_values(table, columns)
-    if len(available) < fewest:
+    if len(available) < minimum:
         got = ", ".join(available.values()) or "none of them"
         wanted = ", ".join(columns.values())
-        reject(f"At least {fewest} of these columns must hold scores: {wanted}.", got, "Score the runs with them.")
+        remedy = "Score the runs with these metrics."
+        reject(f"At least {minimum} of these columns must have values: {wanted}.", got, remedy)
     return available
 
 
 def columns_with_values(table: DataFrame, columns: dict[str, str]) -> dict[str, str]:
-    """Those of the columns that are in the table and have at least one value."""
+    """Return those of the columns that are in the table and have at least one value."""
     return {name: column for name, column in columns.items() if column in table and table[column].notna().any()}
 
 
 def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
     """Check a table and return its keys and the given columns, with NaN in place of values that are not finite.
 
-    Raises a UserError if columns are missing, a run occurs twice, or there are fewer than `seeds` seeds or `datasets`
+    Raise a UserError if columns are missing, a run occurs twice, or there are fewer than `seeds` seeds or `datasets`
     datasets.
     """
     wanted = check_columns(table, columns)
     _check_unique(table)
-    for name, least in (("seed", seeds), ("data", datasets)):
+    for name, minimum in (("seed", seeds), ("data", datasets)):
         values = table[name].unique().tolist()
-        if len(values) < least:
-            requirement = f"Runs must have at least {least} different values of '{name}' for this analysis."
+        if len(values) < minimum:
+            requirement = f"Runs must have at least {minimum} different values of '{name}' for this analysis."
             reject(requirement, f"only {values}", f"Add runs with another {name}.")
-    picked = table[wanted].reset_index(drop=True)
+    rows = table[wanted].reset_index(drop=True)
     scores = wanted[len(KEYS) :]
-    picked[scores] = picked[scores].astype(float).replace([np.inf, -np.inf], np.nan)
-    return picked
+    rows[scores] = rows[scores].astype(float).replace([np.inf, -np.inf], np.nan)
+    return rows
 
 
 def check_columns(table: DataFrame, columns: Iterable[str] = ()) -> list[str]:
-    """The names of the keys and the given columns. Raises a UserError if one is missing or the table has no rows."""
+    """Return the names of the keys and the given columns.
+
+    Raise a UserError if one of them is missing, or if the table has no rows.
+    """
     wanted = [*KEYS, *dict.fromkeys(columns)]
     missing = [name for name in wanted if name not in table]
     if missing:
-        remedy = "Create the table from scored runs, or leave out what needs these columns."
+        remedy = "Create the table from scored runs, or leave out the metrics that are missing."
         reject(f"The results table must have the columns {', '.join(wanted)}.", f"no {', '.join(missing)}", remedy)
     if not len(table):
         reject("The results table must have one row per run.", "no rows", "Train and score some runs.")
@@ -114,7 +122,7 @@ def _check_unique(table: DataFrame) -> None:
     if len(twice):
         row = twice.iloc[0]
         got = f"two of {row['method']}, level {row['level']}, seed {row['seed']} on {row['data']}"
-        remedy = "Filter the table, by 'steps' for example."
+        remedy = "Filter the table, for example by 'steps'."
         reject("There must be one run per dataset, setting and seed.", got, remedy)
     strengths = table.groupby(SETTING)["strength"].nunique()
     if (strengths > 1).any():
@@ -123,33 +131,36 @@ def _check_unique(table: DataFrame) -> None:
         reject("A level of a method must have one strength.", got, "Number the levels by strength.")
 
 
-def check_enough_runs(table: DataFrame, columns: Iterable[str], fewest: int = FEWEST_RUNS) -> None:
-    """Raise a UserError if no dataset has enough runs, or no score differs between the runs of a dataset."""
+def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = MIN_RUNS) -> None:
+    """Raise a UserError if no dataset has enough runs, or if no score differs between the runs of a dataset."""
     groups = table.groupby("data", sort=False)
     most = int(groups.size().max())
-    if most < fewest:
-        reject(f"Some dataset must have at least {fewest} runs.", f"at most {most}", "Train more runs.")
+    if most < minimum:
+        reject(f"At least one dataset must have at least {minimum} runs.", f"at most {most}", "Train more runs.")
     if not (groups[list(dict.fromkeys(columns))].nunique() > 1).any(axis=None):
-        got = "the same value for all runs of every dataset"
-        reject("Some score must differ between runs of a dataset.", got, "Check that the runs were trained and differ.")
+        got = "the same values for all runs of each dataset"
+        remedy = "Check that the runs were trained with different settings or seeds."
+        reject("Scores must differ between the runs of at least one dataset.", got, remedy)
 
 
-def spearman(first: Any, second: Any, fewest: int = FEWEST_RUNS) -> float:
-    """The rank correlation over pairs without NaN. It is NaN if there are fewer than `fewest` pairs or no variation.
+def spearman(first: Any, second: Any, minimum: int = MIN_RUNS) -> float:
+    """Return Spearman's rank correlation over the pairs of finite values.
 
-    >>> spearman([1, 2, 3, 4], [10, 30, 20, 40], fewest=3)
+    It is NaN if there are fewer than `minimum` such pairs, or if one of the variables is constant.
+
+    >>> spearman([1, 2, 3, 4], [10, 30, 20, 40], minimum=3)
     0.8
     """
     a, b = np.asarray(first, float), np.asarray(second, float)
     both = np.isfinite(a) & np.isfinite(b)
-    if both.sum() < max(fewest, 2) or np.ptp(a[both]) == 0 or np.ptp(b[both]) == 0:
+    if both.sum() < max(minimum, 2) or np.ptp(a[both]) == 0 or np.ptp(b[both]) == 0:
         return float("nan")
     x, y = (rank - rank.mean() for rank in (rankdata(a[both]), rankdata(b[both])))
     return float(x @ y / np.sqrt((x @ x) * (y @ y)))
 
 
 def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
-    """One row per group: number of `runs`, `low` quartile, `median` and `high` quartile of a column."""
+    """Return one row per group: the number of `runs`, and the `low` quartile, `median` and `high` quartile."""
     groups = table.dropna(subset=[column]).groupby(list(by), sort=False)[column]
     summary = groups.quantile([0.25, 0.5, 0.75]).unstack()
     summary.columns = pd.Index(["low", "median", "high"])
@@ -158,5 +169,5 @@ def quartiles(table: DataFrame, column: str, by: Sequence[str]) -> DataFrame:
 
 
 def score_name(metric: str) -> str:
-    """The name of a metric in figures and texts."""
+    """Return the name of a metric for figures and texts."""
     return SCORE_NAMES.get(metric, metric)

@@ -1,4 +1,4 @@
-"""Scores by method and by regularisation strength: how much they vary and overlap."""
+"""Show how much scores vary within and overlap between methods and regularisation strengths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unbraid.analysis.results_table import (
 
 
 def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """How scores vary within a method and overlap between methods, over all strengths and seeds.
+    """Show how scores vary within a method and overlap between methods, over all strengths and seeds.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figure 3 (left).
 
@@ -40,7 +40,7 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     """
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), fewest=2)
+    check_enough_runs(rows, columns.values(), minimum=2)
     summary = quartiles_by_metric(rows, columns, ["data", "method"])
     for name, what in (("least", "min"), ("most", "max")):
         ends = [rows.groupby(["data", "method"])[column].agg(what).rename(metric) for metric, column in columns.items()]
@@ -49,20 +49,21 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     good = summary["median"] * summary["metric"].map(sign)
     leaders = summary.loc[good.groupby([summary["data"], summary["metric"]]).idxmax(), "method"].value_counts()
     text = (
-        f"{plots.display_name(leaders.index[0])} has the best median score most often: for {leaders.iloc[0]} of "
+        f"{plots.display_name(leaders.index[0])} has the best median score most often, in {leaders.iloc[0]} of "
         f"{leaders.sum()} combinations of a dataset and a metric. {len(leaders)} of {rows['method'].nunique()} methods "
-        "have the best median for at least one combination."
+        "have the best median in at least one combination."
     )
     return Result(summary, draw_scores(rows, columns), text)
 
 
 def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How scores depend on the regularisation strength: median and quartiles over seeds for each method.
+    r"""Show how scores depend on the regularisation strength, as median and quartiles over seeds for each method.
 
-    The text says how often a good seed compensates for a bad strength. It is the probability
+    The text says how often a good seed compensates for a bad strength. This is the probability
     :math:`P(s > s') + P(s = s') / 2` that a run at the level with the worst median scores better than a run at the
-    level with the best median, averaged over datasets, metrics and methods. It is 0 if the strength decides, and up to
-    50 % if the seed does. The levels are chosen by the same runs, so the probability is too low with few seeds.
+    level with the best median, averaged over datasets, metrics and methods. It is 0 if only the strength matters, and
+    close to 50 % if only the seed matters. The worst and the best level are determined from the same runs, so the
+    probability is underestimated if there are few seeds.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
 
@@ -79,7 +80,7 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     """
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2)
-    check_enough_runs(rows, columns.values(), fewest=2)
+    check_enough_runs(rows, columns.values(), minimum=2)
     summary = quartiles_by_metric(rows, columns, ["data", "method", "level", "strength"])
     groups = [part for _, part in rows.groupby(["data", "method"])]
     chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
@@ -94,13 +95,16 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
 
 def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
-    """The quartiles of each metric in each group, one row per metric and group."""
+    """Return the quartiles of each metric in each group, with one row per metric and group."""
     parts = [quartiles(rows, column, by).assign(metric=metric) for metric, column in columns.items()]
     return pd.concat(parts, ignore_index=True)
 
 
 def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
-    """The probability that a run at the level with the worst median beats one at the best level; ties count half."""
+    """Return the probability that a run at the level with the worst median beats a run at the best level.
+
+    A tie contributes 1/2.
+    """
     scored = part.dropna(subset=[column])
     groups = (sign * scored[column]).groupby(scored["level"])
     medians = groups.median()
@@ -110,7 +114,7 @@ def worst_beats_best(part: DataFrame, column: str, sign: float = 1.0) -> float:
 
 
 def probability_above(first: Array, second: Array) -> float:
-    """P(first > second) + P(first = second) / 2 for independent draws.
+    """Return P(first > second) + P(first = second) / 2 for independent random values of the two samples.
 
     >>> probability_above(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.625
@@ -120,7 +124,7 @@ def probability_above(first: Array, second: Array) -> float:
 
 
 def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:
-    """One row of axes per metric, one column per dataset, one violin per method."""
+    """Draw one row of axes per metric, one column per dataset, and one violin per method."""
     names, styles = list(rows["data"].unique()), plots.line_styles(rows["method"])
     methods = list(styles)
     figure, grid = plots.grid_figure(len(columns), len(names), sharex=True, sharey="row")
@@ -139,7 +143,7 @@ def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:
 
 
 def draw_strengths(summary: DataFrame, columns: dict[str, str]) -> Figure:
-    """One row of axes per metric, one column per dataset, one line per method."""
+    """Draw one row of axes per metric, one column per dataset, and one line per method."""
     names, styles = list(summary["data"].unique()), plots.line_styles(summary["method"])
     figure, grid = plots.grid_figure(len(columns), len(names), sharex=True, sharey="row")
     for line, metric in zip(grid, columns, strict=True):

@@ -1,4 +1,7 @@
-"""Theorem 1 of Locatello et al. (2019): a factorised prior has entangled equivalents with the same likelihood."""
+"""Theorem 1 of Locatello et al. (2019): for every model with a factorised prior there is an equivalent entangled one.
+
+Both models have the same likelihood, so they cannot be distinguished without labels.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from unbraid.metrics import TRAITS
 from unbraid.metrics.protocol import Rows, resolve_metric_names
 
 Function = Callable[[Array], Array]
-LARGEST = 1 - 2.0**-53  # the largest probability below one
-SMALLEST = float(np.finfo(float).tiny)
+MAX_PROBABILITY = 1 - 2.0**-53  # the largest probability below one
+MIN_PROBABILITY = float(np.finfo(float).tiny)
 
 
 class Marginal(NamedTuple):
-    """The distribution of one latent: its distribution function, the inverse, and the density (for Jacobians)."""
+    """The distribution of one latent: its distribution function, the inverse, and the density (only for Jacobians)."""
 
     cdf: Function
     icdf: Function
@@ -32,13 +35,13 @@ Marginals = str | Sequence[Sequence[Any]]
 
 
 def householder(d: int, alpha: float = 0.25) -> Array:
-    r"""The orthogonal matrix without zeros that the proof uses: a reflection.
+    r"""Return the orthogonal matrix without zeros that is used in the proof. It is a reflection.
 
     .. math:: A = I - 2 v v^T, \quad v_1 = \sqrt\alpha, \; v_i = \sqrt{(1 - \alpha) / (d - 1)}
 
     :math:`v^T v = 1`, and no :math:`v_i^2` is 0 or 1/2, so neither :math:`A_{ii} = 1 - 2 v_i^2` nor
-    :math:`A_{ij} = -2 v_i v_j` is zero. (The text of the proof has :math:`-v_i v_j`.) With many latents the matrix is
-    close to the identity; `rotation` mixes all latents equally.
+    :math:`A_{ij} = -2 v_i v_j` is zero. (The text of the proof has :math:`-v_i v_j`.) With many latents, the matrix is
+    close to the identity. Use `rotation` to mix all latents equally.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, appendix A.
 
@@ -65,7 +68,7 @@ def householder(d: int, alpha: float = 0.25) -> Array:
 
 
 def rotation(d: int, seed: int = 0) -> Array:
-    """A uniformly distributed random orthogonal matrix, which mixes all latents equally.
+    """Return a uniformly distributed random orthogonal matrix, which mixes all latents equally.
 
     Args:
         d: Number of latents, at least 2.
@@ -84,27 +87,27 @@ def rotation(d: int, seed: int = 0) -> Array:
 
 
 def entangle(z: Any, marginals: Marginals = "normal", matrix: Array | None = None) -> Array:
-    r"""Map latents one to one to latents with the same distribution, each of which depends on all latents.
+    r"""Map latents to entangled latents with the same distribution, each of which depends on all original latents.
 
     .. math:: f(u) = g^{-1}(h^{-1}(A\, h(g(u)))), \quad g_i = F_i, \; h_i = \Phi^{-1}
 
-    If the entries of z are independent with distribution functions F_i, the entries of f(z) are independent with the
-    same distributions, while every :math:`\partial f_i / \partial u_j` is nonzero almost everywhere. Values of z for
-    which a distribution function rounds to 0 or 1 are moved to the nearest value that can be distinguished.
+    The map is one to one. If the entries of z are independent with distribution functions F_i, the entries of f(z) are
+    independent with the same distributions. Nevertheless, every :math:`\partial f_i / \partial u_j` is nonzero almost
+    everywhere. If a distribution function rounds to 0 or 1, the nearest probability strictly between 0 and 1 is used.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1 and appendix A.
 
     Args:
         z: Latents, (n, d).
-        marginals: "normal" for standard normal latents (then f(z) = Az exactly), or for each latent a pair of its
-            distribution function and the inverse, optionally with the density as third function.
-        matrix: An orthogonal matrix A without zeros, (d, d). `householder(d)` by default.
+        marginals: "normal" for standard normal latents, for which f(z) = Az exactly. Otherwise a sequence with a pair
+            for each latent: its distribution function and the inverse. The density may be given as a third function.
+        matrix: An orthogonal matrix A without zeros, (d, d). By default `householder(d)`.
 
     Returns:
         The mapped latents f(z), (n, d).
 
     Raises:
-        UserError: If z is not two-dimensional, or the marginals or the matrix do not fit.
+        UserError: If z is not two-dimensional, or if the marginals or the matrix are invalid.
 
     >>> entangle([[1.0, 0.0]]).round(3).tolist()
     [[0.5, -0.866]]
@@ -115,7 +118,7 @@ def entangle(z: Any, marginals: Marginals = "normal", matrix: Array | None = Non
 
 
 def disentangle(z: Any, marginals: Marginals = "normal", matrix: Array | None = None) -> Array:
-    """The inverse of `entangle`.
+    """Invert `entangle`.
 
     Args:
         z: Latents that were mapped by `entangle`, (n, d).
@@ -134,17 +137,18 @@ def disentangle(z: Any, marginals: Marginals = "normal", matrix: Array | None = 
 
 
 def jacobian(z: Any, marginals: Marginals = "normal", matrix: Array | None = None) -> Array:
-    r"""The Jacobian of `entangle` at each row of z.
+    r"""Compute the Jacobian of `entangle` at each row of z.
 
     .. math:: \frac{\partial f_i}{\partial u_j} = \frac{\varphi(y_i)}{p_i(f_i)} A_{ij} \frac{p_j(u_j)}{\varphi(x_j)},
         \quad x = h(g(u)), \; y = A x
 
-    Its determinant is :math:`\pm \prod_i p_i(u_i) / p_i(f_i)`, and :math:`\pm 1` for normal marginals.
+    Its determinant is :math:`\pm \prod_i p_i(u_i) / p_i(f_i)`, which is :math:`\pm 1` for normal marginals.
 
     Args:
         z: Latents, (n, d).
-        marginals: "normal", or for each latent its distribution function, the inverse and the density.
-        matrix: The matrix as in `entangle`.
+        marginals: "normal", or a sequence with three functions for each latent: its distribution function, the inverse
+            and the density.
+        matrix: The matrix A, as in `entangle`.
 
     Returns:
         The Jacobians, (n, d, d).
@@ -158,36 +162,34 @@ def jacobian(z: Any, marginals: Marginals = "normal", matrix: Array | None = Non
         return np.broadcast_to(mixing, (len(codes), *mixing.shape)).copy()
     x = to_normal(codes, functions)
     y = x @ mixing.T
-    out, into = (
-        marginal_densities(from_normal(y, functions), functions) / normal_density(y),
-        marginal_densities(codes, functions) / normal_density(x),
-    )
-    return np.asarray(mixing * into[:, None, :] / out[:, :, None])
+    output_ratio = marginal_densities(from_normal(y, functions), functions) / normal_density(y)
+    input_ratio = marginal_densities(codes, functions) / normal_density(x)
+    return np.asarray(mixing * input_ratio[:, None, :] / output_ratio[:, :, None])
 
 
 def check_inputs(z: Any, matrix: Array | None) -> tuple[Array, Array]:
-    """Latents as an array of floats, (n, d), and an orthogonal matrix without zeros. Raises a UserError otherwise."""
+    """Return latents as an array of floats, (n, d), and the matrix, which is `householder(d)` by default.
+
+    Raise a UserError if the latents are not two-dimensional, or if the matrix is not orthogonal or has zeros.
+    """
     codes = np.asarray(z, float)
     if codes.ndim != 2:
-        reject("Latents must be an array (n, d).", f"shape {codes.shape}", "Pass one row per point.")
+        reject("Latents must be an array (n, d).", f"shape {codes.shape}", "Pass one row per example.")
     d = codes.shape[1]
     mixing = householder(d) if matrix is None else np.asarray(matrix, float)
+    remedy = "Use 'householder' or 'rotation'."
     if mixing.shape != (d, d) or not np.allclose(mixing @ mixing.T, np.eye(d), atol=1e-8):
-        reject(
-            f"The matrix must be orthogonal, ({d}, {d}).", f"shape {mixing.shape}", "Use 'householder' or 'rotation'."
-        )
+        reject(f"The matrix must be orthogonal with shape ({d}, {d}).", f"shape {mixing.shape}", remedy)
     if (mixing == 0).any():
-        reject(
-            "The matrix must have no zeros, or some latents are not mixed.", "zeros", "Use 'householder' or 'rotation'."
-        )
+        reject("The matrix must have no zeros, because all latents must be mixed.", "zeros", remedy)
     return codes, mixing
 
 
 def marginal_functions(marginals: Marginals, d: int) -> list[Marginal] | None:
-    """The functions of each latent, or None for standard normal latents, which need none."""
+    """Return the functions of each latent, or None for standard normal latents, which need no functions."""
     if isinstance(marginals, str):
         if marginals != "normal":
-            reject("Marginals must be 'normal' or functions.", repr(marginals), "Pass d pairs (cdf, inverse cdf).")
+            reject("Marginals must be 'normal' or functions.", repr(marginals), "Pass (cdf, inverse) per latent.")
         return None
     if len(marginals) != d or not all(2 <= len(functions) <= 3 for functions in marginals):
         reject(f"Marginals must be {d} pairs or triples of functions.", f"{len(marginals)}", "Pass one per latent.")
@@ -199,19 +201,19 @@ def to_normal(z: Array, functions: list[Marginal] | None) -> Array:
     if functions is None:
         return z
     uniform = np.stack([marginal.cdf(column) for marginal, column in zip(functions, z.T, strict=True)], 1)
-    return np.asarray(ndtri(np.clip(uniform, SMALLEST, LARGEST)))
+    return np.asarray(ndtri(np.clip(uniform, MIN_PROBABILITY, MAX_PROBABILITY)))
 
 
 def from_normal(x: Array, functions: list[Marginal] | None) -> Array:
     """Transform standard normal latents back to their own distributions."""
     if functions is None:
         return x
-    uniform = np.clip(ndtr(x), SMALLEST, LARGEST)
+    uniform = np.clip(ndtr(x), MIN_PROBABILITY, MAX_PROBABILITY)
     return np.stack([marginal.icdf(column) for marginal, column in zip(functions, uniform.T, strict=True)], 1)
 
 
 def marginal_densities(z: Array, functions: list[Marginal]) -> Array:
-    """The density of each latent at each row of z, (n, d)."""
+    """Return the density of each latent at each row of z, (n, d)."""
     columns = []
     for marginal, column in zip(functions, z.T, strict=True):
         if marginal.density is None:
@@ -223,7 +225,7 @@ def marginal_densities(z: Array, functions: list[Marginal]) -> Array:
 
 
 def normal_density(x: Array) -> Array:
-    """The standard normal density."""
+    """Return the standard normal density."""
     return np.asarray(np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi))
 
 
@@ -235,10 +237,10 @@ def collapse(
     matrix: Array | None = None,
     seed: int = 0,
 ) -> Result:
-    """Scores of codes before and after they are entangled as in theorem 1, for a standard normal prior.
+    """Score codes before and after they are entangled as in theorem 1, for a standard normal prior.
 
-    A model with the rotated codes has the same likelihood (see `entangled_twin`), so only labels can distinguish the
-    two models.
+    A model with the rotated codes has the same likelihood (see `entangled_twin`), so the two models cannot be
+    distinguished without labels.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
 
@@ -246,14 +248,14 @@ def collapse(
         codes: Codes, (n, d).
         factors: Values of the factors as integers, (n, k).
         metrics: Names of metrics.
-        matrix: An orthogonal matrix without zeros, (d, d). `rotation(d, seed)` by default.
-        seed: Seed of the matrix and of the metrics.
+        matrix: An orthogonal matrix without zeros, (d, d). By default `rotation(d, seed)`.
+        seed: Random seed for the matrix and the metrics.
 
     Returns:
         A result whose table has one row per metric: `metric`, `before`, `after`.
 
     Raises:
-        UserError: If a metric is unknown or cannot be computed, or the matrix does not fit.
+        UserError: If a metric is unknown or cannot be computed, or if the matrix is invalid.
     """
     before = np.asarray(codes, float)
     rotated = entangle(before, matrix=rotation(before.shape[1], seed) if matrix is None else matrix)
@@ -269,20 +271,20 @@ def collapse(
 
 
 def headline_score(metric: str, codes: Array, factors: Any, seed: int) -> float:
-    """The headline score of a metric. Two thirds of the rows are used to fit and one third to test."""
+    """Return the headline score of a metric. Two thirds of the rows are used for fitting and one third for testing."""
     rows = Rows.sample_disjoint(codes, factors, 2 * len(codes), len(codes), seed)
     return float(rows.score([metric], seed).values_or_raise()[metric][TRAITS[metric].headline])
 
 
 def draw_collapse(summary: DataFrame) -> Figure:
-    """Two bars per metric: before and after the rotation."""
+    """Draw two bars per metric, for the scores before and after the rotation."""
     figure, (axes,) = plots.panel_figure(1, size=(4.5, 2.6))
-    places = np.arange(len(summary))
+    positions = np.arange(len(summary))
     for shift, (column, name) in zip((-0.2, 0.2), (("before", "original"), ("after", "rotated")), strict=True):
         color = plots.PALETTE[0] if column == "before" else plots.PALETTE[1]
-        bars = axes.bar(places + shift, summary[column], 0.38, color=color, label=name)
+        bars = axes.bar(positions + shift, summary[column], 0.38, color=color, label=name)
         axes.bar_label(bars, fmt=plots.format_score, size=plots.SMALL)
-    axes.set_xticks(places, [score_name(metric) for metric in summary["metric"]], size=plots.LABEL)
+    axes.set_xticks(positions, [score_name(metric) for metric in summary["metric"]], size=plots.LABEL)
     axes.legend(fontsize=plots.LABEL, frameon=False)
     plots.set_labels(axes, "Two models with the same likelihood", y="score")
     return figure

@@ -17,12 +17,13 @@ BY = ["data", "method", "level", "strength"]
 
 
 def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_vae",)) -> Result:
-    r"""Whether regularisation makes codes uncorrelated: total correlation of sampled and mean codes by strength.
+    r"""Show whether regularisation makes codes uncorrelated, as their total correlation by strength.
 
     .. math:: TC = \tfrac12 \left( \sum_j \log \Sigma_{jj} - \log \det \Sigma \right)
 
-    This is the total correlation, in nats, of the Gaussian with the covariance :math:`\Sigma` of the codes. It is
-    computed for samples of q(z|x), which the objectives regularise, and for its means, which are used as codes.
+    This is the total correlation, in nats, of a Gaussian with the covariance :math:`\Sigma` of the codes. It is
+    computed for samples of q(z|x), which the objectives regularise, and for the means of q(z|x), which are used as
+    codes.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.1 and figure 1.
 
@@ -36,20 +37,21 @@ def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_va
         `median` and `high` quartile over seeds.
 
     Raises:
-        UserError: If no run has a total correlation, or there are fewer than 2 seeds.
+        UserError: If no run has a total correlation, or if there are fewer than 2 seeds.
     """
     rows = check_table(table, CODES.values(), seeds=2)
     rows = rows[~rows["method"].isin(list(without))]
     if not len(rows) or rows[list(CODES.values())].isna().all(axis=None):
         got = f"none (methods left out: {', '.join(without) or 'none'})"
-        reject("Some runs must have a total correlation.", got, "Score 'unsupervised', or leave out fewer methods.")
+        remedy = "Score the runs with 'unsupervised', or leave out fewer methods."
+        reject("At least one run must have a total correlation.", got, remedy)
     kinds = [quartiles(rows, column, BY).assign(codes=kind) for kind, column in CODES.items()]
     summary = pd.concat(kinds, ignore_index=True)
     return Result(summary, draw_total_correlation(summary), summary_text(summary))
 
 
 def summary_text(summary: DataFrame) -> str:
-    """How often the median falls from the weakest to the strongest regularisation, and its overall median."""
+    """Say how often the median falls from the weakest to the strongest regularisation, and give its overall median."""
     ordered = summary.sort_values("level")
     ends = ordered.groupby(["codes", "data", "method"])["median"].agg(["first", "last"])
     counts = {kind: (int((e["last"] < e["first"]).sum()), len(e)) for kind, e in ends.groupby(level="codes")}
@@ -63,7 +65,7 @@ def summary_text(summary: DataFrame) -> str:
 
 
 def draw_total_correlation(summary: DataFrame) -> Figure:
-    """Sampled codes in the upper row, mean codes in the lower; one column per dataset, one line per method."""
+    """Draw sampled codes in the upper row and mean codes in the lower row, with one column per dataset."""
     names, styles = list(summary["data"].unique()), plots.line_styles(summary["method"])
     figure, grid = plots.grid_figure(2, len(names), size=(2.1, 2.1), sharex=True, sharey=True)
     for i, kind in enumerate(CODES):

@@ -1,4 +1,4 @@
-"""Theorem 1 of "Demystifying inductive biases": why noise aligns the axes of a decoder with principal axes."""
+"""Theorem 1 of Zietlow et al. (2021): why noise aligns the axes of a decoder with the principal axes of the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Descent(NamedTuple):
 
     Attributes:
         rotation: The final rotation, (n, n).
-        noise: The best noise variances for it, (n,).
+        noise: The best noise variances for the final rotation, (n,).
         start: The loss at the random initial rotation.
         loss: The loss at the final rotation.
     """
@@ -28,17 +28,17 @@ class Descent(NamedTuple):
 
 
 def check_covariance(covariance: Any) -> Array:
-    """A covariance as an array. Raises a UserError if it is not symmetric with positive eigenvalues."""
+    """Return a covariance as an array. Raise a UserError if it is not symmetric with positive eigenvalues."""
     c = np.asarray(covariance, float)
     if c.ndim != 2 or c.shape[0] != c.shape[1] or not np.allclose(c, c.T):
         reject("A covariance must be a symmetric matrix (n, n).", f"shape {c.shape}", "Pass X^T X, for example.")
     if np.linalg.eigvalsh(c)[0] <= 0:
-        reject("A covariance must have positive eigenvalues.", "one that is not", "Leave out unused directions.")
+        reject("A covariance must have positive eigenvalues.", "one that is <= 0", "Leave out unused directions.")
     return c
 
 
 def stochastic_loss(rotation: Any, covariance: Any, noise: Any) -> float:
-    r"""The loss that the noise of the latents causes if their axes are rotated.
+    r"""Compute the loss that the noise of the latents causes if the latent axes are rotated.
 
     .. math:: \mathrm{tr}(E U C U^T E) = \sum_j e_j^2 (U C U^T)_{jj}
 
@@ -57,7 +57,9 @@ def stochastic_loss(rotation: Any, covariance: Any, noise: Any) -> float:
 
 
 def best_noise(rotation: Any, covariance: Any, log_noise: float) -> Array:
-    r"""The noise variances with the smallest loss for given axes and a given sum of log e_j^2 (that is, a given KL).
+    r"""Return the noise variances with the smallest loss, for given axes and a given sum of log e_j^2.
+
+    The sum c of log e_j^2 is the argument `log_noise`. It represents the KL.
 
     .. math:: e_j^2 = \exp\big((c + \textstyle\sum_k \log d_k) / n\big) / d_j, \quad d_j = (U C U^T)_{jj}
 
@@ -69,16 +71,16 @@ def best_noise(rotation: Any, covariance: Any, log_noise: float) -> Array:
 
 
 def trace_bound(covariance: Any, log_noise: float) -> float:
-    r"""The minimum of the stochastic loss over all rotations and all distributions of the noise over latents.
+    r"""Return the minimum of the stochastic loss over all rotations and all distributions of the noise over latents.
 
     .. math:: \min_{U, e} \sum_j e_j^2 (U C U^T)_{jj} = n \exp\big((c + \log\det C) / n\big),
         \quad \sum_j \log e_j^2 = c
 
-    It is attained exactly if U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2 represents the
-    KL.
+    The minimum is attained if and only if U C U^T is diagonal, that is, at the principal axes. The sum of log e_j^2
+    represents the KL.
 
-    Deviation: eq. (8) of the supplement bounds the loss for fixed E, where the bound is in general not attained (see
-    `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a VAE.
+    Deviation from the paper: Eq. (8) of the supplement bounds the loss for fixed E. That bound is in general not
+    attained (see `fixed_noise_minimum`). Here the noise can be distributed freely over the latents, as in a VAE.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, theorem 1.
 
@@ -101,11 +103,14 @@ def trace_bound(covariance: Any, log_noise: float) -> float:
 
 
 def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
-    r"""The minimum of the stochastic loss over rotations alone. It puts the largest noise on the weakest axis.
+    r"""Return the minimum of the stochastic loss over rotations for fixed noise.
+
+    At the minimum, the latent with the largest noise is on the axis with the smallest eigenvalue.
 
     .. math:: \min_U \sum_j e_j^2 (U C U^T)_{jj} = \sum_j e_{(j)}^2 \lambda_{(n + 1 - j)}
 
-    It is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8), and equal to it only if all products are equal.
+    The minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8) of the supplement. The two are equal only
+    if all products are equal.
 
     >>> fixed_noise_minimum([[4.0, 0.0], [0.0, 1.0]], [1.0, 1.0]), trace_bound([[4.0, 0.0], [0.0, 1.0]], 0.0)
     (5.0, 4.0)
@@ -115,12 +120,12 @@ def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
 
 
 def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) -> Descent:
-    r"""Minimise the stochastic loss over rotation and noise, starting at a random rotation.
+    r"""Minimise the stochastic loss over rotation and noise by gradient descent from a random rotation.
 
-    With the best noise the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, so the rotation minimises
-    :math:`\sum_j \log d_j`. Steps follow its gradient on the rotations,
-    :math:`A_{jk} = B_{jk} (1 / d_j - 1 / d_k)` with B = U C U^T, and are halved until the sum decreases. Eigenvectors
-    are not used.
+    With the best noise, the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, so the best rotation minimises
+    :math:`\sum_j \log d_j`. Steps follow the gradient of this sum on the group of rotations,
+    :math:`A_{jk} = B_{jk} (1 / d_j - 1 / d_k)` with B = U C U^T. The step size is halved until the sum does not
+    increase. Eigenvectors are not used.
     """
     c = check_covariance(covariance)
     current = rotation(len(c), seed)
@@ -142,13 +147,13 @@ def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) 
 
 
 def best_scale(values: Any) -> float:
-    r"""The scale factor of latent means that minimises the KL, for any noise.
+    r"""Return the factor by which latent means must be scaled to minimise the KL, for any noise.
 
     .. math:: \arg\min_c \sum_i \big(c^2 x_i^2 - \log(c^2 y_i^2)\big) = \sqrt{n / \textstyle\sum_i x_i^2}
 
     The scaled means have a mean square of 1.
 
-    Deviation: lemma 1 of the supplement has :math:`\sqrt{\sum_i x_i^2}`, at which the derivative
+    Deviation from the paper: Lemma 1 of the supplement has :math:`\sqrt{\sum_i x_i^2}`, at which the derivative
     :math:`2 c \sum_i x_i^2 - 2 n / c` is not zero.
 
     >>> best_scale([2.0, 2.0])
@@ -156,5 +161,5 @@ def best_scale(values: Any) -> float:
     """
     x = np.asarray(values, float)
     if not x.any():
-        reject("Means must not all be zero.", "zeros", "Leave out unused latents.")
+        reject("Means must not all be zero.", "only zeros", "Leave out unused latents.")
     return float(np.sqrt(x.size / np.square(x).sum()))

@@ -1,4 +1,4 @@
-"""Whether a setting that is good for one metric and dataset is good for another."""
+"""Test whether a setting that is good for one metric and dataset is also good for others."""
 
 from __future__ import annotations
 
@@ -29,21 +29,26 @@ CASES = ("same metric, same data", "other metric, same data", "same metric, othe
 
 
 def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""How often a setting chosen by one metric and dataset beats a random setting on another, with a new seed.
+    r"""Compute how often a setting chosen by one metric and dataset beats a random setting on another one.
 
     .. math:: P(s_B(c, r) > s_B(o, r)) + \tfrac12 P(s_B(c, r) = s_B(o, r)), \quad c = \arg\max_c \bar s_A(c)
 
     A setting is a method with a strength. A and B are combinations of a metric and a dataset. For each seed r, the
-    setting c with the best score on A is compared on B with every other setting o, both trained with seed r. c is
-    chosen without seed r: by the mean over all other seeds (`by_mean`), or by a single other seed, averaged over these
-    seeds (`by_seed`). All choices of A, B, r and o are enumerated. Settings that are tied for the best share the
-    choice. 50 % is expected by chance. NaN scores are left out of means and comparisons.
+    setting c with the best score on A is compared on B with every other setting o, where both are trained with seed r.
+    The choice of c does not use seed r. It is made by the mean over all other seeds (`by_mean`), or by a single other
+    seed, and the results are averaged over these seeds (`by_seed`). All combinations of A, B, r and o are used. If
+    several settings are tied for the best, the results of choosing each of them are averaged. By chance, 50 % is
+    expected. NaN scores are left out of means and comparisons.
 
-    The paper gives only results: 80.7 % for the same metric and dataset with another seed, 59.3 % for the same metric
-    on other datasets, 54.9 % for another metric and dataset. It does not say the following. Whether one seed or a mean
-    chooses: both are given here. Whether the random setting may be the chosen one: not here, so that a setting that is
-    best everywhere wins 100 %. How ties count: half here. Whether both settings are compared with the same seed: they
-    are here, because nothing was chosen by it.
+    The paper gives these results: 80.7 % for the same metric and dataset with another seed, 59.3 % for the same metric
+    on other datasets, and 54.9 % for another metric and dataset. It does not specify four details:
+
+    - whether the setting is chosen by one seed or by a mean. Here the table has both.
+    - whether the random setting may be the chosen one. Here it may not, so a setting that is best everywhere wins 100 %
+      of its comparisons.
+    - how ties are counted. Here a tie contributes 1/2.
+    - whether both settings are compared with the same seed. Here they are, which is fair because this seed was not used
+      for the choice.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.4.
 
@@ -53,29 +58,32 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Returns:
         A result whose table has one row per ordered pair of A (`from_metric`, `from_data`) and B (`to_metric`,
-        `to_data`): `case`, the win rates `by_mean` and `by_seed`, and `correlation`, the rank correlation of the mean
-        scores of settings on A and on B (for the same metric, the transfer matrices of the paper). `win_rates` averages
-        the table over cases.
+        `to_data`): `case`, the win rates `by_mean` and `by_seed`, and `correlation`. This is the rank correlation
+        between the mean scores of settings on A and those on B. For the same metric, the correlations are the transfer
+        matrices of the paper. `win_rates` returns the mean win rates of each case.
 
     Raises:
-        UserError: If there are no scores, or fewer than 2 seeds, datasets or settings.
+        UserError: If there are no scores, or if there are fewer than 2 seeds, datasets or settings.
     """
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2, datasets=2)
-    check_enough_runs(rows, columns.values(), fewest=2)
+    check_enough_runs(rows, columns.values(), minimum=2)
     if rows.groupby(SETTING).ngroups < 2:
         reject("There must be at least 2 settings to choose from.", "one", "Add a method or a strength.")
     cube = ScoreCube.of(rows, columns)
     summary = transfer_pairs(cube)
     rates = win_rates(summary)["by_mean"]
-    known = [case for case in CASES if np.isfinite(rates.get(case, np.nan))]
-    phrases = [f"{plots.format_percent(rates[case])} of comparisons with the {case}" for case in known]
-    text = f"A setting chosen by its mean score beats a random setting in {'; '.join(phrases)}."
+    finite = [case for case in CASES if np.isfinite(rates.get(case, np.nan))]
+    phrases = [f"{plots.format_percent(rates[case])} ({case})" for case in finite]
+    text = (
+        "A setting that is chosen by its mean score over other seeds beats a random setting in the following "
+        f"percentage of comparisons: {', '.join(phrases)}."
+    )
     return Result(summary, draw_transfer(summary, cube), text)
 
 
 class ScoreCube(NamedTuple):
-    """Scores as an array (metrics, datasets, settings, seeds). Higher is better; NaN marks missing runs."""
+    """Scores as an array (metrics, datasets, settings, seeds). Higher is better. Scores of missing runs are NaN."""
 
     values: Array
     metrics: list[str]
@@ -83,7 +91,7 @@ class ScoreCube(NamedTuple):
 
     @classmethod
     def of(cls, rows: DataFrame, columns: dict[str, str]) -> ScoreCube:
-        """Arrange the scores of a results table; `columns` maps metrics to columns."""
+        """Arrange the scores of a results table in an array. `columns` maps metrics to columns of the table."""
         data, seeds = list(rows["data"].unique()), list(rows["seed"].unique())
         wide = rows.pivot(index=SETTING, columns=["data", "seed"], values=list(columns.values()))
         full = wide.reindex(columns=pd.MultiIndex.from_product([columns.values(), data, seeds])).to_numpy(float)
@@ -93,7 +101,7 @@ class ScoreCube(NamedTuple):
 
 
 def finite_mean(values: Array, axis: int) -> Array:
-    """The mean of the finite values along an axis, or NaN if there are none."""
+    """Return the mean of the finite values along an axis, or NaN if there are none."""
     finite = np.isfinite(values)
     count = finite.sum(axis)
     total = np.where(finite, values, 0.0).sum(axis)
@@ -101,7 +109,9 @@ def finite_mean(values: Array, axis: int) -> Array:
 
 
 def best_weights(values: Array) -> Array:
-    """Weights along the last axis that share 1 equally among the largest values. They are 0 if all values are NaN.
+    """Return weights along the last axis that are equal for all maxima and 0 elsewhere, and that sum to 1.
+
+    They are all 0 if all values are NaN.
 
     >>> best_weights(np.array([1.0, 3.0, np.nan, 3.0])).tolist()
     [0.0, 0.5, 0.0, 0.5]
@@ -113,7 +123,10 @@ def best_weights(values: Array) -> Array:
 
 
 def choice_weights(values: Array, by: str) -> Array:
-    """For scores (..., settings, seeds), the weights of the settings that are chosen without each seed (same shape)."""
+    """Return the weights of the settings that are chosen without using each seed.
+
+    Scores and weights have the shape (..., settings, seeds).
+    """
     seeds = range(values.shape[-1])
     if by == "by_mean":
         return np.stack([best_weights(finite_mean(np.delete(values, seed, -1), -1)) for seed in seeds], -1)
@@ -122,8 +135,11 @@ def choice_weights(values: Array, by: str) -> Array:
     return np.asarray(total / np.maximum(total.sum(-2, keepdims=True), 1))
 
 
-def win_shares(values: Array) -> Array:
-    """For scores (..., settings, seeds), the share of other settings that each setting beats with the same seed."""
+def win_fractions(values: Array) -> Array:
+    """Return the fraction of other settings that each setting beats with the same seed.
+
+    Scores and fractions have the shape (..., settings, seeds).
+    """
     count = values.shape[-2]
     gap = values[..., :, None, :] - values[..., None, :, :]
     gap[..., range(count), range(count), :] = np.nan
@@ -132,44 +148,44 @@ def win_shares(values: Array) -> Array:
 
 
 def transfer_pairs(cube: ScoreCube) -> DataFrame:
-    """The win rates and rank correlations of each ordered pair of combinations (metric, dataset)."""
+    """Compute the win rates and rank correlations of each ordered pair of combinations (metric, dataset)."""
     combinations = [(metric, data) for metric in cube.metrics for data in cube.data]
     flat = cube.values.reshape(len(combinations), *cube.values.shape[2:])
-    means, won = finite_mean(flat, -1), win_shares(flat)
-    known = np.isfinite(won).reshape(len(combinations), -1).astype(float)
-    share = np.nan_to_num(won).reshape(len(combinations), -1)
+    means, won = finite_mean(flat, -1), win_fractions(flat)
+    is_finite = np.isfinite(won).reshape(len(combinations), -1).astype(float)
+    fractions = np.nan_to_num(won).reshape(len(combinations), -1)
     summary = DataFrame([(*a, *b) for a in combinations for b in combinations])
     summary.columns = pd.Index(["from_metric", "from_data", "to_metric", "to_data"])
-    summary["case"] = [_case(row) for row in summary.itertuples(index=False)]
+    summary["case"] = [_case_of_pair(row) for row in summary.itertuples(index=False)]
     for by in CHOICES:
         weights = choice_weights(flat, by).reshape(len(combinations), -1)
-        top, bottom = weights @ share.T, weights @ known.T
+        top, bottom = weights @ fractions.T, weights @ is_finite.T
         summary[by] = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0).ravel()
-    summary["correlation"] = [spearman(a, b, fewest=3) for a in means for b in means]
+    summary["correlation"] = [spearman(a, b, minimum=3) for a in means for b in means]
     return summary
 
 
-def _case(row: tuple[str, str, str, str]) -> str:
-    """The case in `CASES` of a pair."""
+def _case_of_pair(row: tuple[str, str, str, str]) -> str:
+    """Return the case in `CASES` to which a pair belongs."""
     metric = "same" if row[0] == row[2] else "other"
     return f"{metric} metric, {'same' if row[1] == row[3] else 'other'} data"
 
 
 def win_rates(table: DataFrame) -> DataFrame:
-    """The mean win rates of the four cases.
+    """Average the win rates of `transfer` over the four cases: same or other metric, same or other data.
 
     Args:
-        table: The table of `transfer`.
+        table: The table of the result of `transfer`.
 
     Returns:
-        One row per case: same or other metric, same or other data, with the columns `by_mean` and `by_seed`.
+        A table with one row per case and the columns `by_mean` and `by_seed`.
     """
     rates = table.groupby("case")[list(CHOICES)].mean()
     return rates.reindex([case for case in CASES if case in rates.index])
 
 
 def draw_transfer(summary: DataFrame, cube: ScoreCube) -> Figure:
-    """Heat maps of the win rates of the four cases, and of the rank correlation of settings for each metric."""
+    """Draw heat maps of the win rates of the four cases, and of the rank correlation of settings for each metric."""
     figure, grid = plots.panel_figure(
         2 + len(cube.metrics), size=(max(2.6, 0.42 * len(cube.data) + 1.0), max(2.0, 0.3 * len(cube.data) + 1.3))
     )
@@ -179,7 +195,7 @@ def draw_transfer(summary: DataFrame, cube: ScoreCube) -> Figure:
             [[rates[by].get(f"{m} metric, {d} data", np.nan) for d in ("other", "same")] for m in ("other", "same")],
             index=["other\nmetric", "same\nmetric"], columns=["other data", "same data"],
         )  # fmt: skip
-        plots.draw_heat_map(axes, wide, low=0, form=lambda share: f"{100 * share:.1f} %")
+        plots.draw_heat_map(axes, wide, low=0, form=lambda rate: f"{100 * rate:.1f} %")
         axes.set_xticks(range(2), list(wide.columns), rotation=0, ha="center")
         plots.set_labels(axes, f"Win rate over random,\n{title}")
     same = summary[summary["from_metric"] == summary["to_metric"]]

@@ -17,25 +17,26 @@ from unbraid.runs.run import Run
 
 
 def entangled_twin(run: Run, matrix: Array | None = None, *, seed: int = 0) -> Twin:
-    r"""A model with the same likelihood as a trained run, but with completely entangled codes.
+    r"""Return a model with the same likelihood as a trained run, but with completely entangled codes.
 
     .. math:: q'(z|x) = N(A \mu(x), A\, \mathrm{diag}(\sigma^2(x)) A^T), \quad p'(x|z) = p(x|A^T z)
 
-    A does not change the prior N(0, I), so the ELBO and log p(x) are the same for every x (theorem 1 with normal
-    marginals). This holds for methods with the prior N(0, I) and normal posteriors.
+    The orthogonal matrix A does not change the prior N(0, I), so the ELBO and log p(x) are the same for every x. This
+    is theorem 1 with normal marginals. It holds for methods with the prior N(0, I) and normal posteriors.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, theorem 1.
 
     Args:
         run: A run with a decoder and a normal posterior.
-        matrix: An orthogonal matrix A without zeros, (d, d). `rotation(d, seed)` by default.
-        seed: Seed of the default matrix.
+        matrix: An orthogonal matrix A without zeros, (d, d). By default `rotation(d, seed)`.
+        seed: Random seed for the default matrix.
 
     Returns:
         The twin.
 
     Raises:
-        UserError: If the run has no decoder or no normal posterior, or the matrix does not fit.
+        UserError: If the run has no decoder or no normal posterior, or if the matrix is not orthogonal, contains zeros
+            or has the wrong shape.
     """
     d = run.spec.latents
     standard = Gaussian(torch.zeros(1, d, device=run.device), torch.zeros(1, d, device=run.device))
@@ -59,31 +60,34 @@ class Twin:
     matrix: Float[Tensor, "d d"]
 
     def encode(self, x: Any) -> Float[Tensor, "b d"]:
-        """The posterior means A mu of examples, (b, d)."""
+        """Return the posterior means A mu of examples, (b, d)."""
         return self.run.posterior(x).mean @ self.matrix.T
 
     def decode(self, z: Any) -> Tensor:
-        """Decode codes z, (b, d): the original run decodes A^T z."""
+        """Decode codes z, (b, d), by decoding A^T z with the original run."""
         return self.run.decode(self.original(z))
 
     def original(self, z: Any) -> Float[Tensor, "b d"]:
-        """The codes A^T z of the original run that correspond to codes z."""
+        """Return the codes A^T z of the original run that correspond to codes z of the twin."""
         return torch.as_tensor(z, dtype=torch.float32, device=self.run.device) @ self.matrix
 
     def posterior(self, x: Any) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d d"]]:
-        """The means, (b, d), and covariances, (b, d, d), of q'(z|x)."""
+        """Return the means, (b, d), and covariances, (b, d, d), of q'(z|x)."""
         q = self.run.posterior(x)
         return q.mean @ self.matrix.T, (self.matrix * q.logvar.exp()[:, None, :]) @ self.matrix.T
 
     def kl(self, x: Any) -> Float[Tensor, " b"]:
-        r""":math:`\frac12 (\mathrm{tr}\, \Sigma + \mu^T \mu - d - \log \det \Sigma)` of each posterior, in nats."""
+        r"""Return the KL from the prior of each posterior, in nats.
+
+        .. math:: \tfrac12 (\mathrm{tr}\, \Sigma + \mu^T \mu - d - \log \det \Sigma)
+        """
         mean, covariance = (part.double() for part in self.posterior(x))
         trace = covariance.diagonal(dim1=1, dim2=2).sum(1)
         return 0.5 * (trace + mean.square().sum(1) - mean.shape[1] - torch.logdet(covariance))
 
     @torch.no_grad()
     def elbo(self, x: Float[Tensor, "b ..."], seed: int = 0) -> Float[Tensor, " b"]:
-        r""":math:`\log p'(x|z) - KL(q' \| p)` of each example, with one sample z of q'(z|x)."""
+        r"""Return :math:`\log p'(x|z) - KL(q' \| p)` of each example, with one sample z of q'(z|x)."""
         q, zero = self.run.posterior(x), torch.tensor(0, device=self.run.device)
         z = q.sample(Noise.from_seed(zero + seed, zero)) @ self.matrix.T
         return -self.run.net.nll(x.to(self.run.device), self.original(z)).double() - self.kl(x)

@@ -98,7 +98,7 @@ def check_data(parser: Parser, arguments: Sequence[str]) -> None:
         for line in result_lines(checked.files):
             print(line)
         loaded = (
-            f"loaded as {checked.description}" if checked.description else "not loaded, because unbraid cannot read it"
+            f"loaded as {checked.description}" if checked.description else "not loaded, because there is no reader for it"
         )
         print(f"{name}: {loaded}")
 

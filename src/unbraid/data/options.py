@@ -61,7 +61,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
 
 
 def dataset_options(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return those parameters of the function that makes a dataset which users can set as options in its name."""
+    """Return the parameters of the function `make` that users can set as options in the name of a dataset."""
     parameters = inspect.signature(make).parameters
     return {name: p for name, p in parameters.items() if name not in ("device", "progress", "root", "cache")}
 

@@ -1,1 +1,1 @@
-"""The report page: its data, its assets, and a local server for decoders of any size."""
+"""The report page: its data, its assets, and a local server that runs decoders of any size."""

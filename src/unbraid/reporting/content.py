@@ -36,16 +36,21 @@ from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__
 
-MAX_RUNS = 500  # most runs in the table
-MAX_CURVES = 24  # most runs whose training curves are drawn
-CURVE_POINTS = 80  # points of a training curve
-START_EXAMPLES = 12  # examples from which the sliders may start
-MAX_WEIGHT_BYTES = 900_000  # most bytes of weights of a decoder on a page, which are 1.2 MB of text
+MAX_RUNS = 500  # maximum number of runs in the table
+MAX_CURVES = 24  # maximum number of runs whose training curves are drawn
+CURVE_POINTS = 80  # number of points of a training curve
+START_EXAMPLES = 12  # number of examples from which the sliders can start
+MAX_WEIGHT_BYTES = 900_000  # maximum size of the weights of a decoder on a page, which become 1.2 MB of text
 
 
 @dataclass(frozen=True)
 class Content:
-    """The data of a page as JSON, and the weights of the decoders in it by run."""
+    """The data of a page.
+
+    Attributes:
+        facts: The data that the page reads as JSON.
+        weights: The weights of the decoders that the page runs, by the id of the run.
+    """
 
     facts: dict[str, Any]
     weights: dict[str, bytes] = field(default_factory=dict)
@@ -69,12 +74,12 @@ def report_content(
         runs: The runs on the page.
         title: The title of the page.
         metrics: Metrics whose missing scores are computed.
-        rank: The metric by which runs are ranked; by default the first that any run has a score of.
-        best: The number of runs that are shown in detail.
-        scoring: Whether missing scores are computed.
-        study: The folder of a study, whose analyses are shown.
-        quiet: Whether to show no progress.
-        embed: Whether decoders are part of the page; otherwise a server decodes.
+        rank: The metric by which runs are ranked. None selects the first metric that any run has a score for.
+        best: Number of runs that are shown in detail.
+        scoring: Whether to compute missing scores.
+        study: The folder of a study whose analyses are shown, or None.
+        quiet: If True, do not show progress.
+        embed: Whether the page contains the decoders. Otherwise a server runs them.
     """
     datasets = load_datasets(runs, quiet=quiet)
     trained = [run for run in runs if run.divergence is None]
@@ -98,9 +103,9 @@ def report_content(
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}
-    with (no_progress if quiet else progress)("describing runs", max(best, 1)) as report:
+    with (no_progress if quiet else progress)("describing runs", max(best, 1)) as report_progress:
         for i, run in enumerate(best_of_each_dataset(listed)[:best]):
-            report(i, run.label)
+            report_progress(i, run.label)
             add_detail(rows[run.id], run, datasets[run.spec.data], weights if embed else None)
     for run in listed[:MAX_CURVES]:
         rows[run.id]["curves"] = training_curves(run)
@@ -108,8 +113,8 @@ def report_content(
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """A dataset: its factors, examples to start from, and what the page needs to draw examples itself."""
-    examples = Examples.of(data, START_EXAMPLES)
+    """Describe a dataset: its factors, its first examples, and the settings with which the page can render it."""
+    examples = Examples.choose(data, START_EXAMPLES)
     pictures: list[str | None] = [None] * len(examples.index)
     if is_drawable(data):
         pictures = [data_url(png_bytes(to_image(image))) for image in example_images(data, examples.index)]
@@ -129,7 +134,7 @@ def describe_data(data: FactorData) -> dict[str, Any]:
 
 
 def training_curves(run: Run) -> dict[str, list[float | None]]:
-    """The logged terms of a run at about `CURVE_POINTS` steps."""
+    """Return the logged terms of a run at no more than `CURVE_POINTS` steps."""
     if not run.log:
         return {}
     rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, CURVE_POINTS).round().astype(int))]
@@ -142,11 +147,12 @@ def _round_finite(value: Any) -> float | None:
 
 
 def add_detail(row: dict[str, Any], run: Run, data: FactorData, weights: dict[str, bytes] | None) -> None:
-    """Add the details of a run to its row, and its decoder to `weights`, or the reason why there is none.
+    """Add the details of a run to its row, and the weights of its decoder to `weights`.
 
-    If `weights` is None, a server decodes, and the row only says what it takes and returns.
+    If the page cannot run the decoder, the row contains the reason. If `weights` is None, a server runs the decoder,
+    and the row contains only the number of latents and the shape of the decoded example.
     """
-    row["detail"] = run_detail(run, data, Examples.of(data, START_EXAMPLES))
+    row["detail"] = run_detail(run, data, Examples.choose(data, START_EXAMPLES))
     row["decoder"] = None
     if run.net.decoder is None:
         row["why"] = "This method trains an encoder only, so there is no decoder."
@@ -157,21 +163,21 @@ def add_detail(row: dict[str, Any], run: Run, data: FactorData, weights: dict[st
             program = decoder_program(run.net, data.shape, run.spec.latents)
             if len(program.weights) > MAX_WEIGHT_BYTES:
                 size = f"{len(program.weights) / 1e6:.1f} MB"
-                raise UserError(f"The decoder has {size} of weights, which is too much for a page.")
+                raise UserError(f"The decoder has {size} of weights, which is too large for a page.")
             row["decoder"], weights[run.id] = program.spec, program.weights
         except UserError as error:
-            row["why"] = f"{error} Move its latents with: unbraid explore {run.path or 'FOLDER'}"
+            row["why"] = f"{error} To move its latents, run: unbraid explore {run.path or 'FOLDER'}"
 
 
 def picture_shape(data: FactorData) -> list[int]:
-    """The shape of an example on the page: that of its picture, for meshes too, or that of a vector."""
+    """Return the shape of an example on the page: the shape of its picture, or of the vector if it cannot be drawn."""
     if not is_drawable(data):
         return list(data.shape)
     return list(example_images(data, torch.zeros(1, dtype=torch.long))[0].shape)
 
 
 def study_analyses(folder: Path) -> list[dict[str, Any]]:
-    """Every analysis with its question, and either its answer and figure or the reason why there is none."""
+    """Return every analysis with its question, and either its answer and figure or the reason why it was skipped."""
     from unbraid.analysis import ANALYSES, analyse
 
     reasons: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Exploring trained runs in the browser: a page from a local server, which decodes for it."""
+"""Exploring trained runs in the browser, on a page whose decoders run in a local server."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from unbraid.scoring.score import load_datasets
 
 
 def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cpu") -> Server:
-    """Serve the page of `report` on this machine, with decoders of any size.
+    """Serve the page of `report` from this machine, with decoders of any size.
 
     The server binds to 127.0.0.1 and runs in the background until it is closed.
 
     Args:
         runs: A folder of runs, or the folder of one run.
-        port: The port; 0 chooses any free one.
-        best: The number of runs that are shown in detail, with their decoders.
-        device: The device of the decoders: "cpu" or "cuda".
+        port: The port. 0 chooses any free port.
+        best: Number of runs that are shown in detail, with their decoders.
+        device: Device on which the decoders run: "cpu" or "cuda".
 
     Returns:
-        The running server. Open its `url` in a browser. `wait()` blocks until the server is closed; `close()`, or the
-        end of a ``with`` block, closes it.
+        The running server. Open its `url` in a browser. `wait()` blocks until the server is closed. `close()` or the
+        end of a ``with`` block closes it.
 
     Raises:
         UserError: If no run in the folder has a trained decoder, the port cannot be used, or an argument is invalid.
@@ -48,7 +48,7 @@ def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cp
     decoding = [run for run in loaded if run.net.decoder is not None and run.divergence is None]
     if not decoding:
         raise UserError(
-            f"Exploring needs a trained decoder; none of the {len(loaded)} finished run(s) in {runs} has one. Finish "
+            f"Exploring needs a trained decoder. None of the {len(loaded)} finished run(s) in {runs} has one. Finish "
             f"the training first, or score the codes instead: unbraid score {runs}"
         )
     token = new_token()

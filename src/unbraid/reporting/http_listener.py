@@ -1,4 +1,4 @@
-"""The HTTP side of the local server: it checks every request before anything is done for it."""
+"""The HTTP part of the local server, which checks every request before it is answered."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from urllib.parse import parse_qs
 from unbraid.errors import UserError
 
 HOST = "127.0.0.1"
-# Bytes of a rejected request that are read, so that the client receives the answer.
+# Maximum number of bytes of a rejected request that are read and discarded (see `Handler.linger`).
 MAX_DISCARDED_BYTES = 1 << 20
-LINGER_SECONDS = 2  # time to wait for these bytes
+LINGER_SECONDS = 2  # maximum time to wait for these bytes
 IDLE_SECONDS = 30  # time after which an idle connection is closed
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
-# These headers hold for any page. The page itself contains the policy for its scripts and styles.
+# Headers of every answer. The page itself contains the policy for its scripts and styles.
 HEADERS = {
     "Content-Security-Policy": "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -37,27 +37,27 @@ HEADERS = {
 
 
 class PageApplication(Protocol):
-    """What answers the requests.
+    """The interface of the object that answers requests.
 
     Attributes:
         page: The HTML of the page.
         token: The secret that requests to decode must contain.
         hosts: The accepted values of the Host header.
-        limit: The largest body of a request in bytes.
+        max_body_bytes: The maximum size of the body of a request, in bytes.
     """
 
     page: bytes
     token: bytes
     hosts: set[str]
-    limit: int
+    max_body_bytes: int
 
     def decode(self, name: str, body: bytes) -> bytes:
-        """Decode the latents in `body` with the run called `name`."""
+        """Decode the latents in `body` with the run whose id is `name`."""
         ...
 
 
 class RequestError(Exception):
-    """A request that is rejected: the status, and a sentence that says why."""
+    """Raised to reject a request, with an HTTP status and a sentence that states the reason."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -65,54 +65,54 @@ class RequestError(Exception):
 
 
 class Listener(ThreadingHTTPServer):
-    """Accepts connections, with one thread for each, and keeps track of open ones."""
+    """Accepts connections, handles each in its own thread, and keeps a set of open connections."""
 
     owner: PageApplication
     daemon_threads = True
     request_queue_size = 128
-    allow_reuse_address = os.name == "posix"  # on other systems it would let two servers share a port
+    allow_reuse_address = os.name == "posix"  # elsewhere, this would allow two servers to use the same port
 
     def __init__(self, port: int) -> None:
         self.open: set[socket.socket] = set()
-        self.guard = threading.Lock()
+        self.open_lock = threading.Lock()
         super().__init__((HOST, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self.guard:
+        with self.open_lock:
             self.open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        with self.guard:
+        with self.open_lock:
             self.open.discard(request)
         super().shutdown_request(request)
 
     def close_connections(self) -> None:
-        """Close every open connection; this also ends the threads that serve them."""
-        with self.guard:
+        """Close every open connection, which also ends the threads that handle them."""
+        with self.open_lock:
             for connection in self.open:
-                with contextlib.suppress(OSError):  # the client has closed it already
+                with contextlib.suppress(OSError):  # if the client has already closed it
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of connections that clients have closed; show all others, which are bugs."""
+        """Ignore connection errors, which occur when a client disconnects. Print all other errors, which are bugs."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def open_listener(port: int) -> Listener:
-    """A listener on the port; raises a UserError if it cannot be opened."""
+    """Return a listener on the port, or raise a UserError if the port cannot be opened."""
     try:
         return Listener(port)
     except OSError as error:
-        advice = "Choose another with --port, or leave it out for any free one."
+        advice = "Choose another port with --port, or omit --port to use any free port."
         if error.errno == errno.EADDRINUSE:
             raise UserError(f"Port {port} of {HOST} is in use by another program. {advice}") from error
         raise UserError(f"Port {port} of {HOST} cannot be opened: {error.strerror}. {advice}") from error
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handles one connection. Every request is checked before anything is done for it."""
+    """Handles one connection and checks every request before it is answered."""
 
     server: Listener
     protocol_version = "HTTP/1.1"
@@ -120,13 +120,13 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        """Let `answer` handle all methods of HTTP, also unknown ones. The base class calls do_GET and so on."""
+        """Return `answer` for all HTTP methods. The base class calls `do_GET`, `do_POST` and so on."""
         if name.startswith("do_"):
             return self.answer
         raise AttributeError(name)
 
     def answer(self) -> None:
-        """Answer a request. If its body is not read, close the connection; else the body would be read as a request."""
+        """Answer a request. If its body was not read, close the connection, or it would be parsed as a request."""
         self.pending = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         try:
             body, kind = self.response()
@@ -138,7 +138,7 @@ class Handler(BaseHTTPRequestHandler):
             self.linger()
 
     def response(self) -> tuple[bytes, str]:
-        """The body of the answer and its content type."""
+        """Return the body of the answer and its content type."""
         self.check_sender()
         owner, (path, _, query) = self.server.owner, self.path.partition("?")
         if path not in METHODS:
@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
         return owner.decode(parameters["run"], self.body()), "application/octet-stream"
 
     def check_sender(self) -> None:
-        """Reject requests for another host, and requests of scripts on other pages."""
+        """Reject requests for other hosts, and requests from scripts on other pages."""
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
         if len(hosts) != 1 or hosts[0].lower() not in self.server.owner.hosts:
             raise RequestError(HTTPStatus.FORBIDDEN, "The Host header must be the address of this server.")
@@ -160,36 +160,37 @@ class Handler(BaseHTTPRequestHandler):
             raise RequestError(HTTPStatus.FORBIDDEN, "Only the page of this server may send requests.")
 
     def parameters(self, query: str) -> Mapping[str, str]:
-        """The parameters of a request; rejects requests without the token."""
+        """Return the parameters of a request. Reject requests without the token."""
         try:
             found = {key: values[-1] for key, values in parse_qs(query, max_num_fields=8).items()}
         except ValueError:
             raise RequestError(HTTPStatus.BAD_REQUEST, "Too many parameters.") from None
         if not hmac.compare_digest(found.get("token", "").encode(), self.server.owner.token):
-            raise RequestError(HTTPStatus.FORBIDDEN, "The token is not that of this server. Reload the page.")
+            raise RequestError(HTTPStatus.FORBIDDEN, "The token does not belong to this server. Reload the page.")
         return {"run": "", **found}
 
     def body(self) -> bytes:
-        """The body of the request; rejects bodies of unknown or excessive length."""
+        """Read the body of the request. Reject bodies of unknown or excessive length."""
         length = self.length()
         if length is None:
             raise RequestError(HTTPStatus.LENGTH_REQUIRED, "The request needs a Content-Length.")
-        if length > self.server.owner.limit:
+        if length > self.server.owner.max_body_bytes:
             raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body may have at most {self.server.owner.limit} bytes."
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The body may have at most {self.server.owner.max_body_bytes} bytes.",
             )
         content = self.rfile.read(length)
         self.pending = False
         return content
 
     def length(self) -> int | None:
-        """The Content-Length if it is given once as a number and there is no Transfer-Encoding, else None."""
+        """Return the Content-Length, or None unless it is given once as a number and without a Transfer-Encoding."""
         values = self.headers.get_all("Content-Length", [])
         valid = len(values) == 1 and values[0].isascii() and values[0].isdigit() and len(values[0]) < 19
         return int(values[0]) if valid and "Transfer-Encoding" not in self.headers else None
 
     def reply(self, status: HTTPStatus, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
-        """Send an answer with the headers that all answers have."""
+        """Send an answer. `HEADERS` are added to the given headers."""
         self.close_connection |= self.pending
         self.send_response(status)
         own = {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}
@@ -202,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def linger(self) -> None:
-        """Read the rest of a rejected request for a while; closing at once would discard the answer as well."""
+        """Read the rest of a rejected request. Closing the connection at once could discard the answer."""
         self.connection.shutdown(socket.SHUT_WR)
         self.connection.settimeout(LINGER_SECONDS)
         left = MAX_DISCARDED_BYTES
@@ -210,13 +211,13 @@ class Handler(BaseHTTPRequestHandler):
             left -= len(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer malformed requests with the same headers as all others."""
+        """Answer a malformed request with the same headers as any other request."""
         self.close_connection, self.pending = True, False
         status = HTTPStatus(code)
         self.reply(status, f"{status.phrase}.\n".encode(), "text/plain; charset=utf-8")
 
     def version_string(self) -> str:
-        """The Server header, which reveals no versions."""
+        """Return the Server header, which does not reveal any version."""
         return "unbraid"
 
     def log_message(self, format: str, *arguments: Any) -> None:

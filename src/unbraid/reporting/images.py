@@ -1,4 +1,4 @@
-"""Pictures inside a page, as PNG files in data URLs with an alternative text."""
+"""Pictures for a page, as PNG files in data URLs with alternative texts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from torch import Tensor
 
 from unbraid.pictures.images import to_image
 
-GAP = 2  # transparent pixels between tiles
+GAP = 2  # number of transparent pixels between tiles
 
 
 def data_url(content: bytes, kind: str = "image/png") -> str:
-    """Bytes as a data URL."""
+    """Encode bytes as a data URL."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def png_bytes(picture: Image.Image) -> bytes:
-    """A picture as the bytes of a PNG file."""
+    """Encode a picture as a PNG file."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
-    """Images (c, h, w) in [0, 1] side by side, as the page takes them: data URL, size and alternative text."""
+    """Draw images (c, h, w) in [0, 1] side by side. Return a data URL, the size and the alternative text."""
     h, w = tiles[0].shape[1:]
     canvas = Image.new("RGBA", (len(tiles) * (w + GAP) - GAP, h), (0, 0, 0, 0))
     for i, tile in enumerate(tiles):
@@ -38,7 +38,7 @@ def picture_row(tiles: Sequence[Tensor], alt: str) -> dict[str, Any]:
 
 
 def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
-    """A matplotlib figure, as the page takes it: data URL, size and alternative text."""
+    """Draw a matplotlib figure. Return a data URL, the size and the alternative text."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=96)
     picture = Image.open(buffer).convert("RGB")
@@ -50,7 +50,7 @@ def _picture_json(picture: Image.Image, size: tuple[int, int], alt: str) -> dict
 
 
 def _drop_unused_colours(canvas: Image.Image) -> Image.Image:
-    """Convert a picture without colours to grey with alpha, which takes half the bytes."""
+    """Convert a grey picture to one grey channel and alpha, which takes half the bytes. Others are unchanged."""
     red, green, blue, _ = (np.asarray(band) for band in canvas.split())
     grey = bool((red == green).all() and (green == blue).all())
     return canvas.convert("LA") if grey else canvas

@@ -1,4 +1,4 @@
-"""The report page: one HTML file that contains its data, weights, styles and scripts and loads nothing else."""
+"""The report page, an HTML file that contains its data, weights, styles and scripts and loads no other files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report(
     scoring: bool = True,
     quiet: bool = False,
 ) -> Path:
-    """Write one self-contained page on trained runs.
+    """Write a self-contained HTML page about trained runs.
 
     The page has a table of all runs with their scores, training curves, and details of the best runs: heat maps,
     reconstructions, traversals, and decoders that run in the browser. For the folder of a study it also has the
@@ -39,12 +39,12 @@ def report(
 
     Args:
         runs: A folder of runs, one run, or a list of runs.
-        out: The file to write; by default `report.html` in the folder of the runs.
+        out: The file to write. The default is `report.html` in the folder of the runs.
         metrics: Metrics whose missing scores are computed and stored.
-        rank: The metric by which runs are ranked; by default the first that any run has a score of.
-        best: The number of runs that are shown in detail, at least 1.
-        scoring: Whether missing scores are computed. Otherwise the page shows the stored ones.
-        quiet: Whether to show no progress.
+        rank: The metric by which runs are ranked. The default is the first metric that any run has a score for.
+        best: Number of runs that are shown in detail, at least 1.
+        scoring: Whether to compute missing scores. Otherwise the page shows stored scores only.
+        quiet: If True, do not show progress.
 
     Returns:
         The path of the page.
@@ -61,7 +61,7 @@ def report(
     ('report.html', True)
     """
     if best < 1:
-        raise UserError(f"A report must show at least 1 run: 'best' must be >= 1. Got {best} instead.")
+        raise UserError(f"A report must show at least 1 run in detail, so 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
     trained = _load_trained_runs(runs)
     if not trained:
@@ -78,31 +78,34 @@ def report(
 
 
 def _load_trained_runs(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
-    """The trained runs of a folder, or the given runs as a list."""
+    """Load the trained runs of a folder, or return the given runs as a list."""
     if isinstance(runs, str | Path):
         return load_runs(runs)
     return [runs] if isinstance(runs, Run) else list(runs)
 
 
 def _page_title(folder: Path) -> str:
-    """The name of a folder, or the name of its parent if it is called "runs"."""
+    """Return the name of a folder, or the name of its parent if the folder is called "runs"."""
     return folder.parent.name if folder.name == "runs" else folder.name
 
 
 def _default_path(folder: Path | None, runs: Sequence[Run]) -> Path:
-    place = folder or runs[0].path
-    if place is None:
-        raise UserError("These runs have no folder. Give the file to write: out='report.html'.")
-    return place / "report.html"
+    parent = folder or runs[0].path
+    if parent is None:
+        raise UserError("These runs have no folder. Give the file to write, such as out='report.html'.")
+    return parent / "report.html"
 
 
 def live_page(runs: Sequence[Run], token: str, *, best: int = 4, scoring: bool = False) -> bytes:
-    """The page of a local server, on which the server decodes. The token identifies the page to the server."""
+    """Return the page of a local server, which runs the decoders. The token identifies the page to the server."""
     return page_html(report_content(list(runs), "explore", best=best, scoring=scoring, embed=False), token=token)
 
 
 def page_html(content: Content, token: str | None = None) -> bytes:
-    """The HTML of a page; with a token, the page sends latents to the server that sent it and receives images."""
+    """Return the HTML of a page.
+
+    With a token, the page sends latents to the server from which it was loaded, and receives decoded images.
+    """
     scripts = [read_asset(name) for name in SCRIPTS]
     if token is not None:
         scripts.insert(0, read_asset("live.js"))
@@ -126,7 +129,7 @@ def page_html(content: Content, token: str | None = None) -> bytes:
 
 
 def _content_policy(style: str, scripts: Sequence[str], live: bool) -> str:
-    """The Content-Security-Policy of a page: only its own style and scripts, and only its own server if it is live."""
+    """Return the Content-Security-Policy of a page, which allows its style and scripts, and its server if `live`."""
     connect = "'self'" if live else "'none'"
     return "; ".join([
         "default-src 'none'", f"connect-src {connect}", "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
@@ -135,16 +138,16 @@ def _content_policy(style: str, scripts: Sequence[str], live: bool) -> str:
 
 
 def read_asset(name: str) -> str:
-    """The text of a file in `assets`."""
+    """Return the text of a file in `assets`."""
     return resources.files("unbraid.reporting").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def csp_hash(text: str) -> str:
-    """The source expression of a Content-Security-Policy that allows exactly this script or style."""
+    """Return the source expression with which a Content-Security-Policy allows exactly this script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def json_for_html(facts: dict[str, Any]) -> str:
-    """JSON without characters that could end the HTML element that contains it."""
+    """Encode facts as JSON without characters that could end the HTML element that contains it."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,11 +1,11 @@
-"""A trained decoder as plain data, for a page that runs it without PyTorch.
+"""The conversion of a trained decoder to a program that a web page can run without PyTorch.
 
-A program is a list of ops, which `assets/decoder.js` and, for VITAE, `assets/warp.js` run, and one byte string with all
-weights in half precision. Rounding the weights of large layers to 11 bits changes a pixel by a fraction of a grey
-level. Two kinds of layers have weights in two parts, the rounded weight and the rounding error: small layers, where
-this costs little, and the maps that warp images, where a small error would move whole edges. Products on a page are
-never rounded: a run of precision bf16 is decoded in float32 there, which differs from its own decoding by some grey
-levels.
+A program is a list of ops and one byte string with all weights in half precision. The scripts `assets/decoder.js` and,
+for VITAE, `assets/warp.js` run the ops. Rounding the weights of large layers to 11 bits changes a pixel by a fraction
+of a grey level. Two kinds of layers store each weight in two parts, the rounded weight and the rounding error. These
+are small layers, for which this costs little, and layers that compute a map that warps images, because a small error
+of the map would move whole edges. The page does not round products. A run of precision bf16 is therefore decoded in
+float32, and its pixels differ by a few grey levels from those that the run decodes itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from unbraid.spaces.projective import EvenDecoder
 from unbraid.spaces.transformers import Affine, AffineDecomposed, AffineDiffeomorphic, Cpab, Transformer
 
 SCRIPTS = ("warp.js", "decoder.js", "controls.js")  # in `assets`, in the order in which a page loads them
-MAX_FLOAT16 = 65504.0  # largest number of half precision
-MAX_SMALL_LAYER_WEIGHTS = 2**14  # most weights of a layer that are stored in two parts
+MAX_FLOAT16 = 65504.0  # largest finite number in half precision
+MAX_SMALL_LAYER_WEIGHTS = 2**14  # maximum number of weights of a small layer
 EXPLORE_HINT = "`unbraid explore` runs any decoder."
 
 Op = dict[str, Any]
@@ -39,12 +39,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Program:
-    """A decoder as JSON and its weights.
+    """A decoder as a list of ops and their weights.
 
     Attributes:
-        spec: The number of `latents`, the `shape` of an example, the list `ops`, and the function `output` that the
-            likelihood applies to obtain its mean. An op refers to weights by the number of elements before them. If its
-            `parts` is 2, two tensors follow each other, and the weight is their sum.
+        spec: A dictionary with the number of `latents`, the `shape` of an example, the list `ops`, and the name of the
+            function `output` that maps the output of the ops to the mean of the likelihood. An op gives the offset of
+            its weights, in elements. If its `parts` is 2, the weight is the sum of two tensors, of which the second is
+            stored directly after the first.
         weights: All tensors one after the other, as little-endian float16.
     """
 
@@ -54,14 +55,14 @@ class Program:
 
 @dataclass
 class WeightWriter:
-    """Collects weights. While `exact` is set, the weights of large layers are stored in two parts, too."""
+    """Collects weights. While `exact` is True, the weights of large layers are also stored in two parts."""
 
     tensors: list[np.ndarray[Any, Any]] = field(default_factory=list)
     size: int = 0
     exact: bool = False
 
     def add(self, tensor: Tensor | None, parts: int, name: str) -> int | None:
-        """Add a tensor; returns the number of elements before it, or None if the tensor is None."""
+        """Add a tensor and return its offset in elements, or None if the tensor is None."""
         if tensor is None:
             return None
         values, start = tensor.detach().cpu().double().flatten(), self.size
@@ -80,7 +81,7 @@ class WeightWriter:
         return start
 
     def layer(self, op: str, weight: Tensor, bias: Tensor | None, **settings: Any) -> Op:
-        """Add the weight and the bias of a layer; returns the op."""
+        """Add the weight and the bias of a layer, and return its op."""
         parts = 2 if self.exact or weight.numel() <= MAX_SMALL_LAYER_WEIGHTS else 1
         where = {
             "weight": self.add(weight, parts, f"weight of a {op}"),
@@ -90,7 +91,7 @@ class WeightWriter:
 
 
 def decoder_program(net: VAENet, shape: tuple[int, ...], latents: int) -> Program:
-    """The program of a network's decoder.
+    """Convert the decoder of a network to a program.
 
     Args:
         net: The network.
@@ -98,7 +99,7 @@ def decoder_program(net: VAENet, shape: tuple[int, ...], latents: int) -> Progra
         latents: The number of latents.
 
     Raises:
-        UserError: If there is no decoder, if a module has no op, or if a weight is too large for half precision.
+        UserError: If there is no decoder, a page cannot run a module, or a weight is too large for half precision.
     """
     if net.decoder is None:
         raise UserError("This method trains an encoder only, so there is no decoder for a page.")
@@ -115,7 +116,7 @@ def decoder_program(net: VAENet, shape: tuple[int, ...], latents: int) -> Progra
 
 
 def _mean_name(mean: Callable[[Tensor], Tensor]) -> str:
-    """The name of the function that gives a likelihood's mean."""
+    """Return the name of the function that computes the mean of a likelihood."""
     if mean is torch.sigmoid:
         return "sigmoid"
     if mean is identity:
@@ -124,7 +125,7 @@ def _mean_name(mean: Callable[[Tensor], Tensor]) -> str:
 
 
 def _module_ops(module: nn.Module, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
-    """The ops of a module for an input of this shape, and the shape of its output."""
+    """Return the ops of a module for an input of this shape, and the shape of its output."""
     if module._forward_hooks or module._forward_pre_hooks:
         raise UserError(f"A page cannot run hooks of modules. Got hooks of {module}. {EXPLORE_HINT}")
     if type(module) is nn.Sequential:
@@ -134,43 +135,46 @@ def _module_ops(module: nn.Module, shape: Shape, writer: WeightWriter) -> tuple[
             ops += more
         return ops, shape
     if type(module) is EvenDecoder:
-        ops, made = _module_ops(module.inner, shape, writer)
-        return [{"op": "even", "ops": ops}], made
+        ops, output_shape = _module_ops(module.inner, shape, writer)
+        return [{"op": "even", "ops": ops}], output_shape
     if type(module) not in MODULE_OPS:
         raise UserError(f"A page cannot run the module {type(module).__name__} of this decoder. {EXPLORE_HINT}")
-    op, made = MODULE_OPS[type(module)](module, writer), _output_shape(module, shape)
+    op, output_shape = MODULE_OPS[type(module)](module, writer), _output_shape(module, shape)
     if op is None:
-        return [], made
-    return [{**op, "shape": list(made)} if op["op"] == "reshape" else op], made
+        return [], output_shape
+    return [{**op, "shape": list(output_shape)} if op["op"] == "reshape" else op], output_shape
 
 
 def _output_shape(module: nn.Module, shape: Shape) -> Shape:
-    """The shape of a module's output for an input of this shape, found by running it."""
+    """Run a module on an input of this shape, and return the shape of its output."""
     if type(module) is nn.Linear and len(shape) != 1:
         raise UserError(f"A page runs {module} on vectors only. Got shape {shape} instead. {EXPLORE_HINT}")
     weight = next(module.parameters(), torch.zeros(0))
     with torch.no_grad():
-        made = module(torch.zeros(2, *shape, dtype=weight.dtype, device=weight.device)).shape
-    if made[0] != 2:
+        output_shape = module(torch.zeros(2, *shape, dtype=weight.dtype, device=weight.device)).shape
+    if output_shape[0] != 2:
         raise UserError(f"A page runs {module} on one example at a time, but it combines examples. {EXPLORE_HINT}")
-    return tuple(made[1:])
+    return tuple(output_shape[1:])
 
 
 def _vitae_ops(module: Any, shape: Shape, writer: WeightWriter) -> tuple[list[Op], Shape]:
-    """The ops of VITAE: the first latents give an image, the others a map that warps it; the output is a mean."""
-    image, made = _module_ops(module.appearance, (module.split,), writer)
+    """Return the ops of VITAE and the shape of its output, which is a mean.
+
+    The first latents are decoded to an image. The other latents are decoded to a map that warps this image.
+    """
+    image_ops, output_shape = _module_ops(module.appearance, (module.split,), writer)
     writer.exact = True
-    turn, size = _module_ops(module.perspective, (shape[0] - module.split,), writer)
+    map_ops, map_shape = _module_ops(module.perspective, (shape[0] - module.split,), writer)
     transform, more = _transform_ops(module.transformer, writer)
-    if size != (module.transformer.dim,):
-        raise UserError(f"A map has {module.transformer.dim} parameters. Got shape {size} instead. {EXPLORE_HINT}")
-    upright = [*image, {"op": _mean_name(module.likelihood.mean)}]
-    warp = {"op": "warp", "split": module.split, "image": upright, "map": [*turn, *more], "transform": transform}
-    return [warp], made
+    if map_shape != (module.transformer.dim,):
+        raise UserError(f"A map has {module.transformer.dim} parameters. Got shape {map_shape} instead. {EXPLORE_HINT}")
+    upright = [*image_ops, {"op": _mean_name(module.likelihood.mean)}]
+    warp = {"op": "warp", "split": module.split, "image": upright, "map": [*map_ops, *more], "transform": transform}
+    return [warp], output_shape
 
 
 def _transform_ops(transformer: Transformer, writer: WeightWriter) -> tuple[Op, list[Op]]:
-    """A family of maps with its settings, and the ops that turn parameters into the numbers it needs."""
+    """Return the name and settings of a family of maps, and the ops that convert parameters to its inputs."""
     name = type(transformer).name
     if type(transformer) in (Affine, AffineDecomposed):
         return {"name": name}, []
@@ -186,10 +190,10 @@ def _transform_ops(transformer: Transformer, writer: WeightWriter) -> tuple[Op, 
 
 
 def _field_op(t: Tessellation, writer: WeightWriter) -> Op:
-    """The op from the parameters of a velocity field to its velocity at the corners and centres of all rectangles.
+    """Return the op that maps the parameters of a velocity field to its velocity at all corners and centres.
 
-    Corners come first, row by row. The field is affine on each triangle, so these velocities determine it, with far
-    fewer numbers than its basis.
+    These are the corners and centres of the rectangles of the tessellation. Corners come first, row by row. The field
+    is affine on each triangle, so these velocities determine it, with far fewer numbers than its basis.
     """
     corners = [(i / t.nx, j / t.ny) for j in range(t.ny + 1) for i in range(t.nx + 1)]
     centres = [((i + 0.5) / t.nx, (j + 0.5) / t.ny) for j in range(t.ny) for i in range(t.nx)]
@@ -203,7 +207,7 @@ def _linear_op(module: Any, writer: WeightWriter) -> Op:
 
 
 def _convolution_op(op: str) -> Callable[[Any, WeightWriter], Op]:
-    """The function that makes the op of a two-dimensional convolution with zero padding."""
+    """Return a function that builds the op of a two-dimensional convolution with zero padding."""
 
     def write(module: Any, writer: WeightWriter) -> Op:
         plain = module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
@@ -221,7 +225,7 @@ def _convolution_op(op: str) -> Callable[[Any, WeightWriter], Op]:
 
 
 def _op_without_weights(op: str, **settings: str) -> Callable[[Any, WeightWriter], Op]:
-    """The function that makes an op without weights. `settings` maps names of the op to attributes of the module."""
+    """Return a function that builds an op without weights. `settings` maps its keys to attributes of the module."""
     return lambda module, writer: {"op": op, **{own: getattr(module, name) for own, name in settings.items()}}
 
 
@@ -243,4 +247,4 @@ MODULE_OPS: dict[type[nn.Module], Callable[[Any, WeightWriter], Op | None]] = {
     nn.Sigmoid: _op_without_weights("sigmoid"),
     nn.Identity: lambda module, writer: None,
 }
-"""The modules that have an op. Subclasses are not included, because they may compute something else."""
+"""The modules that a page can run. Subclasses are not included, because they may compute something else."""

@@ -1,4 +1,4 @@
-"""The table of runs on a report page: scores, ranking, labels, and ceilings and floors of scores."""
+"""The table of runs on a report page: scores, ranking, labels, and the bounds of scores."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from unbraid.scoring.score import score, study_protocol
 
 REPORT_METRICS = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
 Scores = dict[str, dict[str, float]]
-"""Scores by run and name, such as ``scores[run.id]["mig.discrete_mig"]``."""
+"""Scores by the id of the run and the name of the score, such as ``scores[run.id]["mig.discrete_mig"]``."""
 
 
 def read_and_compute_scores(
     runs: Sequence[Run], datasets: dict[str, FactorData], metrics: list[str], scoring: bool, quiet: bool
 ) -> tuple[Scores, list[str]]:
-    """All stored scores of runs and, with `scoring`, the missing scores of `metrics`.
+    """Read all stored scores of runs and, if `scoring` is True, compute the missing scores of `metrics`.
 
     Returns:
         The scores, and a sentence for each metric that cannot be computed for a dataset.
@@ -49,7 +49,7 @@ def read_and_compute_scores(
 def _compute_scores(
     runs: Sequence[Run], metrics: list[str], quiet: bool
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """One row per run with all metrics that can be computed, and the error messages of the others."""
+    """Return one row per run with all metrics that can be computed, and the error messages of the other metrics."""
     try:
         return _score_rows(runs, metrics, quiet), {}
     except UserError:
@@ -64,20 +64,20 @@ def _compute_scores(
 
 
 def _score_rows(runs: Sequence[Run], metrics: list[str], quiet: bool) -> list[dict[str, Any]]:
-    """One row per run with the scores of the first kind of codes of its method."""
+    """Return one row per run with the scores of the first kind of codes of its method."""
     kinds = dict.fromkeys(run.spec.method.code_kinds[0] for run in runs)
     groups = {kind: [run for run in runs if run.spec.method.code_kinds[0] == kind] for kind in kinds}
     return [row for kind, group in groups.items() for row in score(group, metrics, codes=[kind], quiet=quiet)]
 
 
 def metrics_with_scores(scores: Scores) -> list[str]:
-    """The metrics of which any run has a score: those of `REPORT_METRICS` first, then the others in registry order."""
+    """Return the metrics that any run has a score for: first `REPORT_METRICS`, then the others in registry order."""
     order = [*REPORT_METRICS, *(name for name in METRICS if name not in REPORT_METRICS)]
     return [name for name in order if any(headline(name) in own for own in scores.values())]
 
 
 def rank_runs(runs: Sequence[Run], scores: Scores, metric: str | None) -> list[Run]:
-    """Runs ordered by a metric, the best first. Runs without a score come last in their given order."""
+    """Sort runs by a metric, best first. Runs without a score come last, in their given order."""
     if metric is None:
         return list(runs)
     if metric not in METRICS:
@@ -92,7 +92,7 @@ def rank_runs(runs: Sequence[Run], scores: Scores, metric: str | None) -> list[R
 
 
 def best_of_each_dataset(ranked: Sequence[Run]) -> list[Run]:
-    """The best run of every dataset, then the second best of each, and so on."""
+    """Reorder ranked runs: the best run of every dataset, then the second best of every dataset, and so on."""
     counts: dict[str, int] = {}
     positions = []
     for run in ranked:
@@ -102,7 +102,7 @@ def best_of_each_dataset(ranked: Sequence[Run]) -> list[Run]:
 
 
 def metric_column(metric: str) -> dict[str, Any]:
-    """The column of a metric in the table: its key, title, help text, and whether low scores are good."""
+    """Describe the column of a metric: its key, title, help text, and whether lower scores are better."""
     return {
         "name": metric,
         "column": headline(metric),
@@ -113,7 +113,7 @@ def metric_column(metric: str) -> dict[str, Any]:
 
 
 def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> Scores:
-    """The main scores of a perfect code and of noise on the data; empty for data without a grid of factors."""
+    """Return the main scores of a perfect code and of noise, or nothing if the factors do not form a grid."""
     if not data.names or not metrics or not data.gridded:
         return {}
     protocol = study_protocol(runs[0])
@@ -125,7 +125,7 @@ def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str
 
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
-    """A label for each run by id: the method, its strength, and the settings that distinguish it from other runs."""
+    """Return a label for each run by id: the method, its strength, and settings that distinguish it from other runs."""
     settings = {run.id: run.spec.flat() for run in runs}
     strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}
     labels = {}
@@ -139,7 +139,7 @@ def short_labels(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
-    """The strength, and each setting in which runs differ that agree in the data and in all settings before it."""
+    """Return the strength, and the settings that distinguish runs with the same data and the same earlier settings."""
     chosen = [strength] if strength is not None else []
     for key in rows[0]:
         groups: dict[str, set[str]] = {}
@@ -151,7 +151,7 @@ def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | Non
 
 
 def run_row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
-    """The row of a run in the table."""
+    """Return the row of a run in the table."""
     settings = run.spec.flat()
     finite = {key: value for key, value in scores.items() if isinstance(value, int | float) and math.isfinite(value)}
     return {

@@ -1,9 +1,9 @@
-"""A local server for one page, which decodes for that page: for decoders that are too large for a page.
+"""A local server for one page. It runs the decoders of that page, which may be too large to be part of the page.
 
-It answers GET / with the page, and POST /decode?run=ID&token=TOKEN, whose body is the latents, with pixels; both are
-little-endian float32. It binds to 127.0.0.1 and reads no files. Pages of other origins can neither read from it nor
-make it work: the Host header must be that of this server (against DNS rebinding), an Origin header must match it, and
-decoding needs the token of the page.
+It answers GET / with the page. It answers POST /decode?run=ID&token=TOKEN, whose body contains latents, with pixels.
+Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages of other origins
+can neither read from it nor use its decoders: the Host header must be the address of this server (against DNS
+rebinding), an Origin header must match it, and decoding needs the token of the page.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from unbraid.errors import UserError
 from unbraid.reporting.http_listener import HOST, Listener, RequestError, open_listener
 from unbraid.runs.run import Run
 
-MAX_BODY_BYTES = 1 << 16  # largest body of a request, unless a run has more latents
+MAX_BODY_BYTES = 1 << 16  # maximum size of the body of a request, unless the latents of a run need more
 
 Latents = np.ndarray[Any, np.dtype[np.float32]]
 Draw = Callable[[Run, Tensor], Tensor]
 
 
 class Server:
-    """A running server. `close`, or the end of a ``with`` block, stops it.
+    """A running server. `close` or the end of a ``with`` block stops it.
 
     Attributes:
         url: The address of the page.
-        port: The port of 127.0.0.1.
+        port: The port on 127.0.0.1.
     """
 
     def __init__(self, http: Listener, runs: Sequence[Run], page: bytes, token: str, draw: Draw | None) -> None:
         self.http, self.page, self.token, self.draw = http, page, token.encode(), draw
         self.http.owner = self
         self.runs = {run.id: run for run in runs}
-        self.limit = max([MAX_BODY_BYTES, *(4 * run.spec.latents for run in runs)])
+        self.max_body_bytes = max([MAX_BODY_BYTES, *(4 * run.spec.latents for run in runs)])
         # One thread does all decoding, because torch creates a pool of threads for every thread that calls it.
         self.decoding = ThreadPoolExecutor(1, "unbraid-decode")
         self.port: int = self.http.server_address[1]
@@ -59,7 +59,7 @@ class Server:
             self.thread.join(0.5)
 
     def close(self) -> None:
-        """Stop the server: close open connections and free the port. Further calls do nothing."""
+        """Stop the server, close open connections and release the port. Further calls have no effect."""
         self.http.shutdown()
         self.http.server_close()
         self.http.close_connections()
@@ -73,14 +73,14 @@ class Server:
         self.close()
 
     def decode(self, name: str, body: bytes) -> bytes:
-        """Decode latents to pixels, both as little-endian float32."""
+        """Decode latents with the run whose id is `name`. Latents and pixels are little-endian float32."""
         if name not in self.runs:
             raise RequestError(HTTPStatus.NOT_FOUND, "This page has no such run.")
         run = self.runs[name]
         d = run.spec.latents
         if len(body) != 4 * d:
             raise RequestError(
-                HTTPStatus.BAD_REQUEST, f"Latents must be {d} float32 ({4 * d} bytes). Got {len(body)} bytes."
+                HTTPStatus.BAD_REQUEST, f"Latents must be {d} float32 numbers ({4 * d} bytes). Got {len(body)} bytes."
             )
         z = np.frombuffer(body, "<f4").astype(np.float32)
         if not np.isfinite(z).all():
@@ -88,11 +88,13 @@ class Server:
         try:
             pixels = self.decoding.submit(self.decode_picture, run, z).result()
         except (CancelledError, RuntimeError, ValueError, UserError) as error:
-            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode: {error}") from error
+            raise RequestError(
+                HTTPStatus.INTERNAL_SERVER_ERROR, f"The run could not decode the latents: {error}"
+            ) from error
         return pixels.cpu().numpy().astype("<f4").tobytes()
 
     def decode_picture(self, run: Run, z: Latents) -> Tensor:
-        """The decoded example, or a picture of it if there is a function that draws examples."""
+        """Return the decoded example, or a picture of it if the server has a function that draws examples."""
         example = run.decode(z[None])
         return example[0] if self.draw is None else self.draw(run, example)
 
@@ -108,10 +110,10 @@ def serve(
 
     Args:
         runs: The runs whose decoders the page may use.
-        page: The HTML of the page, or a function that makes it. The function is called once the port is open.
-        port: The port; 0 chooses any free one.
-        token: A secret that the page sends with each request to decode; by default a new one.
-        draw: Makes a picture (c, h, w) of a decoded example (1, ...) of a run.
+        page: The HTML of the page, or a function that returns it. The function is called after the port is opened.
+        port: The port. 0 chooses any free port.
+        token: A secret that the page sends with each request to decode. None creates a new one.
+        draw: A function that draws a decoded example (1, ...) of a run as a picture (c, h, w). None draws nothing.
 
     Returns:
         The running server.
@@ -120,7 +122,7 @@ def serve(
         UserError: If the port is invalid or cannot be opened.
     """
     if not 0 <= port < 1 << 16:
-        raise UserError(f"The port must be between 0 (any free one) and 65535. Got {port} instead.")
+        raise UserError(f"The port must be between 0 (any free port) and 65535. Got {port} instead.")
     listener = open_listener(port)
     try:
         return Server(listener, runs, page() if callable(page) else page, token or new_token(), draw)
@@ -130,5 +132,5 @@ def serve(
 
 
 def new_token() -> str:
-    """A random secret."""
+    """Return a random secret."""
     return secrets.token_urlsafe(24)

@@ -1,4 +1,4 @@
-"""What a page needs to render the true image of any factor values, for datasets that are rendered, not read."""
+"""The settings with which a page can render the true image of any factor values, for rendered datasets."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ SCRIPTS = ("room.js", "truth.js")  # in `assets`, in the order in which a page l
 
 
 def renderer_spec(data: FactorData) -> Spec | None:
-    """The argument of `unbraid.truth` in assets/truth.js as JSON, or None for data that the page cannot render.
+    """Return the argument of `unbraid.truth` in assets/truth.js as JSON, or None if the page cannot render the data.
 
-    Options after the name are ignored: they change which examples are drawn, not what they look like. Data with the
-    name and class of a built-in dataset, but with another grid or content, give None.
+    Options after the name are ignored, because they change which examples are drawn, but not the images. The result is
+    also None for data with the name and class of a built-in dataset, but with a different grid or content.
     """
     make = RENDERERS.get((split_name(data.name)[0], type(data)))
     spec = make(data) if make else None
@@ -72,13 +72,16 @@ def _dsprites_spec(data: FactorData, paint: str = "white", channels: int = 1) ->
 
 
 def _silhouette_spec(scene: Scene, paint: str) -> Spec:
-    """Sprites as `raster` draws them. `paint` is white, colour or noise; the last two follow from the index."""
-    places = {name: getattr(scene, name).tolist() for name in ("scales", "angles", "x", "y")}
-    return {"kind": "sprites", "paint": paint, "pixels": scene.pixels, **places}
+    """Return the spec of sprites as `raster` draws them.
+
+    `paint` is "white", "colour" or "noise". Colours and noise depend on the index of the example.
+    """
+    positions = {name: getattr(scene, name).tolist() for name in ("scales", "angles", "x", "y")}
+    return {"kind": "sprites", "paint": paint, "pixels": scene.pixels, **positions}
 
 
 def _room_spec(data: FactorData) -> Spec | None:
-    """The scene of `raycast`, the cameras, and the colours of the hues."""
+    """Return the scene of `raycast`, the cameras, and the colours of the hues, if the data are the built-in dataset."""
     if not _has_grid(data, ROOM_NAMES, ROOM_SIZES, (3, PIXELS, PIXELS)) or not _has_room_views(data):
         return None
     angle = camera_angles()
@@ -100,9 +103,10 @@ def _room_spec(data: FactorData) -> Spec | None:
 
 
 def _has_room_views(data: FactorData) -> bool:
-    """Whether the views at the first scale and orientation are those of the built-in scene, up to one unit.
+    """Return whether the views at the first scale and orientation equal those of the built-in scene, up to one unit.
 
-    These views depend on all numbers of the scene, and they take a hundredth of the time of the whole table.
+    Comparing these views is sufficient, because they depend on all numbers of the scene. It takes a hundredth of the
+    time of comparing the whole table.
     """
     _, shapes, turns = ROOM_SIZES[3:]
     if data.table.shape != (math.prod(ROOM_SIZES[3:]), LAYERS, PIXELS, PIXELS):
@@ -119,7 +123,7 @@ def _has_grid(data: FactorData, names: tuple[str, ...], sizes: tuple[int, ...], 
     return (data.names, data.sizes, data.shape) == (names, sizes, shape)
 
 
-# By name without options and exact class. A subclass may render anything.
+# Keys are the name without options and the exact class, because a subclass may render different images.
 RENDERERS: dict[tuple[str, type[FactorData]], Callable[[FactorData], Spec | None]] = {
     ("sprites", BinaryImages): _sprites_spec,
     ("dsprites", BinaryImages): _dsprites_spec,

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from unbraid.analysis.results_table import SETTING, spearman
 from unbraid.analysis.transfer import transfer, win_rates
-from unbraid.analysis.variance import explained_share
+from unbraid.analysis.variance import explained_fraction
 from unbraid.errors import UserError
 from unbraid.metrics import headline
 from unbraid.reproduction.agreement import CellKey, OurResult, OurResults, Published, PublishedSign, Target
@@ -134,7 +134,7 @@ def shares_of_score(scored: DataFrame, column: str) -> dict[str, OurResult | str
         return dict.fromkeys(SHARES, f"needs all {SETTINGS} settings")
     if len(scored) <= settings or scored[column].nunique() < 2:
         return dict.fromkeys(SHARES, "needs 2 seeds, and scores that differ")
-    observed = {share: explained_share(scored, column, by)[0] for share, by in SHARES.items()}
+    observed = {share: explained_fraction(scored, column, by)[0] for share, by in SHARES.items()}
     expected = with_seeds(observed["objective"], observed["setting"], len(scored) / SETTINGS, SEEDS)
     notes = {share: f"{100 * observed[share]:.0f} % without correction" for share in SHARES if len(scored) < RUNS}
     return {
@@ -187,7 +187,7 @@ def correlation_signs(runs: DataFrame) -> OurResults:
         column = headline("unsupervised") + (".sampled" if "sampled" in sign.column else "")
         part = runs[(runs["method"] == method) & (runs[PUBLISHED_DATA] == data)]
         scored = part.dropna(subset=[column]) if column in part else part[:0]
-        rho = spearman(scored["level"], scored[column], fewest=3) if len(scored) else math.nan
+        rho = spearman(scored["level"], scored[column], minimum=3) if len(scored) else math.nan
         reason = "needs 2 strengths or more, and their total correlation"
         results[sign.row, sign.column] = reason if math.isnan(rho) else OurResult(rho, None, len(scored))
     return results

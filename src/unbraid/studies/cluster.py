@@ -32,7 +32,10 @@ from unbraid.version import __version__
 STACKS_PER_SLOT = 2  # number of stacks to submit for each stack that the nodes can train at the same time
 RETRIES = 100  # maximum number of times that a stack is restarted because its worker or node died
 CONNECT_SECONDS = 5.0  # time within which the address of a cluster must accept a connection
-TOKEN_HINT = "If the cluster needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on the cluster."
+TOKEN_HINT = (
+    "If the cluster needs a token, set RAY_AUTH_MODE=token, and set RAY_AUTH_TOKEN to the output of "
+    "`ray get-auth-token` on the cluster."
+)
 
 
 @dataclass
@@ -85,7 +88,7 @@ class ClusterStudy:
 
     @functools.cached_property
     def remote_functions(self) -> dict[str, Any]:
-        """The functions that nodes run. Ray calls them again if a worker or node dies, but not if they raise an error."""
+        """The functions that nodes run. Ray calls them again if a worker or node dies, but not after an exception."""
         environment = {name: value for name, value in os.environ.items() if name == "UNBRAID_DATA"}
         needs = self.stack_resources
         remote = self.ray.remote(
@@ -109,7 +112,7 @@ class ClusterStudy:
             ) from error
 
     def stacks(self, planned: Sequence[PlannedRun]) -> Iterator[StudyStack]:
-        """Yield the stacks of a study. Their sizes depend on the device, so a node computes them if only nodes have a GPU."""
+        """Yield the stacks of a study. If only nodes have a GPU, a node chooses the sizes, which depend on the GPU."""
         if self.settings.device == "cpu" or torch.cuda.is_available():
             yield from study_stacks(planned, self.settings)
             return

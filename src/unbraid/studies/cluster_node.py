@@ -136,7 +136,7 @@ def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
 
 
 def train_and_score(stack: StudyStack, settings: StudySettings) -> None:
-    """Train and score a stack in the folder `settings.out`. If another process has claimed it, wait for that process."""
+    """Train and score a stack in the folder `settings.out`. If another process has claimed it, wait."""
     with BackgroundScoring(settings) as scoring:
         while not try_train_stack(stack, settings, StudyProgress(ignore_progress, len(stack.runs)), scoring):
             time.sleep(POLL_SECONDS)

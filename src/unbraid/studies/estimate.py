@@ -78,7 +78,7 @@ def synchronise(cuda: bool) -> None:
 
 
 def estimate_study(planned: Sequence[PlannedRun], settings: StudySettings) -> list[Estimate]:
-    """Return one estimate for each combination of dataset, method and steps, from a measurement of one of its stacks."""
+    """Return one estimate for each combination of dataset, method and steps, measured on one of its stacks."""
     kinds: dict[tuple[str, str, int], list[StudyStack]] = {}
     for stack in study_stacks(planned, settings):
         spec = stack.runs[0].spec

@@ -1,6 +1,6 @@
 """Metrics that a study computes after training: information and gaps per factor, active latents, and the UDR.
 
-All of them use one encoding of the same examples by all runs that differ in the seed only.
+They are computed for groups of runs that differ in the seed only. All runs of a group encode the same examples once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Record = dict[str, Any]
 
 
 def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
-    """Groups of finished runs in a folder that differ in the seed only, ordered by dataset.
+    """Yield the groups of finished runs in a folder that differ in the seed only, ordered by dataset.
 
-    Groups without any run in `ids` are left out.
+    Groups that contain no run in `ids` are skipped.
     """
     wanted = set(ids)
     done = [run for run in find_runs(out) if run.status == "done"]
@@ -59,7 +59,14 @@ def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
 
 @dataclass(frozen=True)
 class GroupScoring:
-    """Computes metrics of groups of runs: in which folder, which metrics, on which examples and device."""
+    """Computes metrics of groups of runs.
+
+    Attributes:
+        out: The folder of the runs.
+        names: The metrics to compute.
+        protocol: How examples are sampled.
+        device: "cpu" or "cuda".
+    """
 
     out: Path
     names: Sequence[str] = GROUP_METRICS
@@ -67,32 +74,32 @@ class GroupScoring:
     device: str = "cpu"
 
     def score(self, ids: Iterable[str], quiet: bool = True) -> None:
-        """Compute the scores that the runs in `ids` lack, and write them group by group.
+        """Compute the missing scores of all groups that contain a run in `ids`, and write them group by group.
 
-        A group is ranked again if runs with other seeds have been added to it. All other scores are computed once.
+        The UDR of a group is computed again if runs with new seeds have been added. Other scores are computed once.
         """
         groups = list(seed_groups(self.out, ids)) if self.names else []
-        with progress("ranking", len(groups)) as report:
+        with progress("comparing seeds", len(groups)) as report_progress:
             done = 0
             for name, members in groupby(groups, lambda group: group[0].spec.data):
                 data = load_data(name, self.device, quiet=True)
                 index = torch.as_tensor(self.protocol.sample_indices(len(data)), device=data.device)
                 for group in members:
                     if not quiet:
-                        report(done, f"settings, now {name}")
+                        report_progress(done, f"settings, now {name}")
                     self.score_group(group, data, index)
                     done += 1
         single = [group[0] for group in groups if len(group) == 1]
         if single and "udr" in self.names:
             warnings.warn(
-                f"left out: udr of {len(single)} runs, such as {single[0].path.name}: it compares runs that differ in "
-                "the seed only, and these runs have no such partner. Train more seeds.",
+                f"left out: udr of {len(single)} runs, such as {single[0].path.name}: The UDR compares runs that "
+                "differ in the seed only, and these settings have only one seed. Train more seeds.",
                 RuntimeWarning,
                 stacklevel=3,
             )
 
     def score_group(self, group: Sequence[RunFolder], data: FactorData, index: Tensor) -> None:
-        """Compute the scores that the runs of one group lack; a lock lets only one process do so at a time."""
+        """Compute the missing scores of one group. A lock ensures that only one process does so at a time."""
         name = hashlib.sha256(group[0].spec.settings_key().encode()).hexdigest()[:16]
         make_folder(self.out / ".claims")
         with lock(self.out / ".claims" / f"close-{name}.lock"):
@@ -108,7 +115,7 @@ class GroupScoring:
                 add_scores(run.path, new, replaced=lambda record, own=own: record["metric"] in own)  # type: ignore[misc]
 
     def values(self, ranked: RankedGroup, i: int, factors: Any, data: FactorData) -> dict[str, dict[str, float]]:
-        """The scores of run `i` of a group, by metric."""
+        """Return the scores of run `i` of a group, by metric."""
         codes, names = ranked.codes[i], data.names
         with_information, with_gaps = ("information" in self.names and names), ("gaps" in self.names and names)
         return {
@@ -119,7 +126,7 @@ class GroupScoring:
         }
 
     def record_keys(self, run: RunFolder, group: Sequence[RunFolder], data: FactorData) -> dict[str, Record]:
-        """For each metric that applies to the run, what a stored record must contain to be up to date."""
+        """Return, for each metric that applies to the run, the entries that an up-to-date record must contain."""
         labelled = bool(data.names)
         applies = {"information": labelled, "gaps": labelled, "active": True, "udr": len(group) > 1}
         among = {"udr": {"among": [member.spec.id for member in group]}}
@@ -137,5 +144,5 @@ class GroupScoring:
 
 
 def lacks_record(run: RunFolder, key: Record) -> bool:
-    """Whether a run has no stored record with these values."""
+    """Return whether a run has no stored record with these entries."""
     return find_score(read_scores(run.path), key) is None

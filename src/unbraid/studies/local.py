@@ -1,4 +1,4 @@
-"""Running a study on this machine. Several processes may work in the same folder and share the stacks."""
+"""Running a study on this machine. Several processes can work in the same folder, each on other stacks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
 from unbraid.training.train import train_checked_specs
 
-POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes hold
+POLL_SECONDS = 2.0  # time between attempts to claim stacks that other processes have claimed
 
 
 @dataclass
 class StudyProgress:
-    """Reports the progress of a study: the number of runs done, and of steps of all runs."""
+    """Shows the progress of a study: the number of finished runs, and the number of steps over all runs."""
 
     report: ProgressCallback
     runs: int
@@ -33,21 +33,21 @@ class StudyProgress:
     steps_done: int = 0
 
     def update(self, done: float, note: str = "") -> None:
-        """Report the steps done in the current stack, summed over its runs, and a note."""
+        """Show the number of steps done in the current stack, summed over its runs, and a note."""
         self.report(self.steps_done + done, ", ".join([f"{self.runs_done} of {self.runs} runs done", note]))
 
     def finish_stack(self, stack: StudyStack) -> None:
-        """Count the runs and steps of a finished stack."""
+        """Add the runs and steps of a finished stack to the totals."""
         self.runs_done += len(stack.runs)
         self.steps_done += sum(run.spec.steps for run in stack.runs)
         self.report(self.steps_done, f"{self.runs_done} of {self.runs} runs done")
 
 
 def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: bool = False) -> Path:
-    """Train and score every run that is not finished, and write the results table.
+    """Train and score every unfinished run, and write the results table.
 
-    A run is identified by its id. The same call therefore resumes a study that was interrupted, and several processes
-    with the same output folder share the stacks.
+    The same call resumes a study that was interrupted. Several processes can work in the same output folder, because
+    each of them claims a stack before it trains the stack.
 
     Returns:
         The path of the results table.
@@ -72,7 +72,7 @@ def run_study(planned: Sequence[PlannedRun], settings: StudySettings, quiet: boo
 
 
 def finish_study(runs: Sequence[PlannedRun], settings: StudySettings, quiet: bool = False) -> Path:
-    """Compute the metrics of groups of runs and write the results table; returns its path."""
+    """Compute the metrics of groups of runs, write the results table, and return its path."""
     if settings.scored:
         scoring = GroupScoring(settings.out, settings.group_metrics, settings.protocol, settings.device)
         scoring.score([run.spec.id for run in runs], quiet)
@@ -82,7 +82,7 @@ def finish_study(runs: Sequence[PlannedRun], settings: StudySettings, quiet: boo
 def try_train_stack(
     stack: StudyStack, settings: StudySettings, progress: StudyProgress, scoring: BackgroundScoring
 ) -> bool:
-    """Train and score a stack, unless another process has claimed it; returns whether the stack was trained."""
+    """Train and score a stack and return True, or return False if another process has claimed the stack."""
     with claim_stack(settings.out, stack) as claimed:
         if not claimed:
             return False
@@ -97,7 +97,7 @@ def try_train_stack(
 
 
 def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> None:
-    """Add the runs' positions in the sweep, and the protocol of the scores, to `study.json`."""
+    """Write the positions of the runs in the sweep, and the protocol of the scores, to `study.json`."""
     with lock(settings.out / ".places.lock"):
         places = read_sweep_positions(settings.out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}

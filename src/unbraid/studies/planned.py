@@ -18,7 +18,7 @@ class Setting:
     Attributes:
         method: The method with its hyperparameters.
         strength: The value of the hyperparameter that is swept.
-        level: The index of that value in the sweep, from 0.
+        level: The index of that value in the sweep, starting at 0.
         spec: Fields of `RunSpec` that apply to this setting only, for example the network.
     """
 
@@ -30,7 +30,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study: its number in the study, its spec, and its position in the sweep (see `Setting`)."""
+    """One run of a study.
+
+    Attributes:
+        index: The index of the run in the study.
+        spec: The spec of the run.
+        strength: The value of the hyperparameter that is swept.
+        level: The index of that value in the sweep, starting at 0.
+    """
 
     index: int
     spec: RunSpec
@@ -38,22 +45,22 @@ class PlannedRun:
     level: int
 
     def facts(self) -> dict[str, Any]:
-        """Everything that runs can be selected by: index, level, strength, and all fields of the spec and method."""
+        """Return all properties by which a run can be selected: index, level, strength, and fields of its spec."""
         return {"index": self.index, "level": self.level, "strength": self.strength, **self.spec.flat()}
 
 
 Study = Callable[[], Iterator[PlannedRun]]
-"""A study is a function that yields its runs in their published order."""
+"""A function that yields the runs of a study in their published order."""
 
 
 def sweep(make: Callable[..., Method], field: str, values: Sequence[float], **fixed: Any) -> list[Setting]:
-    """One setting for each value of one hyperparameter.
+    """Return one setting for each value of one hyperparameter.
 
     Args:
         make: The class of the method.
         field: The name of the hyperparameter that is swept.
-        values: Its values; their positions become the levels.
-        **fixed: Other hyperparameters, the same for all settings.
+        values: The values of this hyperparameter. Their indices become the levels.
+        **fixed: Other hyperparameters, which are the same for all settings.
 
     >>> from unbraid.methods import BetaVAE
     >>> [(setting.strength, setting.level) for setting in sweep(BetaVAE, "beta", (1.0, 4.0))]
@@ -63,15 +70,15 @@ def sweep(make: Callable[..., Method], field: str, values: Sequence[float], **fi
 
 
 def grid(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec: Any) -> Iterator[PlannedRun]:
-    """All combinations of datasets, settings and seeds, numbered in that order.
+    """Yield one run for each combination of dataset, setting and seed. The seed changes fastest.
 
-    The number of a run is ``((dataset * len(settings)) + setting) * seeds + seed``.
+    The index of a run is ``((dataset * len(settings)) + setting) * seeds + seed``.
 
     Args:
         data: Names of datasets.
         settings: The settings of the methods.
-        seeds: The number of seeds; they are 0 to `seeds` - 1.
-        **spec: Fields of `RunSpec` for all runs. Those of a setting take precedence.
+        seeds: The number of seeds. The seeds are 0 to `seeds` - 1.
+        **spec: Fields of `RunSpec` for all runs. The fields of a setting take precedence.
     """
     index = 0
     for name in data:
@@ -83,19 +90,19 @@ def grid(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec: A
 
 
 def replace_spec(planned: PlannedRun, **spec: Any) -> PlannedRun:
-    """The same planned run with other fields of its spec. If `steps` changes, the method's schedules are rescaled."""
+    """Return a planned run with some fields of its spec replaced. If `steps` changes, schedules are rescaled."""
     if "steps" not in spec or spec["steps"] == planned.spec.steps:
         return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, **spec))
-    share = spec["steps"] / max(1, planned.spec.steps)
-    method = scale_schedules(planned.spec.method, share)
+    ratio = spec["steps"] / max(1, planned.spec.steps)
+    method = scale_schedules(planned.spec.method, ratio)
     return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, method=method, **spec))
 
 
-SCHEDULES = ("iteration_threshold", "horizon")  # fields of methods that are numbers of steps
+SCHEDULES = ("iteration_threshold", "horizon")  # fields of methods that are measured in steps
 
 
-def scale_schedules(method: Method, share: float) -> Method:
-    """The method with the lengths of its schedules multiplied by `share`, each at least 1 step."""
+def scale_schedules(method: Method, ratio: float) -> Method:
+    """Return the method with the lengths of its schedules multiplied by `ratio`. Each schedule has at least 1 step."""
     fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method) if f.name in SCHEDULES}
-    scaled = {name: type(value)(max(1, round(value * share))) for name, value in fields.items() if value}
+    scaled = {name: type(value)(max(1, round(value * ratio))) for name, value in fields.items() if value}
     return dataclasses.replace(method, **scaled)

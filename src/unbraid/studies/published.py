@@ -1,4 +1,4 @@
-"""The published studies. Each is a function that yields its runs in their published order."""
+"""The published studies. Each study is a function that yields its runs in their published order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
 
 
 def locatello_settings() -> list[Setting]:
-    """36 settings of the large study: six methods with six strengths each, in the published order."""
+    """Return the 36 settings of the large study: six methods with six strengths each, in the published order."""
     weights = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     return [
         *sweep(BetaVAE, "beta", BETAS),
@@ -42,19 +42,20 @@ def locatello_settings() -> list[Setting]:
 
 
 def locatello2019() -> Iterator[PlannedRun]:
-    """12,600 models: 7 datasets x 36 settings x 50 seeds, numbered as published.
+    """Yield 12,600 runs: 7 datasets x 36 settings x 50 seeds, numbered as published.
 
-    dSprites is the regenerated dataset. 300,000 steps of batch 64, Adam at learning rate 1e-4, 10 latents.
-    Reference: Locatello et al. (2019), arXiv:1811.12359; the order of the sweep is that of its public code.
+    Each run has 10 latents and is trained for 300,000 steps with batches of 64, by Adam at learning rate 1e-4. dSprites
+    is the regenerated dataset.
+    Reference: Locatello et al. (2019), arXiv:1811.12359; the order of the sweep is that of the authors' code.
     """
     yield from grid(SEVEN_DATASETS, locatello_settings(), 50)
 
 
 def locatello2020_weak() -> Iterator[PlannedRun]:
-    """Ada-GVAE, Ada-ML-VAE and beta-VAE: 7 datasets x 18 settings x 5 seeds.
+    """Yield 630 runs of Ada-GVAE, Ada-ML-VAE and beta-VAE: 7 datasets x 18 settings x 5 seeds.
 
-    Pairs differ in one or a few factors (k = 0 draws their number at random). The strengths are those of the paper.
-    The rest of its sweep is not published in its code.
+    The two examples of a pair differ in one or a few factors (k = 0 draws the number of these factors at random). The
+    strengths are those of the paper. The authors' code does not contain the rest of the sweep.
     Reference: Locatello et al. (2020), arXiv:2002.02886.
     """
     settings = [*sweep(BetaVAE, "beta", BETAS), *sweep(AdaGVAE, "beta", BETAS), *sweep(AdaMLVAE, "beta", BETAS)]
@@ -62,9 +63,10 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
 
 
 def pmp2021() -> Iterator[PlannedRun]:
-    """PMP, Ada-GVAE, and PMP without each of its losses: 4 datasets x 6 settings x 5 seeds, 16,500 steps.
+    """Yield 120 runs of Ada-GVAE, PMP, and PMP without one of its losses: 4 datasets x 6 settings x 5 seeds.
 
-    Learning rate 5e-4. The strength is the weight of the consistency term, or 0 for methods without it.
+    Each run is trained for 16,500 steps at learning rate 5e-4. The strength is the weight of the consistency term, or
+    0 for methods without this term.
     Reference: Fumero et al. (2021), arXiv:2103.01638.
     """
     terms = ("distance", "sparsity", "consistency", "regularisation")
@@ -76,11 +78,11 @@ def pmp2021() -> Iterator[PlannedRun]:
 
 
 def diffusion2019() -> Iterator[PlannedRun]:
-    """Diffusion VAEs on the 10-sphere and the 20-sphere with three weights and capacity annealing, 5 seeds each.
+    """Yield 90 runs of diffusion VAEs: 3 datasets x 2 spheres (dimensions 10 and 20) x 3 weights x 5 seeds.
 
-    L = 5. The capacity rises from the smallest possible KL divergence to 15 nats over the first third of 300,000
-    steps. The data are those of the challenge (MPI3D) and need their files. The report gives the annealing in epochs
-    without their length.
+    The random walk has L = 5 steps. The capacity is annealed: it increases from the minimum possible KL divergence to
+    15 nats over the first third of 300,000 steps. The datasets are those of the challenge (MPI3D), whose files must be
+    downloaded. The report gives the duration of the annealing in epochs, but not the length of an epoch.
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge.
     """
     index = 0
@@ -94,7 +96,9 @@ def diffusion2019() -> Iterator[PlannedRun]:
 
 
 def vitae_settings(net: str, **warps: Any) -> list[Setting]:
-    """Four VAEs with the network `net`, and two VITAEs with its half-size variant; 4 latents, in VITAE 2 + 2.
+    """Return the settings of four VAEs with the network `net`, and of two VITAEs with its half-size variant.
+
+    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective.
 
     The supplement gives no strengths. We use beta 4 for the beta-VAE, beta 6 for the beta-TCVAE, and 10 for both
     weights of DIP-VAE-II.
@@ -115,12 +119,14 @@ def vitae_settings(net: str, **warps: Any) -> list[Setting]:
 
 
 def vitae_mnist() -> Iterator[PlannedRun]:
-    """VITAE and VAEs on moved digits, 6 settings x 5 seeds: affine flows, Bernoulli pixels, 2,000 epochs.
+    """Yield 30 runs of VITAE and VAEs on moved digits: 6 settings x 5 seeds.
 
-    Batch 512, Adam at learning rate 1e-4. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit
-    is moved by a fixed amount; the authors' code moves it by a new amount each time. Deviations in all three VITAE
-    studies: the strengths are our choice (`vitae_settings`), and the weight of the KL divergence rises over half the
-    training in VITAE only, not in the VAEs.
+    VITAE uses affine flows. Pixels have Bernoulli likelihoods. Each run is trained for 2,000 epochs with batches of
+    512, by Adam at learning rate 1e-4. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is
+    moved by a fixed amount, whereas the authors' code moves it by a new amount each time.
+
+    Deviations in all three VITAE studies: The strengths are our choice (see `vitae_settings`). The weight of the KL
+    divergence increases over the first half of the training in VITAE only, not in the VAEs.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
     """
     data, settings = "mnist?turn=20&shift=10&pad=0&part=train", vitae_settings("vitae_mlp")
@@ -128,11 +134,14 @@ def vitae_mnist() -> Iterator[PlannedRun]:
 
 
 def vitae_bodies() -> Iterator[PlannedRun]:
-    """VITAE and VAEs on images of bodies, 6 settings x 5 seeds: CPAB on 2 x 4 rectangles, 5,000 epochs.
+    """Yield 30 runs of VITAE and VAEs on images of bodies: 6 settings x 5 seeds.
 
-    Batch 256, Adam at learning rate 1e-4, normal pixels of variance .1. Deviations: those of `vitae_mnist`; the freely
-    available bodies of `body_images`; 64x64 instead of 400x200 pixels (``--data "body_images?size=400x200"`` has the
-    latter); 20 integration steps of the flow.
+    VITAE uses CPAB flows on 2 x 4 rectangles. Pixels have normal likelihoods of variance 0.1. Each run is trained for
+    5,000 epochs with batches of 256, by Adam at learning rate 1e-4.
+
+    Deviations: those of `vitae_mnist`. The bodies are the freely available ones of `body_images`. Images have 64x64
+    instead of 400x200 pixels; ``--data "body_images?size=400x200"`` restores the original size. Flows are integrated
+    in 20 steps.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
     """
     settings = vitae_settings("vitae_bodies", transform="cpab", nx=2, ny=4)
@@ -140,11 +149,13 @@ def vitae_bodies() -> Iterator[PlannedRun]:
 
 
 def vitae_celeba() -> Iterator[PlannedRun]:
-    """VITAE and VAEs on faces of 128x128 pixels, 6 settings x 5 seeds: CPAB on 4 x 4 rectangles, 5,000 epochs.
+    """Yield 30 runs of VITAE and VAEs on faces of 128x128 pixels: 6 settings x 5 seeds.
 
-    Batch 256, Adam at learning rate 1e-4, normal pixels of variance .1, convolutions. Deviations: those of
-    `vitae_mnist`; the VAEs have 4 latents, whereas the paper's table gives every encoder 2; decoders end in a linear
-    layer, not in a sigmoid; 20 integration steps of the flow.
+    VITAE uses CPAB flows on 4 x 4 rectangles. Networks are convolutional. Pixels have normal likelihoods of variance
+    0.1. Each run is trained for 5,000 epochs with batches of 256, by Adam at learning rate 1e-4.
+
+    Deviations: those of `vitae_mnist`. The VAEs have 4 latents, whereas in the paper's table every encoder has 2.
+    Decoders end in a linear layer instead of a sigmoid. Flows are integrated in 20 steps.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
     """
     settings = vitae_settings("vitae_conv", transform="cpab", nx=4, ny=4)
@@ -152,11 +163,11 @@ def vitae_celeba() -> Iterator[PlannedRun]:
 
 
 def small() -> Iterator[PlannedRun]:
-    """72 short runs for trying out every analysis in about ten minutes on two cores. The results are not evidence.
+    """Yield 72 short runs to try out every analysis in about ten minutes on two cores. The results are not meaningful.
 
-    The six methods of the large study at its first, third and last strength with 2 seeds, on the built-in sprites and
-    the toy data; 600 steps of batch 64 at learning rate 1e-3, 6 latents, two hidden layers of 256 units instead of
-    convolutions.
+    The runs are the six methods of the large study at its first, third and last strength, with 2 seeds, on the built-in
+    sprites and the toy data. Each run has 6 latents, two hidden layers of 256 units instead of convolutions, and 600
+    steps with batches of 64 at learning rate 1e-3.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
     """
     settings = [setting for setting in locatello_settings() if setting.level in (0, 2, 5)]

@@ -1,4 +1,4 @@
-"""Publishing a study as one folder with checksums, and importing a published folder."""
+"""Publishing a study as a folder with checksums, and importing a published folder."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from unbraid.runs.folder import find_runs
 from unbraid.runs.results import RESULTS_FILE, write_results
 from unbraid.runtime.files import make_folder, write_atomic
 
-SUMS = "SHA256SUMS"  # in the format of the program sha256sum
+SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum
 RUN_FILES = ("run.json", "log.jsonl", "scores.jsonl", "diverged.json")
 WEIGHTS = "weights.safetensors"
 STUDY_FILES = (RESULTS_FILE, "study.json")
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 digest of a file, in hexadecimal."""
+    """Return the SHA-256 digest of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def publish(folder: Path, out: Path, weights: bool = True) -> Path:
-    """Copy the finished runs of a folder with their results table, and write checksums of all files.
+    """Copy the finished runs of a folder and their results table to a new folder, with checksums of all files.
 
     Args:
-        folder: A folder of runs. Runs that are not finished are left out.
-        out: The new folder. It must be empty or not exist.
+        folder: A folder of runs. Unfinished runs are not copied.
+        out: The folder to write. It must be empty or not exist.
         weights: Whether to copy the weights. Runs without weights can be analysed, but not loaded as models.
 
     Returns:
@@ -39,14 +39,14 @@ def publish(folder: Path, out: Path, weights: bool = True) -> Path:
         UserError: If `out` is not empty or `folder` has no finished runs.
     """
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} must be empty or new. Got a folder with files. Choose another one.")
+        raise UserError(f"{out} must be empty or new. Got a folder with files instead. Choose another folder.")
     runs = [run for run in find_runs(folder) if run.status in ("done", "diverged")]
     if not runs:
-        raise UserError(f"No finished runs in {folder}. Train some first.")
+        raise UserError(f"No finished runs in {folder}. Train runs first.")
     write_results(folder)
-    wanted = [*RUN_FILES, WEIGHTS] if weights else list(RUN_FILES)
+    names = [*RUN_FILES, WEIGHTS] if weights else list(RUN_FILES)
     for run in runs:
-        _copy_files(run.path, out / run.path.name, wanted)
+        _copy_files(run.path, out / run.path.name, names)
     _copy_files(folder, out, STUDY_FILES)
     lines = [f"{sha256(path)}  {path.relative_to(out).as_posix()}\n" for path in sorted(_list_files(out))]
     write_atomic(out / SUMS, "".join(lines).encode())
@@ -56,14 +56,14 @@ def publish(folder: Path, out: Path, weights: bool = True) -> Path:
 def import_published(source: Path, folder: Path) -> int:
     """Check a published folder and copy its runs into a folder of runs.
 
-    Nothing is copied unless all checksums are correct. Runs that are already in the folder are not changed.
+    Nothing is copied unless all checksums are correct. Runs that already exist in the folder are not changed.
 
     Args:
         source: The published folder.
         folder: The folder of runs.
 
     Returns:
-        The number of new runs.
+        The number of runs that were copied.
 
     Raises:
         UserError: If a file of `source` is missing, has changed, or is not listed.
@@ -71,7 +71,7 @@ def import_published(source: Path, folder: Path) -> int:
     check_published(source)
     new = [run for run in find_runs(source) if not (folder / run.path.name).exists()]
     for run in new:
-        copy = folder / ".arriving" / run.path.name  # deeper than the folders in which runs are searched for
+        copy = folder / ".arriving" / run.path.name  # too deep for `find_runs`, so partly copied runs are not found
         shutil.rmtree(copy, ignore_errors=True)
         _copy_files(run.path, copy, [*RUN_FILES, WEIGHTS])
         copy.rename(folder / run.path.name)
@@ -89,17 +89,19 @@ def check_published(source: Path) -> None:
     """
     sums = source / SUMS
     if not sums.is_file():
-        raise UserError(f"{source} has no {SUMS}, so it cannot be checked. Publish it with: unbraid share export.")
+        raise UserError(f"{source} has no {SUMS}, so it cannot be checked. Publish the runs with: unbraid share export")
     try:
         listed = dict(line.split("  ", 1)[::-1] for line in sums.read_text().splitlines())
-    except ValueError as error:  # also an error of decoding
-        raise UserError(f"{sums} is damaged: {error}. Get the folder again.") from error
+    except ValueError as error:  # includes UnicodeDecodeError
+        raise UserError(f"{sums} is damaged: {error}. Download the folder again.") from error
     present = {path.relative_to(source).as_posix() for path in _list_files(source)} - {SUMS}
     for name in sorted(present | listed.keys()):
         if name not in listed or ".." in Path(name).parts or Path(name).is_absolute():
-            raise UserError(f"{source / name} is not listed in {SUMS}. Remove it, or get the folder again.")
+            raise UserError(f"{source / name} is not listed in {SUMS}. Remove the file, or download the folder again.")
         if name not in present or sha256(source / name) != listed[name]:
-            raise UserError(f"{source / name} is missing or differs from its checksum in {SUMS}. Get the folder again.")
+            raise UserError(
+                f"{source / name} is missing or does not match its checksum in {SUMS}. Download the folder again."
+            )
 
 
 def _list_files(folder: Path) -> Iterator[Path]:

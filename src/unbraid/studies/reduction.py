@@ -1,4 +1,4 @@
-"""Reducing a study: some of its datasets, methods and seeds, fewer steps, or one share of several."""
+"""Reducing a study to some of its datasets, methods and seeds, to fewer steps, or to one shard."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Reduction:
     """Which part of a study to run, and with which changes.
 
     Attributes:
-        only: Maps a fact of a run (data, method, level, a hyperparameter, ...) to the values to select, as typed.
-        seeds: The seeds to select; None selects all.
-        steps: The number of training steps instead of the study's. Schedules of methods are rescaled with it.
-        scale: The share of the work to do, above 0 and at most 1. Its square root is the share of seeds and the share
-            of steps. At least 2 seeds and 100 steps remain.
-        data: Datasets that replace the study's: the first replaces the first, and so on. The others are dropped.
-        learning_rate: The learning rate of all runs instead of the study's. A higher one suits shorter runs.
+        only: Maps a property of a run (data, method, level, a hyperparameter, ...) to the values to select, as text.
+        seeds: The seeds to select. None selects all seeds.
+        steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
+        scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied
+            by its square root, but at least 2 seeds and 100 steps remain.
+        data: Datasets that replace the study's datasets, in order. Datasets that are not replaced are dropped.
+        learning_rate: Learning rate of all runs. None keeps the study's value. Shorter runs may need a higher one.
     """
 
     only: Mapping[str, Sequence[str]] | None = None
@@ -43,63 +43,65 @@ class Reduction:
             raise UserError(f"The steps of a study must not be negative. Got {self.steps} instead.")
 
     def apply(self, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-        """The selected runs with their changes. They keep their index in the study."""
-        every = self._with_other_data(list(runs))
-        self._check_facts(every)
-        seeds = self._selected_seeds(every)
+        """Return the selected runs with their changes. They keep their index in the study."""
+        all_runs = self._replace_data(list(runs))
+        self._check_properties(all_runs)
+        seeds = self._select_seeds(all_runs)
         wanted = {key: {text_as_typed(value) for value in values} for key, values in (self.only or {}).items()}
-        selected = [run for run in every if run.spec.seed in seeds and run_matches(run, wanted)]
+        selected = [run for run in all_runs if run.spec.seed in seeds and run_matches(run, wanted)]
         if not selected:
-            raise UserError("No run of the study matches the selection. Select more; `--plan` lists what there is.")
+            raise UserError("No run of the study matches the selection. Select more runs. `--plan` lists the runs.")
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
-        return [replace_spec(run, **self._steps(run), **rate) for run in selected]
+        return [replace_spec(run, **self._changed_steps(run), **rate) for run in selected]
 
-    def _check_facts(self, every: Sequence[PlannedRun]) -> None:
-        """Raise an error if `only` names a fact that no run has."""
+    def _check_properties(self, all_runs: Sequence[PlannedRun]) -> None:
+        """Raise an error if `only` names a property that no run has."""
         if self.only:
-            known = dict.fromkeys(name for _, group in groupby(every, lambda run: type(run.spec.method))
+            known = dict.fromkeys(name for _, group in groupby(all_runs, lambda run: type(run.spec.method))
                                   for name in next(group).facts())  # fmt: skip
             for key in self.only:
                 if key not in known:
-                    raise UserError(unknown_name_message("fact of a run", key, known))
+                    raise UserError(unknown_name_message("property of a run", key, known))
 
-    def _with_other_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
-        """The runs with `data` in place of the study's first datasets, or all runs unchanged if `data` is not given."""
+    def _replace_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
+        """Replace the first datasets by `data` and drop the others. Without `data`, return all runs unchanged."""
         if not self.data:
             return runs
         new = [self.data] if isinstance(self.data, str) else list(dict.fromkeys(self.data))
         old = list(dict.fromkeys(run.spec.data for run in runs))
         if len(new) > len(old):
-            raise UserError(f"The study has {len(old)} datasets that can be replaced. Got {len(new)}. Name fewer.")
+            raise UserError(
+                f"The study has {len(old)} datasets that can be replaced. Got {len(new)} instead. Name fewer."
+            )
         names = dict(zip(old, new, strict=False))
         return [replace_spec(run, data=names[run.spec.data]) for run in runs if run.spec.data in names]
 
-    def _selected_seeds(self, every: Sequence[PlannedRun]) -> range | set[int]:
-        known = {run.spec.seed for run in every}
+    def _select_seeds(self, all_runs: Sequence[PlannedRun]) -> range | set[int]:
+        known = {run.spec.seed for run in all_runs}
         if self.seeds is not None:
             if missing := sorted(set(self.seeds) - known):
                 raise UserError(
                     f"The seeds must be seeds of the study, {min(known)} to {max(known)}. Got also "
-                    f"{', '.join(map(str, missing))}. Select fewer, or write a study of your own with more seeds."
+                    f"{', '.join(map(str, missing))}. Select fewer seeds, or write your own study with more seeds."
                 )
             return set(self.seeds)
         count = 1 + max(known)
         return range(max(min(MIN_SEEDS, count), round(count * math.sqrt(self.scale))))
 
-    def _steps(self, run: PlannedRun) -> dict[str, Any]:
+    def _changed_steps(self, run: PlannedRun) -> dict[str, Any]:
         if self.steps is not None:
             return {"steps": self.steps}
         return {"steps": max(min(MIN_STEPS, run.spec.steps), round(run.spec.steps * math.sqrt(self.scale)))}
 
 
 def run_matches(run: PlannedRun, wanted: Mapping[str, set[str]]) -> bool:
-    """Whether, for each fact in `wanted`, the run has one of the wanted values."""
+    """Return whether the run has, for each property in `wanted`, one of the wanted values."""
     facts = run.facts() if wanted else {}
     return all(text_as_typed(facts.get(key)) in values for key, values in wanted.items())
 
 
 def text_as_typed(value: Any) -> str:
-    """A value as a user would type it: 4 for 4.0.
+    """Format a value as a user would type it, for example 4 for 4.0.
 
     >>> as_typed(4.0), as_typed("4.0"), as_typed("dsprites"), as_typed(1e-4)
     ('4', '4', 'dsprites', '0.0001')
@@ -111,7 +113,7 @@ def text_as_typed(value: Any) -> str:
 
 
 def select_shard(runs: Sequence[PlannedRun], part: int, parts: int) -> list[PlannedRun]:
-    """Share number `part`, 1 to `parts`, of the runs. Shares consist of whole stacks."""
+    """Return part number `part` (from 1 to `parts`) of the runs. Runs that are trained in one stack stay together."""
     if not 1 <= part <= parts:
         raise UserError(f"A shard must be i/n with i from 1 to n. Got {part}/{parts} instead.")
     stacks = group_by_stack_key(sorted(runs, key=lambda run: run.index), lambda run: run.spec)

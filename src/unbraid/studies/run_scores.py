@@ -1,4 +1,4 @@
-"""Scoring the runs of a study one by one, and which of them still lack scores."""
+"""Scoring single runs of a study, and finding runs that are not fully trained or scored."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from unbraid.studies.planned import PlannedRun
 from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack
 
-ALL_CODES_METRIC = "unsupervised"  # computed for all kinds of codes, because the paper compares means with samples
+ALL_CODES_METRIC = (
+    "unsupervised"  # computed for all kinds of codes, because the large study compares means with samples
+)
 
 
 class BackgroundScoring:
-    """Scores trained runs. With a GPU this happens in a thread while the next runs are trained.
+    """Scores trained runs. If runs are trained on a GPU, a thread scores them while the next runs are trained.
 
-    Use it as a context manager: on a normal exit it waits for all scores; after an exception it drops pending ones.
+    It is a context manager. A normal exit waits for all scores. An exit after an exception cancels scoring that has not
+    started.
     """
 
     def __init__(self, settings: StudySettings) -> None:
@@ -43,7 +46,7 @@ class BackgroundScoring:
                 future.result()
 
     def add(self, runs: list[Run], data: FactorData) -> None:
-        """Score these runs now, or in the background. Exceptions of earlier background work are raised here."""
+        """Score these runs now or in the background. Exceptions of earlier background scoring are raised here."""
         if not (self.settings.scored and runs):
             return
         options: dict[str, Any] = {"protocol": self.settings.protocol, "jobs": self.settings.jobs, "quiet": True}
@@ -57,12 +60,12 @@ class BackgroundScoring:
 
 
 def code_kinds_for(method: Method, metric: str) -> Sequence[str]:
-    """The kinds of codes that a study scores by a metric: the method's first kind, or all for `ALL_CODES_METRIC`."""
+    """Return the kinds of codes that a study scores by a metric: the first, or all for `ALL_CODES_METRIC`."""
     return method.code_kinds if metric == ALL_CODES_METRIC else method.code_kinds[:1]
 
 
 def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: FactorData, **options: Any) -> None:
-    """Score runs by metrics, each for the kinds of codes that `code_kinds_for` gives."""
+    """Score runs by metrics, each metric on the kinds of codes that `code_kinds_for` returns."""
     names = resolve_metric_names(metrics)
     for kinds in dict.fromkeys(run.spec.method.code_kinds for run in runs):
         alike = [run for run in runs if run.spec.method.code_kinds == kinds]
@@ -72,7 +75,7 @@ def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: Factor
 
 
 def unfinished_runs(stack: StudyStack, settings: StudySettings) -> list[PlannedRun]:
-    """The runs of a stack that are not trained or lack a score. Diverged runs count as finished."""
+    """Return the runs of a stack that are not fully trained or lack a score. Diverged runs count as finished."""
     folders = [RunFolder(settings.out / run.spec.id, run.spec) for run in stack.runs]
     rows = {}
     if settings.scored and any(folder.status == "done" for folder in folders):
@@ -85,7 +88,7 @@ def unfinished_runs(stack: StudyStack, settings: StudySettings) -> list[PlannedR
 
 
 def has_all_scores(run: RunFolder, settings: StudySettings, rows: dict[str, int], data: FactorData) -> bool:
-    """Whether the run has every score that the settings ask for; if they name no metrics, whether it has any score."""
+    """Return whether a run has all scores that the settings request, or any score if the settings name no metrics."""
     records = read_scores(run.path)
     if not settings.scored or settings.metrics is None:
         return bool(records) or not settings.scored

@@ -1,4 +1,4 @@
-"""The public functions that run a study and that estimate its cost."""
+"""The public functions that run a study or estimate its cost."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from unbraid.studies.estimate import Estimate, estimate_study
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import STUDIES
-from unbraid.studies.reduction import Reduction
-from unbraid.studies.reduction import select_shard as share_of
+from unbraid.studies.reduction import Reduction, select_shard
 from unbraid.studies.settings import StudySettings, split_metrics
 from unbraid.studies.study_files import find_study, planned_run
 
 StudySource = str | Path | Iterable[RunSpec | PlannedRun]
-"""The name of a published study, the path of a study file (.py, .toml or .json), or runs."""
+"""The name of a published study, the path of a study file (.py, .toml or .json), or a list of runs."""
 
 
 def study(
@@ -49,33 +48,36 @@ def study(
 ) -> Path:
     """Train and score all runs of a study and write its results table.
 
-    The same call resumes a study that was interrupted: a run is identified by its id and trained once. Several
-    processes or machines may work in the same output folder; they share the stacks. Datasets that cannot be loaded are
-    left out with a warning.
+    The same call resumes a study that was interrupted, and does not repeat finished runs. Several processes or machines
+    can work in the same output folder, each on other runs. Datasets that cannot be loaded are skipped with a warning.
 
     Args:
         source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
             .json), or a list of `RunSpec` or `PlannedRun`.
-        out: The folder of the runs and of `results.sqlite`.
-        only: Selects runs: maps a fact of a run (data, method, level, a hyperparameter, ...) to values.
-        seeds: Selects seeds; None selects all.
-        steps: The number of training steps instead of the study's. Schedules of methods are rescaled with it.
-        learning_rate: The learning rate of all runs instead of the study's.
-        scale: The share of the work to do, above 0 and at most 1. Its square root is the share of seeds and of steps.
-        data: One or more datasets that replace the study's first ones. The others are dropped.
-        shard: ``(i, n)`` runs only share i of n, with i from 1 to n.
-        metrics: Metrics to compute. None computes `unbraid.studies.settings.STUDY_METRICS`; an empty list computes
-            none.
-        samples: The number of training rows of the metrics; half as many are test rows.
-        draws: How rows are drawn: "reference" or "disjoint". None means "reference" for published studies and
-            "disjoint" for all others.
-        jobs: The number of processes that compute metrics; None uses all cores. On a cluster, the cores of each stack.
-        precision: "fp32", "tf32" or "bf16"; None chooses the fastest of the device.
+        out: The folder for the runs and `results.sqlite`.
+        only: Maps a property of a run (data, method, level, a hyperparameter, ...) to the values to select.
+        seeds: The seeds to select. None selects all seeds.
+        steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
+        learning_rate: Learning rate of all runs. None keeps the study's value.
+        scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied
+            by its square root, but at least 2 seeds and 100 steps remain.
+        data: One or more datasets that replace the study's datasets, in order. Other datasets are dropped.
+        shard: ``(i, n)`` runs only part i of n, with i from 1 to n.
+        metrics: Metrics to compute. None computes `unbraid.studies.settings.STUDY_METRICS`. An empty list computes no
+            metrics.
+        samples: Number of training rows of the metrics. There are half as many test rows.
+        draws: How metrics sample rows. "disjoint" never uses a row for both training and testing, and "reference"
+            samples with replacement, as the authors' code of the large study does. None means "reference" for
+            published studies and "disjoint" for all others.
+        jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
+            per stack, and None means 1.
+        precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
         device: "cpu" or "cuda".
-        cluster: Run on a Ray cluster: "auto" for the cluster of this machine or a new one, "HOST:PORT" or
-            "ray://HOST:PORT".
-        cluster_shared: Whether all nodes of the cluster see `out` and write into it.
-        quiet: Whether to show no progress.
+        cluster: Address of a Ray cluster on which to run: "auto" for the cluster of this machine or a new one, or
+            "HOST:PORT" or "ray://HOST:PORT". None uses no cluster.
+        cluster_shared: Whether all nodes of the cluster can access `out` and write to it. Otherwise they send their
+            runs back.
+        quiet: If True, do not show progress.
 
     Returns:
         The path of the results table, `out`/results.sqlite. `unbraid.runs.results.load_results` reads it.
@@ -94,7 +96,9 @@ def study(
     ('results.sqlite', 2)
     """
     if cluster_shared and cluster is None:
-        raise UserError("cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or its address.")
+        raise UserError(
+            "cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or the address of a cluster."
+        )
     if cluster is None or not device.startswith("cuda"):  # on a cluster, only the nodes need a GPU
         check_device(device)
     names = None if metrics is None else list(metrics)
@@ -124,9 +128,10 @@ def plan_study(
     precision: str | None = None,
     device: str = "cpu",
 ) -> list[Estimate]:
-    """Estimate the stacks, memory and training time of a study from a measurement of two seconds per kind of stack.
+    """Estimate the stacks, memory and training time of a study.
 
-    Nothing is written. The arguments are those of `study`.
+    For each combination of dataset, method and number of steps, one stack is trained for two seconds. Nothing is
+    written. The arguments are those of `study`.
 
     Returns:
         One estimate for each combination of dataset, method and number of steps.
@@ -146,24 +151,24 @@ def select_runs(
     data: str | Sequence[str] | None,
     shard: tuple[int, int] | None,
 ) -> list[PlannedRun]:
-    """The selected runs of a study, with the changes asked for; see `study` for the arguments."""
+    """Return the selected runs of a study with the requested changes. The arguments are those of `study`."""
     values = {fact: [value] if isinstance(value, str) else list(value) for fact, value in (only or {}).items()}
     runs = Reduction(values, seeds, steps, scale, data, learning_rate).apply(planned_runs(source))
-    return runs if shard is None else share_of(runs, *shard)
+    return runs if shard is None else select_shard(runs, *shard)
 
 
 def planned_runs(source: StudySource) -> list[PlannedRun]:
-    """All runs of a study, numbered."""
+    """Return all runs of a study with their indices."""
     if isinstance(source, str | Path):
         return list(find_study(str(source))())
     runs = [run if isinstance(run, PlannedRun) else planned_run(i, run) for i, run in enumerate(source)]
     if not runs:
-        raise UserError("A study must have at least one run. Got an empty list.")
+        raise UserError("A study must have at least one run. Got an empty list instead.")
     return runs
 
 
 def loadable_runs(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs whose dataset can be loaded. Other datasets are named in a warning, or in an error if none can be."""
+    """Return the runs whose dataset can be loaded, and warn about other datasets. If there are none, raise an error."""
     loadable: list[PlannedRun] = []
     reasons: dict[str, str] = {}
     for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):

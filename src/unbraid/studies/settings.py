@@ -1,4 +1,4 @@
-"""How a study is run: folder, device, precision, metrics and the rows that metrics use."""
+"""The settings of a study: folder, device, precision, metrics, and how metrics sample rows."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ STUDY_METRICS = (
     "beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised", "downstream_lr",
     "downstream_gbt", "information", "gaps", "active", "udr",
 )  # fmt: skip
-"""The metrics of a study by default: those of the paper of the large study and those that the analyses read."""
+"""The default metrics of a study: the metrics of the large study, and those that the analyses need."""
 
 
 @dataclass(frozen=True)
 class StudySettings:
-    """How the runs of a study are trained and scored.
+    """Settings for training and scoring the runs of a study.
 
     Attributes:
-        out: The folder of the runs and of the results table.
+        out: The folder for the runs and the results table.
         device: "cpu" or "cuda".
-        precision: The precision of all runs; None chooses the fastest of the device.
-        metrics: Metrics that are computed for each run by itself; None computes all.
-        protocol: The rows that metrics use.
-        jobs: The number of processes that compute metrics; None uses all cores.
+        precision: The precision of all runs. None chooses the fastest on the device.
+        metrics: Metrics that are computed for each run separately. None computes all metrics.
+        protocol: How metrics sample rows.
+        jobs: Number of processes that compute metrics. None uses all cores.
         scored: Whether runs are scored at all.
-        checkpoint_seconds: The time between checkpoints, in seconds.
-        group_metrics: Metrics that are computed after training, for all runs that differ in the seed only.
+        checkpoint_seconds: Time between checkpoints, in seconds.
+        group_metrics: Metrics that are computed after training, for groups of runs that differ in the seed only.
     """
 
     out: Path
@@ -47,7 +47,9 @@ class StudySettings:
 
 
 def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Metrics of single runs and metrics of groups of runs, each without repetitions; None stands for `STUDY_METRICS`.
+    """Split names of metrics into metrics of single runs and metrics of groups of runs, without duplicates.
+
+    None stands for `STUDY_METRICS`.
 
     >>> split_metrics(["udr", "mig", "udr"])
     (['mig'], ['udr'])

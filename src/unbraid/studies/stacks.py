@@ -1,4 +1,4 @@
-"""The stacks of a study: which runs are trained together, and which process trains them."""
+"""The stacks of a study. A stack is a set of runs that are trained together by one process."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ class StudyStack:
 
     @property
     def name(self) -> str:
-        """A name derived from the ids of the runs, the same in every process."""
+        """A name that depends only on the ids of the runs, so it is the same in every process."""
         return hashlib.sha256(" ".join(run.spec.id for run in self.runs).encode()).hexdigest()[:16]
 
 
 def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iterator[StudyStack]:
-    """The stacks of a study, dataset by dataset, each as large as the memory of the device allows."""
+    """Yield the stacks of a study, ordered by dataset. Each is as large as the memory of the device allows."""
     for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
         data = load_data(name, settings.device)
         runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
         for alike in group_by_stack_key(runs, lambda run: run.spec):
             builder = resolve_net(alike[0].spec.net)[1]
             check_specs([alike[0].spec], data, builder)
-            most = max_runs_in_stack(alike[0].spec, data, builder, len(alike))
-            yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, most))
+            max_runs = max_runs_in_stack(alike[0].spec, data, builder, len(alike))
+            yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, max_runs))
 
 
 def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:
-    """Fields of the spec that depend on the data and the device: the precision, and for vectors an MLP."""
+    """Return the fields of a spec that depend on the data and the device.
+
+    These are the precision and, if the data are vectors, the network and the likelihood.
+    """
     defaults = RunDefaults.choose(data)
     precision = settings.precision or defaults.precision
     if len(data.shape) == 3 or run.spec.net != "locatello":
@@ -58,9 +61,9 @@ def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings)
 
 
 def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[StudyStack]:
-    """On a GPU, merge small stacks of the same dataset and network, because the GPU trains them at the same time.
+    """Merge small stacks of the same dataset and network on a GPU, because a GPU trains several at the same time.
 
-    Merged stacks are claimed by one process. On a CPU the stacks are unchanged.
+    One process claims all merged stacks. On a CPU, the stacks are unchanged.
     """
     if not device.startswith("cuda"):
         yield from stacks
@@ -72,7 +75,7 @@ def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[St
 
 @contextmanager
 def claim_stack(out: Path, stack: StudyStack) -> Iterator[bool]:
-    """Try to claim a stack in the folder `out`: gives True, or False while another process has claimed it."""
+    """Try to claim a stack in the folder `out`. The context value is False if another process has claimed it."""
     folder = out / ".claims"
     make_folder(folder)
     with try_lock(folder / f"{stack.name}.lock") as claimed:

@@ -1,4 +1,4 @@
-"""Finding a study by name, or reading it from a user's file: a Python file with a function `study`, or a grid."""
+"""Studies by name, or from a user's file: a Python file with a function `study`, or a TOML or JSON file with a grid."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 
 
 def find_study(name: str) -> Study:
-    """The published study called `name`, or the study in the file with that path (.py, .toml or .json)."""
+    """Return the published study called `name`, or the study in the file with that path (.py, .toml or .json)."""
     if name in STUDIES:
         return STUDIES[name]
     path = Path(name)
     readers = {".py": study_from_python, ".toml": study_from_grid, ".json": study_from_grid}
     if path.suffix not in readers:
         message = unknown_name_message("study", name, STUDIES)
-        raise UserError(f"{message} Or give a .py, .toml or .json file of your own.")
+        raise UserError(f"{message} Or give the path of your own .py, .toml or .json file.")
     if not path.is_file():
-        raise UserError(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or write that file.")
+        raise UserError(f"There is no file {path}. Choose a study ({', '.join(STUDIES)}) or create the file.")
     return readers[path.suffix](path)
 
 
 def study_from_python(path: Path) -> Study:
-    """The study of a Python file, whose function `study()` yields `RunSpec` or `PlannedRun`."""
+    """Return the study in a Python file. The function `study()` of the file must yield `RunSpec` or `PlannedRun`."""
     module = importlib.util.spec_from_file_location(path.stem, path)
     assert module is not None
     assert module.loader is not None
@@ -43,7 +43,7 @@ def study_from_python(path: Path) -> Study:
         module.loader.exec_module(loaded)
     make = getattr(loaded, "study", None)
     if not callable(make):
-        raise UserError(f"{path} must have a function study() that yields runs. Add one.")
+        raise UserError(f"{path} must have a function study() that yields runs. Add this function.")
 
     def study() -> Iterator[PlannedRun]:
         with convert_user_errors(path):
@@ -59,7 +59,7 @@ def study_from_python(path: Path) -> Study:
 
 @contextmanager
 def convert_user_errors(path: Path) -> Iterator[None]:
-    """Turn every exception of a user's file into a UserError, which is printed in one line."""
+    """Convert every exception that a user's file raises into a UserError, which is printed in one line."""
     try:
         yield
     except UserError:
@@ -69,12 +69,16 @@ def convert_user_errors(path: Path) -> Iterator[None]:
 
 
 def planned_run(index: int, spec: RunSpec) -> PlannedRun:
-    """A planned run of a study that does not define a sweep: level 0, and the strength of its method."""
+    """Return a planned run for a study without a sweep. It has level 0 and the strength of its method."""
     return PlannedRun(index, spec, spec.method.strength, 0)
 
 
 def study_from_grid(path: Path) -> Study:
-    """The study of a TOML or JSON file with `data` (names), `seeds` (a number), run settings and `method` tables."""
+    """Return the study in a TOML or JSON file.
+
+    The file has the entries `data` (names of datasets), `seeds` (number of seeds), fields of `RunSpec`, and one table
+    `method` per method.
+    """
     try:
         content = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
     except (ValueError, UnicodeDecodeError) as error:
@@ -93,13 +97,13 @@ def study_from_grid(path: Path) -> Study:
         seeds = int(content.get("seeds", 1))
         settings = [setting for table in tables for setting in table_settings(table)]
     except TypeError as error:
-        raise UserError(f"{path} has a wrong entry: {error}. Correct it.") from error
+        raise UserError(f"{path} has a wrong entry: {error}. Correct the entry.") from error
     spec = {key: content[key] for key in SPEC_KEYS if key in content}
     return lambda: grid(data, settings, seeds, **spec)
 
 
 def table_settings(table: dict[str, Any]) -> list[Setting]:
-    """All combinations of the values listed for a method. The first list with several values defines the levels."""
+    """Return all combinations of the values of a method. The first list with several values defines the levels."""
     fields = dict(table)
     method = method_class(str(fields.pop("name", "")))
     lists = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}

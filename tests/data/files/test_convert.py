@@ -153,7 +153,7 @@ def test_full_disk_leaves_no_file(store: Path, source: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, before[1]))
     try:
-        with pytest.raises(UserError, match=r"Could not write in .*cache: .*set UNBRAID_CACHE"):
+        with pytest.raises(UserError, match=r"Could not write to .*cache: .*set UNBRAID_CACHE"):
             cached_table("set", [source], (1 << 13, 1), lambda: iter([np.zeros((1 << 13, 1), np.uint8)]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

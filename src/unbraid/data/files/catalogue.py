@@ -199,7 +199,7 @@ _ALL = (
             (File("cars3d_64x64.npz", other_names=("cars3d_x64.npz", "cars3d.npz")),),
             (File("nips2015-analogy-data.tar.gz", ("http://www.scottreed.info/files/nips2015-analogy-data.tar.gz",)),),
         ),
-        "An .npz file with the array 'images', called cars3d_64x64.npz, works as well.",
+        "A .npz file with the array 'images', called cars3d_64x64.npz, works as well.",
     ),
     Source(
         "smallnorb", "SmallNORB: 48,600 photographs of 50 toys, 64x64x1", "research use, not to be sold",

@@ -127,7 +127,7 @@ def _convert_write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"Could not write in {folder}: {error.strerror}. Free some space, or set UNBRAID_CACHE to a different "
+            f"Could not write to {folder}: {error.strerror}. Free some space, or set UNBRAID_CACHE to a different "
             "folder."
         ) from error
 

@@ -20,7 +20,7 @@ NORB_BYTES, NORB_INTEGERS = 0x1E3D4C55, 0x1E3D4C54
 
 
 @contextlib.contextmanager
-def open_unzipped(path: Path, kind: str) -> Iterator[Stream]:
+def open_and_decompress(path: Path, kind: str) -> Iterator[Stream]:
     """Open a file, and decompress it if its first two bytes are those of a gzip file."""
     with convert_read_errors(path, kind), path.open("rb") as file:
         gzipped = file.read(2) == b"\x1f\x8b"
@@ -40,7 +40,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> ByteArray:
 
     Reference: LeCun, Cortes and Burges (1998), THE MNIST DATABASE, file formats.
     """
-    with open_unzipped(path, "idx") as stream:
+    with open_and_decompress(path, "idx") as stream:
         expect(path, "magic number", f"0x{IDX_BYTES << 8 | len(shape):08x}", f"0x{_read_word(stream, '>'):08x}")
         expect(path, "shape", shape, tuple(_read_word(stream, ">") for _ in shape))
         values = np.frombuffer(read_exactly(stream, math.prod(shape)), np.uint8).reshape(shape)
@@ -50,7 +50,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> ByteArray:
 
 def read_norb_integers(path: Path, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Read an int32 array of `shape` from a file of small NORB."""
-    with open_unzipped(path, "small NORB") as stream:
+    with open_and_decompress(path, "small NORB") as stream:
         _check_norb_header(path, stream, NORB_INTEGERS, shape)
         values = np.frombuffer(read_exactly(stream, 4 * math.prod(shape)), "<i4").reshape(shape)
         expect_end(stream)
@@ -59,7 +59,7 @@ def read_norb_integers(path: Path, shape: tuple[int, ...]) -> np.ndarray[Any, np
 
 def read_norb_blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:
     """Read a uint8 array of `shape` from a file of small NORB, and yield its rows in blocks."""
-    with open_unzipped(path, "small NORB") as stream:
+    with open_and_decompress(path, "small NORB") as stream:
         _check_norb_header(path, stream, NORB_BYTES, shape)
         yield from read_rows(stream, shape)
 

@@ -1,4 +1,4 @@
-"""Read Cars3D from the authors' archive, from the unpacked archive, or from an .npz file with the same images."""
+"""Read Cars3D from the authors' archive, from the unpacked archive, or from a .npz file with the same images."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def cars3d(
 def read_cars3d(
     path: Path, objects: int = OBJECTS, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> ByteImages:
-    """Read Cars3D from an .npz file, an archive or a folder.
+    """Read Cars3D from a .npz file, an archive or a folder.
 
-    An .npz file must contain the array `images` of shape (4 * 24 * objects, 64, 64, 3) or (..., 128, 128, 3). An
+    A .npz file must contain the array `images` of shape (4 * 24 * objects, 64, 64, 3) or (..., 128, 128, 3). An
     archive or folder must contain one .mat file per car.
     """
     sizes, shape = (ELEVATIONS, AZIMUTHS, objects), (3, PIXELS, PIXELS)
@@ -65,7 +65,7 @@ def read_cars3d(
 
 
 def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteArray]:
-    """Yield the images of an .npz file in blocks. Images of 128x128 pixels are resized to 64x64.
+    """Yield the images of a .npz file in blocks. Images of 128x128 pixels are resized to 64x64.
 
     If the file contains the array `factor_sizes`, it is checked.
     """

@@ -37,9 +37,9 @@ def read_dsprites(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> BinaryImages:
-    """Read dSprites from an .npz or HDF5 file.
+    """Read dSprites from a .npz or HDF5 file.
 
-    The arrays are imgs, latents_classes and latents_values in an .npz file, and imgs, latents/classes and
+    The arrays are imgs, latents_classes and latents_values in a .npz file, and imgs, latents/classes and
     latents/values in an HDF5 file.
     """
     shape = (math.prod(sizes), PIXELS**2 // 8)

@@ -87,7 +87,7 @@ def read_mpi3d(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> ByteImages:
-    """Read MPI3D from an .npz file with the array `images` of shape (n, 64, 64, 3).
+    """Read MPI3D from a .npz file with the array `images` of shape (n, 64, 64, 3).
 
     The number n of images decides which of `grids` the file has.
     """

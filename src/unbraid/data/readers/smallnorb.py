@@ -58,7 +58,7 @@ def smallnorb(
 def read_smallnorb(
     files: Mapping[str, Path], rows: int = ROWS, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> ToyPhotographs:
-    """Read the files dat, cat and info of the training images and of the test images. They may be compressed."""
+    """Read the files dat, cat and info of the training images and of the test images. The files may be compressed."""
     labels = np.concatenate([_read_labels(files, part, rows) for part in PARTS])
     distinct = len(np.unique(labels, axis=0))
     expect(_find_file(files, PARTS[0], "info"), "number of distinct labels in both parts", len(labels), distinct)

@@ -39,7 +39,7 @@ class Blend(torch.autograd.Function):
 
     @staticmethod
     def forward(index: Tensor, table: Tensor, colours: Tensor, white: int) -> Tensor:
-        """Blend the images; `index` may have any number of axes."""
+        """Blend the images. `index` may have any number of axes."""
         flat = index.reshape(-1).contiguous()
         dtype = torch.uint8 if white == 255 else torch.float32
         image = torch.empty(len(flat), 3, *table.shape[2:], dtype=dtype)

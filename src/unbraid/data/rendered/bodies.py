@@ -26,16 +26,16 @@ from unbraid.errors import UserError
 # The phenotype of each subject, which consists of gender (0 male, 1 female), age (1/3 child, 2/3 young, 1 old), muscle,
 # weight, height and proportions (0 ideal). All values are from 0 to 1. Heavy bodies have little muscle here, because
 # with average muscle, even weight 1 does not make a body heavy.
-ADULT = 2 / 3
+ADULT_AGE = 2 / 3
 SUBJECTS = {
-    "man": (0, ADULT, 0.5, 0.5, 0.4, 0.3),
-    "woman": (1, ADULT, 0.5, 0.5, 0.45, 0.3),
-    "tall lean man": (0, ADULT, 0.2, 0.2, 0.6, 0.1),
+    "man": (0, ADULT_AGE, 0.5, 0.5, 0.4, 0.3),
+    "woman": (1, ADULT_AGE, 0.5, 0.5, 0.45, 0.3),
+    "tall lean man": (0, ADULT_AGE, 0.2, 0.2, 0.6, 0.1),
     "short heavy man": (0, 0.75, 0.0, 0.9, 0.25, 0.6),
-    "athlete": (0, ADULT, 1.0, 0.75, 0.45, 0.0),
-    "tall slim woman": (1, ADULT, 0.3, 0.1, 0.6, 0.0),
+    "athlete": (0, ADULT_AGE, 1.0, 0.75, 0.45, 0.0),
+    "tall slim woman": (1, ADULT_AGE, 0.3, 0.1, 0.6, 0.0),
     "heavy woman": (1, 0.75, 0.0, 1.0, 0.4, 0.7),
-    "muscular woman": (1, ADULT, 1.0, 0.6, 0.5, 0.4),
+    "muscular woman": (1, ADULT_AGE, 1.0, 0.6, 0.5, 0.4),
     "child": (0.5, 1 / 3, 0.4, 0.5, 0.4, 0.5),
     "old man": (0.1, 1.0, 0.1, 0.4, 0.3, 0.9),
 }

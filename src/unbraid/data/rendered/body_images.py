@@ -12,7 +12,7 @@ from torch import Tensor
 from unbraid.data import cache as disk
 from unbraid.data.dataset import Progress
 from unbraid.data.in_memory import ByteImages
-from unbraid.data.rendered.bodies import ADULT, cache_key
+from unbraid.data.rendered.bodies import ADULT_AGE, cache_key
 from unbraid.data.rendered.body_model import PHENOTYPES, BodyModel, Pose, mirror_pose
 from unbraid.data.rendered.zbuffer import View, draw_meshes
 from unbraid.errors import UserError
@@ -20,11 +20,11 @@ from unbraid.errors import UserError
 NAMES = ("gender", "proportions", "weight", "height", "pose")
 SIZES = (5, 5, 10, 10, 4)
 LOW_HIGH = {"gender": (0, 1), "proportions": (0, 1), "weight": (0, 1), "height": (0.15, 0.55)}
-FIXED = {"age": ADULT, "muscle": 0.2}
+FIXED = {"age": ADULT_AGE, "muscle": 0.2}
 # Rotations of the left collar and arm in degrees. The paper lists them in radians for both sides.
 ARMS = ((-180 / 8, -180 / 3.5), (-180 / 16, -180 / 3.5), (180 / 16, 180 / 3.5), (180 / 8, 180 / 3.5))
 POSES: list[Pose] = [mirror_pose({"collar.L": (0, 0, collar), "arm.L": (0, 0, arm)}) for collar, arm in ARMS]
-FRAME, MIDDLE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
+FRAME_HEIGHT, FRAME_CENTRE = 2.75, (0.0, 0.115)  # the height of the frame and the point (x, y) at its centre, in metres
 BODIES = math.prod(SIZES[:-1])
 # Digest of the 64 x 64 images of every 97th body, pose after pose. It is part of the names of cache files, like the
 # digest in `bodies`.
@@ -68,7 +68,8 @@ def body_images(
 
 
 def _file_name(size: tuple[int, int]) -> str:
-    return f"body_images-{size[0]}x{size[1]}-{cache_key(SHA256, NAMES, SIZES, LOW_HIGH, FIXED, ARMS, FRAME, MIDDLE)}"
+    key = cache_key(SHA256, NAMES, SIZES, LOW_HIGH, FIXED, ARMS, FRAME_HEIGHT, FRAME_CENTRE)
+    return f"body_images-{size[0]}x{size[1]}-{key}"
 
 
 def camera(size: tuple[int, int]) -> View:
@@ -82,7 +83,7 @@ def camera(size: tuple[int, int]) -> View:
             f"The option 'size' of body_images must be (rows, columns) with at least half as many columns as rows, "
             f"because the arms do not fit otherwise. Got {size} instead."
         )
-    return View(rows, columns, FRAME, MIDDLE, samples=max(2, -(-256 // rows)))
+    return View(rows, columns, FRAME_HEIGHT, FRAME_CENTRE, samples=max(2, -(-256 // rows)))
 
 
 def phenotypes() -> Float[Tensor, "n 6"]:

@@ -32,7 +32,7 @@ CHAINS = {
     "knee": ("lowerleg01",),
     "foot": ("foot",),
 }
-MIDDLE = ("back", "neck")  # joints that have no left and right
+CENTRAL_JOINTS = ("back", "neck")  # joints that have no left and right
 # Our axes in the coordinates of anny, in which z points up and bodies look along -y.
 AXES = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 
@@ -135,7 +135,7 @@ class BodyModel:
 
 
 def rotation_matrix(vector: RotationVector, parts: int = 1) -> Float[Tensor, "3 3"]:
-    """Return the matrix of a rotation about `vector` by its length in degrees, divided into `parts` equal rotations."""
+    """Return the matrix of the rotation about `vector` by an angle of its length in degrees, divided by `parts`."""
     x, y, z = (math.radians(angle) / parts for angle in vector)
     rotation: Tensor = torch.linalg.matrix_exp(_cross_product_matrix(x, y, z))
     return rotation
@@ -157,8 +157,8 @@ def _cross_product_matrix(x: float, y: float, z: float) -> Tensor:
 @cache
 def _bones_by_joint() -> dict[str, tuple[str, ...]]:
     """Return a dictionary from each joint, with its side, to the bones over which its rotation is distributed."""
-    middle = {joint: CHAINS[joint] for joint in MIDDLE}
-    limbs = {joint: bones for joint, bones in CHAINS.items() if joint not in MIDDLE}
+    middle = {joint: CHAINS[joint] for joint in CENTRAL_JOINTS}
+    limbs = {joint: bones for joint, bones in CHAINS.items() if joint not in CENTRAL_JOINTS}
     return middle | {
         f"{joint}.{side}": tuple(f"{bone}.{side}" for bone in bones) for joint, bones in limbs.items() for side in "LR"
     }

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-ROOM = 10.0  # half the side of the room
+ROOM_HALF_SIDE = 10.0
 PIXELS = 64
 SKY = (153, 226, 249)  # RGB colour of the sky
 # Indices of the layers. There is one layer for the light on each surface, one for the fraction of each pixel that the
@@ -119,7 +119,7 @@ def render_layers(
     """
     hit = intersect_solid(scene, shape, scale, room.origin, room.direction)
     visible = hit.t < room.t
-    point = room.origin + hit.t.clamp_max(4 * ROOM) * room.direction
+    point = room.origin + hit.t.clamp_max(4 * ROOM_HALF_SIDE) * room.direction
     lamp, rest, gloss = shade(scene, point, hit.normal, room.forward)
     start = room.origin + room.t * room.direction
     lit = (intersect_solid(scene, shape, scale, start, room.to_lamp).t > 1) | ~room.floor
@@ -159,7 +159,7 @@ def trace_room(scene: Scene, angle: Float[Tensor, " b"], oversample: int) -> Roo
     """
     origin, direction, forward = camera_rays(scene, angle, PIXELS * oversample)
     x, y, z = direction
-    side, back = (ROOM * direction[:2].sign() - origin[:2]) / direction[:2]
+    side, back = (ROOM_HALF_SIDE * direction[:2].sign() - origin[:2]) / direction[:2]
     far = torch.minimum(side, back)
     top = origin[2] + far * z
     floor, sky, flank = top < 0, top > scene.wall, side < back

@@ -11,7 +11,7 @@ from torch import Tensor
 UNIT = 256  # fixed-point units per subpixel; the centre of a subpixel is at UNIT / 2
 FAR = 1 << 62  # initial value of the z-buffer, with a depth behind every surface and shade 0
 LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is mostly behind the viewer, to the left and above
-AMBIENT = 0.2  # fraction of ambient light
+AMBIENT_FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _shades(normals: Tensor, faces: Tensor, vertices: int) -> Tensor:
     x, y, z = sums.double()
     length = (x * x + y * y + z * z).sqrt().clamp(min=1)
     lit = ((x * LIGHT[0] + y * LIGHT[1] + z * LIGHT[2]) / length).clamp(min=0)
-    shades: Tensor = 255 * (AMBIENT + (1 - AMBIENT) * lit) + 0.5
+    shades: Tensor = 255 * (AMBIENT_FRACTION + (1 - AMBIENT_FRACTION) * lit) + 0.5
     return shades.floor().long()
 
 

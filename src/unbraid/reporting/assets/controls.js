@@ -1,9 +1,9 @@
-// Controls that explore a code: they turn a few numbers into latents. methods/controls.py describes them.
+// Controls convert the values of sliders to latents. methods/controls.py describes the kinds of controls.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
-  const SHORT = 1e-12; // squared length below which a vector has no direction, as in spaces/base.py
-  const SHORTEST = 1e-6; // smallest length of the other coordinates of a sphere, so that their direction is not lost
+  const SHORT = 1e-12; // squared length below which the direction of a vector is undefined, as in spaces/base.py
+  const SHORTEST = 1e-6; // minimum length of the other coordinates on a sphere, because at length 0 their direction would be lost
 
   const length = (values) => Math.hypot(...values);
 
@@ -55,7 +55,7 @@
 
   const KINDS = { latents, directions, sphere, circles, torus, rotations };
 
-  /** Keep the coordinate that was moved and scale the others, so that the vector has length one. */
+  /** Keep the coordinate that was moved, and scale the others to make the length of the vector 1. */
   const balance = (controls, moved) => {
     const own = Math.min(1, Math.max(-1, controls[moved]));
     const others = Array.from(controls, (value, i) => (i === moved ? 0 : value));
@@ -67,7 +67,7 @@
 
   const count = { circles: (m) => 2 * m, torus: () => 3, rotations: () => 9 };
 
-  /** `toLatents(controls, example, out)` computes latents; `adjust(controls, i)` adapts the others after control i moved. */
+  /** `toLatents(controls, example, out)` computes latents. `adjust(controls, i)` adjusts the other controls after control i was moved. */
   unbraid.controls = (spec) => {
     if (!Object.hasOwn(KINDS, spec.kind)) throw new RangeError(`There are no controls of the kind ${spec.kind}.`);
     const number = spec.names.length;

@@ -1,8 +1,8 @@
-// A trained decoder in plain JavaScript: turns a program of reporting/program.py into a function from codes to images.
+// A trained decoder in plain JavaScript. It converts a program of reporting/program.py to a function from latents to images.
 //
-// Every op is compiled once to a function that reads one fixed buffer and fills another, so that a call allocates no
-// memory. Convolutions use channels last, dense layers the order of torch. Sums are in double precision. Programs that
-// warp images need warp.js.
+// Every op is compiled once to a function that reads one fixed buffer and fills another. A call therefore allocates no
+// memory. Convolutions store channels last, and dense layers use the order of torch. Sums are in double precision.
+// Programs that warp images need warp.js.
 "use strict";
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
@@ -327,7 +327,7 @@
     };
   };
 
-  /** Calls of a decoder per second, measured for a number of seconds with a different code each time. */
+  /** Measure the number of calls of a decoder per second, for a number of seconds, with different latents in each call. */
   unbraid.pace = (decode, latents, seconds) => {
     const z = new Float32Array(latents);
     const start = performance.now();

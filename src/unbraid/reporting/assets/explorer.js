@@ -1,10 +1,10 @@
 "use strict";
-/* Sliders that change what decoders show: one or two runs, examples to start from, a pad for two latents, true images. */
+/* The explorer: sliders that change latents, for one or two runs. It has examples to start from, a grid for two sliders, and true images. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
   const GRID = 9; // pictures per side of the pad
 
-  /* The source of decoded images: decoders in this page, made when first needed. live.js replaces it. */
+  /* The source of decoded images: the decoders in this page, each created when it is first needed. live.js replaces this source. */
   const decoders = {};
   function embedded(id) {
     const text = document.querySelector(`script[data-weights="${CSS.escape(id)}"]`).textContent;
@@ -73,12 +73,12 @@
       this.status = make("span", { role: "status" });
       const buttons = make("div", { class: "row" },
         make("button", { click: () => this.start(this.example) }, "Reset"),
-        make("button", { click: () => this.copy() }, "Copy code"), this.status);
+        make("button", { click: () => this.copy() }, "Copy latents"), this.status);
       this.sliders = this.order().map((i) => this.slider(i));
       this.pad = new Pad(this);
       this.element = make("div", { class: "card", "data-panel": this.run.id },
         make("h3", {}, this.run.label),
-        make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded")), make("div", {}, buttons, this.text)),
+        make("div", { class: "decoded" }, make("figure", {}, this.canvas, make("figcaption", {}, "decoded image")), make("div", {}, buttons, this.text)),
         ...this.sliders.map((slider) => slider.element), this.pad.element);
     }
 
@@ -131,7 +131,7 @@
         slider.output.textContent = this.controls[slider.i].toFixed(2);
       }
       this.z = this.map.toLatents(this.controls, this.example, this.z) ?? this.z;
-      this.text.textContent = `code: ${Array.from(this.z, (value) => value.toFixed(2)).join(", ")}`;
+      this.text.textContent = `latents: ${Array.from(this.z, (value) => value.toFixed(2)).join(", ")}`;
       this.pad.refresh(moved);
       this.dirty = true;
       if (!this.busy) this.draw();
@@ -185,7 +185,7 @@
     }
 
     words() {
-      return `Grid of decoded images: ${this.panel.spec.names[this.across]} across, ${this.panel.spec.names[this.down]} down; drag, or use the arrow keys`;
+      return `Grid of decoded images, with ${this.panel.spec.names[this.across]} across and ${this.panel.spec.names[this.down]} down. Drag the mark, or use the arrow keys.`;
     }
 
     at(i, place) {
@@ -235,7 +235,7 @@
       }
     }
 
-    /* Decode the grid, a few pictures per frame. A new call ends an earlier one. */
+    /* Decode the grid, a few pictures per frame. A new call stops an earlier one. */
     async draw() {
       const { panel } = this, [channels, h, w] = panel.shape, round = ++this.round, context = this.canvas.getContext("2d");
       [this.canvas.width, this.canvas.height] = [GRID * w, GRID * h];
@@ -263,7 +263,7 @@
   /* The true image of given factor values, rendered on the page. */
   function truthCard(data) {
     const make = unbraid.make, render = unbraid.truth(data.truth), values = data.sizes.map(() => 0);
-    const canvas = make("canvas", { class: "image", role: "img", "aria-label": "The true image of these factors" });
+    const canvas = make("canvas", { class: "image", role: "img", "aria-label": "The true image of these factor values" });
     const rows = data.names.map((name, j) => {
       const id = `factor-${j}`, output = make("output", { for: id });
       const input = make("input", { type: "range", id, min: 0, max: data.sizes[j] - 1, step: 1, input: () => { values[j] = +input.value; show(); } });
@@ -274,7 +274,7 @@
       paint(canvas, data.shape, render(values));
     };
     const element = make("div", { class: "card", id: "truth" }, make("h3", {}, "True image"),
-      make("div", { class: "decoded" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factors"))), ...rows.map((row) => row.element));
+      make("div", { class: "decoded" }, make("figure", {}, canvas, make("figcaption", {}, "true image of these factor values"))), ...rows.map((row) => row.element));
     return { element, set: (factors) => { factors.forEach((value, j) => { values[j] = value; }); show(); } };
   }
 
@@ -313,7 +313,7 @@
       lay();
     });
     unbraid.panels = state;
-    section.append(make("p", { class: "soft" }, `The sliders change the code, and the run's decoder shows the result; it runs ${unbraid.report.live ? "on this machine" : "in this browser"}. Choose an example to start from, then move a slider.`),
+    section.append(make("p", { class: "soft" }, `Choose an example to start from, then move a slider. The sliders change the latents, and the decoder of the run computes the image. The decoder runs ${unbraid.report.live ? "on this machine" : "in this browser"}.`),
       make("div", { class: "row" }, first.whole, second.whole), starts, make("p"), bench);
   };
 

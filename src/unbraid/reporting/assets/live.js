@@ -1,5 +1,5 @@
 "use strict";
-/* On a page of `unbraid explore`, decoded images come from the server that sent the page. */
+/* On a page of `unbraid explore`, the server that sent the page decodes images. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
   const token = document.querySelector("script[data-token]").dataset.token;

@@ -1,11 +1,11 @@
 "use strict";
-/* The page without its explorer: helpers, the score table, details of a run, training curves and analyses. */
+/* All parts of the page except the explorer: helpers, the score table, details of a run, training curves and analyses. */
 (() => {
   const unbraid = (globalThis.unbraid ??= {});
   const report = JSON.parse(document.getElementById("report").textContent);
   unbraid.report = report;
 
-  /* Make an element with attributes (functions become event listeners) and children. Strings are inserted as text. */
+  /* Create an element with attributes and children. Attributes that are functions become event listeners. Strings are inserted as text. */
   function make(tag, attributes = {}, ...children) {
     const element = tag.startsWith("svg:")
       ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4))
@@ -100,7 +100,7 @@
     const runs = report.runs.filter((one) => asked.every((word) => `${one.label} ${one.data} ${one.id}`.toLowerCase().includes(word)));
     const heads = report.metrics.map((metric) => head(metric.title + (metric.low ? " (low)" : ""), metric.name, metric.help));
     board.replaceChildren(make("table", {},
-      make("thead", {}, make("tr", {}, head("run", null, "Method, its settings and the seed"), several ? make("th", { scope: "col" }, "data") : null, ...heads)),
+      make("thead", {}, make("tr", {}, head("run", null, "Method, settings and seed"), several ? make("th", { scope: "col" }, "data") : null, ...heads)),
       make("tbody", {}, ...sorted(runs).map(scoreRow)),
       make("tfoot", {}, ...limitRows())));
     markCurrent();
@@ -117,15 +117,16 @@
 
   function scores() {
     const section = document.getElementById("scores");
-    const note = "The main score of each metric. Hover over a column to see what it measures, click it to sort. Bars range from the score "
-      + "of pure noise to the score of a perfect code on the same data (the last rows). Runs shown as links have details below.";
+    const note = "The table shows the main score of each metric. Hover over a column title to see what the metric measures, and click it to sort. "
+      + "Each bar shows where a score lies between the score of pure noise and the score of a perfect code on the same data (the last rows). "
+      + "Runs shown as links have details below.";
     section.append(make("p", { class: "soft" }, report.metrics.length ? note : "No run has been scored yet."));
     if (report.runs.length > 8) section.append(make("p", {}, words));
     section.append(board);
     if (report.left_out) section.append(make("p", {}, `${report.left_out} more runs are in the results table but not on this page.`));
     for (const text of report.notes) section.append(make("p", { class: "soft" }, text));
     for (const one of report.diverged) {
-      section.append(make("p", { class: "soft" }, `${one.label} diverged at step ${one.step} (${one.term}) and has no scores.`));
+      section.append(make("p", { class: "soft" }, `${one.label} diverged at step ${one.step} (in the term ${one.term}) and has no scores.`));
     }
     drawScores();
   }
@@ -152,14 +153,14 @@
     const parts = [make("p", {}, one.label, make("span", { class: "soft" }, ` · ${one.data} · run ${one.id}`))];
     if (detail.factors.length) {
       parts.push(make("div", { class: "pair" },
-        heat("Information", "information of a code about a factor, as a share of the factor's entropy", detail, detail.information, percent),
-        heat("Importance", "importance of a code to boosted trees that predict a factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
+        heat("Information", "mutual information between each latent or subspace and each factor, as a fraction of the factor's entropy", detail, detail.information, percent),
+        heat("Importance", "importance of each latent or subspace for boosted trees that predict each factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
     }
     if (detail.reconstructions) {
       parts.push(make("h3", {}, "Reconstructions"), strip(detail.reconstructions[0], "examples"), strip(detail.reconstructions[1], "reconstructions"));
-      parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "In each row one latent changes; the others keep the values of the example in the middle of the data."));
+      parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "In each row, one latent changes. The others keep the values of the middle example of the dataset."));
       for (const line of detail.traversals) {
-        const factor = line.factor ? `${percent(line.factor.share)} of ${line.factor.name}` : "";
+        const factor = line.factor ? `${percent(line.factor.share)} of the entropy of ${line.factor.name}` : "";
         parts.push(strip(line, line.name, [line.note, factor].filter(Boolean).join(" · ")));
       }
     }
@@ -207,7 +208,7 @@
     const place = make("div"), legend = make("ul", { class: "legend" }, ...runs.map((one) => make("li", {}, make("span", { class: "swatch" }), several ? `${one.label} (${one.data})` : one.label)));
     [...legend.querySelectorAll(".swatch")].forEach((swatch, i) => { swatch.style.background = colours[i % colours.length]; });
     const draw = () => place.replaceChildren(chart(choice.value, runs.filter((one) => one.curves[choice.value])));
-    section.append(make("p", { class: "row" }, make("label", { for: "term" }, "term "), choice), place, legend);
+    section.append(make("p", { class: "row" }, make("label", { for: "term" }, "logged term "), choice), place, legend);
     draw();
   }
 
@@ -231,7 +232,7 @@
     const links = [...document.querySelectorAll("main > section")].map((section) => make("a", { href: `#${section.id}` }, section.firstElementChild.textContent));
     document.getElementById("contents").replaceChildren(...links);
     const commit = report.made.commit ? `, commit ${report.made.commit.slice(0, 9)}` : "";
-    document.getElementById("made").append(make("p", {}, `Made by unbraid ${report.made.version}${commit}.${report.live ? "" : " Everything is in this file."}`));
+    document.getElementById("made").append(make("p", {}, `Made by unbraid ${report.made.version}${commit}.${report.live ? "" : " This file contains everything that the page needs."}`));
   }
 
   unbraid.start = () => {

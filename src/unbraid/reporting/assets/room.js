@@ -185,7 +185,7 @@
     view.rest[i] = at[1] * pattern;
   }
 
-  // Maps with one solid in the room: light and share of the pixel for floor, wall and solid, then gloss and sky.
+  // Compute maps with one solid in the room: light and fraction of the pixel for floor, wall and solid, then gloss and sky.
   function maps(spec, view, shape, scale) {
     const { scene } = spec;
     const [solid, width, height] = SOLIDS[shape];
@@ -260,7 +260,7 @@
     return true;
   }
 
-  // The maps at the size of the image as integers. Shares are cut at 0, light is in fifths.
+  // Reduce the maps to the size of the image, as integers. Negative fractions become 0. Light is in fifths.
   function layers(spec, view, shape, scale, taps) {
     return maps(spec, view, shape, scale).map((map, i) => {
       const small = shrink(shrink(map, view.side, taps), PIXELS, taps);
@@ -273,7 +273,7 @@
     });
   }
 
-  // The image for three colours: each surface shows colour times light, up to the share of the pixel that it covers.
+  // Compute the image for three colours. Each surface shows colour times light, up to the fraction of the pixel that it covers.
   function blend(spec, maps, floor, wall, solid) {
     const area = PIXELS * PIXELS;
     const image = new Float32Array(3 * area);
