@@ -17,8 +17,8 @@ import torch
 
 from machine import describe
 from unbraid.runtime.files import write_atomic
-from unbraid.studies.local import run_study
 from unbraid.studies.estimate import estimate_study
+from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import locatello2019
 from unbraid.studies.reduction import Reduction

@@ -25,7 +25,7 @@ import pandas as pd
 import unbraid as ub
 from machine import describe
 from unbraid.methods import BetaVAE
-from unbraid.reproduction.demystifying import numbers
+from unbraid.reproduction.demystifying import published_numbers
 from unbraid.runs.folder import find_runs
 from unbraid.runs.run import open_run
 from unbraid.runtime.files import write_atomic
@@ -43,7 +43,7 @@ VAES = ("beta_vae", "beta_tcvae", "factor_vae", "slow_vae")
 
 def published() -> pd.DataFrame:
     """Return the means of the paper on dSprites, one row per method and form of the data."""
-    cells = [cell for cell in numbers() if ", dsprites " in cell.row]
+    cells = [cell for cell in published_numbers() if ", dsprites " in cell.row]
     return pd.DataFrame([(c.row, c.column, c.value) for c in cells]).pivot(index=0, columns=1, values=2)
 
 

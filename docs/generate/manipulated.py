@@ -13,7 +13,7 @@ from generate.markdown import RESULTS, replace_block, result, table, table_per_d
 from unbraid.analysis.demystifying import VARIANTS, dataset_variant
 from unbraid.analysis.plots import display_name
 from unbraid.reproduction import reproduce
-from unbraid.reproduction.demystifying import COLUMNS, numbers
+from unbraid.reproduction.demystifying import COLUMNS, published_numbers
 from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.studies.demystifying import SEEDS
 
@@ -111,7 +111,8 @@ def clipped() -> str:
         body.append([WHOLE, display_name(method), *whole(by), "", ""])
         for score in ("MIG", "DCI"):
             column = SCORES[score]
-            theirs = next(c.value for c in numbers() if (c.row, c.column) == (f"{method}, dsprites noise", score))
+            key = (f"{method}, dsprites noise", score)
+            theirs = next(cell.value for cell in published_numbers() if (cell.row, cell.column) == key)
             body.append([score, display_name(method), *means(by, column), *compared([by], column), _short(theirs)])
     return table(["score", "method", "reflected", "cut off", "p", "paper, over-pruned runs discarded"], body)
 

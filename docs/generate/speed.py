@@ -43,7 +43,8 @@ def other_rows() -> list[list[str]]:
 def machine() -> str:
     """Return the machine of the CPU rows."""
     about = result("bench_train")["machine"]
-    return f"CPU rows: {about['processor']}, {about['cores']} cores; milliseconds per run and step. pythae computes in fp32."
+    where = f"{about['processor']}, {about['cores']} cores"
+    return f"CPU rows: {where}; milliseconds per run and step. pythae computes in fp32."
 
 
 def short_speed_table() -> str:

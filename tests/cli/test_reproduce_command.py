@@ -107,7 +107,7 @@ def test_a_tiny_study_is_trained_and_compared(
     assert main(["reproduce", "toys", *flags]) == 1
     printed = capsys.readouterr().out
     assert "steps 3 instead of 20" in printed
-    assert "metrics learn from 100 points instead of 10,000" in printed
+    assert "metrics are fitted to 100 examples instead of 10,000" in printed
     assert "of 2 runs" not in printed  # level 0 is not needed, and not trained
     found = read_csv(tmp_path / "reproduction" / "toys.csv")
     assert found[["verdict", "runs"]].to_numpy().tolist() == [["agree", 2], ["differ", 2]]
@@ -123,7 +123,7 @@ def test_one_run_of_the_paper_from_end_to_end(tmp_path: Path, capsys: pytest.Cap
     cut = ["--only", "data=dsprites", "--only", "method=pcl", "--seeds", "0", "--steps", "1"]
     assert main(["reproduce", "demystifying2021", *cut, "--samples", "100", "--quiet", "--out", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
-    for line in ("1 of 360 runs", "steps 1 instead of 300,000", "metrics learn from 100 points instead of 10,000"):
+    for line in ("1 of 360 runs", "steps 1 instead of 300,000", "metrics are fitted to 100 examples instead of 10,000"):
         assert line in printed
     cells = reproduce("demystifying2021", tmp_path).cells_with("agree", "differ")
     assert {cell.published.row for cell in cells} == {"pcl, dsprites original"}

@@ -76,7 +76,7 @@ def runs_with_published_shares(data: str, seeds: int, settings: int = 6) -> Data
     table["run"] = [str(i) for i in table.index]
     method = table["method"].map({name: i for i, name in enumerate(methods)})
     parts = [unit(method), unit(table["level"]), unit(table["seed"])]
-    shares = {(c.row, c.column): c.value for c in paper.numbers()}
+    shares = {(c.row, c.column): c.value for c in paper.published_numbers()}
     for metric, column in {**{m: headline(m) for m in paper.METRICS}, "dci": paper.PER_TREE}.items():
         one = shares[paper.variance_row(data, "objective"), paper.TITLES[metric]]
         both = shares[paper.variance_row(data, "setting"), paper.TITLES[metric]]
@@ -131,7 +131,7 @@ def test_shares_of_few_seeds_are_corrected() -> None:
     parts = [table[table["seed"].isin(rng.choice(50, 5, replace=False))] for _ in range(60)]
     whole = explained_fraction(table, column, ["method", "level"])[0]
     raw = np.mean([explained_fraction(part, column, ["method", "level"])[0] for part in parts])
-    corrected = [paper.shares_of_score(part, column)["setting"] for part in parts]
+    corrected = [paper.fractions_of_score(part, column)["setting"] for part in parts]
     assert raw - whole > 0.04
     assert np.mean([one.mean for one in corrected if isinstance(one, OurResult)]) == pytest.approx(whole, abs=0.015)
 
@@ -183,7 +183,7 @@ def test_signs_of_vitae() -> None:
     (wrong,) = reproduce("vitae_mnist", vitae("mnist", {**ORDER, "u_vitae": 0.205})).cells_with("differ")
     assert wrong.published.row == "u_vitae above beta_tcvae"
     missing = reproduce("vitae_mnist", digits.drop(columns="separation.score")).cells_with("missing")
-    assert {cell.why for cell in missing} == {"no score separation.score: run unbraid appearance"}
+    assert {cell.why for cell in missing} == {"no score separation.score, run unbraid appearance"}
     bodies = reproduce("vitae_bodies", vitae("body_images", {**ORDER, "c_vitae": -0.3}))
     assert (len(bodies.cells_with("differ")), bodies.status) == (5, 1)
     assert "body_images has freely available bodies instead of those of the paper" in bodies.deviations

@@ -1,7 +1,7 @@
 """Print the results of a VITAE study: likelihood bounds, and how well the codes separate appearance from perspective.
 
-All scores are computed on held-out examples. They are stored with the runs and in results.sqlite, and the same command
-reads stored scores instead of computing them again.
+Scores are computed on the test part of the dataset, or on the dataset itself if it has no test part. They are stored
+with the runs and in results.sqlite, and the same command reads stored scores instead of computing them again.
 """
 
 from __future__ import annotations

@@ -98,7 +98,9 @@ def check_data(parser: Parser, arguments: Sequence[str]) -> None:
         for line in result_lines(checked.files):
             print(line)
         loaded = (
-            f"loaded as {checked.description}" if checked.description else "not loaded, because there is no reader for it"
+            f"loaded as {checked.description}"
+            if checked.description
+            else "not loaded, because there is no reader for it"
         )
         print(f"{name}: {loaded}")
 
@@ -133,5 +135,8 @@ ACTIONS: dict[str, tuple[Action, str]] = {
     "get": (download_data, "download the files of datasets, or explain how to download them by hand"),
     "check": (check_data, "check that the files of datasets are present and undamaged, and load them"),
     "show": (draw_data, "draw a dataset, with one row of images per factor in which only that factor varies"),
-    "modify": (modify_data, "learn a small change to the images of a dataset that makes VAEs entangle its factors"),
+    "modify": (
+        modify_data,
+        "learn a small change to the images of a dataset that is intended to make VAEs entangle its factors",
+    ),
 }

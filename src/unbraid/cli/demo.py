@@ -1,4 +1,4 @@
-"""Train two methods on built-in data, score them and an untrained baseline, and draw the best one.
+"""Train two methods on built-in data, score them and an untrained baseline, and draw the best method.
 
 This takes about a minute.
 """

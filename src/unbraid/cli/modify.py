@@ -1,4 +1,4 @@
-"""Learn a small change to the images of a dataset that makes VAEs entangle its factors."""
+"""Learn a small change to the images of a dataset that is intended to make VAEs entangle its factors."""
 
 from __future__ import annotations
 

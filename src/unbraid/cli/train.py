@@ -52,7 +52,7 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     parser = Parser(prog=f"unbraid train {name}", description=f"{description}\n\n{__doc__}")
     kinds = get_type_hints(cls)
     own = parser.add_argument_group(
-        f"hyperparameters of {name} (V is a value, a list 1,4,16, a range 1-4, or FIRST:LAST:COUNT such as 0:1:5)"
+        f"hyperparameters of {name} (V is a value, a list (1,4,16), a range (1-4), or FIRST:LAST:COUNT (0:1:5))"
     )
     for field in dataclasses.fields(cls):
         add_field(own, field, kinds[field.name], field.name)

@@ -1,4 +1,4 @@
-"""Compare the numbers of published studies with those of our runs."""
+"""Compare the published results of studies with those of our runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TARGETS: dict[str, Target] = {
     "vitae_mnist": vitae.DIGITS,
     "vitae_bodies": vitae.BODIES,
 }
-STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # and why there is nothing to compare them with
-    "locatello2020_weak": "the scores of its paper are not included in unbraid",
+STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # the reason why there are no published numbers to compare with
+    "locatello2020_weak": "the scores in its paper are not included in unbraid",
     "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not included in unbraid",
     "diffusion2019": "the scores of its submission to the challenge were not published",
     "vitae_celeba": "its paper gives no scores for faces",
-    "small": "it is a test study of unbraid and not from a paper",
+    "small": "it is a test study of unbraid and does not come from a paper",
 }
 
 __all__ = [
@@ -59,11 +59,11 @@ __all__ = [
 
 
 def find_target(name: str) -> Target:
-    """The published numbers of a study. Raises a UserError with the reason if there are none."""
+    """Return the published numbers of a study. Raise a UserError that gives the reason if there are none."""
     if name in STUDIES_WITHOUT_NUMBERS:
         raise UserError(
-            f"There are no published numbers to compare {name} with: {STUDIES_WITHOUT_NUMBERS[name]}. Studies with "
-            f"published numbers: {', '.join(TARGETS)}."
+            f"There are no published numbers to compare {name} with, because {STUDIES_WITHOUT_NUMBERS[name]}. Choose "
+            f"one of the studies with published numbers: {', '.join(TARGETS)}."
         )
     if name not in TARGETS:
         raise UserError(unknown_name_message("study with published numbers", name, TARGETS))
@@ -75,25 +75,25 @@ def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
 
     Args:
         name: Name of a study in `TARGETS`.
-        runs: A folder of runs with `results.sqlite`, such a file, a copy of it as .csv, or a results table.
+        runs: A results table, a file that contains one (`results.sqlite` or a .csv file), or a folder of runs that
+            contains `results.sqlite`.
 
     Returns:
-        The comparison. `draw_reproduction` draws it and `save_reproduction` writes it to files.
+        The comparison. `draw_reproduction` draws it, and `save_reproduction` writes it to files.
 
     Raises:
-        UserError: If the study is unknown or has no published numbers, or none of them can be compared with the runs.
+        UserError: If the study is unknown or has no published numbers, or if the runs correspond to none of them.
 
-    >>> found = reproduce("demystifying2021", example_results("demystifying2021"))
-    >>> len(found.cells_with("agree")) > 100, len(found.cells_with("differ")), found.status
+    >>> result = reproduce("demystifying2021", example_results("demystifying2021"))
+    >>> len(result.cells_with("agree")) > 100, len(result.cells_with("differ")), result.status
     (True, 0, 0)
     """
     from unbraid.runs.results import load_results
 
     target = find_target(name)
     table = runs if isinstance(runs, DataFrame) else load_results(runs)
-    path = (
-        None if isinstance(runs, DataFrame) or Path(runs).suffix == ".csv" else Path(runs)
-    )  # there are no runs beside a .csv file
+    has_run_folders = not isinstance(runs, DataFrame) and Path(runs).suffix != ".csv"
+    path = Path(str(runs)) if has_run_folders else None
     folder = path.parent if path is not None and path.is_file() else path
     reproduction = compare_with_published(name, target, table)
     return replace(reproduction, deviations=list_deviations(name, target, table, folder))

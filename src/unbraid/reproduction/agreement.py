@@ -1,4 +1,4 @@
-"""Published numbers, our numbers, and the rule by which they agree."""
+"""Published numbers, our numbers, and the rule that decides whether they agree."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ from unbraid.errors import UserError
 
 Verdict = Literal["agree", "differ", "missing", "open"]
 CellKey = tuple[str, str]
-ALLOWED_DEVIATIONS = 2.0  # distance of our mean from the published one, in published standard deviations
+ALLOWED_DEVIATIONS = 2.0  # maximum distance of our mean from the published mean, in published standard deviations
 RULE = (
-    "A cell agrees if our mean is within 2 published standard deviations of the published mean, plus half a unit of "
-    "its last printed digit. A cell that is printed without a standard deviation has a tolerance instead. A sign "
-    "agrees if ours is the same as the published one. It is open, and not compared, if the published difference is "
-    "within 2 of its own standard errors plus the rounding error. p is the p-value of Welch's test that both means are "
-    "equal; it is not part of the rule."
+    "A number agrees if our mean is within 2 published standard deviations of the published mean, plus half a unit of "
+    "its last printed digit. A number that is printed without a standard deviation has a fixed tolerance instead. A "
+    "sign agrees if our difference has the published sign. A sign is open, and is not compared, if the published "
+    "difference is within 2 of its own standard errors plus the rounding error. p is the p-value of Welch's test for "
+    "equal means. It is not part of the rule."
 )
 
 
 @dataclass(frozen=True)
 class OurResult:
-    """The result of our runs for a cell: their mean, the standard deviation over runs and the number of runs.
+    """The result of our runs for a cell.
 
-    For a sign, the mean is a difference and the spread is its standard error.
+    Attributes:
+        mean: The mean over runs. For a sign, the difference of means.
+        spread: The standard deviation over runs, or None if there is only one run. For a sign, the standard error of
+            the difference.
+        count: The number of runs.
+        note: A remark that is shown beside the numbers.
     """
 
     mean: float
@@ -40,7 +45,9 @@ class OurResult:
 
     @classmethod
     def of(cls, values: Any, note: str = "") -> OurResult | None:
-        """The summary of the finite values, with the sample standard deviation. None if there are no finite values.
+        """Summarise the finite values by their mean and sample standard deviation.
+
+        Return None if there are no finite values.
 
         >>> OurResult.of([0.1, 0.3, float("nan")])
         OurResult(mean=0.2, spread=0.1414213562373095, count=2, note='')
@@ -58,7 +65,10 @@ class OurResult:
 
 
 def difference_of_means(plus: list[OurResult], minus: list[OurResult]) -> OurResult:
-    """The sum of some means minus the sum of others, with its standard error and the smallest number of runs."""
+    """Return the sum of the means in `plus` minus the sum of those in `minus`.
+
+    The result has the standard error of this difference and the smallest number of runs.
+    """
     results = [*plus, *minus]
     error = math.sqrt(sum(one.error**2 for one in results))
     mean = sum(one.mean for one in plus) - sum(one.mean for one in minus)
@@ -75,7 +85,7 @@ class Published:
         value: The published mean.
         spread: The published standard deviation over seeds, or None.
         seeds: The published number of seeds, or None.
-        tolerance: Allowed distance if there is no `spread`.
+        tolerance: The maximum distance at which a result agrees if there is no `spread`.
         unit: Unit of the last printed digit.
         source: Table or section of the paper.
     """
@@ -91,20 +101,23 @@ class Published:
 
     @property
     def reach(self) -> float:
-        """The allowed distance of our mean from the published one."""
+        """The maximum distance from the published mean at which our mean agrees."""
         return (self.tolerance if self.spread is None else ALLOWED_DEVIATIONS * self.spread) + self.unit / 2
 
     @property
     def open(self) -> bool:
-        """Always False: only signs can be open."""
+        """Always False, because only signs can be open."""
         return False
 
     def agrees(self, ours: OurResult) -> bool:
-        """Whether our mean is within `reach` of the published one."""
+        """Return whether our mean is within `reach` of the published mean."""
         return abs(ours.mean - self.value) <= self.reach + 1e-12
 
     def p_value(self, ours: OurResult) -> float | None:
-        """The p-value of Welch's test for equal means, or None if a standard deviation or a number is missing."""
+        """Return the p-value of Welch's test for equal means.
+
+        Return None if a standard deviation or the published number of seeds is missing.
+        """
         if self.spread is None or self.seeds is None or ours.spread is None:
             return None
         if self.spread == ours.spread == 0:
@@ -123,9 +136,9 @@ class PublishedSign:
         row: Row of the cell in the comparison.
         column: Column of the cell.
         sign: 1 or -1.
-        value: The published difference, or None if no numbers are printed.
+        value: The published difference, or None if the paper does not print the numbers.
         spread: The standard error of the published difference, or None.
-        rounding: The largest error of `value` due to rounding of printed numbers.
+        rounding: The maximum error of `value` that is due to the rounding of printed numbers.
         source: Table, figure or section of the paper.
     """
 
@@ -145,17 +158,17 @@ class PublishedSign:
         return abs(self.value) <= ALLOWED_DEVIATIONS * self.spread + self.rounding
 
     def agrees(self, ours: OurResult) -> bool:
-        """Whether our difference has the published sign."""
+        """Return whether our difference has the published sign."""
         return ours.mean * self.sign > 0
 
     def p_value(self, ours: OurResult) -> float | None:
-        """Always None: signs are not tested."""
+        """Return None, because signs are not tested."""
         return None
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A published number or sign with our result, or with the reason `why` there is none."""
+    """A published number or sign with our result, or with the reason `why` there is no result."""
 
     published: Published | PublishedSign
     ours: OurResult | None = None
@@ -163,7 +176,11 @@ class Cell:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the cell agrees or differs, is missing (no result of ours) or open (the paper determines no sign)."""
+        """The verdict on the cell.
+
+        It is "agree" or "differ", "missing" if we have no result, or "open" if the published numbers do not determine
+        the sign.
+        """
         if self.published.open:
             return "open"
         if self.ours is None:
@@ -171,7 +188,7 @@ class Cell:
         return "agree" if self.published.agrees(self.ours) else "differ"
 
     def flat_row(self) -> dict[str, Any]:
-        """The cell as one flat row of a table."""
+        """Return the cell as one flat row of a table."""
         printed, ours = self.published, self.ours
         is_sign = isinstance(printed, PublishedSign)
         return {
@@ -193,22 +210,24 @@ class Cell:
 
 
 OurResults = Mapping[CellKey, OurResult | str]
-"""Our result for each row and column, or the reason why there is none."""
+"""Our result for each cell (row and column), or the reason why there is no result."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A study with published numbers, and the functions that compute ours from a results table.
+    """A study with published numbers, and the functions that compute our numbers from a results table.
 
     Attributes:
         reference: The paper.
         published: The published numbers and signs.
-        select: Selects the rows of a results table that correspond to the runs of the paper.
-        ours: Computes our results from these rows.
-        published_data: The name in the paper of one of our datasets, or None if the paper does not use it.
+        select: A function that selects the rows of a results table that correspond to the runs of the paper.
+        ours: A function that computes our results from these rows.
+        published_data: A function that maps the name of one of our datasets to its name in the paper, or to None if the
+            paper does not use the dataset.
         metrics: The metrics that the comparison needs.
         only: The part of the study that the comparison needs, as settings and their values.
-        finish: Adds further scores to trained runs. Called with their folder, the device and whether to be quiet.
+        finish: A function that adds further scores to trained runs. It is called with their folder, the device and
+            whether to hide progress.
     """
 
     reference: str
@@ -229,8 +248,8 @@ class Reproduction:
         name: Name of the study.
         reference: The paper.
         cells: The published numbers and signs with our results.
-        deviations: Sentences on how our runs deviate from the study.
-        rule: The rule by which a cell agrees, in words.
+        deviations: Phrases that say how our runs deviate from the study.
+        rule: The rule that decides whether a cell agrees, in words.
     """
 
     name: str
@@ -240,44 +259,44 @@ class Reproduction:
     rule: str = field(default=RULE, repr=False)
 
     def cells_with(self, *verdicts: Verdict) -> list[Cell]:
-        """The cells with one of the given verdicts."""
+        """Return the cells with one of the given verdicts."""
         return [cell for cell in self.cells if cell.verdict in verdicts]
 
     @property
     def status(self) -> int:
-        """0 if all cells that were compared agree, else 1."""
+        """0 if all cells that were compared agree, and 1 otherwise."""
         return int(bool(self.cells_with("differ")))
 
     def table(self) -> DataFrame:
-        """One row per cell."""
+        """Return a table with one row per cell."""
         return DataFrame([cell.flat_row() for cell in self.cells])
 
     def summary_text(self) -> str:
-        """The number of cells with each verdict, in a few sentences."""
+        """Return sentences that say how many cells agree, differ, are missing or are open."""
         parts = []
         for name, signs in (("numbers", False), ("signs", True)):
             verdicts = [cell.verdict for cell in self.cells if isinstance(cell.published, PublishedSign) == signs]
             agree, differ = verdicts.count("agree"), verdicts.count("differ")
             if agree + differ:
-                parts.append(f"{agree} of {agree + differ} {name} agree, {differ} differ.")
-        parts.append(
-            f"{len(self.cells_with('missing'))} cells are missing."
-            if self.cells_with("missing")
-            else "No cells are missing."
-        )
+                verbs = "agrees" if agree == 1 else "agree", "differs" if differ == 1 else "differ"
+                parts.append(f"{agree} of {agree + differ} {name} {verbs[0]} and {differ} {verbs[1]}.")
+        missing = len(self.cells_with("missing"))
+        parts.append("1 cell is missing." if missing == 1 else f"{missing or 'No'} cells are missing.")
         p_values = [p for cell in self.cells if cell.ours and (p := cell.published.p_value(cell.ours)) is not None]
         if p_values:
             alike = sum(p >= 0.05 for p in p_values)
-            parts.append(f"By Welch's test, {alike} of {len(p_values)} means do not differ significantly (p >= .05).")
-        if self.cells_with("open"):
-            parts.append(f"{len(self.cells_with('open'))} signs are open: the published numbers do not determine them.")
+            test = f"By Welch's test, {alike} of {len(p_values)} means do not differ significantly"
+            parts.append(f"{test} from the published means (p >= 0.05).")
+        if n_open := len(self.cells_with("open")):
+            subject = "1 sign is open" if n_open == 1 else f"{n_open} signs are open"
+            parts.append(f"{subject}, because the published numbers do not determine {'it' if n_open == 1 else 'them'}.")
         return " ".join(parts)
 
 
 def compare_with_published(name: str, target: Target, table: DataFrame) -> Reproduction:
-    """Compare our results from a results table with the published ones.
+    """Compare our results from a results table with the published results.
 
-    Raises a UserError if no cell can be compared.
+    Raise a UserError if no cell can be compared.
     """
     results = target.ours(target.select(table))
     cells = [make_cell(cell, results.get((cell.row, cell.column), "no such runs")) for cell in target.published]
@@ -285,12 +304,12 @@ def compare_with_published(name: str, target: Target, table: DataFrame) -> Repro
     if not reproduction.cells_with("agree", "differ"):
         reasons = list(dict.fromkeys(cell.why for cell in reproduction.cells_with("missing")))
         raise UserError(
-            f"At least one cell of {name} must have runs to compare. None has: {'; '.join(reasons[:3])}. Run more of "
-            f"the study (unbraid study {name} --plan lists its runs), or score its runs."
+            f"At least one cell of {name} must have runs to compare. Got none instead ({'; '.join(reasons[:3])}). "
+            f"Score the existing runs, or train more runs of the study. List them with: unbraid study {name} --plan"
         )
     return reproduction
 
 
 def make_cell(published: Published | PublishedSign, result: OurResult | str) -> Cell:
-    """A cell with our result, or with the reason why there is none."""
+    """Return a cell with our result, or with the reason why there is no result."""
     return Cell(published, result) if isinstance(result, OurResult) else Cell(published, why=result)

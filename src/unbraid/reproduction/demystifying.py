@@ -1,4 +1,4 @@
-"""The tables of "Demystifying inductive biases for (beta-)VAE based architectures", and our results for them."""
+"""The tables in "Demystifying Inductive Biases for (Beta-)VAE Based Architectures", and our results for them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ REFERENCE = "Zietlow, Rolinek, Martius (2021), arXiv:2102.06822"
 SEEDS = 10
 DATA = ("dsprites", "shapes3d")
 VARIATIONAL = ("beta_vae", "factor_vae", "beta_tcvae", "slow_vae")
-COLUMNS = {  # our scores that are compared; for the importances of DCI see the guide on reproduction
+COLUMNS = {  # our scores; the guide on reproduction explains which feature importances DCI uses
     "MIG": "mig.discrete_mig",
     "DCI": "dci.disentanglement_mean",
     "FactorVAE": "factor_vae.eval_accuracy",
     "SAP": "sap.SAP_score",
 }
-SECOND_SCORES = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # shown in the note
+SECOND_SCORES = {"DCI": ("per-tree importances", "dci.disentanglement_per_tree")}  # shown only in the note
 SOURCES = {
     "MIG": "main paper, table 1, from a transcription",
     "DCI": "supplement, table 2",
@@ -42,8 +42,8 @@ PRIMARY = {  # supplement, table 1: the hyperparameter of each method and its va
     "factor_vae": ("gamma", (35.0, 7.0)),
     "slow_vae": ("beta", (1.0, 1.0)),
 }
-# Mean and standard deviation over 10 seeds: dSprites original, modified, noise, then the same for Shapes3D. The row of
-# a weakly supervised GAN in the main paper is left out, because unbraid does not have this method.
+# Pairs of mean and standard deviation over 10 seeds, for original, modified and noisy images of dSprites, then of
+# Shapes3D. The row of a weakly supervised GAN in the main paper is left out, because unbraid does not have this method.
 TABLES = {
     "MIG": """
         ae          .09 .06  .05 .02  .06 .03   .06 .03  .05 .03  .07 .03
@@ -78,7 +78,7 @@ TABLES = {
 
 
 def row_label(method: str, data: str) -> str:
-    """The name of a row: method and dataset.
+    """Return the name of a row, which consists of the method and the dataset.
 
     >>> row_label("pcl", "dsprites noise")
     'pcl, dsprites noise'
@@ -87,7 +87,7 @@ def row_label(method: str, data: str) -> str:
 
 
 def published_data(data: str) -> str | None:
-    """The dataset and variant in the paper that a dataset name corresponds to, or None.
+    """Return the dataset and variant in the paper that correspond to the name of a dataset, or None.
 
     >>> published_data("dsprites?modified=default"), published_data("shapes3d_rendered"), published_data("sprites")
     ('dsprites modified', 'shapes3d original', None)
@@ -97,8 +97,8 @@ def published_data(data: str) -> str | None:
     return f"{name} {variant}" if name in DATA else None
 
 
-def numbers() -> Iterator[Published]:
-    """All cells of the four tables."""
+def published_numbers() -> Iterator[Published]:
+    """Yield all cells of the four tables."""
     datasets = [f"{data} {variant}" for data in DATA for variant in VARIANTS]
     for column, text in TABLES.items():
         for line in text.strip().splitlines():
@@ -115,10 +115,11 @@ LOSS, THAN_NOISE, THAN_PCL = (
 )
 
 
-def differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[CellKey, OurResult]]:
-    """Yield the differences whose signs are compared, with their standard errors, from the cells of one source.
+def compared_differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[CellKey, OurResult]]:
+    """Yield the differences whose signs are compared, with their standard errors.
 
-    For each method: original minus modified, noise minus modified, and for VAEs the first of these minus that of PCL.
+    `cells` are either our results or the published numbers. For each method, the differences are original minus
+    modified, noise minus modified, and for VAEs also the first difference minus that of PCL.
     """
     for column, text in TABLES.items():
         methods = [line.split()[0] for line in text.strip().splitlines()]
@@ -136,56 +137,58 @@ def differences(cells: Mapping[CellKey, OurResult]) -> Iterator[tuple[CellKey, O
                 yield (f"{row}: {THAN_PCL}", column), difference_of_means([first, after], [changed, before])
 
 
-def signs() -> Iterator[PublishedSign]:
-    """The signs of the published differences. Those within two standard errors are open."""
-    cells = {(cell.row, cell.column): OurResult(cell.value, cell.spread, SEEDS) for cell in numbers()}
-    for (row, column), margin in differences(cells):
-        value, terms = round(margin.mean, 9), 4 if row.endswith(THAN_PCL) else 2  # means that are added or subtracted
+def published_signs() -> Iterator[PublishedSign]:
+    """Yield the signs of the published differences. Signs of differences within two standard errors are open."""
+    cells = {(cell.row, cell.column): OurResult(cell.value, cell.spread, SEEDS) for cell in published_numbers()}
+    for (row, column), margin in compared_differences(cells):
+        value, terms = round(margin.mean, 9), 4 if row.endswith(THAN_PCL) else 2  # number of means in the difference
         source = f"means of {SOURCES[column]}"
         yield PublishedSign(row, column, 1 if value >= 0 else -1, value, margin.spread, 0.005 * terms, source)
 
 
-def select(table: DataFrame) -> DataFrame:
-    """The runs on the data of the paper at its primary strengths."""
-    return longest_runs(runs_at_primary_strength(runs_on_published_data(table, published_data)), [])
+def select_runs(table: DataFrame) -> DataFrame:
+    """Select the runs on the datasets of the paper at its primary strengths."""
+    return longest_runs(select_primary_strengths(runs_on_published_data(table, published_data)), [])
 
 
-def ours(runs: DataFrame) -> OurResults:
-    """Our results for each cell, without over-pruned runs, and the differences between them."""
+def our_results(runs: DataFrame) -> OurResults:
+    """Compute our results for each number, without over-pruned runs, and the differences between them."""
     remaining = discard_over_pruned(runs)[0] if len(runs) else runs
     trained = dict(list(runs.groupby([PUBLISHED_DATA, "method"])))
-    kept = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))
+    not_pruned = dict(list(remaining.groupby([PUBLISHED_DATA, "method"])))
     results: dict[CellKey, OurResult | str] = {}
-    for cell in numbers():
+    for cell in published_numbers():
         method, data = cell.row.split(", ")
         results[cell.row, cell.column] = summarise_cell(
-            trained.get((data, method)), kept.get((data, method)), cell.column
+            trained.get((data, method)), not_pruned.get((data, method)), cell.column
         )
-    known = {place: one for place, one in results.items() if isinstance(one, OurResult)}
-    missing = dict.fromkeys(((sign.row, sign.column) for sign in signs()), "cells that they need are missing")
-    return {**results, **missing, **dict(differences(known))}
+    available = {key: result for key, result in results.items() if isinstance(result, OurResult)}
+    missing = dict.fromkeys(
+        ((sign.row, sign.column) for sign in published_signs()), "the cells for this sign are missing"
+    )
+    return {**results, **missing, **dict(compared_differences(available))}
 
 
-def summarise_cell(runs: DataFrame | None, kept: DataFrame | None, name: str) -> OurResult | str:
-    """Our result for a cell from the runs that are not over-pruned (`kept`), or the reason why there is none."""
+def summarise_cell(runs: DataFrame | None, not_pruned: DataFrame | None, name: str) -> OurResult | str:
+    """Compute our result for a cell from the runs that are not over-pruned, or return the reason why there is none."""
     column = COLUMNS[name]
     if runs is None:
         return "no such runs"
     done = len(runs) if "status" not in runs else int((runs["status"] == "done").sum())
-    pruned = done - (0 if kept is None else len(kept))
-    if kept is None:
+    pruned = done - (0 if not_pruned is None else len(not_pruned))
+    if not_pruned is None:
         return f"all {pruned} runs are over-pruned" if pruned else "no run is finished"
     notes = [f"{pruned} over-pruned"] if pruned else []
     label, other = SECOND_SCORES.get(name, ("", ""))
-    second = OurResult.of(kept[other]) if other in kept else None
+    second = OurResult.of(not_pruned[other]) if other in not_pruned else None
     if second is not None:
         notes.append(f"{label} {second.mean:.3f}")
-    scores = OurResult.of(kept[column], ", ".join(notes)) if column in kept else None
+    scores = OurResult.of(not_pruned[column], ", ".join(notes)) if column in not_pruned else None
     return scores or f"no score {column}"
 
 
-def runs_at_primary_strength(runs: DataFrame) -> DataFrame:
-    """The runs at the strengths of the tables. The line search also has other strengths."""
+def select_primary_strengths(runs: DataFrame) -> DataFrame:
+    """Return the runs at the strengths of the tables. The line search of the paper also has other strengths."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
         strength = runs.get(f"setting.{name}")
@@ -197,9 +200,9 @@ def runs_at_primary_strength(runs: DataFrame) -> DataFrame:
 
 TARGET = Target(
     REFERENCE,
-    (*numbers(), *signs()),
-    select,
-    ours,
+    (*published_numbers(), *published_signs()),
+    select_runs,
+    our_results,
     published_data,
     metrics=("mig", "dci", "factor_vae", "sap", "active"),
     only={"method": ("ae", *VARIATIONAL, "pcl"), "level": ("1",)},

@@ -1,4 +1,4 @@
-"""Artificial results tables with published numbers, for examples and tests. Their runs were never trained."""
+"""An artificial results table with published numbers, for examples and tests. Its runs were never trained."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from unbraid.reproduction import demystifying as paper
 
 
 def example_results(name: str = "demystifying2021", seeds: int = 10, shift: float = 0.0) -> DataFrame:
-    """An artificial results table whose means and standard deviations over seeds are the published ones.
+    """Return an artificial results table whose means and standard deviations over seeds are the published ones.
 
     Args:
-        name: Name of the study; only "demystifying2021" is available.
+        name: Name of the study. Only "demystifying2021" is available.
         seeds: Number of seeds per cell, at least 2.
         shift: A number that is added to all scores.
 
@@ -23,7 +23,7 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
         A results table with one row per run.
 
     Raises:
-        UserError: If the study is not available or there are fewer than 2 seeds.
+        UserError: If the study is not available, or if there are fewer than 2 seeds.
 
     >>> table = example_results(seeds=4)
     >>> part = table[(table["method"] == "pcl") & (table["data"] == "dsprites")]
@@ -34,19 +34,19 @@ def example_results(name: str = "demystifying2021", seeds: int = 10, shift: floa
         raise UserError(unknown_name_message("study with an example table", name, ["demystifying2021"]))
     if seeds < 2:
         raise UserError(f"A standard deviation needs at least 2 seeds. Got {seeds} instead.")
-    steps = np.linspace(-1.0, 1.0, seeds)
-    places = dict.fromkeys(cell.row for cell in paper.numbers())
-    rows = {row: [example_run(row, seed) for seed in range(seeds)] for row in places}
-    for cell in paper.numbers():
+    offsets = np.linspace(-1.0, 1.0, seeds)
+    row_names = dict.fromkeys(cell.row for cell in paper.published_numbers())
+    rows = {row: [example_run(row, seed) for seed in range(seeds)] for row in row_names}
+    for cell in paper.published_numbers():
         assert cell.spread is not None
-        scores = cell.value + shift + cell.spread * steps / steps.std(ddof=1)
+        scores = cell.value + shift + cell.spread * offsets / offsets.std(ddof=1)
         for run, score in zip(rows[cell.row], scores, strict=True):
             run[paper.COLUMNS[cell.column]] = float(score)
     return DataFrame([run for runs in rows.values() for run in runs])
 
 
 def example_run(row: str, seed: int) -> dict[str, Any]:
-    """The settings of one run of a row of the paper, without scores."""
+    """Return the settings of one run for a row of the paper, without scores."""
     method, cell_data = row.split(", ")
     data, variant = cell_data.split()
     eps, factors = (0.1, 5) if data == "dsprites" else (0.175, 6)

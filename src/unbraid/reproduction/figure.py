@@ -19,17 +19,17 @@ PANELS_PER_ROW = 4
 
 
 def draw_reproduction(reproduction: Reproduction) -> Figure:
-    """Draw the cells that were compared: one panel per column of the paper, one line per cell.
+    """Draw the cells that were compared, with one panel per column of the paper and one line per cell.
 
-    Squares are published means and dots are ours. Bars are standard deviations over seeds. If a paper has no numbers,
-    its signs are drawn, as differences with their standard errors.
+    Squares are published means. Our means are dots if they agree and diamonds if they differ. Error bars are standard
+    deviations over seeds. If a paper has no numbers, its signs are drawn as differences with their standard errors.
     """
     shown = reproduction.cells_with("agree", "differ")
     cells = [cell for cell in shown if not isinstance(cell.published, PublishedSign)] or shown
     rows = list(dict.fromkeys(cell.published.row for cell in cells))
     columns = list(dict.fromkeys(cell.published.column for cell in cells))
     across = min(PANELS_PER_ROW, len(columns))
-    width = (0.065 * max(map(len, rows))) / across + 2.4  # the names of rows are only beside the first panel
+    width = (0.065 * max(map(len, rows))) / across + 2.4  # only the first panel of each row has row names
     figure, grid = plots.panel_figure(len(columns), across=across, size=(width, 0.2 * len(rows) + 0.9))
     for axes, column in zip(grid, columns, strict=True):
         draw_panel(axes, [cell for cell in cells if cell.published.column == column], rows)

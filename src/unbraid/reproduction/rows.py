@@ -13,7 +13,7 @@ PUBLISHED_DATA = "published_data"  # column with the name of a dataset in the pa
 
 
 def published_name(data: str) -> str:
-    """The published dataset that a dataset name corresponds to, without options.
+    """Return the published dataset that corresponds to the name of a dataset, without options.
 
     >>> published_name("shapes3d_rendered"), published_name("mnist?turn=20&part=train")
     ('shapes3d', 'mnist')
@@ -23,9 +23,9 @@ def published_name(data: str) -> str:
 
 
 def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str | None]) -> DataFrame:
-    """The runs on datasets that the paper uses, with the name of each dataset in the paper.
+    """Return the runs on datasets that the paper uses, with the name of each dataset in the paper as a new column.
 
-    Raises a UserError if two of our datasets correspond to the same dataset of the paper.
+    Raise a UserError if two of our datasets correspond to the same dataset in the paper.
     """
     check_columns(table, ["data", "method", "seed"])
     names = {data: name for data in table["data"].unique() if (name := published_data(data))}
@@ -33,7 +33,7 @@ def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str
         alike = [data for data in names if names[data] == name]
         if len(alike) > 1:
             raise UserError(
-                f"Only one dataset may correspond to {name} of the paper. Got {' and '.join(alike)} instead. Move the "
+                f"Only one dataset may correspond to {name} in the paper. Got {' and '.join(alike)} instead. Move the "
                 "runs of one of them to another folder."
             )
     chosen = table[table["data"].isin(list(names))]
@@ -41,9 +41,9 @@ def runs_on_published_data(table: DataFrame, published_data: Callable[[str], str
 
 
 def longest_runs(table: DataFrame, setting: Sequence[str]) -> DataFrame:
-    """Of the runs with the same dataset, method, setting and seed, the one with the most steps.
+    """Return the longest run for each combination of dataset, method, setting and seed.
 
-    Raises a UserError if two of them have the same number of steps.
+    Raise a UserError if two such runs have the same number of steps.
     """
     key = [PUBLISHED_DATA, "method", *setting, "seed"]
     check_columns(table, key)
@@ -64,6 +64,6 @@ def check_columns(table: DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in table]
     if missing:
         raise UserError(
-            f"A results table must have the columns {', '.join(names)}. It has no {', '.join(missing)}. Create it: "
-            "unbraid index FOLDER"
+            f"A results table must have the columns {', '.join(names)}. It has no {', '.join(missing)}. Create it "
+            "with: unbraid index FOLDER"
         )

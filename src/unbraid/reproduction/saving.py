@@ -15,13 +15,21 @@ from unbraid.runtime.provenance import git_commit, library_versions
 
 
 def save_reproduction(reproduction: Reproduction, folder: str | Path) -> list[Path]:
-    """Write NAME.csv, NAME.json and NAME.png into a folder, each atomically, and return their paths."""
+    """Write a reproduction to NAME.csv, NAME.json and NAME.png, where NAME is the name of the study.
+
+    Args:
+        reproduction: The result of `reproduce`.
+        folder: The folder of the files. It is created if it does not exist.
+
+    Returns:
+        The paths of the files. Each file is written atomically.
+    """
     make_folder(Path(folder))
     picture = io.BytesIO()
     draw_reproduction(reproduction).savefig(picture, format="png", dpi=110)
     contents = {
         ".csv": reproduction.table().to_csv(index=False).encode(),
-        ".json": (json.dumps(summary(reproduction), indent=1, allow_nan=False) + "\n").encode(),
+        ".json": (json.dumps(json_content(reproduction), indent=1, allow_nan=False) + "\n").encode(),
         ".png": picture.getvalue(),
     }
     paths = [Path(folder) / f"{reproduction.name}{ending}" for ending in contents]
@@ -30,8 +38,8 @@ def save_reproduction(reproduction: Reproduction, folder: str | Path) -> list[Pa
     return paths
 
 
-def summary(reproduction: Reproduction) -> dict[str, Any]:
-    """The reproduction as values for JSON, with the versions of the libraries."""
+def json_content(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the reproduction as values for JSON, with the versions of the libraries."""
     kinds = get_args(Verdict)
     lines = [{key: json_value(value) for key, value in cell.flat_row().items()} for cell in reproduction.cells]
     return {
@@ -47,5 +55,5 @@ def summary(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A value for JSON: numbers that are not finite become None."""
+    """Return a value for JSON, in which numbers that are not finite are None."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Training the runs that the comparison of a study with its published numbers needs."""
+"""Train the runs that are needed to compare a study with its published numbers."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ def train_target(
     quiet: bool = False,
     **options: Any,
 ) -> Path:
-    """Train and score those runs of a study that have published numbers; `reproduce` then compares them.
+    """Train and score the runs of a study that have published numbers. Then `reproduce` can compare them.
 
     Args:
-        name: A study with published numbers.
+        name: Name of a study with published numbers.
         out: The folder of the runs.
-        only: Selects runs. Facts that are not given are those that the published numbers need.
-        metrics: Metrics to compute; by default those of the published numbers.
+        only: Selects runs by their settings. Settings that are not given have the values that the published numbers
+            need.
+        metrics: Metrics to compute. By default those of the published numbers.
         device: "cpu" or "cuda".
-        quiet: Whether to show no progress.
+        quiet: Whether to hide the progress bar.
         **options: Further arguments of `unbraid.study`.
 
     Returns:
         The path of the results table.
 
     Raises:
-        UserError: If the study has no published numbers or an argument is invalid.
+        UserError: If the study has no published numbers, or if an argument is invalid.
     """
     target = find_target(name)
     names = target.metrics if metrics is None else metrics
@@ -46,5 +47,5 @@ def train_target(
 
 
 def needed_runs(name: str, only: Mapping[str, str | Sequence[str]] | None) -> dict[str, str | Sequence[str]]:
-    """The selection `only`, completed by the facts of the runs that the published numbers of a study need."""
+    """Return the selection `only`, completed by the settings that the published numbers of a study need."""
     return {**find_target(name).only, **(only or {})}

@@ -1,6 +1,6 @@
-"""The statements of "Explicit disentanglement of appearance and perspective", and our signs for them.
+"""Statements in "Explicit Disentanglement of Appearance and Perspective in Generative Models", and our signs for them.
 
-The supplement has no scores; its tables are architectures and timings. So its statements are compared as signs.
+The tables of the supplement contain architectures and timings but no scores, so its statements are compared as signs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from unbraid.reproduction.rows import longest_runs, published_name, runs_on_publ
 
 REFERENCE = "Detlefsen & Hauberg (2019), arXiv:1906.11881"
 VAES = ("vae", "beta_vae", "beta_tcvae", "dip_vae_ii")
-WEIGHTED = VAES[1:]
+HEAVIER_KL = VAES[1:]
 COLUMNS = {"reconstruction": "train.rec", "separation": "separation.score"}
 
 
 def row_label(first: str, second: str) -> str:
-    """The name of the row of a sign: the score of the first method is higher than that of the second.
+    """Return the name of a row for the statement that the score of one method is higher than that of another.
 
     >>> row_label("c_vitae", "vae")
     'c_vitae above vae'
@@ -29,12 +29,15 @@ def row_label(first: str, second: str) -> str:
 
 
 def digit_signs() -> tuple[PublishedSign, ...]:
-    """Methods with more weight on the KL have worse reconstructions on MNIST, and the order of separation scores."""
+    """Return the published signs on MNIST.
+
+    Methods with more weight on the KL have worse reconstructions than a VAE. The separation scores have a given order.
+    """
     worse = [
         PublishedSign(
             row_label(method, "vae"), "reconstruction", 1, source="supplement, figure 2: worse, so a larger error"
         )
-        for method in WEIGHTED
+        for method in HEAVIER_KL
     ]
     source = "main paper, table of MNIST: its order only"
     order = [("c_vitae", "u_vitae"), *(("u_vitae", vae) for vae in VAES)]
@@ -42,15 +45,15 @@ def digit_signs() -> tuple[PublishedSign, ...]:
 
 
 def body_signs() -> tuple[PublishedSign, ...]:
-    """Only C-VITAE separates the shape and the pose of bodies."""
+    """Return the published signs on images of bodies, where only C-VITAE separates shape and pose."""
     source = "supplement, figure 7: the only model that disentangles"
     return tuple(
         PublishedSign(row_label("c_vitae", other), "separation", 1, source=source) for other in (*VAES, "u_vitae")
     )
 
 
-def ours(runs: DataFrame, signs: Iterable[PublishedSign]) -> OurResults:
-    """The differences of mean scores over the finished runs."""
+def our_results(runs: DataFrame, signs: Iterable[PublishedSign]) -> OurResults:
+    """Compute the differences between the mean scores of finished runs, for each sign."""
     runs = runs if "status" not in runs else runs[runs["status"] == "done"]
     results: dict[CellKey, OurResult | str] = {}
     for sign in signs:
@@ -64,11 +67,11 @@ def ours(runs: DataFrame, signs: Iterable[PublishedSign]) -> OurResults:
 
 
 def missing_reason(runs: DataFrame, pair: list[str], column: str) -> str:
-    """Why two methods cannot be compared."""
+    """Return the reason why two methods cannot be compared."""
     absent = [method for method in pair if not (runs["method"] == method).any()]
     if absent:
         return f"no runs of {' and '.join(absent)}"
-    return f"no score {column}" + ("" if column.startswith("train.") else ": run unbraid appearance")
+    return f"no score {column}" + ("" if column.startswith("train.") else ", run unbraid appearance")
 
 
 def add_appearance_scores(folder: Path, device: str, quiet: bool) -> None:
@@ -78,8 +81,8 @@ def add_appearance_scores(folder: Path, device: str, quiet: bool) -> None:
     appearance_table(folder, device=device, quiet=quiet)
 
 
-def target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
-    """The target with the signs of one dataset. It needs no metrics of codes."""
+def make_target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
+    """Return the target for the signs on one dataset. It needs no metrics of codes."""
 
     def published_data(name: str) -> str | None:
         return data if published_name(name) == data else None
@@ -88,11 +91,11 @@ def target(data: str, signs: tuple[PublishedSign, ...]) -> Target:
         REFERENCE,
         signs,
         lambda table: longest_runs(runs_on_published_data(table, published_data), []),
-        lambda runs: ours(runs, signs),
+        lambda runs: our_results(runs, signs),
         published_data,
         metrics=("none",),
         finish=add_appearance_scores,
     )
 
 
-DIGITS, BODIES = target("mnist", digit_signs()), target("body_images", body_signs())
+DIGITS, BODIES = make_target("mnist", digit_signs()), make_target("body_images", body_signs())

@@ -200,8 +200,8 @@ def appearance_table(
                 report_progress(done, run.label)
                 scores[run.id] = read_or_evaluate(run, learn, test, settings)
     write_results(Path(folder))
-    places = read_sweep_positions(Path(folder))
-    ordered = sorted(runs, key=lambda run: (places.get(run.id, {}).get("index", 0), run.spec.sort_key()))
+    positions = read_sweep_positions(Path(folder))
+    ordered = sorted(runs, key=lambda run: (positions.get(run.id, {}).get("index", 0), run.spec.sort_key()))
     by_setting: dict[str, list[Run]] = {}
     for run in ordered:
         by_setting.setdefault(replace(run.spec, seed=0).id, []).append(run)

@@ -99,8 +99,8 @@ def try_train_stack(
 def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> None:
     """Write the positions of the runs in the sweep, and the protocol of the scores, to `study.json`."""
     with lock(settings.out / ".places.lock"):
-        places = read_sweep_positions(settings.out)
+        positions = read_sweep_positions(settings.out)
         new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
-        if new.keys() - places.keys():
-            content = {"places": {**places, **new}, "protocol": asdict(settings.protocol)}
+        if new.keys() - positions.keys():
+            content = {"places": {**positions, **new}, "protocol": asdict(settings.protocol)}
             write_atomic(settings.out / "study.json", json.dumps(content).encode())

@@ -57,11 +57,11 @@ class Reduction:
     def _check_properties(self, all_runs: Sequence[PlannedRun]) -> None:
         """Raise an error if `only` names a property that no run has."""
         if self.only:
-            known = dict.fromkeys(name for _, group in groupby(all_runs, lambda run: type(run.spec.method))
+            names = dict.fromkeys(name for _, group in groupby(all_runs, lambda run: type(run.spec.method))
                                   for name in next(group).facts())  # fmt: skip
             for key in self.only:
-                if key not in known:
-                    raise UserError(unknown_name_message("property of a run", key, known))
+                if key not in names:
+                    raise UserError(unknown_name_message("property of a run", key, names))
 
     def _replace_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Replace the first datasets by `data` and drop the others. Without `data`, return all runs unchanged."""
@@ -77,15 +77,15 @@ class Reduction:
         return [replace_spec(run, data=names[run.spec.data]) for run in runs if run.spec.data in names]
 
     def _select_seeds(self, all_runs: Sequence[PlannedRun]) -> range | set[int]:
-        known = {run.spec.seed for run in all_runs}
+        study_seeds = {run.spec.seed for run in all_runs}
         if self.seeds is not None:
-            if missing := sorted(set(self.seeds) - known):
+            if missing := sorted(set(self.seeds) - study_seeds):
                 raise UserError(
-                    f"The seeds must be seeds of the study, {min(known)} to {max(known)}. Got also "
+                    f"The seeds must be seeds of the study, {min(study_seeds)} to {max(study_seeds)}. Got also "
                     f"{', '.join(map(str, missing))}. Select fewer seeds, or write your own study with more seeds."
                 )
             return set(self.seeds)
-        count = 1 + max(known)
+        count = 1 + max(study_seeds)
         return range(max(min(MIN_SEEDS, count), round(count * math.sqrt(self.scale))))
 
     def _changed_steps(self, run: PlannedRun) -> dict[str, Any]:

@@ -54,9 +54,9 @@ def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:
     >>> split_metrics(["udr", "mig", "udr"])
     (['mig'], ['udr'])
     """
-    known = [*METRICS, *GROUP_METRICS]
+    all_metrics = [*METRICS, *GROUP_METRICS]
     unique = list(dict.fromkeys(STUDY_METRICS if names is None else names))
     for name in unique:
-        if name not in known:
-            raise UserError(unknown_name_message("metric", name, known))
+        if name not in all_metrics:
+            raise UserError(unknown_name_message("metric", name, all_metrics))
     return [name for name in unique if name not in GROUP_METRICS], [name for name in unique if name in GROUP_METRICS]

@@ -85,10 +85,10 @@ def study_from_grid(path: Path) -> Study:
         raise UserError(f"{path} cannot be read: {error}. Correct the file.") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} must contain a table with data and method. Got a {type(content).__name__} instead.")
-    known = ("data", "seeds", "method", *SPEC_KEYS)
+    valid_keys = ("data", "seeds", "method", *SPEC_KEYS)
     for key in content:
-        if key not in known:
-            raise UserError(unknown_name_message(f"entry of {path}", key, known))
+        if key not in valid_keys:
+            raise UserError(unknown_name_message(f"entry of {path}", key, valid_keys))
     if not content.get("data") or not content.get("method"):
         raise UserError(f"{path} must have an entry data = [...] and a table [[method]] with a name. Add them.")
     data = [content["data"]] if isinstance(content["data"], str) else content["data"]
