@@ -250,7 +250,7 @@ def test_selection_and_downstream_use_their_columns() -> None:
     assert (chosen.loc[("ELBO", "mig"), "correlation"] == 1).all()
     tasks = analysis.downstream(table)
     assert (tasks.table.set_index(["first", "second"]).loc[("GBT efficiency", "dci"), "correlation"] == -1).all()
-    assert "The strongest correlation is -1.00, between GBT efficiency and DCI." in tasks.text
+    assert "between GBT efficiency and DCI, with a median of -1.00 over 7 datasets" in tasks.text
 
 
 def test_total_correlation_of_means_and_of_samples() -> None:

@@ -56,7 +56,7 @@ def test_bugs_show_their_traceback_and_ask_for_a_report(error: Exception, failin
     err = capsys.readouterr().err
     assert "Traceback (most recent call last)" in err
     assert f"{type(error).__name__}: " in err
-    assert err.endswith("this is a bug in unbraid. Please report it: the command, and the lines above.\n")
+    assert err.endswith("this is a bug in unbraid. Please report it with the command and the lines above.\n")
 
 
 def test_the_debug_variable_shows_the_traceback_of_every_error(

@@ -65,7 +65,7 @@ def test_wrong_flags_give_errors_and_save_writes_files(tmp_path: Path, capsys: p
         (["reproduce", "demystifying2021"], "--runs FOLDER to load existing runs"),
         (["reproduce", "demystifying2021", "--runs", runs, "--steps", "5"], "Got --steps too"),
         (["reproduce", "demystifying2021", "--runs", str(tmp_path / "none")], "No results table"),
-        (["reproduce", "locatello2019", "--runs", runs], "None has"),
+        (["reproduce", "locatello2019", "--runs", runs], "Got none instead"),
     ):
         assert main(arguments) == 2
         assert error in capsys.readouterr().err

@@ -200,7 +200,7 @@ def compute_terms(method: Method, data: FactorData, **batch: Tensor) -> tuple[fl
 
 @pytest.mark.parametrize("cls", [AdaGVAE, AdaMLVAE])
 @pytest.mark.parametrize("apart", ["threshold", "count", "factors"])
-def test_ada_objective_equals_the_sum_of_its_terms(cls: type[AdaGVAE], apart: str, toy: FactorData) -> None:
+def test_ada_objective_sums_its_terms(cls: type[AdaGVAE], apart: str, toy: FactorData) -> None:
     changed = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 0, 0, 1]]).bool()
     method = cls(beta=3.0, apart=apart)  # type: ignore[arg-type]
     loss, terms, q = compute_terms(method, toy, changed=changed)
@@ -284,7 +284,7 @@ def test_transition_loss_by_hand() -> None:
     assert float(transition_loss(gaussian([[(0.0, 1.0)], [(1.0, 1.0)]]), 6.0)) == pytest.approx(expected, abs=1e-5)
 
 
-def test_slow_objective_equals_the_sum_of_its_terms(toy: FactorData) -> None:
+def test_slow_objective_sums_its_terms(toy: FactorData) -> None:
     """The loss is twice the mean reconstruction error, plus the weighted KL, plus the weighted transition loss."""
     method = SlowVAE(beta=2.0, gamma=5.0, rate=3.0)
     loss, terms, q = compute_terms(method, toy)

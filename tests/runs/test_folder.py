@@ -96,7 +96,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
     assert run.path is not None
     content = json.loads((run.path / "run.json").read_text())
     for bad, message in (("{", "cannot be read"), ("[]", "must contain a JSON object"),
-                         (json.dumps({**content, "format": 99}), "reads 1"),
+                         (json.dumps({**content, "format": 99}), "reads format 1"),
                          (json.dumps({**content, "spec": {}}), "does not contain a run")):  # fmt: skip
         (run.path / "run.json").write_text(bad)
         with pytest.raises(UserError, match=message):

@@ -142,7 +142,7 @@ def test_a_stack_without_enough_memory_is_halved(sprites: FactorData, monkeypatc
     torch.cuda.reset_peak_memory_stats()
     wanted = ub.train(BetaVAE(), sprites, **settings)
     needed = torch.cuda.max_memory_reserved() - base
-    monkeypatch.setattr(schedule, "capacity", lambda spec, data, builder, wanted: wanted)
+    monkeypatch.setattr(schedule, "max_runs_in_memory", lambda spec, data, builder, wanted: wanted)
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 0.6 * needed) / total)
     try:

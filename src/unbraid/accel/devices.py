@@ -6,7 +6,7 @@ from unbraid.errors import UserError
 
 
 def check_device(device: str) -> None:
-    """Raise a `UserError` unless `device` is "cpu", or "cuda" (or "cuda:N") and PyTorch finds a GPU."""
+    """Accept "cpu", and also "cuda" or "cuda:N" if PyTorch finds a GPU. Otherwise raise a `UserError`."""
     import torch
 
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):

@@ -153,7 +153,7 @@ def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
     bases = [base for base in done["base"].unique() if base in originals and n_variants[base] > 1]
     if not bases:
         got = f"only {', '.join(map(str, done['data'].unique()[:4]))}"
-        remedy = "Train on data?modified=FILE or data?noise=0.1 as well: unbraid study demystifying2021."
+        remedy = "Also train on NAME?modified=FILE or NAME?noise=0.1, as in: unbraid study demystifying2021"
         reject("There must be runs on a dataset and on a modified variant of it.", got, remedy)
     done = done[done["base"].isin(bases)]
     _check_one_variant(done)

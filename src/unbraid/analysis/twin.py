@@ -32,7 +32,7 @@ def entangled_twin(run: Run, matrix: Array | None = None, *, seed: int = 0) -> T
         seed: Random seed for the default matrix.
 
     Returns:
-        The twin.
+        The entangled model.
 
     Raises:
         UserError: If the run has no decoder or no normal posterior, or if the matrix is not orthogonal, contains zeros

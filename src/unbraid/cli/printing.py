@@ -66,7 +66,7 @@ RUN_SETTINGS = ("data", "steps", "batch", "learning_rate", "latents", "net", "li
 def run_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the label of each run, followed by the settings that differ between the rows.
 
-    >>> labels([{"label": "vae seed=0", "latents": n, "steps": 9} for n in (5, 10)])
+    >>> run_labels([{"label": "vae seed=0", "latents": n, "steps": 9} for n in (5, 10)])
     ['vae seed=0 latents=5', 'vae seed=0 latents=10']
     """
     varying = [name for name in RUN_SETTINGS if len({row.get(name) for row in rows}) > 1]

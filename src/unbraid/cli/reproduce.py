@@ -142,7 +142,7 @@ def published_text(published: Published | PublishedSign) -> str:
 def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> str:
     """Format a mean, with its standard deviation if there is one.
 
-    >>> number(0.234, 0.08), number(-12.34)
+    >>> format_mean(0.234, 0.08), format_mean(-12.34)
     ('0.23 +- 0.08', '-12.34')
     """
     return f"{mean:.{digits}f}" + ("" if spread is None else f" +- {spread:.{digits}f}")

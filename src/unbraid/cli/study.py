@@ -78,7 +78,7 @@ def add_flags(parser: Parser) -> None:
 def parse_shard(text: str) -> tuple[int, int]:
     """Parse I/N.
 
-    >>> shard("3/64")
+    >>> parse_shard("3/64")
     (3, 64)
     """
     part, _, parts = text.partition("/")
@@ -92,7 +92,7 @@ def parse_metric_names(text: str | None) -> list[str] | None:
 
     A leading + adds metrics to the default.
 
-    >>> metric_names("mig,sap"), metric_names("none"), metric_names("+irs")[-1]
+    >>> parse_metric_names("mig,sap"), parse_metric_names("none"), parse_metric_names("+irs")[-1]
     (['mig', 'sap'], [], 'irs')
     """
     from unbraid.studies.settings import STUDY_METRICS

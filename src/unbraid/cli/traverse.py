@@ -32,7 +32,7 @@ def runs_with_decoder(runs: Sequence[Run], folder: Path) -> list[Run]:
 def parse_pair(text: str) -> Pair:
     """Parse the indices of two latents, or the names of two factors.
 
-    >>> pair("0,3"), pair("wall_hue,orientation")
+    >>> parse_pair("0,3"), parse_pair("wall_hue,orientation")
     ((0, 3), ('wall_hue', 'orientation'))
     """
     parts = [part.strip() for part in text.split(",")]

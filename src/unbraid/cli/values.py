@@ -15,7 +15,7 @@ from unbraid.errors import UserError
 def parse_integers(text: str) -> list[int]:
     """Parse `3`, `0,2,5`, `0-4` (which includes both ends), or a comma-separated list of these.
 
-    >>> integers("0-2,7")
+    >>> parse_integers("0-2,7")
     [0, 1, 2, 7]
     """
     return [value for part in text.split(",") for value in _parse_part(part, int)]
@@ -24,7 +24,7 @@ def parse_integers(text: str) -> list[int]:
 def parse_numbers(text: str) -> list[float]:
     """Parse `4`, `1,4,16`, `1-4` (steps of 1), `0:1:5` (first, last, count), or a comma-separated list of these.
 
-    >>> numbers("0:1:3,1e-4")
+    >>> parse_numbers("0:1:3,1e-4")
     [0.0, 0.5, 1.0, 0.0001]
     """
     return [float(value) for part in text.split(",") for value in _parse_part(part, float)]

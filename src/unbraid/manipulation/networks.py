@@ -1,4 +1,7 @@
-"""The networks of adversarial training: the manipulation, and the pairs that reconstruct changed images.
+"""The networks of adversarial training.
+
+The manipulation computes a small change of each image from its factors. Pairs of an encoder and a decoder reconstruct
+the changed images.
 
 The names of submodules, parameters and buffers must not change, because they are keys of checkpoints.
 """
@@ -18,7 +21,7 @@ from unbraid.distributions import LIKELIHOODS
 from unbraid.nets.conv import init_glorot, locatello
 from unbraid.noise import Noise
 
-N_HIDDEN = 256  # hidden units of the network that computes the scalar
+N_HIDDEN = 256  # hidden units of `Manipulation.squeeze`, which maps the factors to a scalar
 ANGLE = math.pi / 4  # 45 degrees, where the rotated axes differ most from the original axes
 KINK_RANGE = 2.0  # the first ReLU units have their kinks within this many standard deviations of the scalar's mean
 PIXEL_MARGIN = 1e-6  # pixels are clipped to this distance from 0 and 1 before their entropy is computed
@@ -34,10 +37,11 @@ class Manipulation(nn.Module):
     with the factors, but not how strong it is.
 
     The normalisation is needed because the effect of a pattern grows with the fourth power of its amplitude. Suppose
-    that the local covariance of images has the variances a and d for two factors, and the covariance b between them.
-    A pattern of amplitude r along the diagonal of these factors changes the advantage of rotated axes,
-    ad - ((a + d) / 2)^2 + b^2, by r^4. The gradient therefore vanishes near m = 0, and without normalisation a pattern
-    that is the same for all images would be easier to find.
+    that small changes of two factors change the image with the variances a and d, and with the covariance b. The
+    product of the variances is ad along the factors, and ((a + d) / 2)^2 - b^2 along axes rotated by 45 degrees. The
+    advantage of the rotated axes is the difference, ad - ((a + d) / 2)^2 + b^2. A pattern of amplitude r along the
+    diagonal of these factors changes it by r^4. The gradient therefore vanishes near m = 0, and without normalisation a
+    pattern that is the same for all images would be easier to find.
 
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
     normalisation and the initialisation of the first layer are not from the paper.
@@ -126,7 +130,7 @@ class FixedEncoderPair(nn.Module):
 def rotated_copy(pair: FixedEncoderPair, rotation: Float[Tensor, "k k"]) -> FixedEncoderPair:
     """Return a copy of a pair with rotated latents that initially computes the same function of the factors.
 
-    Both families then start from the same function, so differences between them do not come from the random
+    The pair and its copy then start from the same function, so differences between them do not come from the random
     initialisation.
     """
     rotated = copy.deepcopy(pair)

@@ -50,7 +50,7 @@ def make_duplicated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Flo
 
 
 def make_merged_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
-    """Return one latent that numbers the value pairs of the first two factors, and perfect latents of the others."""
+    """Return one latent, the joint index of the first two factors, and perfect latents of the other factors."""
     width = np.ptp(factors[:, 1]) + 1
     pair = (factors[:, 0] - factors[:, 0].min()) * width + factors[:, 1] - factors[:, 1].min()
     return make_perfect_codes(np.c_[pair, factors[:, 2:]])
@@ -64,7 +64,7 @@ def make_collapsed_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Floa
 
 
 def make_scrambled_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return the perfect codes after mapping the values of each factor to each other by a random permutation.
+    """Return the perfect codes after a random permutation of the values of each factor.
 
     The codes are as informative as the perfect codes, but they are not monotonic functions of the factors.
     """

@@ -289,7 +289,8 @@ class Reproduction:
             parts.append(f"{test} from the published means (p >= 0.05).")
         if n_open := len(self.cells_with("open")):
             subject = "1 sign is open" if n_open == 1 else f"{n_open} signs are open"
-            parts.append(f"{subject}, because the published numbers do not determine {'it' if n_open == 1 else 'them'}.")
+            pronoun = "it" if n_open == 1 else "them"
+            parts.append(f"{subject}, because the published numbers do not determine {pronoun}.")
         return " ".join(parts)
 
 

@@ -1,6 +1,6 @@
 """The folder of a run and its files.
 
-``<folder>/<run id>/`` holds:
+``<folder>/<run id>/`` contains:
 
 - `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
   the `commit` and the `machine` with which the run was started.
@@ -107,7 +107,7 @@ class RunFolder:
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
         """Write the log and the weights, then delete the checkpoint.
 
-        The weights are written last because a run counts as finished when they exist.
+        The weights are written last because a run is considered finished when they exist.
         """
         write_jsonl(self.path / "log.jsonl", log)
         if diverged:

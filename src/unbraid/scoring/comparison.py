@@ -235,12 +235,21 @@ def compare(
     Raises:
         UserError: If fewer than two folders are given, a folder is given twice or contains no runs, or a metric is
             unknown.
+
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     for beta in (1.0, 4.0):
+    ...         runs = ub.train(ub.methods.BetaVAE(beta=beta), data="toy", steps=5, out=f"{out}/{beta:g}", quiet=True)
+    ...     comparison = ub.compare(f"{out}/1", f"{out}/4", metrics=["mig"], score=True, quiet=True)
+    >>> comparison.settings()["beta"]
+    ['1', '4']
     """
     if len(folders) < 2:
         raise UserError(f"A comparison needs at least two folders of runs. Got {len(folders)} instead.")
     paths = [Path(folder) for folder in folders]
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UserError("A comparison needs different folders. One of them was given twice.")
+        raise UserError("A comparison needs different folders. One of them was given twice. Remove one of the two.")
     named = resolve_metric_names(metrics) if metrics is not None else None
     if score:
         score_folders(paths, named, quiet)

@@ -67,7 +67,7 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
     gaps = np.abs(assignment_weights(len(first), len(second), np.random.default_rng(seed)) @ values)
     scale = np.sqrt((gaps**2).mean(0))
     gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # a smaller scale is only rounding error
-    observed = gaps[0] - 1e-9  # differences that are equal up to rounding count as equal
+    observed = gaps[0] - 1e-9  # treat differences that are equal up to rounding as equal
     alone = (gaps >= observed).mean(0)
     among = (gaps.max(1)[:, None] >= observed).mean(0)
     return second.mean(0) - first.mean(0), alone, among

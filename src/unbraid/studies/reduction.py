@@ -103,7 +103,7 @@ def run_matches(run: PlannedRun, wanted: Mapping[str, set[str]]) -> bool:
 def text_as_typed(value: Any) -> str:
     """Format a value as a user would type it, for example 4 for 4.0.
 
-    >>> as_typed(4.0), as_typed("4.0"), as_typed("dsprites"), as_typed(1e-4)
+    >>> text_as_typed(4.0), text_as_typed("4.0"), text_as_typed("dsprites"), text_as_typed(1e-4)
     ('4', '4', 'dsprites', '0.0001')
     """
     try:

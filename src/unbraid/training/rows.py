@@ -1,7 +1,7 @@
 """The parameters of a run as one flat row.
 
-A *row* is the concatenation of all parameters of one run, each flattened. A stack stores the rows of its runs as one
-matrix (runs, parameters). There are two orders of the elements of a row:
+A *row* is the concatenation of all parameters of one run, each flattened. Runs that are trained together form a
+*stack*, which stores their rows as one matrix (runs, parameters). There are two orders of the elements of a row:
 
 - *Checkpoint order* is the order of `named_parameters()`. Checkpoints and weight files use it.
 - *Storage order* is the order in which a stack stores the elements during training. It differs from the checkpoint
@@ -126,7 +126,7 @@ class Storage:
     def fused(
         cls, net: VAENet, method: Method, learning_rate: Tensor, shape: tuple[int, ...], likelihood: str
     ) -> Storage:
-        """Create a storage for kernels, and replace the children of `net` for which kernels exist.
+        """Replace the children of `net` for which GPU kernels exist by modules that call them, and return the storage.
 
         A child is replaced only if all its parameters have the same constants of Adam and epsilon is positive. With an
         epsilon of 0, the padding would be divided by 0, because its moments are 0.
