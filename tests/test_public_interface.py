@@ -28,9 +28,7 @@ def test_unknown_names_raise_an_attribute_error() -> None:
         _ = ub.trian  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "statement", ["import unbraid", "from unbraid import metrics, UserError"]
-)
+@pytest.mark.parametrize("statement", ["import unbraid", "from unbraid import metrics, UserError"])
 def test_import_does_not_load_torch(statement: str) -> None:
     code = f"{statement}; import sys; assert not {{'torch', 'sklearn', 'matplotlib', 'numba'}} & {{*sys.modules}}"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
