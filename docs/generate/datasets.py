@@ -55,7 +55,8 @@ def dataset_page(name: str) -> str:
     parts = [f"# {name}", autodoc("autofunction", f"{function.__module__}.{function.__name__}")]
     if (ROOT / "docs" / "pictures" / f"{name}.png").exists():
         parts.append(f"![The factors of {name}](../pictures/{name}.png)")
-        parts.append(f"Each row varies one factor, with the others at their middle value: `unbraid data show {name}`.")
+        parts.append("Each row varies one factor, with the others at their middle value.")
+        parts.append(f"`unbraid data show {name}` draws this picture.")
     elif not source.built_in:
         parts.append(f"If the files are in place, `unbraid data show {name}` draws every factor.")
     if source.alternatives:
