@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from unbraid.training.train import train
 
 
-# Threads of OpenMP spin while they wait. If anything else runs on the machine, that makes training up to 50 times
-# slower. OpenMP reads this variable when torch is loaded, so it is set first, unless the user has set it.
+# By default, OpenMP threads spin while they wait. If other programs run on the machine, this makes training up to 50
+# times slower. OpenMP reads this variable when torch is loaded, so the variable must be set before that. A value that
+# the user has set is kept.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

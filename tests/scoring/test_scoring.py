@@ -17,6 +17,7 @@ from support.known_codes import GRID, NOISY, factor_grid, noise
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, bounds, known_codes
 from unbraid.metrics.protocol import Protocol, Rows, check_comparable, differences, identity, identity_digest
+from unbraid.runs.scores import read_protocol
 from unbraid.scoring import tasks
 from unbraid.scoring.selection import group_runs, select
 
@@ -128,6 +129,8 @@ def test_a_study_is_scored_with_its_own_protocol(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(json.dumps({"places": {}, "protocol": {"train": 7, "draws": "reference"}}))
     (row,) = ub.score(run, ["mig"], quiet=True)
     assert (row["train_rows"], row["test_rows"], row["draws"]) == (7, 5_000, "reference")
+    assert run.path is not None
+    assert read_protocol(run.path) == read_protocol(tmp_path) == Protocol(train=7, draws="reference")
     (tmp_path / "study.json").write_text('{"places": {}}')  # written before protocols were recorded
     assert ub.score(run, ["mig"], quiet=True)[0]["draws"] == "reference"
 

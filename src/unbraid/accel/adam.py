@@ -45,7 +45,7 @@ def adam_step(
         moment1: The running means m of the gradient.
         moment2: The running means v of the squared gradient.
         learning_rate: The learning rate of each run.
-        t: The number of this update, from 1.
+        t: The number of this update, counted from 1.
         constants: The other constants of Adam.
     """
     beta1, beta2, epsilon = constants.beta1, constants.beta2, constants.epsilon

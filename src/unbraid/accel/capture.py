@@ -89,5 +89,5 @@ class CapturedStep:
 
 
 def step_runner(device: torch.device) -> Callable[[Callable[[], None]], None]:
-    """Return a function that runs a step. On a GPU it captures the step as a CUDA graph, elsewhere it calls it."""
+    """Return a function that runs a step. On a GPU it uses a CUDA graph. On other devices it calls the step."""
     return CapturedStep(device).run if device.type == "cuda" else lambda step: step()

@@ -36,11 +36,11 @@ class Alignment:
     Attributes:
         data: Name of the dataset.
         names: Names of the k factors.
-        steps: Size of a grid cell in grid steps of each factor. The change of images is measured over one cell.
+        steps: Size of a grid cell along each factor, in grid steps. The change of the images is measured over one cell.
         gram: J^T J in each grid cell, (places, k, k), where J is the change of the images per standard deviation of
             each factor.
-        place_scores: The score in each grid cell, (places,). Two versions of a dataset have the same cells if they have
-            the same seed.
+        place_scores: The score in each grid cell, (places,). For two versions of a dataset, `alignment` uses the same
+            cells if it is called with the same seed.
     """
 
     data: str
@@ -152,15 +152,15 @@ def alignment(
     .. math:: J = U \Sigma V^T, \quad \text{score} = 1 - \frac{E \min_P \|V - P\|_F}{E_{V' \text{random}}
         \min_P \|V' - P\|_F}
 
-    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. P are
-    signed permutations. The score is based on the distance to orthogonality (see `orthogonality`), computed for the
-    process that generates the data instead of a decoder. The latents of a VAE follow local principal axes. A VAE
-    therefore finds factors whose image changes are orthogonal and differ in strength. It mixes two factors that change
-    images in similar directions or equally strongly.
+    J is the change of the images with each factor, where each factor is scaled to unit variance over its grid. P
+    ranges over signed permutations. The score is based on the distance to orthogonality (see `orthogonality`), computed
+    for the process that generates the data instead of a decoder. The latents of a VAE follow local principal axes. A
+    VAE therefore finds factors whose image changes are orthogonal and differ in strength. It mixes two factors that
+    change images in similar directions or equally strongly.
 
     In each of `places` random cells of the factor grid, J is fitted to the images at the corners of the cell. The
-    corners are chosen such that neither pixel noise nor products of two factors bias the fit towards any pair of
-    factors. Factors that are not in `factors`, and categorical factors, are constant within a cell.
+    corners are chosen such that neither pixel noise nor interactions between two factors make the estimated changes of
+    two factors look correlated. Factors that are not in `factors`, and categorical factors, are constant within a cell.
 
     Limitations: Periodic factors are treated as intervals. Pixel noise increases the strengths. The local axes may
     rotate from cell to cell in ways that no single representation can follow.
@@ -169,9 +169,9 @@ def alignment(
 
     Args:
         data: A dataset with an example for each combination of factor values.
-        factors: Names of the factors to use. By default all ordered factors, that is, all that are not categorical.
+        factors: Names of the factors to use. By default all factors that are ordered, that is, not categorical.
         places: Number of random cells of the factor grid.
-        reach: Size of a cell in standard deviations of each factor. A cell has at least one step of the grid.
+        reach: Size of a cell in standard deviations of each factor. A cell spans at least one grid step.
         seed: Random seed for the choice of cells.
 
     Returns:

@@ -52,13 +52,13 @@ def growth(
     quiet: bool = False,
     **spec: Any,
 ) -> Result:
-    r"""Train AnnealedVAE and record the information about each factor and reconstructions as its capacity grows.
+    r"""Train AnnealedVAE and record reconstructions and the information about each factor as its capacity grows.
 
     .. math:: C(t) = C_{max} \min(t / T, 1), \quad \max_i I(c_i; v_j)
 
     Three quantities are recorded: the capacity, the KL, and the mutual information of each factor with its most
-    informative latent (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as by
-    `train`. Nothing is written to disk.
+    informative latent (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as
+    `train` would train them. Nothing is written to disk.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 5.2 and figure 3.
 

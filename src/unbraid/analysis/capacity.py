@@ -37,7 +37,7 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics in Locatello et al. (2019) that the table has.
+        metrics: Names of metrics. By default all of the six metrics in Locatello et al. (2019) that are in the table.
 
     Returns:
         A result whose table has one row per dataset, quantity and strength: `runs`, and the `low` quartile, `median`

@@ -43,13 +43,13 @@ def agreement(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: \rho(a, b) = \mathrm{cor}(\mathrm{rank}\, a, \mathrm{rank}\, b)
 
-    Runs of all methods, strengths and seeds have equal weight. Equal values have their mean rank.
+    Runs of all methods, strengths and seeds have equal weight. Tied values are assigned their mean rank.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.2 and figure 2.
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset and ordered pair of metrics: `data`, `first`, `second`,
@@ -84,7 +84,7 @@ def selection(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset, unsupervised score (`first`) and metric (`second`):
@@ -121,7 +121,7 @@ def downstream(table: DataFrame, metrics: Sequence[str] | None = None) -> Result
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset, task (`first`) and metric (`second`): `correlation`, `runs`.

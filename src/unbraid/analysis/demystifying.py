@@ -17,7 +17,7 @@ from unbraid.scoring.permutation import p_value
 
 VARIANTS = ("original", "modified", "noise")
 COLOURS = dict(zip(VARIANTS, plots.PALETTE, strict=False))
-PRIMARY = 1  # the level with the strengths in the tables of the paper
+PRIMARY = 1  # the level at which the strengths are those in the tables of the paper
 NO_NORMAL_POSTERIOR = ("ae", "pcl", "pmp", "diffusion_vae")  # these methods do not prune latents
 UNITS, FACTORS = "active.units", "active.factors"
 SCORES = {
@@ -56,8 +56,8 @@ def discard_over_pruned(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     it cannot represent all factors. Methods without a normal posterior are never over-pruned. Unfinished and diverged
     runs are removed as well.
 
-    Reference: Zietlow et al. (2021), arXiv:2102.06822. The bound of 0.8 is in the main paper. Figures 4 to 6 of the
-    supplement say that over-pruned runs were left out.
+    Reference: Zietlow et al. (2021), arXiv:2102.06822. The threshold of 0.8 is given in the main paper. Figures 4 to 6
+    of the supplement say that over-pruned runs were left out.
 
     Args:
         table: A results table with one row per run.

@@ -53,14 +53,14 @@ class Optimum(NamedTuple):
 
 
 class MeasuredModel(NamedTuple):
-    """The quantities of `Optimum` measured for a linear VAE, longest decoder column first.
+    """The quantities of `Optimum` measured for a linear VAE, sorted by the length of the decoder column, longest first.
 
     Attributes:
         norms: Squared length of the decoder column of each latent.
         posterior: Posterior variance.
         means: Variance of the posterior mean over the data.
         angle: Angle in degrees between the decoder column and its principal axis.
-        crossing: The largest absolute value of W^T W off the diagonal. It is 0 if the decoder columns are orthogonal.
+        crossing: The largest absolute off-diagonal entry of W^T W. It is 0 if the decoder columns are orthogonal.
     """
 
     norms: Array
@@ -78,8 +78,8 @@ def optimum(eigenvalues: Any, beta_s2: float, latents: int | None = None) -> Opt
 
     The decoder columns w_i point along the principal axes, largest eigenvalue first. If
     :math:`\lambda_i \le \beta s^2`, the latent collapses onto the prior. With a smaller :math:`\beta s^2`, latents
-    carry more information. At 0, every rotation of the latents is optimal. The axes of equal eigenvalues are not
-    determined.
+    carry more information. At :math:`\beta s^2 = 0`, every rotation of the latents is optimal. The axes of equal
+    eigenvalues are not uniquely determined.
 
     Reference: Lucas et al. (2019), arXiv:1911.02469, for beta = 1; Rolinek et al. (2019), arXiv:1812.06775.
 

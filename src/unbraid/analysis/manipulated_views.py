@@ -149,8 +149,8 @@ def draw_factors(summary: DataFrame) -> Figure:
 def manipulated_strengths(table: DataFrame) -> Result:
     """Show whether a different regularisation strength compensates for the loss on modified images.
 
-    The table has the scores at all levels of the line search. In the study `demystifying2021`, the levels are 0.75, 1,
-    1.25, 1.5, 1.75 and 2 times the primary strength. The figure shows only the first score.
+    The table contains the scores at all levels of the sweep over strengths. In the study `demystifying2021`, the levels
+    are 0.75, 1, 1.25, 1.5, 1.75 and 2 times the primary strength. The figure shows only the first score.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 4 to 6.
 
@@ -195,7 +195,7 @@ def strengths_text(first: DataFrame) -> str:
 def draw_strengths(first: DataFrame, name: str) -> Figure:
     """Draw one row of axes per method and one column per dataset, with mean scores by level.
 
-    The bands are one standard deviation wide on each side.
+    The bands extend one standard deviation above and below the mean.
     """
 
     def draw_lines(axes: Axes, part: DataFrame) -> None:

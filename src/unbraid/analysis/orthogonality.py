@@ -214,8 +214,8 @@ def decoder_jacobians(run: Run, codes: Tensor, columns: list[int] | None = None)
     r"""Return the Jacobians of the decoder of a run at the rows of `codes`, (n, pixels, d).
 
     If `columns` is given, only these columns of the Jacobians are computed. The first backward pass computes
-    :math:`J^T g`, which is linear in g. Its derivative with respect to g is J. This takes one pass per latent instead
-    of one pass per pixel.
+    :math:`J^T g`, which is linear in g. The derivative of its entry j with respect to g is column j of J. This takes
+    one pass per latent instead of one pass per pixel.
     """
     import copy
 

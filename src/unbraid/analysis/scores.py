@@ -29,7 +29,7 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset, metric and method: `runs`, `low` quartile, `median`, `high`
@@ -69,7 +69,7 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset, metric, method and level: `strength`, `runs`, `low` quartile,

@@ -17,7 +17,7 @@ BY = ["data", "method", "level", "strength"]
 
 
 def total_correlation(table: DataFrame, without: Collection[str] = ("annealed_vae",)) -> Result:
-    r"""Show whether regularisation makes codes uncorrelated, as their total correlation by strength.
+    r"""Show whether regularisation makes codes uncorrelated, measured by their total correlation at each strength.
 
     .. math:: TC = \tfrac12 \left( \sum_j \log \Sigma_{jj} - \log \det \Sigma \right)
 

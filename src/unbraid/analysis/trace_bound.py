@@ -46,7 +46,7 @@ def stochastic_loss(rotation: Any, covariance: Any, noise: Any) -> float:
 
     Args:
         rotation: U, (n, n).
-        covariance: C, (n, n): X^T X of the reconstructions, if the means of the latents have unit variance.
+        covariance: C, (n, n). If the means of the latents have unit variance, this is X^T X of the reconstructions.
         noise: The variances e_j^2, (n,).
 
     Returns:
@@ -109,8 +109,8 @@ def fixed_noise_minimum(covariance: Any, noise: Any) -> float:
 
     .. math:: \min_U \sum_j e_j^2 (U C U^T)_{jj} = \sum_j e_{(j)}^2 \lambda_{(n + 1 - j)}
 
-    The minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8) of the supplement. The two are equal only
-    if all products are equal.
+    Here (j) denotes the j-th smallest value. The minimum is at least :math:`n \det(E^2 C)^{1/n}`, the bound of eq. (8)
+    of the supplement. The two are equal only if all products in the sum are equal.
 
     >>> fixed_noise_minimum([[4.0, 0.0], [0.0, 1.0]], [1.0, 1.0]), trace_bound([[4.0, 0.0], [0.0, 1.0]], 0.0)
     (5.0, 4.0)
@@ -123,7 +123,7 @@ def descend(covariance: Any, log_noise: float, seed: int = 0, steps: int = 200) 
     r"""Minimise the stochastic loss over rotation and noise by gradient descent from a random rotation.
 
     With the best noise, the loss is :math:`n \exp((c + \sum_j \log d_j) / n)`, so the best rotation minimises
-    :math:`\sum_j \log d_j`. Steps follow the gradient of this sum on the group of rotations,
+    :math:`\sum_j \log d_j`. Each step goes against the gradient of this sum on the group of rotations, which is
     :math:`A_{jk} = B_{jk} (1 / d_j - 1 / d_k)` with B = U C U^T. The step size is halved until the sum does not
     increase. Eigenvectors are not used.
     """
@@ -151,7 +151,8 @@ def best_scale(values: Any) -> float:
 
     .. math:: \arg\min_c \sum_i \big(c^2 x_i^2 - \log(c^2 y_i^2)\big) = \sqrt{n / \textstyle\sum_i x_i^2}
 
-    The scaled means have a mean square of 1.
+    The :math:`x_i` are the means. The result does not depend on the noise :math:`y_i`. The scaled means have a mean
+    square of 1.
 
     Deviation from the paper: Lemma 1 of the supplement has :math:`\sqrt{\sum_i x_i^2}`, at which the derivative
     :math:`2 c \sum_i x_i^2 - 2 n / c` is not zero.

@@ -35,10 +35,10 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     A setting is a method with a strength. A and B are combinations of a metric and a dataset. For each seed r, the
     setting c with the best score on A is compared on B with every other setting o, where both are trained with seed r.
-    The choice of c does not use seed r. It is made by the mean over all other seeds (`by_mean`), or by a single other
-    seed, and the results are averaged over these seeds (`by_seed`). All combinations of A, B, r and o are used. If
-    several settings are tied for the best, the results of choosing each of them are averaged. By chance, 50 % is
-    expected. NaN scores are left out of means and comparisons.
+    The choice of c does not use seed r. The setting is chosen either by its mean score over all other seeds (`by_mean`)
+    or by its score with a single other seed. In the second case, the results are averaged over these seeds (`by_seed`).
+    All combinations of A, B, r and o are used. If several settings are tied for the best, the results of choosing each
+    of them are averaged. By chance, 50 % is expected. NaN scores are left out of means and comparisons.
 
     The paper gives these results: 80.7 % for the same metric and dataset with another seed, 59.3 % for the same metric
     on other datasets, and 54.9 % for another metric and dataset. It does not specify four details:
@@ -54,7 +54,7 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per ordered pair of A (`from_metric`, `from_data`) and B (`to_metric`,
@@ -123,7 +123,7 @@ def best_weights(values: Array) -> Array:
 
 
 def choice_weights(values: Array, by: str) -> Array:
-    """Return the weights of the settings that are chosen without using each seed.
+    """Return the weights of the settings that are chosen when each seed in turn is left out.
 
     Scores and weights have the shape (..., settings, seeds).
     """
@@ -172,7 +172,7 @@ def _case_of_pair(row: tuple[str, str, str, str]) -> str:
 
 
 def win_rates(table: DataFrame) -> DataFrame:
-    """Average the win rates of `transfer` over the four cases: same or other metric, same or other data.
+    """Average the win rates of `transfer` within each of the four cases: same or other metric, same or other data.
 
     Args:
         table: The table of the result of `transfer`.

@@ -31,7 +31,7 @@ def variance(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     Args:
         table: A results table with one row per run.
-        metrics: Names of metrics. By default those of the six metrics of the paper that the table has.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
         A result whose table has one row per dataset and metric: the explained fractions `objective` and `setting`, the

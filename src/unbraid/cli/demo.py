@@ -32,7 +32,10 @@ METHODS: list[Method] = [BetaVAE(beta=8.0), BetaTCVAE(beta=8.0, estimator="strat
 
 
 def information_rows(run: Run, data: FactorData) -> list[list[Any]]:
-    """Return one row per factor: its two most informative latents, each with its fraction of the factor's entropy."""
+    """Return one row per factor: its two most informative latents, and the information in each latent.
+
+    The information is given as a fraction of the factor's entropy.
+    """
     index = np.arange(len(data))
     codes, factors = run.encode(data.images(index)).cpu().numpy(), data.factors(index).cpu().numpy()
     fractions = mutual_information(discretise(codes), factors) / entropy(factors)

@@ -149,7 +149,7 @@ def format_mean(mean: float, spread: float | None = None, digits: int = 2) -> st
 
 
 def missing_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield one line for each group of numbers that are missing for the same reason. Missing signs are not listed."""
+    """Yield one line for each group of numbers that are missing for the same reason. Missing signs are only counted."""
     columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if not isinstance(cell.published, PublishedSign):

@@ -145,7 +145,7 @@ def run(options: Any) -> None:
 
 
 def plan_text(name: str, selected: dict[str, Any]) -> str:
-    """Return a table with one row per kind of stack, followed by the total time."""
+    """Return a table with one row per dataset, method and number of steps, followed by the total time."""
     from unbraid.studies.runner import plan_study
 
     estimates = plan_study(name, **selected)

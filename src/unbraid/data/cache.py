@@ -57,9 +57,10 @@ def _warn(message: str) -> None:
 
 
 def _pack(table: Tensor) -> bytes:
-    """Return the content of the cache file, which is a SHA-256 followed by the table, compressed by zlib at level 1.
+    """Return the content of the cache file.
 
-    This reduces dSprites from 377 MB to 9.5 MB.
+    It is the table, compressed by zlib at level 1, preceded by the SHA-256 of the compressed bytes. Compression reduces
+    dSprites from 377 MB to 9.5 MB.
     """
     body = zlib.compress(table.numpy().data, 1)
     return hashlib.sha256(body).digest() + body
@@ -86,8 +87,9 @@ def _unpack(content: bytes, shape: tuple[int, int]) -> Tensor:
 def _decompress(body: memoryview) -> Iterator[bytes]:
     """Yield the decompressed content of a zlib stream in pieces.
 
-    The stream ends with a checksum, so when no input is left, all output has been yielded. The input is passed to zlib
-    in small portions, because for every piece of output zlib copies the input that it has not used yet.
+    The stream ends with a checksum, which zlib reads only after it has produced all output. The output is therefore
+    complete when no input is left. The input is passed to zlib in small portions, because zlib copies all input that it
+    has not used yet whenever it returns a piece of output.
     """
     stream = zlib.decompressobj()
     for start in range(0, len(body), INPUT_BYTES):

@@ -102,7 +102,7 @@ class FactorData(ABC):
         """Return the index of the example with each row of factor values.
 
         Args:
-            factors: Integers of shape (n, k), column j in 0 .. sizes[j] - 1.
+            factors: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1.
 
         Returns:
             Indices, int64 of shape (n,).
@@ -131,7 +131,7 @@ class FactorData(ABC):
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b ..."]:
         """Return examples as input for a network.
 
-        `index` is not checked, because the host would have to wait for the device.
+        `index` is not checked, because a check would force the host to wait for the device.
 
         Args:
             index: Indices, int64 of shape (b,), on `device` and in range.

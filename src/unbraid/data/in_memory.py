@@ -36,7 +36,7 @@ class Labelled(FactorData):
         names: Names of the k factors.
         sizes: Number of values of each factor.
         table: Images, uint8 of shape (n, c, h, w), or vectors, float32 of shape (n, d).
-        labels: Integers of shape (n, k), column j in 0 .. sizes[j] - 1.
+        labels: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1.
 
     Raises:
         UserError: If `labels` does not have shape (n, k).

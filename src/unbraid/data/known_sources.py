@@ -1,6 +1,7 @@
-"""Small synthetic datasets whose sources methods can recover in minutes on a CPU, and measures for circular codes.
+"""Small synthetic datasets with known sources, and measures for circular codes.
 
-The functions return the sources (the true factors) together with the data.
+The functions return the sources (the true factors) together with the data. On a CPU, methods can recover the sources
+within minutes.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def rotating_half_disc(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tens
 
     Args:
         n: Number of images.
-        side: Height and width of an image in pixels. The edges of the half disc are one pixel wide.
+        side: Height and width of an image in pixels. The edges of the half disc are blurred over one pixel.
 
     Returns:
         The dataset, with images of shape (1, side, side), and the angles (n,) in radians.

@@ -25,7 +25,7 @@ class MovedImages(Labelled):
 
     Attributes:
         moves: The movement of each image. The columns are the anticlockwise rotation in degrees, and the shifts to the
-            right and down as fractions of the side.
+            right and down as fractions of the side of the image.
     """
 
     moves: Float[Tensor, "n 3"]
@@ -51,8 +51,8 @@ def move_images(data: Labelled, max_degrees: float, max_shift: float, seed: int 
         seed: Random seed.
 
     Returns:
-        The moved images. The labels `turn`, `right` and `down`, which are the movements in 10 equal bins, follow the
-        labels of `data`.
+        The moved images. After the labels of `data`, they have the labels `turn`, `right` and `down`, which are the
+        movements divided into 10 equal bins.
 
     Raises:
         UserError: If a limit is out of range, or if the data are not images.

@@ -27,7 +27,7 @@ COMMON_OPTIONS = {
     "modified": "file written by `unbraid data modify`, or default; its changes are added to the images",
     "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (0.1 or 0.1:clip)",
 }
-IMAGE_OPTIONS = ("modified", "noise")  # the common options that users' own data accept, too
+IMAGE_OPTIONS = ("modified", "noise")  # the common options that also apply to users' own data
 
 
 def split_name(name: str) -> tuple[str, dict[str, str]]:

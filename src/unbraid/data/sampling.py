@@ -2,7 +2,7 @@
 
 Single examples are indices of shape (n,), and sequences are indices of shape (n, t). Pairs are indices of shape (n, 2)
 together with the factors that changed. Everything is computed on the device of the data. No function waits for the
-device or branches on values, because a stack of runs draws its examples under ``vmap``.
+device or branches on values, because runs that are trained together (a stack) draw their examples under ``vmap``.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class DrawnExamples(NamedTuple):
 def pairs(data: FactorData, noise: Noise, n: int, *, k: int | None = None) -> Pairs:
     """Draw pairs that differ in few factors, as in the study of weakly supervised methods by Locatello et al.
 
-    With probability 1/2, one factor is drawn again, and otherwise K factors are. A new value is uniform and may equal
-    the old one.
+    With probability 1/2, one factor is drawn again. Otherwise, K factors are drawn again. A new value is uniform and
+    may equal the old one.
 
     Args:
         data: A dataset with a full grid of factors.
@@ -111,8 +111,9 @@ def laplace_transitions(
 
     .. math:: p(x' | x) \propto \exp(-|x' - x| \, \text{rate} / \log \text{size})
 
-    conditioned on a change of at least one factor. To draw from it without rejection, the first factor that changes is
-    drawn. Factors before it do not change, and factors after it are drawn without a condition.
+    conditioned on a change of at least one factor. To avoid rejection sampling, the function first draws which factor
+    is the first one that changes. Factors before it do not change, and factors after it are drawn without the
+    condition.
 
     Args:
         data: A dataset with a full grid of factors.
@@ -209,7 +210,7 @@ def neighbour_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
 def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
     """Draw pairs of successive examples of a time series, uniformly. The data need not be a full grid.
 
-    A factor has changed if the two examples have different labels.
+    A factor counts as changed if its label differs between the two examples.
     """
     row = noise.integers(len(data) - 1, n)
     return Pairs(torch.stack([row, row + 1], 1), data.factors_at(row) != data.factors_at(row + 1))
@@ -218,7 +219,7 @@ def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
 def joint_distribution(sizes: tuple[int, int], spread: int | float, device: torch.device) -> Float[Tensor, "a b"]:
     r"""Return the joint distribution of two correlated factors, float64 of shape `sizes`.
 
-    .. math:: p(a, b) \propto \exp(-(a - b)^2 / 2 \, \text{spread}^2)
+    .. math:: p(a, b) \propto \exp(-(a - b)^2 / (2 \, \text{spread}^2))
 
     with both factors scaled to [0, 1]. A spread of 0.2 is a strong correlation, and a spread of 10 is almost none.
     Reference: Traeuble et al. (2021), arXiv:2006.07886, eq. 1.

@@ -26,7 +26,7 @@ PATTERNS_PER_BATCH = 256  # patterns that are decoded at the same time
 EXAMPLES_PER_BATCH = 65_536  # examples whose scalar is computed at the same time
 MIN_ERROR = 1e-3  # in nats per image; smaller errors are replaced by this value before the logarithm is taken
 TERMS = ("disentangling", "entangling", "gap", "change")
-"""The logged terms: both errors, their difference (entangling minus disentangling), and the mean absolute pattern."""
+"""The logged terms: both errors, the gap (entangling minus disentangling), and the mean absolute value of a pattern."""
 
 
 class AdversarialTraining:

@@ -81,7 +81,7 @@ def modify(
         seed: Random seed.
         device: Device to train on.
         checkpoint_every: Number of steps between checkpoints.
-        quiet: Whether to print no progress.
+        quiet: Whether to hide the progress bar.
 
     Returns:
         The path of the file. Load it with the dataset name ``NAME?modified=FILE``.

@@ -39,9 +39,9 @@ class Manipulation(nn.Module):
     The normalisation is needed because the effect of a pattern grows with the fourth power of its amplitude. Suppose
     that small changes of two factors change the image with the variances a and d, and with the covariance b. The
     product of the variances is ad along the factors, and ((a + d) / 2)^2 - b^2 along axes rotated by 45 degrees. The
-    advantage of the rotated axes is the difference, ad - ((a + d) / 2)^2 + b^2. A pattern of amplitude r along the
-    diagonal of these factors changes it by r^4. The gradient therefore vanishes near m = 0, and without normalisation a
-    pattern that is the same for all images would be easier to find.
+    advantage of the rotated axes is the difference, ad - ((a + d) / 2)^2 + b^2. If b = 0, a pattern of amplitude r
+    along the diagonal of these factors changes it by r^4. The gradient therefore vanishes near m = 0, and without
+    normalisation a pattern that is the same for all images would be easier to find.
 
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
     normalisation and the initialisation of the first layer are not from the paper.
@@ -203,7 +203,7 @@ class PairFamilies(nn.Module):
 
 
 def pixel_entropy(x: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
-    """Return the entropy of each image in nats, where pixels are probabilities.
+    """Return the entropy of each image in nats, where each pixel is the probability of a Bernoulli variable.
 
     Pixels are clipped so that the gradient is bounded near 0 and 1.
     """

@@ -25,7 +25,7 @@ Rotations: TypeAlias = str | Sequence[tuple[str, str]]
 
 ERROR_LIKELIHOODS = ("bernoulli", "gaussian")  # for these, a perfect decoder has error 0
 SHAPES3D = ("shapes3d", "shapes3d_rendered")  # the datasets for which the paper uses separate settings
-CAPACITY_FRACTION = 0.5  # default capacity divided by the nats that identify a combination of factors
+CAPACITY_FRACTION = 0.5  # default capacity divided by the nats needed to identify a combination of factors
 STEP_SIZE = 0.25  # change of a factor that is used to measure its strength, in standard deviations of the factor
 STRENGTH_EXAMPLES = 256  # examples from which the strength of a factor is estimated
 
@@ -113,12 +113,12 @@ def default_eps(data: FactorData) -> float:
 
 
 def default_ensemble(data: FactorData) -> int:
-    """Return the default number of pairs per family, which is 4 for Shapes3D, as in the paper, and else 1."""
+    """Return the default number of pairs per family, which is 4 for Shapes3D, as in the paper, and 1 otherwise."""
     return 4 if plain_name(data) in SHAPES3D else 1
 
 
 def default_capacity(data: FactorData) -> float:
-    """Return the default capacity, which is half of the nats that identify a combination of factors.
+    """Return the default capacity, which is half of the nats needed to identify a combination of factors.
 
     With this capacity, codes are about as noisy as in a regularised VAE. With much more capacity, the noise would be
     smaller than the spacing of the grid. Every example could then be identified, and rotations would have no cost.

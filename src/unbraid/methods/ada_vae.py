@@ -50,7 +50,7 @@ def mark_largest(delta: Float[Tensor, "n d"], count: Int[Tensor, " n"]) -> Bool[
 
 
 def changed_latents(changed: Bool[Tensor, "n k"], latents: int) -> Bool[Tensor, "n d"]:
-    """Return a mask of the latents whose factor changed. Latent i belongs to factor i. Other latents have no factor."""
+    """Return a mask of the latents whose factor changed. Latent i belongs to factor i. Surplus latents are unmarked."""
     n, k = changed.shape
     return torch.cat([changed, changed.new_zeros(n, latents - k)], 1)
 
@@ -96,9 +96,9 @@ class AdaGVAE(Method):
     of single images.
 
     The field `apart` selects the latents that are not averaged. The default, "threshold", is the rule above. With
-    "count", the method is given the number of changed factors of each pair, and does not average that many latents,
-    those with the largest :math:`\delta`. With "factors", the method is given the changed factors, and does not average
-    latent i if factor i changed. "count" and "factors" use supervision that the images do not contain.
+    "count", the method is given the number of changed factors of each pair, and does not average the latents with the
+    largest :math:`\delta`, one for each changed factor. With "factors", the method is given the changed factors, and
+    does not average latent i if factor i changed. "count" and "factors" use supervision that the images do not contain.
 
     Deviations: the paper defines :math:`\delta` as the KL, and the reference implementation as twice the KL. The result
     is the same. Both compute it only from the first image to its partner, so the order of a pair can matter. The

@@ -18,8 +18,8 @@ class AnnealedVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + \gamma\, |KL(q(z|x) \| p(z)) - C(t)|, \quad C(t) = C_{max} \min(t / T, 1)
 
-    t is the step and T is `iteration_threshold`. The absolute value is that of the mean over the batch, not of each
-    example.
+    t is the step and T is `iteration_threshold`. The absolute value is taken after averaging the KL over the batch, not
+    separately for each example.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, eq. 8. The defaults of gamma and T are those of
     arXiv:1811.12359.

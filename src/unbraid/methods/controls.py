@@ -57,7 +57,7 @@ class Controls:
 
     @property
     def bounded(self) -> bool:
-        """Whether values outside `low` and `high` are invalid. If False, they are only the ends of a slider."""
+        """Whether values outside `low` and `high` are invalid. If False, the two are only the ends of a slider."""
         return self.kind not in UNBOUNDED
 
     def column(self, control: int) -> int | None:

@@ -47,7 +47,8 @@ class DiffusionVAE(Method):
 
     Deviations: the challenge report prints the step as :math:`\epsilon t` (`walk_step` "literal"). This is a walk of
     time :math:`L t^2`, but the report still computes the KL at t. The report counts T in epochs. In the authors' code,
-    the bounds on log t are wider than those it names, the KL on tori lacks :math:`\log 2 \pi`, and C never rises.
+    the actual bounds on log t are wider than those that the code specifies, the KL on tori lacks :math:`\log 2 \pi`,
+    and C never rises.
     Reference: Perez Rey (2019), "Disentanglement with Hyperspherical Latent Spaces using Diffusion Variational
     Autoencoders", NeurIPS 2019 Disentanglement Challenge, eq. 2, eq. 3 and algorithm 1, and Perez Rey et al. (2019),
     arXiv:1901.08991.
@@ -94,7 +95,10 @@ class DiffusionVAE(Method):
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def capacity_warnings(self, space: Space) -> list[str]:
-        """Return one message for each capacity that the KL cannot reach, or one if the KL has no lower bound."""
+        """Return one message for each capacity that the KL cannot reach.
+
+        If no capacity is used, return one message if the KL has no lower bound.
+        """
         bounds = (self.log_t_min, self.log_t_max) if self.time == "bounded" else (-math.inf, math.inf)
         low, high = space.kl_range(*bounds)
         formula = f"the formula for the KL on this {space.name} ({space.latents} latents)"
@@ -164,7 +168,7 @@ class DiffusionVAE(Method):
         return [f"coordinate {i}" for i in range(columns)]
 
     def information(self, q: Gaussian) -> None:
-        """Return None, because the KL is that of all latents together and not of each column."""
+        """Return None, because the KL is defined only for all latents together, not for each column."""
         return
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:

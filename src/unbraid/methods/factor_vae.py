@@ -30,10 +30,10 @@ class FactorVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + \gamma\, E_q[D_0(z) - D_1(z)]
 
-    :math:`D_0` and :math:`D_1` are the two outputs of the critic: logits in the loss above, and probabilities here.
-    The critic minimises :math:`-\frac12 E \log D_0(z) - \frac12 E \log D_1(\bar z)`, where :math:`\bar z` is z with
-    each latent permuted over the batch independently. The two losses have no trained parameters in common, so one
-    backward pass computes the gradients of both.
+    :math:`D_0` and :math:`D_1` are the two outputs of the critic. They are logits in the loss above, and probabilities
+    in the loss of the critic itself. The critic minimises :math:`-\frac12 E \log D_0(z) - \frac12 E \log D_1(\bar z)`,
+    where :math:`\bar z` is z with each latent permuted over the batch independently. The two losses have no trained
+    parameters in common, so one backward pass computes the gradients of both.
 
     Deviations: :math:`\bar z` comes from the same batch, as in arXiv:1811.12359. The paper draws a second batch. One
     step updates both networks once. The reference implementation counts this as two steps.

@@ -183,11 +183,11 @@ class Method:
         return [f"latent {i}" for i in range(columns)]
 
     def appearance_columns(self, latents: int) -> tuple[int, ...] | None:
-        """Return the columns of the default codes that encode the appearance, or None if they are not defined."""
+        """Return the columns of the default codes that encode the appearance (see `UVITAE`), or None if undefined."""
         return None
 
     def information(self, q: Gaussian) -> Tensor | None:
-        """Return the information in each column of the default codes, in nats of shape (d,), or None if undefined."""
+        """Return the nats of information in each column of the default codes, of shape (d,), or None if undefined."""
         return q.kl().mean(0)
 
     def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
@@ -197,7 +197,7 @@ class Method:
         return z, q.log_ratio(z).sum(1)
 
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
-        """Decode latents without applying the perspective. By default this is ordinary decoding."""
+        """Decode latents without applying the perspective (see `UVITAE`). By default this is ordinary decoding."""
         return net.decode(z)
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"] | None:

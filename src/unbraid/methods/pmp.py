@@ -55,21 +55,21 @@ class PMP(Method):
     - :math:`L_{dis}` pulls the two examples of a pair together in all subspaces except the one in which they differ
       most, relative to the mean distance in that subspace. In this subspace, it pushes them at least
       :math:`\sqrt{0.05}` apart.
-    - :math:`L_{cons}` is the error with which latents mixed from the subspaces of a pair are recovered after decoding
-      and encoding them.
+    - :math:`L_{cons}` is the error of recovering mixed latents after they are decoded and encoded again. Mixed latents
+      combine subspaces of both examples of a pair.
     - :math:`L_{reg}` penalises subspaces that are used more or less often than others.
 
     A weight of 0 removes its term. The schedules b are functions of step / `horizon`, so set `horizon` to the number of
     training steps. The paper trains with 32 pairs (a batch of 64), learning rate 5e-4, and d = k = 10.
 
-    Deviations: the preset "paper" follows the supplement. The first 20 % of the training use only :math:`L_{rec}`,
+    Deviations: the preset "paper" follows the supplement. The first 20 % of the training uses only :math:`L_{rec}`,
     :math:`b_3 = 1 - b_2`, and the betas of Adam are 0.9 and 0.99. The preset "code" follows the authors' code, with
     25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999, but without its weight decay of 1e-6. The schedules depend
     on the continuous step / `horizon` instead of epochs. The authors' code skips :math:`L_{cons}` while
     :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its weight is then 0. The supplement does not
     say how pairs of meshes are drawn. With `pairs` set to "sharing", they agree in one factor. Metrics use the sum z,
-    or the first principal component of each :math:`s_i` over the given examples. These are k numbers per example, and
-    they are meaningful only for many examples. Neither choice is published.
+    or the first principal component of each :math:`s_i` over the given examples. The latter gives k numbers per
+    example, which are meaningful only if they are computed from many examples. Neither choice comes from a publication.
     Reference: Fumero et al. (2021), arXiv:2103.01638 (ICML, PMLR 139), and table 4, section 2 and eq. 1 of its
     supplement.
     """

@@ -31,8 +31,8 @@ class UVITAE(Method):
     The last `perspective` latents are the perspective :math:`z_P`, and all latents before them are the appearance
     :math:`z_A`. g decodes the appearance and h decodes the perspective. :math:`T_\gamma` is a spatial transformation of
     images with bilinear interpolation. Pixels outside the image are 0, and :math:`\gamma = 0` is the identity. p is the
-    standard normal. The weight w rises linearly from 0 to 1 over the first part of the training, whose fraction is
-    `warmup`. With `samples` S > 1 the loss is the importance-weighted bound
+    standard normal. The weight w rises linearly from 0 to 1 over the first part of the training. The length of this
+    part, as a fraction of the training, is `warmup`. With `samples` S > 1 the loss is the importance-weighted bound
     :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
 
     The paper uses 2 + 2 latents, Adam with learning rate 1e-4, and batches of 512 (MNIST) or 256. Its encoders and
@@ -133,7 +133,7 @@ class UVITAE(Method):
         return [f"{'appearance' if i < split else 'perspective'} {i}" for i in range(latents)]
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return one row per latent, with the appearance before the perspective. Each part is sorted by nats."""
+        """Return one row per latent, with the appearance before the perspective. Each part is sorted by its KL."""
         z, start, labels = super().traversal(net, q, population, positions)
         names, split = self.latent_names(len(labels)), len(labels) - self.perspective
         columns = [cast(int, label.column) for label in labels]

@@ -30,8 +30,8 @@ def bounds(
     """Return the scores of perfect codes and of noise.
 
     The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
-    normal latents as the codes of `rows`. The scores are stored in the cache folder by factors, rows, estimator and
-    versions. Later calls read them from there.
+    normal latents as the codes of `rows`. The scores are stored in the cache folder, where factors, rows, estimator and
+    versions identify them. Later calls read them from there.
 
     Args:
         rows: The factors and the samples. Only the number of latents of its codes is used.

@@ -38,9 +38,9 @@ def dci(
 
     `importances` selects the definition of `disentanglement` and `completeness`. "mean" is that of current
     scikit-learn. "per_tree" is that of scikit-learn up to 0.19, which older published scores may use. The two
-    definitions differ greatly: 0.68 against 0.18 for the same noisy representation. Both are therefore always returned
-    under their own names too. Scores also depend on the number of training examples. For one representation, D doubled
-    from 2,000 to 10,000 examples.
+    definitions differ greatly, for example 0.68 and 0.18 for the same noisy representation. Both are therefore always
+    returned under their own names too. Scores also depend on the number of training examples. For one representation, D
+    doubled when the number of examples rose from 2,000 to 10,000.
 
     A constant or otherwise unused latent has weight 0. If no latent is used at all, D and C are 0. A test value that
     does not occur in the training examples is always counted as an error. Codes are compared as float32, and values

@@ -83,15 +83,16 @@ def downstream_lr(
     The score lies in [0, 1]. 0 means that no prediction is correct. 1 means that all predictions are correct. A
     representation without information scores the frequency of the most common value.
 
-    The penalty is the best of 10 by cross-validation with 5 contiguous folds. Codes are not standardised, and the
-    solver stops after 100 iterations. If all of the first N rows have the same value, this value is always predicted. A
-    test value that does not occur in the first N rows is always counted as an error.
+    The penalty is selected from 10 values by cross-validation with 5 contiguous folds. Codes are not standardised, and
+    the solver stops after 100 iterations. If all of the first N rows have the same value, this value is always
+    predicted. A test value that does not occur in the first N rows is always counted as an error.
 
     Limitations: The regression does not converge in 100 iterations for factors with many values, and how far it gets
     depends on the scale of the codes. Scaling one latent changed the accuracy of a factor with 24 values from 0.57 to
     0.77. A linear model cannot separate neighbouring values well, so even a perfect representation of a factor with 40
-    values scores well below 1. Rotated, mixed and duplicated latents do not lower the score, because it measures what
-    the codes contain and not how it is arranged. Contiguous folds are misleading if the rows are sorted by a factor.
+    values scores well below 1. Rotated, mixed and duplicated latents do not lower the score, because it measures which
+    information the codes contain and not how it is arranged. Contiguous folds are misleading if the rows are sorted by
+    a factor.
 
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
     disentanglement_lib (the library of Locatello et al.) draws new rows for each size. The iterations equal those of
@@ -156,7 +157,8 @@ def downstream_gbt(
 
     Limitations: Trees memorise, so even noise latents predict well if test examples are also training examples. Trees
     cut along single latents, so a rotated representation scores a little lower than an aligned one. The score therefore
-    mixes what the codes contain with how it is arranged. Duplicated and constant latents do not lower the score.
+    depends both on the information in the codes and on how it is arranged. Duplicated and constant latents do not lower
+    the score.
 
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
     disentanglement_lib (the library of Locatello et al.) draws new rows for each size.

@@ -1,4 +1,4 @@
-"""Groups of rows that have the same value of a factor. A sample from one group is an intervention that fixes it."""
+"""Groups of rows that have the same value of a factor. Sampling from one group is an intervention on the factor."""
 
 from __future__ import annotations
 

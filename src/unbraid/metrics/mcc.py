@@ -27,8 +27,8 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
     Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
     Pure noise scores above 0, because the best of d correlations is taken and each is of size 1 / sqrt(n). Surplus
-    latents do not lower the score: perfect latents beside copies of themselves or beside noise score 1. A rotated
-    representation scores the cosines of its rotation, which are 0.5 or more for few factors.
+    latents do not lower the score. For example, perfect latents beside copies of themselves or beside noise score 1. A
+    rotated representation scores the cosines of its rotation, which are 0.5 or more for few factors.
 
     Deviations: Papers compare as many continuous sources as latents. The rules for other numbers of latents are our
     own.

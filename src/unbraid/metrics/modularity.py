@@ -20,7 +20,7 @@ def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, f
 
     Limitations: Two latents may represent the same factor and a factor may be represented by no latent, so a high score
     is no evidence of a complete representation, and duplicated latents are not penalised. The bias of the information
-    estimate differs between factors, so pure noise appears modular: it scores 0.67 to 0.99 on the usual datasets.
+    estimate differs between factors, so pure noise appears modular and scores 0.67 to 0.99 on the usual datasets.
     Report this score together with MIG.
 
     Reference: Ridgeway and Mozer (2018), arXiv:1802.05312. The 20 equal-width bins follow Locatello et al. (2019),

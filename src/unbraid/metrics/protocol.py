@@ -258,8 +258,8 @@ def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjo
         draws: How the samples were drawn, "disjoint" or "reference".
 
     Returns:
-        A dictionary of metric, estimator, options, sample sizes, draws, seed and library versions. JSON preserves its
-        values.
+        A dictionary of metric, estimator, options, sample sizes, draws, seed and library versions. Its values are
+        unchanged when they are written to JSON and read again.
 
     Example:
         >>> identity("mig", 0, {"train": 10_000})["options"]

@@ -48,8 +48,8 @@ def sap(
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor. Any real numbers if
-            `continuous` is true.
+        factors: Integer array of shape (n, k), one row per example and one column per factor. If `continuous` is true,
+            factors may be any real numbers.
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Integer array of shape (m, k), the factors of the test examples. If `continuous` is true, the test
             arrays are checked but not used.

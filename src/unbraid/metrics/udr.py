@@ -60,7 +60,8 @@ def udr(
 
     Limitations: The score measures agreement and not correctness. Models that share a rotated solution, or are copies
     of one another, score as high as disentangled ones, and a single good model among bad ones scores low. If latents
-    are duplicated inside a model, the Lasso divides their weight between the copies by their position.
+    are duplicated inside a model, the way in which the Lasso divides the weight among the copies depends on their
+    order.
 
     Deviations: The authors' code raises an error if a model has no informative latent. Here its score and all its
     pairwise scores are 0. The Lasso is solved from covariances to 1e-10, so weights differ from those of scikit-learn

@@ -23,7 +23,7 @@ from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.spaces.transformers import Transformer
 
 LEAKY_SLOPE = 0.1  # negative slope of leaky ReLUs
-MIN_VARIANCE = 1e-5  # added to variances, which are therefore never closer to 0 than this
+MIN_VARIANCE = 1e-5  # added to variances, so no variance is smaller than this
 # Factor for the initial weights of the layer that returns transformations, which then start close to the identity.
 WARP_INIT_SCALE = 0.1
 
@@ -239,12 +239,12 @@ class VitaeNet(VAENet):
         return Gaussian(*self.encoder.perspective(x).chunk(2, 1))
 
     def encode_appearance(self, x: Tensor, z: Float[Tensor, "b p"]) -> Gaussian:
-        """Return the posterior of the appearance, which is q(z_A|x, z_P) if `conditional`, and else q(z_A|x)."""
+        """Return the posterior of the appearance, which is q(z_A|x, z_P) if `conditional`, and q(z_A|x) otherwise."""
         image = self.decoder.transformer.backward(x, self.decoder.perspective(z)) if self.conditional else x
         return Gaussian(*self.encoder.appearance(image).chunk(2, 1))
 
     def encode(self, x: Tensor) -> Gaussian:
-        """Return the posterior of all latents, where the appearance is inferred for the mean of the perspective."""
+        """Return the posterior of all latents, where the appearance is inferred given the mean of the perspective."""
         perspective = self.encode_perspective(x)
         appearance = self.encode_appearance(x, perspective.mean)
         return join_posteriors(appearance, perspective)

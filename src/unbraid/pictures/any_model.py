@@ -21,7 +21,7 @@ PIXEL_TOLERANCE = 0.5  # decoded values that lie further outside [0, 1] are prob
 
 
 def as_tensor(values: Any, what: str) -> Tensor:
-    """Return numbers as a float32 tensor. Divide uint8 values by 255. Error messages call the values `what`."""
+    """Return numbers as a float32 tensor. Divide uint8 values by 255. `what` is their name in error messages."""
     try:
         tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
     except (TypeError, ValueError) as error:

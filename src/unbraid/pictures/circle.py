@@ -28,7 +28,7 @@ def draw_circle(code: Any, values: Any, *, size: int = 360) -> Image.Image:
     """Draw two-dimensional codes as points that are coloured by the values of one factor.
 
     The unit circle is drawn in grey. If the codes represent the factor as a circle, the picture shows a colour wheel.
-    If the representation is discontinuous, neighbouring points have very different colours there.
+    If the representation is discontinuous, neighbouring points have very different colours at the discontinuity.
 
     Args:
         code: Codes of shape (n, 2).

@@ -28,6 +28,8 @@ LINE, GAP, LETTER = 14, 24, 6  # pixels: height of a line of the title, space be
 def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = None) -> Path:
     """Write a PNG file with one panel per side: examples, their reconstructions, and a traversal of the best run.
 
+    Each side of a comparison is a folder of runs.
+
     Args:
         comparison: The comparison.
         out: The path of the file.

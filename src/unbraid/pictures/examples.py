@@ -1,4 +1,4 @@
-"""Examples of a dataset and decoded examples as images. Meshes are drawn from the front."""
+"""Convert examples of a dataset and decoded examples to images. Meshes are drawn from the front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VIEW_MESHES = 500  # maximum number of meshes from which the view is computed
 
 
 def middle_example(data: FactorData) -> int:
-    """Return the index of the example in the middle of the grid of factors, or of the middle row without a grid."""
+    """Return the index of the example in the middle of the factor grid, or of the middle row if there is no grid."""
     return int(data.index([[size // 2 for size in data.sizes]])[0]) if data.gridded else len(data) // 2
 
 
@@ -54,7 +54,7 @@ def decoded_images(examples: Tensor, data: FactorData) -> list[Tensor]:
 
 
 def mesh_images(meshes: Float[Tensor, "n d"], data: FactorData) -> list[Tensor]:
-    """Draw meshes with the faces of the data from the front, all in the same view, or their points without faces."""
+    """Draw meshes from the front, all in the same view. If the data have no faces, draw the vertices as points."""
     vertices, faces = meshes.cpu().unflatten(1, (-1, 3)), data.faces.cpu()  # type: ignore[attr-defined]
     if not faces.diff(dim=1).any():
         return [points_image(mesh) for mesh in vertices]

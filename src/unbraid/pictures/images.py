@@ -14,7 +14,7 @@ from torch import Tensor
 from unbraid.runtime.files import make_folder, write_atomic
 
 MARGIN, LABEL = 2, 84  # pixels: space between tiles, width of the row labels
-TILE_WIDTH = 64  # small tiles are enlarged by a whole number, up to this width in pixels
+TILE_WIDTH = 64  # small tiles are enlarged by an integer factor, up to this width in pixels
 FRAME_MILLISECONDS = 80  # duration of one frame of an animation
 
 Row = tuple[str, Sequence[Tensor]]
@@ -28,7 +28,7 @@ def to_image(image: Float[Tensor, "c h w"]) -> Image.Image:
 
 
 def tile_scale(pixels: int) -> int:
-    """Return the factor by which a tile with a side of this number of pixels is enlarged."""
+    """Return the factor by which a tile with a side of `pixels` pixels is enlarged."""
     return max(1, TILE_WIDTH // pixels)
 
 

@@ -189,8 +189,8 @@ def informative_controls(run: Run, data: FactorData, controls: int, factors: tup
 def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
     """Return the best and the worst run for each combination of dataset and method, by a stored score.
 
-    Runs with fewer active latents than factors (the score `active` of studies) are left out, because they have no
-    latent for some factor. If no other runs remain, they are used.
+    Runs with fewer active latents than factors (the score `active` of studies) are left out, because they cannot
+    represent all factors. If a group has only such runs, they are used.
 
     Args:
         runs: Runs with folders.

@@ -35,8 +35,9 @@ def swap_subspaces(
 ) -> Path:
     """Write `swapping.png`, which shows an example with one subspace at a time replaced by that of other examples.
 
-    The first row shows the example and the donors. Each further row belongs to one subspace. It shows the
-    reconstruction of the example, followed by the example decoded with this subspace of each donor.
+    The first row shows the example and the other examples, which are called donors. Each further row belongs to one
+    subspace. It shows the reconstruction of the example, followed by the example decoded with this subspace of each
+    donor.
 
     Args:
         run: A run of a method with subspaces, such as `PMP`, on images or meshes.

@@ -38,7 +38,7 @@ from unbraid.version import __version__
 
 MAX_RUNS = 500  # maximum number of runs in the table
 MAX_CURVES = 24  # maximum number of runs whose training curves are drawn
-CURVE_POINTS = 80  # number of points of a training curve
+CURVE_POINTS = 80  # maximum number of points of a training curve
 START_EXAMPLES = 12  # number of examples from which the sliders can start
 MAX_WEIGHT_BYTES = 900_000  # maximum size of the weights of a decoder on a page, which become 1.2 MB of text
 
@@ -113,7 +113,7 @@ def report_content(
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
-    """Describe a dataset: its factors, its first examples, and the settings with which the page can render it."""
+    """Describe a dataset: its factors, some examples, and the settings with which the page can render it."""
     examples = Examples.choose(data, START_EXAMPLES)
     pictures: list[str | None] = [None] * len(examples.index)
     if is_drawable(data):

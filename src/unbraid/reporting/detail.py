@@ -51,7 +51,8 @@ class Examples:
 def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]:
     """Return everything that the page shows about one run, except its scores.
 
-    Sliders are included if the run has a decoder. Pictures are included if the data can also be drawn.
+    Sliders are included if the run has a decoder. Pictures are included if the run has a decoder and the data can be
+    drawn.
     """
     index = torch.as_tensor(Protocol(table=N_HEAT_MAP_EXAMPLES).list_indices(len(data)), device=data.device)
     q = encode_table(run, data, index)
@@ -131,7 +132,7 @@ def controls_json(controls: Controls, detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def main_factor(column: int | None, detail: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the factor about which a column of the codes has most information, or None for an unknown column.
+    """Return the factor about which a column of codes has the most information, or None for an unknown column.
 
     "share" is that information as a fraction of the entropy of the factor.
     """

@@ -126,7 +126,11 @@ class Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def answer(self) -> None:
-        """Answer a request. If its body was not read, close the connection, or it would be parsed as a request."""
+        """Answer a request.
+
+        If the body of the request was not read, close the connection, because the body would otherwise be parsed as the
+        next request.
+        """
         self.pending = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         try:
             body, kind = self.response()
@@ -184,7 +188,10 @@ class Handler(BaseHTTPRequestHandler):
         return content
 
     def length(self) -> int | None:
-        """Return the Content-Length, or None unless it is given once as a number and without a Transfer-Encoding."""
+        """Return the Content-Length.
+
+        Return None if it is missing, repeated or not a valid number, or if there is a Transfer-Encoding.
+        """
         values = self.headers.get_all("Content-Length", [])
         valid = len(values) == 1 and values[0].isascii() and values[0].isdigit() and len(values[0]) < 19
         return int(values[0]) if valid and "Transfer-Encoding" not in self.headers else None
@@ -211,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
             left -= len(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a malformed request with the same headers as any other request."""
+        """Answer a malformed request. The answer has the same headers as any other answer."""
         self.close_connection, self.pending = True, False
         status = HTTPStatus(code)
         self.reply(status, f"{status.phrase}.\n".encode(), "text/plain; charset=utf-8")

@@ -50,7 +50,7 @@ def _picture_json(picture: Image.Image, size: tuple[int, int], alt: str) -> dict
 
 
 def _drop_unused_colours(canvas: Image.Image) -> Image.Image:
-    """Convert a grey picture to one grey channel and alpha, which takes half the bytes. Others are unchanged."""
+    """Convert a grey picture to one grey channel and alpha, which takes half the bytes. Return others unchanged."""
     red, green, blue, _ = (np.asarray(band) for band in canvas.split())
     grey = bool((red == green).all() and (green == blue).all())
     return canvas.convert("LA") if grey else canvas

@@ -2,10 +2,11 @@
 
 A program is a list of ops and one byte string with all weights in half precision. The scripts `assets/decoder.js` and,
 for VITAE, `assets/warp.js` run the ops. Rounding the weights of large layers to 11 bits changes a pixel by a fraction
-of a grey level. Two kinds of layers store each weight in two parts, the rounded weight and the rounding error. These
-are small layers, for which this costs little, and layers that compute a map that warps images, because a small error
-of the map would move whole edges. The page does not round products. A run of precision bf16 is therefore decoded in
-float32, and its pixels differ by a few grey levels from those that the run decodes itself.
+of a grey level. In two kinds of layers, each weight is stored in two parts, the rounded weight and the rounding error.
+The first kind is small layers, for which the second part takes little space. The second kind is layers that compute
+the map with which VITAE warps an image, because a small error in this map would move whole edges. The page does
+not round products. A run of precision bf16 is therefore decoded in float32, and its pixels differ by a few grey levels
+from those that the run decodes itself.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Program:
 
 @dataclass
 class WeightWriter:
-    """Collects weights. While `exact` is True, the weights of large layers are also stored in two parts."""
+    """Collects weights. Small layers are stored in two parts, and while `exact` is True, large layers are too."""
 
     tensors: list[np.ndarray[Any, Any]] = field(default_factory=list)
     size: int = 0
@@ -193,7 +194,7 @@ def _field_op(t: Tessellation, writer: WeightWriter) -> Op:
     """Return the op that maps the parameters of a velocity field to its velocity at all corners and centres.
 
     These are the corners and centres of the rectangles of the tessellation. Corners come first, row by row. The field
-    is affine on each triangle, so these velocities determine it, with far fewer numbers than its basis.
+    is affine on each triangle, so these velocities determine it and need far fewer numbers than its basis.
     """
     corners = [(i / t.nx, j / t.ny) for j in range(t.ny + 1) for i in range(t.nx + 1)]
     centres = [((i + 0.5) / t.nx, (j + 0.5) / t.ny) for j in range(t.ny) for i in range(t.nx)]

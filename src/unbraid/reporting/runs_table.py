@@ -139,7 +139,10 @@ def short_labels(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | None) -> list[str]:
-    """Return the strength, and the settings that distinguish runs with the same data and the same earlier settings."""
+    """Return the strength and the settings that are needed to distinguish runs on the same data.
+
+    A setting is added if it differs between runs that agree in the data and in all settings that were added before.
+    """
     chosen = [strength] if strength is not None else []
     for key in rows[0]:
         groups: dict[str, set[str]] = {}

@@ -2,8 +2,8 @@
 
 It answers GET / with the page. It answers POST /decode?run=ID&token=TOKEN, whose body contains latents, with pixels.
 Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages of other origins
-can neither read from it nor use its decoders: the Host header must be the address of this server (against DNS
-rebinding), an Origin header must match it, and decoding needs the token of the page.
+can neither read from it nor use its decoders, because the Host header must be the address of this server (which
+prevents DNS rebinding), an Origin header must match this address, and decoding needs the token of the page.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def serve(
         page: The HTML of the page, or a function that returns it. The function is called after the port is opened.
         port: The port. 0 chooses any free port.
         token: A secret that the page sends with each request to decode. None creates a new one.
-        draw: A function that draws a decoded example (1, ...) of a run as a picture (c, h, w). None draws nothing.
+        draw: A function that draws a decoded example (1, ...) of a run as a picture (c, h, w). If it is
+            None, the server sends the decoded example itself.
 
     Returns:
         The running server.

@@ -1,4 +1,4 @@
-"""The settings with which a page can render the true image of any factor values, for rendered datasets."""
+"""The settings that a page needs to render the true image for any factor values of a rendered dataset."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ SCRIPTS = ("room.js", "truth.js")  # in `assets`, in the order in which a page l
 def renderer_spec(data: FactorData) -> Spec | None:
     """Return the argument of `unbraid.truth` in assets/truth.js as JSON, or None if the page cannot render the data.
 
-    Options after the name are ignored, because they change which examples are drawn, but not the images. The result is
-    also None for data with the name and class of a built-in dataset, but with a different grid or content.
+    Options that only change which examples are sampled are ignored. Options that change the images also change the
+    class of the data, so the result is None for them. The result is also None for data with the name and class of a
+    built-in dataset, but with a different grid or content.
     """
     make = RENDERERS.get((split_name(data.name)[0], type(data)))
     spec = make(data) if make else None
@@ -105,8 +106,8 @@ def _room_spec(data: FactorData) -> Spec | None:
 def _has_room_views(data: FactorData) -> bool:
     """Return whether the views at the first scale and orientation equal those of the built-in scene, up to one unit.
 
-    Comparing these views is sufficient, because they depend on all numbers of the scene. It takes a hundredth of the
-    time of comparing the whole table.
+    Comparing these views is sufficient, because they depend on all numbers of the scene. It takes one hundredth of the
+    time that is needed to compare the whole table.
     """
     _, shapes, turns = ROOM_SIZES[3:]
     if data.table.shape != (math.prod(ROOM_SIZES[3:]), LAYERS, PIXELS, PIXELS):

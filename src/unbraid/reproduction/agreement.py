@@ -28,7 +28,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class OurResult:
-    """The result of our runs for a cell.
+    """The result of our runs for a cell, that is, for one published number or sign.
 
     Attributes:
         mean: The mean over runs. For a sign, the difference of means.
@@ -67,7 +67,7 @@ class OurResult:
 def difference_of_means(plus: list[OurResult], minus: list[OurResult]) -> OurResult:
     """Return the sum of the means in `plus` minus the sum of those in `minus`.
 
-    The result has the standard error of this difference and the smallest number of runs.
+    The `spread` of the result is the standard error of this difference, and `count` is the smallest number of runs.
     """
     results = [*plus, *minus]
     error = math.sqrt(sum(one.error**2 for one in results))
@@ -85,7 +85,8 @@ class Published:
         value: The published mean.
         spread: The published standard deviation over seeds, or None.
         seeds: The published number of seeds, or None.
-        tolerance: The maximum distance at which a result agrees if there is no `spread`.
+        tolerance: The maximum distance at which a result agrees if there is no `spread`. Half a unit of the last
+            printed digit is added to it.
         unit: Unit of the last printed digit.
         source: Table or section of the paper.
     """
@@ -130,7 +131,7 @@ class Published:
 
 @dataclass(frozen=True)
 class PublishedSign:
-    """A published sign: a difference that is positive (1) or negative (-1).
+    """The published sign of a difference, which is 1 if the difference is positive and -1 if it is negative.
 
     Attributes:
         row: Row of the cell in the comparison.

@@ -188,7 +188,7 @@ def summarise_cell(runs: DataFrame | None, not_pruned: DataFrame | None, name: s
 
 
 def select_primary_strengths(runs: DataFrame) -> DataFrame:
-    """Return the runs at the strengths of the tables. The line search of the paper also has other strengths."""
+    """Return the runs at the strengths that the tables use. The paper also trains at other strengths."""
     wanted = runs["method"].isin(["ae", "pcl"])
     for method, (name, values) in PRIMARY.items():
         strength = runs.get(f"setting.{name}")

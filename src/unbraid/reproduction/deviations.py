@@ -124,7 +124,7 @@ def regenerated_data(names: Iterable[str]) -> Iterator[str]:
 
 
 def differing_sample_sizes(folder: Path) -> Iterator[str]:
-    """Yield a phrase if metrics were fitted to a different number of examples from that in the papers.
+    """Yield a phrase if metrics were fitted to a different number of examples than in the papers.
 
     Only one run per method and dataset is checked.
     """

@@ -20,14 +20,14 @@ def train_target(
     quiet: bool = False,
     **options: Any,
 ) -> Path:
-    """Train and score the runs of a study that have published numbers. Then `reproduce` can compare them.
+    """Train and score the runs of a study that have published numbers, so that `reproduce` can compare them.
 
     Args:
         name: Name of a study with published numbers.
         out: The folder of the runs.
-        only: Selects runs by their settings. Settings that are not given have the values that the published numbers
-            need.
-        metrics: Metrics to compute. By default those of the published numbers.
+        only: Selects runs by their settings. Settings that are not given are restricted to the values that the
+            comparison needs.
+        metrics: Metrics to compute. By default those that the comparison needs.
         device: "cpu" or "cuda".
         quiet: Whether to hide the progress bar.
         **options: Further arguments of `unbraid.study`.
@@ -47,5 +47,5 @@ def train_target(
 
 
 def needed_runs(name: str, only: Mapping[str, str | Sequence[str]] | None) -> dict[str, str | Sequence[str]]:
-    """Return the selection `only`, completed by the settings that the published numbers of a study need."""
+    """Return `only`, with the settings that it lacks taken from the target of the study."""
     return {**find_target(name).only, **(only or {})}

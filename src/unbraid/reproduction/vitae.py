@@ -31,7 +31,8 @@ def row_label(first: str, second: str) -> str:
 def digit_signs() -> tuple[PublishedSign, ...]:
     """Return the published signs on MNIST.
 
-    Methods with more weight on the KL have worse reconstructions than a VAE. The separation scores have a given order.
+    Methods with more weight on the KL have worse reconstructions than a VAE. The separation score of C-VITAE is higher
+    than that of U-VITAE, which is higher than those of all VAEs.
     """
     worse = [
         PublishedSign(

@@ -145,8 +145,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write a safetensors file atomically.
 
-    `metadata` is stored as JSON in the single metadata entry `unbraid`. With one entry there is no order of entries, so
-    equal content always gives equal bytes.
+    `metadata` is stored as JSON in the single metadata entry `unbraid`. If there were several entries, their order in
+    the file could vary. With a single entry, equal content always gives equal bytes.
     """
     write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(metadata)}))
 

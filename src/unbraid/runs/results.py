@@ -58,7 +58,7 @@ def latest_scores(run: RunFolder) -> Row:
 
 
 def number_levels(rows: Sequence[Row]) -> None:
-    """Set `level` to the rank of the strength among those of the method, in rows that have no level yet."""
+    """Set the missing levels of rows. A level is the rank of a row's strength among all strengths of its method."""
     for method in {row["method"] for row in rows}:
         members = [row for row in rows if row["method"] == method]
         order = sorted({row["strength"] for row in members})
@@ -151,7 +151,7 @@ def _read_csv(file: Path) -> Any:
 
     try:
         table = pd.read_csv(file)
-    except ValueError as error:  # pandas raises it for bad CSV, and Python for bytes that are not text
+    except ValueError as error:  # raised by pandas for malformed CSV, and by Python for bytes that are not text
         raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
     missing = [name for name in ("run", "data", "method", "seed") if name not in table]
     if missing:

@@ -31,12 +31,15 @@ def read_scores(folder: Path) -> list[Record]:
 
 
 def read_protocol(folder: Path) -> Protocol:
-    """Read the protocol in the `study.json` of a folder. Return the default protocol if there is no such file.
+    """Read the protocol of the study in a folder, or of the study to which the run in a folder belongs.
+
+    Without a `study.json` this is the default protocol.
 
     Old studies did not record their protocol. They sampled rows in the same way as the reference library
     (disentanglement_lib), so the protocol for them has `draws="reference"`.
     """
-    file = folder / "study.json"
+    study = folder.parent if (folder / "run.json").exists() else folder
+    file = study / "study.json"
     if not file.exists():
         return Protocol()
     return Protocol(**json.loads(file.read_text()).get("protocol", {"draws": "reference"}))

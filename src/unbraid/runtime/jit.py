@@ -1,6 +1,6 @@
 """Compilation of functions with numba.
 
-Importing numba is slow. Only modules that are themselves imported on first use may import this one.
+Importing numba is slow, so only modules that are themselves imported on first use may import this one.
 """
 
 from __future__ import annotations

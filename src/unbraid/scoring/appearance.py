@@ -76,7 +76,7 @@ def separation(
               + \frac1{|F_P|} \sum_{f \in F_P} t(f|P) - t(f|A) \right]
 
     t is `predictability`, A are the columns that represent the appearance, and P are the other columns. The definition
-    is our own, because the paper does not publish how its score is computed.
+    is our own, because Detlefsen & Hauberg (2019) do not publish how their score is computed.
 
     Args:
         codes: Codes of n examples, (n, d).
@@ -119,7 +119,7 @@ def appearance_columns(run: Run) -> tuple[int, ...] | None:
 def decode_appearance(run: Run, x: Tensor) -> Float[Tensor, "n c h w"]:
     """Decode the appearance of examples without their perspective.
 
-    A VAE that does not separate the two reconstructs the examples.
+    If the VAE does not separate appearance from perspective, the result is its reconstruction of the examples.
     """
     if run.net.decoder is None:
         raise UserError(f"Decoding the appearance needs a decoder. {run.label} has no decoder. Choose another run.")

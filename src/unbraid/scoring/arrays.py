@@ -75,7 +75,8 @@ def read_array(path: Path, name: str) -> Array:
     """Read a two-dimensional array of numbers from a file.
 
     Args:
-        path: A .npy file, an .npz file with one array or one called `name`, or a .csv file with or without a header.
+        path: A .npy file, an .npz file that contains a single array or an array called `name`, or a .csv file with or
+            without a header.
         name: What the array contains, "codes" or "factors".
 
     Returns:

@@ -42,8 +42,9 @@ def likelihood_bounds(
 
     .. math:: ELBO = E_q \log w, \quad IWAE = E \log \frac1S \sum_s w_s, \quad w = \frac{p(x|z)\,p(z)}{q(z|x)}
 
-    The IWAE bound is the tighter one. Compare only runs with the same likelihood, because Bernoulli pixels between 0
-    and 1 are treated as in training and the likelihood "gaussian" omits its constant.
+    The IWAE bound is the tighter one. Compare only runs with the same likelihood, because not all likelihoods are
+    normalised: "bernoulli" uses the cross-entropy for pixels between 0 and 1, as in training, and "gaussian" omits its
+    constant.
 
     Reference: Burda et al. (2016), arXiv:1509.00519, eq. 8.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MAX_ASSIGNMENTS = 20_000  # maximum number of assignments of runs to two groups in `compare_many_scores`
-RANDOM_SPLITS = 9_999  # number of random splits in `stratified_p_value`, and in `p_value` if there are more splits
+RANDOM_SPLITS = 9_999  # number of random splits in `stratified_p_value`, and in `p_value` if more are possible
 
 
 def all_subsets(count: int, n: int) -> Array:
@@ -111,8 +111,8 @@ def _first_groups(count: int, n: int, seed: int) -> Array:
 def stratified_p_value(pairs: Sequence[tuple[Array, Array]], seed: int = 0) -> float:
     """Return the two-sided p-value of a difference of means that is summed over several pairs of groups.
 
-    Each pair may have a different learning rate, for example. Values are exchanged only within their pair, in
-    `RANDOM_SPLITS` random ways.
+    The pairs may differ in another setting, such as the learning rate. Values are permuted only within their pair, with
+    `RANDOM_SPLITS` random permutations.
 
     Args:
         pairs: Pairs of groups of values.

@@ -36,8 +36,8 @@ def score(
 
     Args:
         runs: One run or several runs.
-        metrics: Names of metrics. By default all metrics. If a metric cannot be computed for the data, an error is
-            raised if it is named here. Otherwise it is left out with a warning.
+        metrics: Names of metrics. By default all metrics. A metric that cannot be computed for the data raises an error
+            if it is named here, and is left out with a warning otherwise.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
         codes: Kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
         protocol: Defines which examples the metrics use. By default each run uses the protocol of the study that it
@@ -92,7 +92,8 @@ def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol
 def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: bool) -> dict[str, str]:
     """Run tasks, add the scores to their runs, and return the errors by metric.
 
-    If the user `named` the metrics, or if a run has no score at all, the first error is raised instead.
+    If `named` is True, which means that the user named the metrics, or if a run has no score at all, the first error is
+    raised instead.
     """
     errors: dict[str, str] = {}
     with progress("scoring", sum(len(task.names) for task in tasks)) as report:

@@ -22,10 +22,10 @@ from unbraid.runtime.jit import kernel
 from unbraid.spaces.tessellation import Tessellation
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# Running sums per triangle, used in turn. With a single sum, each addition would have to wait for the previous one.
+# Number of running sums per triangle, used in turn. With a single sum, each addition would wait for the previous one.
 N_SUMS = 4
 BLOCK = 128  # points per block, few enough that their positions at all steps fit in the cache
-WORK_PER_THREAD = 200_000  # minimum number of point steps per thread, which take about a millisecond
+WORK_PER_THREAD = 200_000  # steps of single points per additional thread, which take about a millisecond
 
 
 def forward(
@@ -71,9 +71,9 @@ def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
 def _run_in_threads(work: Callable[..., None], images: int, size: int, *arguments: Any) -> None:
     """Divide the images among threads.
 
-    At most as many threads are used as torch uses, and each gets at least about `WORK_PER_THREAD` of the `size` point
-    steps. The compiled code releases the GIL. Numba's own threads are not used, because two Python threads cannot
-    use them at the same time.
+    `size` is the amount of work, in units of one step of one point. One more thread is used for each `WORK_PER_THREAD`
+    units, but at most one thread per image and at most as many threads as torch uses. The compiled code releases the
+    GIL. Numba's own threads are not used, because two Python threads cannot use them at the same time.
     """
     threads = min(torch.get_num_threads(), images, 1 + size // WORK_PER_THREAD)
     if threads < 2:

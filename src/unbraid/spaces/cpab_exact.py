@@ -1,4 +1,4 @@
-"""Accurate CPAB flows, with which tests compare the integration in steps.
+"""Accurate CPAB flows, which tests use as a reference for the integration in steps.
 
 Within each triangle, the path of a point has a closed form.
 """
@@ -15,7 +15,7 @@ from unbraid.spaces.expm import expm1
 from unbraid.spaces.tessellation import Tessellation, barycentric_matrices, find_cells
 
 MAX_CHANGE = 0.02  # maximum of the norm of A_c times the length of a time interval
-OUTSIDE_TOLERANCE = 1e-11  # a point is outside a triangle if a barycentric weight is below minus this
+OUTSIDE_TOLERANCE = 1e-11  # a point is outside a triangle if a barycentric weight is below the negative of this
 N_PARTS, N_ROUNDS = 32, 8  # dividing an interval into 32 parts, 8 times, gives the exit time to 40 bits
 
 

@@ -18,7 +18,7 @@ ON_AXIS_TOLERANCE = 1e-6
 
 
 def log_sphere_volume(d: int) -> float:
-    r"""Return the log volume of the unit sphere of dimension d, :math:`2 \pi^{(d+1)/2} / \Gamma((d+1)/2)`."""
+    r"""Return the log of the volume :math:`2 \pi^{(d+1)/2} / \Gamma((d+1)/2)` of the unit sphere of dimension d."""
     return math.log(2) + 0.5 * (d + 1) * math.log(math.pi) - math.lgamma(0.5 * (d + 1))
 
 

@@ -197,8 +197,8 @@ class Cpab(Transformer):
         ny: Number of rectangles along y.
         steps: Number of integration steps.
         method: "steps" integrates the path of every point (see `cpab.integrate`). "squaring" computes displacements on
-            a grid by repeated composition, with at least `steps` steps in effect (see `cpab.scaling_and_squaring`). It
-            is faster and less accurate.
+            a grid by repeated composition, which is equivalent to at least `steps` steps (see
+            `cpab.scaling_and_squaring`). It is faster and less accurate.
         resolution: Number of grid cells per side, for "squaring".
 
     Raises:

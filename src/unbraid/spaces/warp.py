@@ -21,8 +21,8 @@ PADDINGS = ("zeros", "border")
 def _grid(h: int, w: int, offset: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return a grid (h * w, 2), cached per device. The offset is 0.5 for pixel centres and 0 for nodes.
 
-    It may be called while gradients or CUDA graphs are recorded and in inference mode. The result is always an ordinary
-    tensor.
+    The function may be called in inference mode, and while gradients or CUDA graphs are recorded. The result is always
+    an ordinary tensor.
     """
     if min(h, w) < 1:
         raise UserError(f"A grid must have at least one row and one column. Got {h} x {w} instead.")

@@ -78,7 +78,7 @@ class AppearanceSettings:
     def split_factors(self, data: FactorData, rows: Int[Tensor, " n"]) -> tuple[Factors, Factors]:
         """Return the factors of appearance and the factors of perspective, each as arrays of shape (n,) by name.
 
-        The movements of moved images are real numbers, not bins.
+        For moved images, the movements are returned as real numbers instead of bins.
         """
         for name in self.perspective or ():
             if name not in data.names:

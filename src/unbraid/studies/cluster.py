@@ -112,7 +112,10 @@ class ClusterStudy:
             ) from error
 
     def stacks(self, planned: Sequence[PlannedRun]) -> Iterator[StudyStack]:
-        """Yield the stacks of a study. If only nodes have a GPU, a node chooses the sizes, which depend on the GPU."""
+        """Yield the stacks of a study.
+
+        The sizes of the stacks depend on the GPU. If only the nodes have a GPU, a node chooses the sizes.
+        """
         if self.settings.device == "cpu" or torch.cuda.is_available():
             yield from study_stacks(planned, self.settings)
             return

@@ -123,7 +123,8 @@ def train_stack(
 def scratch_folder(name: str, started: dict[str, RunFiles]) -> Iterator[Path]:
     """Provide a temporary folder on this node that contains the runs in `started`.
 
-    The folder is deleted when the work is done. If the process is killed, the folder remains and the next call resumes.
+    The folder is deleted when the work is done. If the process is killed, the folder remains, and the next call resumes
+    the training from it.
     """
     root = Path(tempfile.gettempdir()) / f"unbraid-{os.getuid()}"
     make_folder(root)

@@ -54,7 +54,7 @@ def demystifying2021() -> Iterator[PlannedRun]:
     and 7 for FactorVAE, beta 1 for SlowVAE. Levels 0 to 5 multiply these strengths by 0.75, 1, 1.25, 1.5, 1.75 and 2.
     There are as many latents as factors, 5 and 6. The noise, of 0.1 and 0.175, is as strong as the modification. PCL
     and AE are also methods of the paper. Where the paper gives no value, we chose 300,000 steps with batches of 64 at
-    learning rate 1e-4, the networks of the large study, each method's defaults for other settings, and for PCL the
+    learning rate 1e-4, the networks of `locatello2019`, each method's defaults for other settings, and for PCL the
     pairs of SlowVAE. We added Ada-GVAE with beta 1, and PMP with one subspace per factor and a learning rate of 5e-4.
 
     Deviations: dSprites is the regenerated dataset. Shapes3D is the ray-cast dataset, which needs no file. The

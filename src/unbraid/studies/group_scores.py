@@ -1,6 +1,7 @@
 """Metrics that a study computes after training: information and gaps per factor, active latents, and the UDR.
 
-They are computed for groups of runs that differ in the seed only. All runs of a group encode the same examples once.
+They are computed for groups of runs that differ in the seed only. Each run of a group encodes the same examples, and
+encodes them only once.
 """
 
 from __future__ import annotations

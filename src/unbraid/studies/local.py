@@ -1,4 +1,4 @@
-"""Running a study on this machine. Several processes can work in the same folder, each on other stacks."""
+"""Running a study on this machine. Several processes can work in the same folder, each on different stacks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
 
 
 def locatello_settings() -> list[Setting]:
-    """Return the 36 settings of the large study: six methods with six strengths each, in the published order."""
+    """Return the 36 settings of `locatello2019`: six methods with six strengths each, in the published order."""
     weights = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     return [
         *sweep(BetaVAE, "beta", BETAS),
@@ -165,7 +165,7 @@ def vitae_celeba() -> Iterator[PlannedRun]:
 def small() -> Iterator[PlannedRun]:
     """Yield 72 short runs to try out every analysis in about ten minutes on two cores. The results are not meaningful.
 
-    The runs are the six methods of the large study at its first, third and last strength, with 2 seeds, on the built-in
+    The runs are the six methods of `locatello2019` at its first, third and last strength, with 2 seeds, on the built-in
     sprites and the toy data. Each run has 6 latents, two hidden layers of 256 units instead of convolutions, and 600
     steps with batches of 64 at learning rate 1e-3.
     Reference: Locatello et al. (2019), arXiv:1811.12359.

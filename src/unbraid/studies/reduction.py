@@ -64,7 +64,7 @@ class Reduction:
                     raise UserError(unknown_name_message("property of a run", key, names))
 
     def _replace_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
-        """Replace the first datasets by `data` and drop the others. Without `data`, return all runs unchanged."""
+        """Replace the first datasets with `data` and drop the others. Without `data`, return all runs unchanged."""
         if not self.data:
             return runs
         new = [self.data] if isinstance(self.data, str) else list(dict.fromkeys(self.data))

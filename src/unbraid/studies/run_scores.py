@@ -19,7 +19,7 @@ from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack
 
 ALL_CODES_METRIC = (
-    "unsupervised"  # computed for all kinds of codes, because the large study compares means with samples
+    "unsupervised"  # computed for all kinds of codes, because `locatello2019` compares posterior means with samples
 )
 
 
@@ -46,7 +46,7 @@ class BackgroundScoring:
                 future.result()
 
     def add(self, runs: list[Run], data: FactorData) -> None:
-        """Score these runs now or in the background. Exceptions of earlier background scoring are raised here."""
+        """Score these runs now or in the background. Exceptions from earlier background scoring are raised here."""
         if not (self.settings.scored and runs):
             return
         options: dict[str, Any] = {"protocol": self.settings.protocol, "jobs": self.settings.jobs, "quiet": True}
@@ -60,12 +60,12 @@ class BackgroundScoring:
 
 
 def code_kinds_for(method: Method, metric: str) -> Sequence[str]:
-    """Return the kinds of codes that a study scores by a metric: the first, or all for `ALL_CODES_METRIC`."""
+    """Return the kinds of codes that a study scores with a metric: all for `ALL_CODES_METRIC`, else only the first."""
     return method.code_kinds if metric == ALL_CODES_METRIC else method.code_kinds[:1]
 
 
 def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: FactorData, **options: Any) -> None:
-    """Score runs by metrics, each metric on the kinds of codes that `code_kinds_for` returns."""
+    """Compute metrics of runs, each metric for the kinds of codes that `code_kinds_for` returns."""
     names = resolve_metric_names(metrics)
     for kinds in dict.fromkeys(run.spec.method.code_kinds for run in runs):
         alike = [run for run in runs if run.spec.method.code_kinds == kinds]

@@ -49,7 +49,8 @@ def study(
     """Train and score all runs of a study and write its results table.
 
     The same call resumes a study that was interrupted, and does not repeat finished runs. Several processes or machines
-    can work in the same output folder, each on other runs. Datasets that cannot be loaded are skipped with a warning.
+    can work in the same output folder, each on different runs. Datasets that cannot be loaded are skipped with a
+    warning.
 
     Args:
         source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
@@ -67,7 +68,7 @@ def study(
             metrics.
         samples: Number of training rows of the metrics. There are half as many test rows.
         draws: How metrics sample rows. "disjoint" never uses a row for both training and testing, and "reference"
-            samples with replacement, as the authors' code of the large study does. None means "reference" for
+            samples with replacement, as the authors' code for `locatello2019` does. None means "reference" for
             published studies and "disjoint" for all others.
         jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
             per stack, and None means 1.

@@ -16,7 +16,7 @@ STUDY_METRICS = (
     "beta_vae", "factor_vae", "mig", "dci", "modularity", "explicitness", "sap", "unsupervised", "downstream_lr",
     "downstream_gbt", "information", "gaps", "active", "udr",
 )  # fmt: skip
-"""The default metrics of a study: the metrics of the large study, and those that the analyses need."""
+"""The default metrics of a study: the metrics of `locatello2019`, and those that the analyses need."""
 
 
 @dataclass(frozen=True)

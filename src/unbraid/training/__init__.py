@@ -2,8 +2,9 @@
 
 Terms:
 
-- A *run* is one training, given by a spec (method, dataset, seed, learning rate and so on).
-- A *stack* is a set of runs whose networks have the same shape. One computation takes a training step of all of them.
+- A *run* is the training of one network, described by a spec (method, dataset, seed, learning rate and so on).
+- A *stack* is a set of runs whose networks have the same shape. One computation performs a training step of all of
+  them.
 - A *member* is the index of a run in its stack.
 - A *row* holds all parameters of one run as one flat vector. The parameters of a stack are a matrix (runs, parameters).
 - A *group* is a set of stacks that train at the same time.

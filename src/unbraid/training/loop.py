@@ -55,7 +55,7 @@ class Monitor:
         self.next_checkpoint = self.last_report + self.checkpoint_seconds
 
     def report_step(self, stacks: list[ActiveStack]) -> None:
-        """Count one step of these stacks. If a report is due, report the total of steps, the rate and the mean loss."""
+        """Count one step of these stacks. If a report is due, report the total steps, the rate and the mean loss."""
         runs = sum(len(active.stack) for active in stacks)
         self.model_steps += runs
         now = time.monotonic()

@@ -86,7 +86,7 @@ def group_small_stacks(
 
 
 def thread_count(runs: int, device: torch.device) -> int:
-    """Return the number of CPU threads that compute `runs` runs, or as many stacks of one run, at the same time."""
+    """Return the number of CPU threads that compute `runs` runs, or `runs` stacks of one run each, at the same time."""
     return min(MAX_THREADS, torch.get_num_threads(), runs) if device.type == "cpu" else 1
 
 

@@ -1,4 +1,4 @@
-"""A stack of runs, which takes one training step of many runs in one computation.
+"""A stack of runs, which performs one training step of many runs in one computation.
 
 The networks of all runs of a stack have the same shape. The parameters of each run are one flat row of a matrix (see
 `unbraid.training.rows`), and a *member* is the index of a run, and of its row, in the stack. Methods, networks and
@@ -85,9 +85,10 @@ class Stack:
         specs: The specs, whose `stack_key` must be equal.
         data: The dataset, on the device to train on.
         builder: Function that builds the encoder and decoder of a run.
-        vmapped: Whether to compute all runs at once with `vmap`. Default: on every device but the CPU.
+        vmapped: Whether to compute all runs at once with `vmap`. By default, this is done on every device except the
+            CPU.
         threads: The number of CPU threads that compute different runs. Only used if not `vmapped`.
-        fused: Whether to use kernels. Default: if the device supports them.
+        fused: Whether to use kernels. By default, they are used if the device supports them.
         stream_index: Index of the CUDA stream on which the graph is captured. Stacks that train at the same time need
             different streams.
     """
@@ -124,7 +125,7 @@ class Stack:
         self.alive = torch.ones(len(specs), dtype=torch.bool, device=device)
         self.diverged_at = torch.full((len(specs),), -1, device=device)
         self.step = 0
-        self.device_step = torch.zeros((), dtype=torch.int64, device=device)  # `step`, as a CUDA graph can read it
+        self.device_step = torch.zeros((), dtype=torch.int64, device=device)  # `step` as a tensor, for CUDA graphs
         self.terms: list[str] = []
         # The terms of the last step and the sums of terms for the log, both (r, terms).
         self.last = self.total = torch.zeros(len(specs), 0, device=device)
@@ -314,7 +315,7 @@ class Stack:
         self.copy[i].copy_(self.rows[i])
 
     def resume(self, step: int) -> None:
-        """Set the number of steps taken so far. To be called with the step of the states that are loaded."""
+        """Set the number of steps taken so far. Call this with the step of the loaded states."""
         self.step = step
         self.device_step.fill_(step)
 

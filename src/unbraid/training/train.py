@@ -1,4 +1,4 @@
-"""The public function `train`, and everything around the training itself.
+"""The public function `train`, which prepares runs for training.
 
 This module turns arguments into specs, checks the specs, locks the output folder and loads runs that are already
 trained. It passes the other runs to `schedule.train_runs`. See `unbraid.training` for an overview.
@@ -63,10 +63,10 @@ class RunDefaults:
         likelihood: str | None = None,
         precision: str | None = None,
     ) -> RunDefaults:
-        """Use the arguments that are given and choose the others.
+        """Use the arguments that are given, and choose defaults for the others.
 
-        For images these are the network `locatello`, Bernoulli pixels and the fastest precision of the device. For
-        vectors they are the network `mlp`, a Gaussian likelihood and float32.
+        For images, the defaults are the network `locatello`, Bernoulli pixels and the fastest precision of the device.
+        For vectors, they are the network `mlp`, a Gaussian likelihood and float32.
         """
         images = len(data.shape) == 3
         name, builder = resolve_net(net or ("locatello" if images else "mlp"))

@@ -58,7 +58,7 @@ def adam(
         grad: The gradients, (r, p).
         rate: The learning rate of each run, (r,).
         alive: Whether each run is updated, (r,). The others stay unchanged.
-        step: The number of this update, from 1, as a tensor on the device.
+        step: The number of this update, counted from 1, as a tensor on the device.
         constants: The other constants of Adam.
     """
     runs, p = grad.shape

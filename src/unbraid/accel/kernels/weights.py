@@ -1,7 +1,7 @@
 """Weight gradients of 4x4 stride-2 layers.
 
-Programs write partial sums, and a second stage adds them. Without atomic additions, the order of additions is fixed and
-results are reproducible bit for bit.
+Programs write partial sums, and a second stage adds them. Because there are no atomic additions, the order of additions
+is fixed, and results are reproducible bit for bit.
 """
 
 from __future__ import annotations

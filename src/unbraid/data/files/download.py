@@ -123,7 +123,7 @@ def download_file(
 
 
 def _download_with_retries(file: File, url: str, target: Path, display: ProgressDisplay, timeout: float) -> None:
-    """Download the file from one address. Retry after interruptions, and raise a SourceError if all attempts fail."""
+    """Download the file from one address. Retry after interruptions, and raise a DownloadError if all attempts fail."""
     part = target.with_name(f"{target.name}.part")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise DownloadError("only http and https are supported")
@@ -237,7 +237,7 @@ def _offset_and_total(response: Any, offset: int) -> tuple[int, int | None]:
 
 
 def _check_response(file: File, response: Any, total: int | None, origin: Origin | None) -> None:
-    """Raise an error if the headers of the response show that it is not the file. Nothing has been written yet."""
+    """Raise an error if the headers of the response show that it is not the file, before anything is written."""
     if file.size is not None and total is not None and total != file.size:
         raise DownloadError(f"the server says that the file has {total:,} bytes instead of {file.size:,}")
     if origin and origin.total is not None and total is not None and total != origin.total:
@@ -282,8 +282,7 @@ def _receive_body(
 def _write_all(file: Any, piece: bytes) -> int:
     """Write all bytes, and return how many there are.
 
-    An unbuffered file may write only some of them at a time. When the disk becomes full, the write after that raises
-    an error.
+    An unbuffered file may write only some of them at a time. When the disk is full, the next write raises an error.
     """
     rest = memoryview(piece)
     while rest:
@@ -313,7 +312,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _content_version(headers: Message) -> str | None:
-    """Return a strong ETag or else the modification date, which identify the current content of an address."""
+    """Return a strong ETag or else the modification date. Either one identifies the current content of an address."""
     tag = headers.get("ETag", "")
     return tag if tag.startswith('"') else headers.get("Last-Modified")
 

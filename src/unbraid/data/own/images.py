@@ -36,7 +36,7 @@ MAX_SIZE = 1024  # maximum width and height in pixels
 BLOCK_IMAGES = 256  # number of images that are decoded at once
 # The table is not cached if there are at most this many files with at most this many bytes in total.
 MAX_UNCACHED_FILES, MAX_UNCACHED_BYTES = 1000, 1 << 22
-COLOUR_CHECK_FRACTION = 0.1  # fraction of the progress for checking whether the images have colours
+COLOUR_CHECK_FRACTION = 0.1  # fraction of the reported progress that the check for colours takes
 
 
 def image_files(folder: Path) -> list[str]:
@@ -140,7 +140,7 @@ def image_table(
 def _load_or_compute_table(
     cache_name: str | None, kind: str, state: str, shape: tuple[int, ...], blocks: Blocks, progress: Progress | None
 ) -> UInt8[Tensor, "n ..."]:
-    """Read the table that `blocks` yields from the cache, or compute it and write it to the cache.
+    """Return the table whose rows `blocks` yields. Read it from the cache, or else compute it and write it there.
 
     Cached tables of earlier states of the files are deleted. If `cache_name` is None, the cache is not used.
     """

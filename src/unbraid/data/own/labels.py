@@ -48,8 +48,8 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
 def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
     """Return the labels from the first source that exists.
 
-    The sources are, in this order: a csv file, several folders, and file names such as x=1.png. If none of them
-    exists, there are no labels.
+    The sources are tried in this order: a csv file, the names of the folders if there are several, and file names such
+    as x=1.png. If none of them exists, there are no labels.
     """
     if any((folder / table).is_file() for table in TABLES):
         return _labels_from_csv(folder, files)
@@ -90,7 +90,7 @@ def _labels_from_folders(folder: Path, files: Sequence[str]) -> Labels:
 
 
 def _labels_by_folder(files: Sequence[str]) -> Labels | None:
-    """Return one factor for each level of folders that has several names.
+    """Return one factor for each level of the folder tree at which there are several folder names.
 
     Return None if the files are at different depths.
     """
@@ -190,14 +190,14 @@ def _match_rows(
 
 
 def _files_by_name(files: Sequence[str]) -> dict[str, str]:
-    """Return a dictionary from the path of each file, and from its name if that is unique, to its path."""
+    """Return a dictionary that maps the path of each file, and also its name if that is unique, to the path."""
     names = Counter(file.rpartition("/")[2] for file in files)
     unique = {name: file for file in files if names[name := file.rpartition("/")[2]] == 1}
     return unique | {file: file for file in files}
 
 
 def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each row of a UTF-8 csv file that is not empty."""
+    """Yield the line number and the cells of each non-empty row of a UTF-8 csv file."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()

@@ -52,9 +52,9 @@ def from_folder(
         progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
-        A dataset of images of shape (channels, size, size). The labels of a factor are integers from 0. They follow the
-        order of its values, which is numerical for numbers and alphabetical for words. The attribute `values` of the
-        dataset lists the values.
+        A dataset of images of shape (channels, size, size). The labels of a factor are integers that start at 0. They
+        follow the order of its values, which is numerical for numbers and alphabetical for words. The attribute
+        `values` of the dataset lists the values.
 
     Raises:
         UserError: If the folder contains no images, an image cannot be read, or the labels do not match the images.
@@ -138,8 +138,8 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
     """Load a folder of images, or a .npy or .npz file.
 
     The path may be followed by options, as in photos?size=32&channels=1. Options are the arguments of `from_folder` and
-    `from_file`. The name of the dataset is the absolute path with the options, with which the dataset can be loaded
-    again from any working directory.
+    `from_file`. The name of the dataset is the absolute path followed by the options. The dataset can be loaded again
+    with this name from any working directory.
     """
     path, given = _split_options(path_and_options)
     folder = _resolve_path(path).is_dir()

@@ -29,10 +29,10 @@ def from_dataset(
     All examples are read into memory once. Random transforms are therefore applied only once.
 
     Args:
-        dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor. All x must have the same shape, which is
-            that of one image or vector in `from_arrays`. If the examples are Pillow images, the first one decides
-            whether the data are grey or colour. y is an integer, a sequence of integers, a dictionary from the names of
-            factors to integers, or None for no labels.
+        dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor. All x must have the same shape, which
+            must be one that `from_arrays` accepts for a single image or vector. If the examples are Pillow images, the
+            first one decides whether the data are grey or colour. y is an integer, a sequence of integers, a dictionary
+            from the names of factors to integers, or None for no labels.
         names: Names of the factors. The default is the keys of y, if it is a dictionary.
         name: Name of the dataset.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
@@ -50,7 +50,7 @@ def from_dataset(
     dataset: 3 examples of shape (1, 8, 8), factors label 3
     """
     first: Array | None = None
-    content = bytearray()  # because it grows in place, whereas a list of arrays would have to be copied at the end
+    content = bytearray()  # a bytearray grows in place, whereas a list of arrays would have to be copied at the end
     labels: list[dict[str, int]] = []
     for i, item in enumerate(_iterate_examples(dataset, progress)):
         x, y = _split_item(item, i)

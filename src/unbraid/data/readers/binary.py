@@ -35,8 +35,8 @@ def open_and_decompress(path: Path, kind: str) -> Iterator[Stream]:
 def read_idx(path: Path, shape: tuple[int, ...]) -> ByteArray:
     """Read a uint8 array of `shape` from an idx file.
 
-    The format consists of two zero bytes, the type 8, the number of dimensions, the dimensions as big-endian 32-bit
-    integers, and the data.
+    The format consists of two zero bytes, the type code 8, the number of dimensions, the dimensions as big-endian
+    32-bit integers, and the data.
 
     Reference: LeCun, Cortes and Burges (1998), THE MNIST DATABASE, file formats.
     """
@@ -67,8 +67,8 @@ def read_norb_blocks(path: Path, shape: tuple[int, ...]) -> Iterator[ByteArray]:
 def _check_norb_header(path: Path, stream: Stream, magic: int, shape: tuple[int, ...]) -> None:
     """Check the header of a file of small NORB.
 
-    The header consists of little-endian 32-bit integers, which are the magic number, the number of dimensions, and at
-    least three dimensions.
+    The header consists of little-endian 32-bit integers, which are the magic number, the number of dimensions, and the
+    dimensions. At least three dimensions are stored, even if the array has fewer.
     """
     expect(path, "magic number", f"0x{magic:08x}", f"0x{_read_word(stream, '<'):08x}")
     expect(path, "number of dimensions", len(shape), _read_word(stream, "<"))

@@ -84,7 +84,7 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
     """Read the file of attributes.
 
     Its first line contains the number of pictures, and its second line the names of the 40 attributes. Then there is
-    one line per picture, which contains the name of its file and 40 values 1 or -1.
+    one line per picture, which contains the name of its file and 40 values that are 1 or -1.
 
     Returns:
         The names of the attributes, the names of the files, and the labels (0 or 1), int64 of shape (rows, 40).

@@ -37,7 +37,8 @@ def mnist(
         device: Device on which to store the images.
         root: Folder of the published files; see `unbraid.data.load`.
         progress: Called with the finished fraction, from 0 to 1.
-        pad: Number of black pixels added on each side, because the convolutional networks accept 32x32 but not 28x28.
+        pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
+            32x32 but not 28x28 images.
         part: "all", "train" or "test".
         turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
         shift: Each image is shifted by a fixed random amount of up to this many percent of its side.
@@ -70,7 +71,8 @@ def fashion_mnist(
         device: Device on which to store the images.
         root: Folder of the published files; see `unbraid.data.load`.
         progress: Called with the finished fraction, from 0 to 1.
-        pad: Number of black pixels added on each side, because the convolutional networks accept 32x32 but not 28x28.
+        pad: Number of black pixels added on each side. The default is 2, because the convolutional networks accept
+            32x32 but not 28x28 images.
         part: "all", "train" or "test".
         turn: Each image is rotated by a fixed random angle of up to this many degrees (`unbraid.data.moving`).
         shift: Each image is shifted by a fixed random amount of up to this many percent of its side.

@@ -36,7 +36,8 @@ def mpi3d_toy(
 ) -> ByteImages:
     """Load MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
-    The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
+    The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
+    is issued.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
     return _load_mpi3d("mpi3d_toy", device, root, progress)
@@ -47,7 +48,8 @@ def mpi3d_realistic(
 ) -> ByteImages:
     """Load MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
 
-    The smaller file of the 2019 challenge, with 460,800 images, is read with its own grid and a warning.
+    The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
+    is issued.
     Reference: Gondal et al. (2019), arXiv:1906.03292; sizes from github.com/rr-learning/disentanglement_dataset.
     """
     return _load_mpi3d("mpi3d_realistic", device, root, progress)

@@ -97,7 +97,7 @@ def _read_header(path: Path, file: Stream) -> tuple[str, list[Element]]:
 
 
 def _read_tables(file: Stream, order: str, elements: list[Element]) -> dict[str, dict[str, Array]]:
-    """Return the columns of each element. Elements after both vertices and faces are not read."""
+    """Return the columns of each element. Elements that follow both the vertices and the faces are not read."""
     tables: dict[str, dict[str, Array]] = {}
     for element in elements:
         if {"vertex", "face"} <= tables.keys():

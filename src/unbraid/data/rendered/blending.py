@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Blend(torch.autograd.Function):
-    """Blend the images (n, 3, h, w) at `index` (n,). This is an autograd function because it has to define vmap.
+    """Blend the images (n, 3, h, w) at `index` (n,). It is an autograd function so that it can define vmap.
 
     `table` (g, l, h, w) contains the layers of every view, and `colours` (hues, 3) contains the colours that a surface
     can have. Both are int16. In an index, the view varies fastest, followed by the hues of solid, wall and floor.

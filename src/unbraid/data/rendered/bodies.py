@@ -94,7 +94,7 @@ def bodies(
     Args:
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1.
-        vertices: Number of vertices, which is 13,718, or 1,229 for a coarser closed surface without toes. The coarser
+        vertices: Number of vertices, either 13,718, or 1,229 for a coarser closed surface without toes. The coarser
             surface is meant for small networks.
 
     Returns:

@@ -98,7 +98,7 @@ def phenotypes() -> Float[Tensor, "n 6"]:
 
 
 def _render(view: View, device: torch.device, progress: Progress | None) -> Tensor:
-    """Render all images, uint8 of shape (images, pixels), on the CPU. Only the drawing runs on `device`."""
+    """Render all images and return them on the CPU, uint8 of shape (images, pixels). Only drawing uses `device`."""
     table = torch.empty(BODIES, len(POSES), view.rows * view.columns, dtype=torch.uint8)
     for start, images in draw_bodies(BodyModel(), phenotypes(), view, device):
         table[start : start + images.shape[1]] = images.transpose(0, 1).flatten(2).cpu()

@@ -32,7 +32,7 @@ CHAINS = {
     "knee": ("lowerleg01",),
     "foot": ("foot",),
 }
-CENTRAL_JOINTS = ("back", "neck")  # joints that have no left and right
+CENTRAL_JOINTS = ("back", "neck")  # joints that exist only once, not on the left and right
 # Our axes in the coordinates of anny, in which z points up and bodies look along -y.
 AXES = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 
@@ -94,7 +94,8 @@ class BodyModel:
     def rest_bodies(self, phenotypes: Float[Tensor, "b 6"]) -> dict[str, Tensor]:
         """Return bodies in the rest pose of anny.
 
-        The columns of the input are `PHENOTYPES`, with values from 0 to 1. The output is a dictionary of anny.
+        The columns of the input are `PHENOTYPES`, with values from 0 to 1. The output is the dictionary that anny
+        returns.
         """
         with torch.no_grad():
             bodies: dict[str, Tensor] = self.model(phenotype_kwargs=phenotypes.double())
@@ -135,7 +136,10 @@ class BodyModel:
 
 
 def rotation_matrix(vector: RotationVector, parts: int = 1) -> Float[Tensor, "3 3"]:
-    """Return the matrix of the rotation about `vector` by an angle of its length in degrees, divided by `parts`."""
+    """Return the matrix of a rotation about the axis `vector`.
+
+    The angle in degrees is the length of `vector`, divided by `parts`.
+    """
     x, y, z = (math.radians(angle) / parts for angle in vector)
     rotation: Tensor = torch.linalg.matrix_exp(_cross_product_matrix(x, y, z))
     return rotation

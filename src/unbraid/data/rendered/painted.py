@@ -25,7 +25,7 @@ from unbraid.noise import GAMMA, Noise, as_bytes, mix
 SHAPE = (3, 64, 64)
 IMAGES_AT_ONCE = 32  # number of images whose noise is drawn together on a CPU
 COLOURED, NOISY, NEGATIVE = range(3)  # the first two have the same values in accel/kernels/paint.py
-PICTURE_SIZE = (350, 274)  # maximum rows and columns of a picture; larger pictures are reduced, with their proportions
+PICTURE_SIZE = (350, 274)  # maximum rows and columns of a picture; larger pictures are reduced proportionally
 
 
 class ExampleNoise:
@@ -131,7 +131,8 @@ class SpritesOnNoise(PaintedSprites):
         """
         if self.device.type != "cpu":
             return super().batch(index, noise)
-        # Under vmap, this tensor is mapped if `index` or the key is. New tensors that are made from it are then, too.
+        # Under vmap, `mapped` is a mapped tensor if `index` or the key is one. A new tensor that is created from it is
+        # then mapped as well.
         mapped = index if noise is None else index + noise.key
         image = mapped.new_empty((len(index), *SHAPE), dtype=torch.float32)
         for first in range(0, len(index), IMAGES_AT_ONCE):
@@ -205,7 +206,7 @@ def pack_shifted_pictures(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3
     """Return the picture shifted left by 0 to 7 pixels, with eight pixels packed into each 64-bit word.
 
     With these words, a crop can be copied word by word instead of byte by byte. Each row of a crop that begins at
-    column c consists of the 8 words from word c // 8 on, in the picture that is shifted by c % 8 pixels.
+    column c consists of 8 consecutive words, starting at word c // 8, of the picture that is shifted by c % 8 pixels.
     """
     width = (picture.shape[2] - 64) // 8 * 8 + 64  # no crop uses later columns of a shifted picture
     wide = pad(picture, (0, 7))
@@ -215,8 +216,8 @@ def pack_shifted_pictures(picture: UInt8[Tensor, "3 h w"]) -> Int64[Tensor, "8 3
 def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> ColouredSprites:
     """Render dSprites in random colours: 737,280 images 64x64x3, with each channel of a colour uniform on (0.5, 1).
 
-    In training, a run draws new colours in each step, which depend on its random seed and the step. In scores and
-    pictures, an example always has the same colour.
+    In training, a run draws new colours in each step, which depend on its random seed and the step. In scoring and
+    in figures, an example always has the same colour.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
@@ -232,8 +233,8 @@ def color_dsprites(device: str | torch.device = "cpu", progress: Progress | None
 def noisy_dsprites(device: str | torch.device = "cpu", progress: Progress | None = None) -> SpritesOnNoise:
     """Render dSprites on noise: 737,280 images 64x64x3 of white sprites on uniform noise in every pixel and channel.
 
-    In training, a run draws new noise in each step, which depends on its random seed and the step. In scores and
-    pictures, an example always has the same noise.
+    In training, a run draws new noise in each step, which depends on its random seed and the step. In scoring and
+    in figures, an example always has the same noise.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:
@@ -253,7 +254,7 @@ def scream_dsprites(
 
     Locatello et al. used a photograph of Munch's painting The Scream. The default here is a computed picture in a
     similar style (`swirl_picture`). In training, a run draws new crops in each step, which depend on its random seed
-    and the step. In scores and pictures, an example always has the same crop.
+    and the step. In scoring and in figures, an example always has the same crop.
     Reference: Locatello et al. (2019), arXiv:1811.12359.
 
     Args:

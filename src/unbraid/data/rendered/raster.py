@@ -59,7 +59,7 @@ def square() -> Tensor:
 def ellipse() -> Tensor:
     """Return the 100 vertices of a polygon that approximates an ellipse, float64 of shape (100, 2).
 
-    The semi-axes are 9.6 * 1.33 and 9.6 / 1.33 pixels, and the curve parameter of the vertices has equal steps.
+    The semi-axes are 9.6 * 1.33 and 9.6 / 1.33 pixels, and the vertices are equally spaced in the curve parameter.
     """
     t = 2 * math.pi / 100 * torch.arange(100, dtype=torch.float64)
     return torch.stack([9.6 * 1.33 * t.cos(), 9.6 / 1.33 * t.sin()], -1)
@@ -163,7 +163,8 @@ def _crossings(y: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
 def _groups_without_repeats(cell: Tensor) -> Iterator[Tensor]:
     """Yield groups of crossings in which no cell occurs twice.
 
-    A group can be applied in one operation. Repeated cells in one operation would overwrite each other.
+    A cell is one row of pixels of one polygon at one vertical position. A group can be applied in one operation.
+    Repeated cells in one operation would overwrite each other.
     """
     ordered, order = cell.sort(stable=True)
     rank = torch.arange(len(cell), device=cell.device) - torch.searchsorted(ordered, ordered)
@@ -176,9 +177,9 @@ def _flip_masks(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
 
     These are the bits of all columns whose centres are at the crossing or to the right of it. The edge crosses the row
     at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column to flip is the ceiling of a quotient of integers whose
-    denominator is below 2^31. Float64 computes it exactly. Products and sums are below 2^53. The quotient is either an
-    integer, which the division returns exactly, or it differs from every integer by at least 2^-31, which is much more
-    than the rounding error.
+    denominator is below 2^31. Float64 computes it exactly for two reasons. Products and sums are below 2^53, and the
+    quotient is either an integer, which the division returns exactly, or differs from every integer by at least 2^-31,
+    which is much more than the rounding error.
     """
     centres, vertices = y.shape[1], y.shape[2]
     y0, y1 = y.flatten()[edge], y.roll(-1, -1).flatten()[edge]

@@ -207,7 +207,7 @@ def _preserved_torch_threads() -> Iterator[None]:
 
 
 def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
-    """Return the class with the highest score. Of two equal classes take the second, of more equal ones the first."""
+    """Return the class with the highest score. Ties go to the second of two classes, or to the first of more."""
     best: Int[np.ndarray, " n"] = (raw[1] >= raw[0]).astype(np.int64) if len(raw) == 2 else raw.argmax(axis=0)
     return best
 

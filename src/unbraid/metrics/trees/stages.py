@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 @kernel(fastmath={"reassoc", "nsz"})
 def absolute_sum(residual: Array) -> Number:
-    """Return the sum of absolute values. The order of additions may vary, because only its power of two is used."""
+    """Return the sum of absolute values. Additions may be reordered, because only the exponent of the sum is used."""
     total = 0.0
     for r in residual:
         total += abs(r)
