@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oracles import pmp as loops
-from support.pmp import make_noise, random_codes
+from support.pmp_examples import make_noise, random_codes
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.pmp import PMP
 

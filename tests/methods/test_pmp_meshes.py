@@ -14,7 +14,7 @@ from torch import nn
 
 from support.engine_laws import make_stack, vary_hyperparameters
 from support.meshes import spheres
-from support.pmp import ALL_TERMS, make_noise
+from support.pmp_examples import ALL_TERMS, make_noise
 from unbraid.data import known_sources
 from unbraid.methods import PMP
 from unbraid.methods import pmp_losses as losses

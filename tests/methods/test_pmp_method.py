@@ -20,7 +20,7 @@ from support.engine_laws import (
     assert_vmap_equals_one_by_one_on_images,
     vary_hyperparameters,
 )
-from support.pmp import ALL_TERMS, VectorTable, build_pmp, make_noise, random_codes
+from support.pmp_examples import ALL_TERMS, VectorTable, build_pmp, make_noise, random_codes
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.distributions import Gaussian

@@ -11,7 +11,7 @@ from PIL import Image
 
 from oracles import pmp as loops
 from support.meshes import spheres, untrained_run
-from support.pmp import random_codes
+from support.pmp_examples import random_codes
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import PMP, VAE, Method

@@ -8,7 +8,7 @@ import math
 import torch
 from scipy.spatial import ConvexHull
 
-from support.pmp import VectorTable
+from support.pmp_examples import VectorTable
 from unbraid.data.dataset import FactorData
 from unbraid.methods import PMP
 from unbraid.nets.pointnet import pointnet
