@@ -80,7 +80,7 @@ def fields(method: type[Method]) -> str:
         return "This method has no fields."
     note = (
         "The fields of the dataclass and the flags of the command are the same. Runs that differ only in fields marked "
-        "*yes* in the last column train together in one stack."
+        "*yes* in the last column can be trained together, as one stack."
     )
     return note + "\n\n" + table(["flag", "default", "values", "meaning", "varies in a stack"], body)
 
@@ -104,7 +104,10 @@ def special_cases(name: str) -> str:
     if name in IN_WORDS:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
-    return "A test asserts the same loss and the same update, up to rounding:\n\n" + "\n".join(lines)
+    return (
+        "A test asserts that both sides of each line below give the same loss and the same update, up to rounding:\n\n"
+        + "\n".join(lines)
+    )
 
 
 def scores(name: str, bench: dict[str, Any]) -> str:
@@ -130,10 +133,10 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     information = "There is no decoder to traverse. The picture shows the share of each factor's entropy in each code."
     machine = row["machine"]
     origin = (
-        f"Picture and scores are by `python benchmarks/bench_methods.py --methods {name}` at commit "
+        f"The picture and the scores were made by `python benchmarks/bench_methods.py --methods {name}` at commit "
         f"`{row['commit'][:12]}` on {machine['processor']}, {machine['cores']} cores, torch "
-        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores use the "
-        f"codes `{row['code']}`, 10,000 points for training and 5,000 for testing. {NOTES.get(name, '')}"
+        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores are those "
+        f"of the codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. {NOTES.get(name, '')}"
     ).strip()
     picture = f"![Traversal of {name} on sprites](../pictures/methods/{name}.png)"
     caption = information if name in WITHOUT_DECODER else traversal

@@ -34,7 +34,7 @@ This page lists what each metric does with degenerate input. It is generated fro
 Metrics that are not named return finite scores in their range; their own pages say what they do in the case.
 
 """
-SIZES = "10,000 training and 5,000 test points of 10 codes and the factors of dSprites"
+SIZES = "10,000 training and 5,000 test examples with 10 latents and the factors of dSprites"
 
 
 def cost(name: str) -> str:
@@ -69,7 +69,7 @@ def invariances(name: str) -> str:
     text = "Scores do not depend on\n\n" + "\n".join(lines)
     if law.changes:
         exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
-        text += "\n\nexcept for\n\n" + table(["key", "why scaling a code changes it"], exceptions)
+        text += "\n\nexcept for\n\n" + table(["key", "why scaling a latent changes it"], exceptions)
     return text
 
 

@@ -76,7 +76,7 @@ class DecodedTraversal:
 
 @torch.no_grad()
 def decode_traversal(run: Run, data: FactorData, example: int, positions: Tensor) -> DecodedTraversal:
-    """Decode the latents of `Method.traversal`, starting from one example of the data."""
+    """Decode the codes that `Method.traversal` returns for a traversal from one example of the data."""
     x = data.batch(torch.tensor([example], device=data.device))
     return _decode(run, x, encode_population(run, data), positions)
 

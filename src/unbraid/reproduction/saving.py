@@ -55,5 +55,5 @@ def json_content(reproduction: Reproduction) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value for JSON, in which numbers that are not finite are None."""
+    """Return the value, or None if it is a number that is not finite, because JSON cannot represent it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

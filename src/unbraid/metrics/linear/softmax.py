@@ -114,7 +114,7 @@ def _sum_log_norms(top: Array, norm: Array) -> float:
 def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array, penalty: float, zero: bool) -> float:
     """Return the mean log-loss of the weights in `flat`, and write its gradient to `gradient`.
 
-    Both are flat arrays of shape (k, d + 1), with the intercepts in the last column.
+    Both are flattened matrices of shape (k, d + 1). The last column holds the intercepts.
 
     Args:
         flat: Weights of k classes.
@@ -122,7 +122,7 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
         x: Codes as returned by `as_blocks`.
         rows: Number of rows without padding.
         sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through them.
-        penalty: Factor of half the squared weights. Intercepts are not penalised.
+        penalty: Coefficient of the L2 penalty, which is half the sum of the squared weights. Intercepts are not penalised.
         zero: Whether there is one more class, whose score is always 0.
     """
     (k, p), classes = sums.shape, sums.shape[0] + zero
