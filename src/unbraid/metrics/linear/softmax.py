@@ -122,7 +122,8 @@ def loss_gradient(flat: Array, gradient: Array, x: Array, rows: int, sums: Array
         x: Codes as returned by `as_blocks`.
         rows: Number of rows without padding.
         sums: Sums of x over the rows of each class. Loss and gradient depend on the labels only through them.
-        penalty: Coefficient of the L2 penalty, which is half the sum of the squared weights. Intercepts are not penalised.
+        penalty: Coefficient of the L2 penalty, which is half the sum of the squared weights. It does not include the
+            intercepts.
         zero: Whether there is one more class, whose score is always 0.
     """
     (k, p), classes = sums.shape, sums.shape[0] + zero
