@@ -135,8 +135,9 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     origin = (
         f"The picture and the scores were made by `python benchmarks/bench_methods.py --methods {name}` at commit "
         f"`{row['commit'][:12]}` on {machine['processor']}, {machine['cores']} cores, torch "
-        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores are those "
-        f"of the codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. {NOTES.get(name, '')}"
+        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores are "
+        f"those of the codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. "
+        f"{NOTES.get(name, '')}"
     ).strip()
     picture = f"![Traversal of {name} on sprites](../pictures/methods/{name}.png)"
     caption = information if name in WITHOUT_DECODER else traversal
