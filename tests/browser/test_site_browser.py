@@ -21,11 +21,9 @@ def test_search_finds_a_section_from_disk_without_the_network(site: Path, page: 
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((site / "metrics" / "mig.html").as_uri())
-    page.fill("input[name=q]", "perfect code score")
+    page.fill("input[name=q]", "ceilings and floors")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#search-results a")
-    results = page.locator("#search-results a").all_text_contents()
-    assert any("Questions" in title or "perfect code" in title for title in results)
+    page.wait_for_selector("#search-results a:has-text('Ceilings and floors')")  # results appear one after another
     assert all(address.startswith("file:") for address in requests)
 
 
