@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Two test processes on two cores, each with one thread of arithmetic.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-.PHONY: clean-kernels help demo test test-browser test-slow test-gpu test-all browser check format bench docs clean
+.PHONY: clean-kernels help demo test test-browser test-slow test-gpu test-all browser check format bench docs evidence clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
@@ -15,6 +15,7 @@ help:
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
 	@echo "make bench      measure; results go to benchmarks/results"
+	@echo "make evidence   show which parts of the long reproductions are finished, and run the next part if there is a GPU"
 	@echo "make docs       update the generated pages and build the documentation: docs/_build/html/index.html"
 
 $(READY): pyproject.toml constraints.txt
@@ -64,6 +65,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bench_known_codes.py
 	$(BIN)/python benchmarks/bench_metrics.py
 	cd docs && ../$(BIN)/python -m generate
+
+evidence: $(READY)
+	$(BIN)/python evidence/parts.py $$($(BIN)/python -c 'import torch; print("--run" * torch.cuda.is_available())')
 
 docs: $(READY)
 	cd docs && ../$(BIN)/python -m generate

@@ -80,6 +80,11 @@ def function_lengths(paths: list[Path]) -> list[int]:
     return lengths
 
 
+def is_docstring(node: ast.AST) -> bool:
+    """Whether a statement is a string that stands alone."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
 def code_lines(paths: list[Path]) -> int:
     """Lines that are neither blank, nor comments, nor docstrings."""
     total = 0
@@ -87,15 +92,20 @@ def code_lines(paths: list[Path]) -> int:
         text = path.read_text()
         skipped: set[int] = set()
         for node in ast.walk(ast.parse(text)):
-            if (
-                isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Constant)
-                and isinstance(node.value.value, str)
-            ):
+            if isinstance(node, ast.Expr) and is_docstring(node):
                 skipped |= set(range(node.lineno, (node.end_lineno or 0) + 1))
         lines = enumerate(text.splitlines(), 1)
         total += sum(1 for i, line in lines if i not in skipped and line.strip() and not line.strip().startswith("#"))
     return total
+
+
+def statements(paths: list[Path]) -> int:
+    """Statements other than docstrings and imports, which do not depend on how long names are and lines are wrapped."""
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    counted = (
+        node for node in nodes if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return sum(not is_docstring(node) for node in counted)
 
 
 def seconds(root: Path, *command: str) -> float:
@@ -133,6 +143,7 @@ def measure(root: Path) -> dict[str, Any]:
         f"functions over {LONG} lines": sum(length > LONG for length in lengths),
         "modules that one other module imports": sum(count == 1 for count in importers.values()),
         "lines of code without docstrings": code_lines(paths),
+        "statements without imports": statements(paths),
         "lines of our own site builder": sum(len(f.read_text().splitlines()) for f in builder if f.suffix != ".png"),
         "modules that call fcntl": sum(LOCK_WRAPPERS in path.read_text() for path in paths),
         "seconds of import unbraid": round(seconds(root, "-c", "import unbraid"), 3),

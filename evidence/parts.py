@@ -1,0 +1,158 @@
+"""Show which parts of the evidence are finished, and run the next one.
+
+A part is a selection from a published study at the length of its paper. The parts are listed in plan.toml. Their
+results are collected in results.csv, which has one row per run. A run belongs to a part if its id is among those that
+the part plans, so the state of a part follows from the two files.
+
+Usage:
+    python evidence/parts.py                        show all parts
+    python evidence/parts.py --run                  run the first part that is not finished (needs a GPU)
+    python evidence/parts.py --run NAME             run the part with this name
+    python evidence/parts.py --collect NAME FOLDER  add the finished runs in the folder of a study to results.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import torch
+
+from unbraid.cli.printing import table
+from unbraid.errors import UserError, unknown_name_message
+from unbraid.runs.results import load_results, write_results
+from unbraid.runtime.provenance import git_commit
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.runner import planned_runs, select_runs, study
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.csv"
+PRECISION: Final = "bf16"  # the precision of all runs on a GPU; it is part of a run's id
+
+
+@dataclass(frozen=True)
+class Part:
+    """A selection from a published study. The fields are those of plan.toml."""
+
+    name: str
+    paper: str
+    study: str
+    only: Mapping[str, Sequence[str]]
+    metrics: Sequence[str]
+    seeds: Sequence[int] | None = None
+    steps: int | None = None
+    learning_rate: float | None = None
+
+    @functools.cached_property
+    def run_ids(self) -> list[str]:
+        """The ids of all runs of the part."""
+        runs = select_runs(all_runs(self.study), self.only, self.seeds, self.steps, self.learning_rate, 1.0, None, None)
+        return [replace(run.spec, precision=PRECISION).id for run in runs]
+
+    def run(self) -> Path:
+        """Train and score the runs of the part, or resume them. Return the folder of the runs."""
+        out = FOLDER / "runs" / self.name
+        study(
+            self.study, out, only=self.only, seeds=self.seeds, steps=self.steps, learning_rate=self.learning_rate,
+            metrics=self.metrics, precision=PRECISION, device="cuda",
+        )  # fmt: skip
+        return out
+
+
+@functools.cache
+def all_runs(study: str) -> list[PlannedRun]:
+    """Return all runs of a published study. They are planned once, because there can be thousands."""
+    return planned_runs(study)
+
+
+def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
+    """Return the parts of a plan by name."""
+    plan = tomllib.loads(path.read_text())
+    parts = [Part(**{"metrics": plan["metrics"], **fields}) for fields in plan["part"]]
+    return {part.name: part for part in parts}
+
+
+def find_part(name: str, parts: Mapping[str, Part]) -> Part:
+    """Return the part with a name, or raise an error that suggests the most similar name."""
+    if name not in parts:
+        raise UserError(unknown_name_message("part", name, list(parts)))
+    return parts[name]
+
+
+def collected_runs(path: Path = RESULTS) -> set[str]:
+    """Return the ids of the runs in the table of results."""
+    return set(pd.read_csv(path, usecols=["run"])["run"]) if path.exists() else set()
+
+
+def collect(part: Part, folder: Path, path: Path = RESULTS) -> int:
+    """Add the finished runs in the folder of a study to the table of results, and return how many are new.
+
+    Rows of the same run are replaced. Runs that do not belong to the part are left out.
+    """
+    write_results(folder)
+    new = load_results(folder)
+    new = new[new["run"].isin(part.run_ids) & (new["status"] == "done")]
+    if new.empty:
+        return 0
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "unknown"
+    new = new.dropna(axis=1, how="all").assign(part=part.name, commit=git_commit(), device=device)
+    old = pd.read_csv(path) if path.exists() else new.iloc[:0]
+    merged = pd.concat([old[~old["run"].isin(new["run"])], new], ignore_index=True)
+    temporary = path.with_suffix(".tmp")
+    merged.to_csv(temporary, index=False)
+    temporary.replace(path)
+    return len(set(new["run"]) - set(old["run"]))
+
+
+def state_table(parts: Mapping[str, Part], collected: set[str]) -> str:
+    """Return a table with the number of planned and finished runs of each part."""
+    rows: list[list[Any]] = []
+    for part in parts.values():
+        ids = part.run_ids
+        rows.append([part.name, part.paper, len(ids), sum(run in collected for run in ids)])
+    return table(["part", "paper", "runs", "finished"], rows)
+
+
+def next_part(parts: Mapping[str, Part], collected: set[str]) -> Part | None:
+    """Return the first part that is not finished, or None."""
+    return next((part for part in parts.values() if not set(part.run_ids) <= collected), None)
+
+
+def run_part(part: Part) -> None:
+    """Run a part and collect what is finished, even if it is interrupted."""
+    try:
+        part.run()
+    finally:
+        new = collect(part, FOLDER / "runs" / part.name)
+        print(f"{part.name}: {new} new runs in {RESULTS}")
+
+
+def main() -> None:
+    """Parse the command line, and show, run or collect parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", nargs="?", const="", metavar="NAME", help="run this part, or the next one")
+    parser.add_argument("--collect", nargs=2, metavar=("NAME", "FOLDER"), help="add finished runs to results.csv")
+    options = parser.parse_args()
+    parts = read_plan()
+    try:
+        if options.collect:
+            name, folder = options.collect
+            print(f"{collect(find_part(name, parts), Path(folder))} new runs in {RESULTS}")
+        upcoming = next_part(parts, collected_runs())
+        if options.run is not None and (part := find_part(options.run, parts) if options.run else upcoming):
+            run_part(part)
+    except UserError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    print(state_table(parts, collected_runs()))
+    if upcoming := next_part(parts, collected_runs()):
+        print(f"Next: {upcoming.name}. Run it on a machine with a GPU: python evidence/parts.py --run")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The plan of the evidence, and how the results of its parts are collected."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+import unbraid as ub
+from unbraid.errors import UserError
+
+SCRIPT = Path(__file__).parents[2] / "evidence" / "parts.py"
+
+
+@pytest.fixture(scope="module")
+def parts() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("evidence_parts", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_run_belongs_to_two_parts(parts):
+    ids = [run for part in parts.read_plan().values() for run in part.run_ids]
+    assert len(ids) == len(set(ids)) > 300
+
+
+def test_every_collected_run_belongs_to_the_part_of_its_row(parts):
+    table, plan = pd.read_csv(parts.RESULTS), parts.read_plan()
+    assert not table["run"].duplicated().any()
+    for name, rows in table.groupby("part"):
+        assert set(rows["run"]) <= set(plan[name].run_ids)
+        assert rows[["commit", "device"]].notna().all(axis=None)
+
+
+def test_the_next_part_is_the_first_that_is_not_finished(parts):
+    plan = parts.read_plan()
+    first, second, *_ = plan.values()
+    assert parts.next_part(plan, set()) is first
+    assert parts.next_part(plan, set(first.run_ids)) is second
+    assert parts.next_part(plan, {run for part in plan.values() for run in part.run_ids}) is None
+
+
+def test_an_unknown_part_is_an_error(parts):
+    with pytest.raises(UserError, match="demystifying-dsprites-original"):
+        parts.find_part("demystifying-dsprites-orginal", parts.read_plan())
+
+
+def test_collecting_twice_adds_each_finished_run_once(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PRECISION", "fp32")
+    selection = {"method": ["beta_vae"], "level": ["0"], "data": ["toy"]}
+    part = parts.Part("small", "test", "small", selection, ["mig"], seeds=[0, 1], steps=2)
+    folder, results = tmp_path / "runs", tmp_path / "results.csv"
+    ub.study("small", folder, only=selection, seeds=[0], steps=2, metrics=["mig"], samples=50, quiet=True)
+    assert parts.collect(part, folder, results) == 1
+    ub.study("small", folder, only=selection, seeds=[0, 1], steps=2, metrics=["mig"], samples=50, quiet=True)
+    assert parts.collect(part, folder, results) == 1
+    assert parts.collect(part, folder, results) == 0
+    table = pd.read_csv(results)
+    assert set(table["run"]) == set(part.run_ids)
+    assert table["mig.discrete_mig"].notna().all()
+    other = parts.Part("other", "test", "small", selection, ["mig"], seeds=[0], steps=3)
+    assert parts.collect(other, folder, results) == 0
