@@ -73,7 +73,8 @@ LAWS: dict[str, Law] = {
                 "mean_fairness:pred1:sens0",
             ),
         ),
-        options={"train": 300, "test": 100},
+        # Four rows cannot be divided into training and evaluation rows. test_fairness.py tests disjoint draws.
+        options={"train": 300, "test": 100, "draws": "reference"},
         oracle_options={"train": 1000, "test": 200},
     )
 }

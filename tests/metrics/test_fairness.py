@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from support.known_codes import GRID, NOISY, Array, factor_grid, noise
 from unbraid.metrics.fairness import aggregate_scores, fairness, intervention_rows, total_variation
 
 HEADLINE = "mean_fairness:mean_pred:mean_sens"
+fairness_of_reference_draws = partial(fairness, draws="reference")
 
 
 class Lookup:
@@ -123,11 +125,11 @@ def test_rejects_a_table_without_complete_settings(fits: list[object], test: int
 
 
 def test_a_small_full_grid_is_accepted(fits: list[object]) -> None:
-    assert fairness(factor_grid(2, 2), factor_grid(2, 2), train=50, test=1000)[HEADLINE] == 0
+    assert fairness_of_reference_draws(factor_grid(2, 2), factor_grid(2, 2), train=50, test=1000)[HEADLINE] == 0
 
 
 def test_training_rows_depend_on_the_seed(fits: list[tuple[Array, Array, int, str]]) -> None:
-    fairness(NOISY, GRID, train=77, test=5, seed=3, trees="sklearn")
+    fairness_of_reference_draws(NOISY, GRID, train=77, test=5, seed=3, trees="sklearn")
     rows = np.random.default_rng(3).integers(120, size=77)
     assert len(fits) == 3
     for i, (codes, labels, seed, trees) in enumerate(fits):
@@ -139,15 +141,16 @@ def test_training_rows_depend_on_the_seed(fits: list[tuple[Array, Array, int, st
 def test_predictors_with_known_scores(fits: list[object]) -> None:
     bits = factor_grid(2, 2)
     codes = np.where(bits[:, 1] == 0, bits[:, 0], 2)[:, None]  # contains the first bit only if the second is 0
-    scores = fairness(codes, bits, train=1000, test=4000)
+    scores = fairness_of_reference_draws(codes, bits, train=1000, test=4000)
     assert scores["mean_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
     assert scores["max_fairness:pred0:sens1"] == pytest.approx(0.25, abs=0.01)
     assert scores["mean_fairness:pred1:sens0"] == 0
     assert scores[HEADLINE] == pytest.approx(0.125, abs=0.005)
     assert scores["mean_fairness:max_sens:mean_pred"] == scores["mean_fairness:pred0:sens1"]
-    of_second_bit = fairness(bits[:, 1:], bits, train=1000, test=50)  # the first bit is predicted from the second alone
+    # The first bit is predicted from the second alone.
+    of_second_bit = fairness_of_reference_draws(bits[:, 1:], bits, train=1000, test=50)
     assert of_second_bit["mean_fairness:pred0:sens1"] in (0.0, 0.5)
-    assert fairness(np.zeros((4, 1)), bits, train=100, test=50)[HEADLINE] == 0
+    assert fairness_of_reference_draws(np.zeros((4, 1)), bits, train=100, test=50)[HEADLINE] == 0
 
 
 def test_predictions_that_follow_the_sensitive_factor_are_unfair(fits: list[object]) -> None:
@@ -155,7 +158,7 @@ def test_predictions_that_follow_the_sensitive_factor_are_unfair(fits: list[obje
     grid = factor_grid(3, 3)
     tilted = grid[(grid[:, 0] == grid[:, 1]) | (np.arange(9) == 1)]
     heavy = np.r_[np.repeat(tilted, 50, axis=0), grid]  # the target nearly always equals the sensitive factor
-    scores = fairness(heavy[:, 1:], heavy, train=5000, test=30)
+    scores = fairness_of_reference_draws(heavy[:, 1:], heavy, train=5000, test=30)
     assert scores["mean_fairness:pred0:sens1"] >= 0.4
 
 
@@ -171,7 +174,7 @@ def test_equals_its_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unbraid.metrics.trees.boosted_trees", lambda *_, **__: RoundedSum(), raising=False)
     factors = np.repeat(factor_grid(2, 3), 30, axis=0)
     codes = factors * [0.4, 1.0] + 0.3 * noise(len(factors), 2)
-    got = fairness(codes, factors, test=100_000)
+    got = fairness_of_reference_draws(codes, factors, test=100_000)
     predictions = RoundedSum().predict(codes).tolist()
     for pred, sens in ((0, 1), (1, 0)):
         distances = oracle.distances(oracle.predictions_by_value(predictions, factors.tolist(), sens))
@@ -210,20 +213,20 @@ def test_rejects_invalid_input(what: str) -> None:
 def test_rejects_a_training_sample_with_one_value(fits: list[object]) -> None:
     rare = np.c_[np.arange(400) % 2, (np.arange(400) >= 398).astype(int)]
     with pytest.raises(ValueError, match=r"at least 2 values. Got only the value 0 in factor column 1"):
-        fairness(noise(400, 2), rare, train=5, test=2)
+        fairness_of_reference_draws(noise(400, 2), rare, train=5, test=2)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
 def test_accepts_any_numeric_dtype(fits: list[object], dtype: type) -> None:
     factors, codes = factor_grid(2, 2, 2), noise(8, 2).astype(np.float32)
-    got = fairness(codes, factors.astype(dtype), train=20, test=10)
-    assert got == fairness(codes.astype(float).tolist(), factors.tolist(), train=20, test=10)
+    got = fairness_of_reference_draws(codes, factors.astype(dtype), train=20, test=10)
+    assert got == fairness_of_reference_draws(codes.astype(float).tolist(), factors.tolist(), train=20, test=10)
     json.dumps(got, allow_nan=False)
 
 
 def test_depends_only_on_its_seed(fits: list[object]) -> None:
     np.random.seed(0)
-    first = fairness(NOISY, GRID, train=60, test=20)
+    first = fairness_of_reference_draws(NOISY, GRID, train=60, test=20)
     np.random.seed(1)
-    assert fairness(NOISY, GRID, train=60, test=20) == first
-    assert fairness(NOISY, GRID, train=60, test=20, seed=1) != first
+    assert fairness_of_reference_draws(NOISY, GRID, train=60, test=20) == first
+    assert fairness_of_reference_draws(NOISY, GRID, train=60, test=20, seed=1) != first

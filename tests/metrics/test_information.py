@@ -16,10 +16,12 @@ from oracles import information as oracle
 from support.golden import GOLDEN_CASES, golden_case
 from support.known_codes import GRID, NOISY, Array, factor_grid, noise, random_factors, reflected
 from unbraid.metrics.dcimig import dcimig
+from unbraid.metrics.factor_information import neighbour_shares
 from unbraid.metrics.infomec import concentration, infomec, linear_explicitness
 from unbraid.metrics.information import entropy
 from unbraid.metrics.irs import irs, robustness
 from unbraid.metrics.jemmig import jemmig
+from unbraid.metrics.labels import as_labels
 from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean, mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
@@ -38,7 +40,7 @@ METRICS: dict[str, Callable[..., dict[str, float]]] = {
 def test_golden_irs(shared: Path, case: str) -> None:
     golden = golden_case(shared, case)
     want, (codes, factors, _, _) = golden.want, golden.points
-    matrix, max_deviations = robustness(codes, factors)
+    matrix, max_deviations = robustness(codes, as_labels(factors))
     assert matrix == pytest.approx(np.array(want["irs"]["IRS_matrix"]), abs=1e-9)
     assert max_deviations == pytest.approx(np.array(want["irs"]["max_deviations"]), abs=1e-9)
     assert matrix.argmax(axis=1).tolist() == want["irs"]["parents"]
@@ -69,7 +71,7 @@ def test_irs_is_never_negative() -> None:
     """Two distant clusters within each value deviate more from the mean of the value than from the overall mean."""
     codes = np.array([0.0] * 9 + [10.0] + [10.0] * 9 + [0.0])[:, None]
     factors = np.repeat([0, 1], 10)[:, None]
-    assert robustness(codes, factors, quantile=1).matrix[0, 0] == pytest.approx(1 - 9 / 5)
+    assert robustness(codes, as_labels(factors), quantile=1).matrix[0, 0] == pytest.approx(1 - 9 / 5)
     assert irs(codes, factors, quantile=1) == {"avg_score": 0.0, "num_active_dims": 1.0}
 
 
@@ -143,9 +145,7 @@ def test_infomec_with_the_nearest_neighbour_estimator() -> None:
     assert got["InfoM"] == pytest.approx(1, abs=0.03)
     assert got["InfoC"] == pytest.approx(1, abs=0.03)
     assert infomec(codes, factors, neighbours=10) == got
-    from unbraid.metrics.infomec import _neighbour_information
-
-    normalised = _neighbour_information(codes, factors, 10, 0) / math.log(2)
+    normalised = neighbour_shares(codes, as_labels(factors), neighbours=10)
     assert np.diag(normalised) == pytest.approx(expected, abs=0.03)
 
 
@@ -158,7 +158,8 @@ def test_concentration_without_information() -> None:
 
 
 def test_explicitness_grows_with_iterations() -> None:
-    assert linear_explicitness(NOISY, GRID, 1) < linear_explicitness(NOISY, GRID, 1000)
+    labels = as_labels(GRID)
+    assert linear_explicitness(NOISY, labels, 1) < linear_explicitness(NOISY, labels, 1000)
 
 
 def test_infoe_of_copied_factors_with_two_and_three_values() -> None:

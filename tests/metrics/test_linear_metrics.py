@@ -15,6 +15,7 @@ from unbraid.metrics.beta_vae import beta_vae, pair_differences
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
 from unbraid.metrics.explicitness import areas_by_factor, explicitness
 from unbraid.metrics.factor_vae import factor_vae
+from unbraid.metrics.labels import as_labels
 from unbraid.metrics.linear import logistic_regression
 
 
@@ -25,7 +26,8 @@ def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
 
 def test_golden_explicitness(golden: Golden) -> None:
     want = dict(golden.want["explicitness"])
-    areas = areas_by_factor(*golden.points)
+    codes, factors, test_codes, test_factors = golden.points
+    areas = areas_by_factor(codes, as_labels(factors), test_codes, as_labels(test_factors))
     assert areas[0] == pytest.approx(np.array(want.pop("per_factor_train")), abs=1e-5)
     assert areas[1] == pytest.approx(np.array(want.pop("per_factor_test")), abs=1e-5)
     assert explicitness(*golden.points) == pytest.approx(want, abs=1e-5)
@@ -41,7 +43,7 @@ def test_golden_beta_vae(golden: Golden) -> None:
 
 def test_golden_beta_vae_end_to_end(golden: Golden) -> None:
     grid = factor_grid(*golden.arrays["factor_sizes"].tolist())
-    got = beta_vae(golden.arrays["code_table"], grid, train=1000, test=500)["eval_accuracy"]
+    got = beta_vae(golden.arrays["code_table"], grid, draws="reference", train=1000, test=500)["eval_accuracy"]
     assert got == pytest.approx(np.mean(golden.want["beta_vae_end_to_end_eval_accuracy_3_seeds"]), abs=0.05)
 
 
@@ -65,15 +67,16 @@ def test_golden_downstream_gbt(golden: Golden) -> None:
 
 def test_explicitness_leaves_out_values_with_undefined_area() -> None:
     codes, factors = NOISY, GRID
-    complete = areas_by_factor(codes, factors, codes, factors)
+    complete = areas_by_factor(codes, as_labels(factors), codes, as_labels(factors))
     few = factors[:, 0] != 2  # one value is missing from the test examples
-    partial = areas_by_factor(codes, factors, codes[few], factors[few])
+    partial = areas_by_factor(codes, as_labels(factors), codes[few], as_labels(factors[few]))
     probabilities = logistic_regression((codes - codes.mean(0)) / codes.std(0), factors[:, 0]).probabilities(
         (codes[few] - codes.mean(0)) / codes.std(0)
     )
     expected = [oracle.area(probabilities[:, v].tolist(), (factors[few, 0] == v).tolist()) for v in (0, 1, 3, 4)]
     assert partial[1, 0] == pytest.approx(np.mean(expected))
-    new = areas_by_factor(codes[few], factors[few], codes, factors)  # one value occurs only in the test examples
+    # One value occurs only in the test examples.
+    new = areas_by_factor(codes[few], as_labels(factors[few]), codes, as_labels(factors))
     assert np.all((new >= 0) & (new <= 1))
     assert np.all(partial[0] == complete[0])
 
@@ -157,12 +160,17 @@ def test_downstream_takes_the_first_rows() -> None:
 
 
 def test_downstream_rejects_invalid_options() -> None:
-    with pytest.raises(ValueError, match=r"At least one of the 'sizes' .* Got \[500, 900\] and 120 rows instead"):
-        downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[500, 900])
+    with pytest.raises(ValueError, match=r"at least one of the 'sizes'. Got none instead"):
+        downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[])
     with pytest.raises(ValueError, match="The 'sizes' parameter must be >= 2"):
         downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[1])
     with pytest.raises(ValueError, match=r"The 'model' parameter must be 'gbt' or 'lr'. Got 'svm' instead"):
         downstream(NOISY, GRID, NOISY, GRID, model="svm")
+
+
+@pytest.mark.parametrize("sizes", [[500], [500, 900]])
+def test_sizes_above_the_number_of_rows_use_all_rows(sizes: list[int]) -> None:
+    assert downstream_lr(NOISY, GRID, NOISY, GRID, sizes=sizes) == downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[120])
 
 
 def test_statistical_efficiency_is_a_ratio() -> None:

@@ -56,9 +56,10 @@ REJECTED: dict[str, tuple[object, object, str]] = {
     "continuous": (
         NOISY,
         GRID + 0.5,
-        r"Factors must be integers.* Got 0.5 \(row 0, column 0\) .* discretise them first",
+        r"Factors must be integers.* Got 0.5 \(row 0, column 0\) .* pass continuous=.* discretise them first",
     ),
-    "unknown label": (NOISY, np.where(GRID == 5, np.nan, GRID), r"Factors must be finite. Got 20 NaN"),
+    "infinite label": (NOISY, np.where(GRID == 5, np.inf, GRID), r"Factors must be finite. Got 20 NaN"),
+    "unlabelled factor": (NOISY, GRID * [1, 1, np.nan], r"at least 2 labels each. Got fewer in column 2"),
     "constant factor": (NOISY, GRID * [1, 0, 1], r"at least 2 values. Got only the value 0 in factor column 1"),
 }
 WITHOUT_FACTORS = ("vector of codes", "stack of codes", "one row", "no columns", "nan", "infinite", "complex", "words")

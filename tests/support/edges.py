@@ -46,6 +46,9 @@ EDGES: dict[str, Edge] = {
         "there are 16 rows and 20 bins", noise(16, 3), np.repeat(FEW, 2, axis=0)
     ),
     "non-integer factors": with_same_test_points("factors are not integers", NOISY, GRID + 0.5),
+    "missing labels": with_same_test_points(
+        "some labels are missing (NaN)", NOISY, np.where(np.arange(360).reshape(120, 3) % 41 == 0, np.nan, GRID)
+    ),
     "negative factors": with_same_test_points("labels are negative", NOISY, -3 * GRID - 1),
     "float labels": with_same_test_points(
         "labels are floating-point numbers with integer values", NOISY, GRID.astype(np.float32)

@@ -15,6 +15,11 @@ from unbraid.errors import UserError
 Codes: TypeAlias = Real[np.ndarray, "n d"] | ArrayLike
 Factors: TypeAlias = Real[np.ndarray, "n k"] | ArrayLike
 
+CONTINUOUS_REMEDY = (
+    "If factors are continuous, pass continuous=[...] with one bool per factor, or discretise them first into bins of "
+    "equal counts: np.searchsorted(np.quantile(x, np.arange(1, 10) / 10), x) for a factor x."
+)
+
 
 def input_error(rule: str, got: object, remedy: str) -> UserError:
     """Return an error that says what must hold, what was given and what to do."""
@@ -28,7 +33,7 @@ def check_at_least(low: int, **parameters: int | float) -> None:
             raise UserError(f"The '{name}' parameter must be >= {low}. Got {value} instead.")
 
 
-def _check_table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def check_table(values: ArrayLike, name: str, *, allow_nan: bool = False) -> np.ndarray[Any, np.dtype[Any]]:
     """Return a 2-d array with its own dtype. Raise an error if it is empty or does not hold finite real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
@@ -42,7 +47,7 @@ def _check_table(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[Any]]
         raise input_error(
             f"{name} must have at least 2 rows and 1 column.", f"shape {array.shape}", "Pass more examples."
         )
-    _check_finite(np.isfinite(array), name)
+    _check_finite(np.isfinite(array) | (np.isnan(array) if allow_nan else False), name)
     return array
 
 
@@ -60,7 +65,7 @@ def as_codes(codes: Codes, name: str = "Codes", *, columns: int = 1) -> Float[np
     >>> as_codes([[1, 2], [3, 4]]).dtype
     dtype('float64')
     """
-    table = _check_table(codes, name)
+    table = check_table(codes, name)
     if table.shape[1] < columns:
         raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass all code dimensions.")
     return table.astype(np.float64)
@@ -74,16 +79,24 @@ def as_factors(factors: Factors, name: str = "Factors", *, columns: int = 1) -> 
     >>> as_factors([[0.0, 1.0], [1.0, 0.0]]).dtype
     dtype('int64')
     """
-    table = _check_table(factors, name)
+    table = check_table(factors, name)
     if table.shape[1] < columns:
         raise input_error(f"{name} must have at least {columns} columns.", table.shape[1], "Pass more factors.")
-    if table.dtype.kind == "f" and not (integral := table == np.rint(table)).all():
-        row, column = np.argwhere(~integral)[0]
-        got = f"{table[row, column]} (row {row}, column {column})"
-        raise input_error(
-            f"{name} must be integers, one for each value.", got, "If they are continuous, discretise them first."
-        )
+    check_integers(table, name)
     return table.astype(np.int64)
+
+
+def check_integers(
+    table: np.ndarray[Any, np.dtype[Any]], name: str, discrete: Bool[np.ndarray, " k"] | bool = True
+) -> None:
+    """Raise a `UserError` if a label of a discrete factor is neither an integer nor NaN."""
+    if table.dtype.kind != "f":
+        return
+    wrong = (table != np.rint(table)) & ~np.isnan(table) & discrete
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        rule = f"{name} must be integers, one for each value."
+        raise input_error(rule, f"{table[row, column]} (row {row}, column {column})", CONTINUOUS_REMEDY)
 
 
 def check_same_rows(codes: Real[np.ndarray, "n d"], factors: Real[np.ndarray, "m k"]) -> None:
@@ -104,43 +117,8 @@ def check_same_columns(train: Real[np.ndarray, "n d"], test: Real[np.ndarray, "m
 
 def check_factors_vary(factors: Real[np.ndarray, "n k"]) -> None:
     """Raise a `UserError` if a factor is constant, because no metric can measure it."""
-    constant = np.flatnonzero(factors.min(axis=0) == factors.max(axis=0))
+    constant = np.flatnonzero(np.fmin.reduce(factors) == np.fmax.reduce(factors))
     if constant.size:
         column = constant[0]
-        got = f"only the value {factors[0, column]} in factor column {column}"
+        got = f"only the value {np.fmin.reduce(factors[:, column])} in factor column {column}"
         raise input_error("Every factor must take at least 2 values.", got, "Drop that factor.")
-
-
-def as_codes_and_factors(
-    codes: Codes, factors: Factors, *, min_codes: int = 1, min_factors: int = 1
-) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, "n k"]]:
-    """Return codes and factors after checking both arrays, their lengths, and that every factor varies.
-
-    >>> codes, factors = as_codes_and_factors([[0.5], [1.5]], [[True], [False]])
-    >>> factors.tolist()
-    [[1], [0]]
-    """
-    checked_codes = as_codes(codes, columns=min_codes)
-    checked_factors = as_factors(factors, columns=min_factors)
-    check_same_rows(checked_codes, checked_factors)
-    check_factors_vary(checked_factors)
-    return checked_codes, checked_factors
-
-
-def as_test_arrays(
-    test_codes: Codes,
-    test_factors: Factors,
-    codes: Float[np.ndarray, "train _"],
-    factors: Int[np.ndarray, "train _"],
-) -> tuple[Float[np.ndarray, "m d"], Int[np.ndarray, "m k"]]:
-    """Return test codes and factors after checking both arrays, their lengths, and that they match the training arrays.
-
-    >>> train = np.zeros((2, 3)), np.array([[0], [1]])
-    >>> as_test_arrays([[0, 0, 0], [1, 1, 1]], [[1], [1]], *train)[1].tolist()
-    [[1], [1]]
-    """
-    checked_codes, checked_factors = as_codes(test_codes, "Test codes"), as_factors(test_factors, "Test factors")
-    check_same_rows(checked_codes, checked_factors)
-    check_same_columns(codes, checked_codes, "Codes")
-    check_same_columns(factors, checked_factors, "Factors")
-    return checked_codes, checked_factors

@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
-from unbraid.metrics.interventions import interventions_by_factor
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.interventions import check_draws, interventions_by_factor, split_rows
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
 def beta_vae(
-    codes: Codes, factors: Factors, *, batch: int = 64, train: int = 10_000, test: int = 5_000, seed: int = 0
+    codes: Codes,
+    factors: Factors,
+    continuous: Continuous = None,
+    draws: str = "disjoint",
+    *,
+    batch: int = 64,
+    train: int = 10_000,
+    test: int = 5_000,
+    seed: int = 0,
 ) -> dict[str, float]:
     r"""Measure how accurately a linear classifier identifies the fixed factor from differences between codes.
 
@@ -25,10 +34,18 @@ def beta_vae(
     The score lies in [0, 1]. 1 means that the classifier identifies the fixed factor in every test draw. Random
     guessing scores 1/k. 0 means that the classifier is always wrong, which does not occur in practice.
 
-    The arrays must hold the whole table and not a sample of it. The first row of a pair is drawn from all rows. The
-    second row is drawn from the rows that have the same value of the fixed factor, so it may be the same row. A row
-    whose value occurs in no other row is never drawn. If few rows share a value, rows are often paired with themselves,
-    which shrinks all differences by a similar factor.
+    The arrays must hold the whole table and not a sample of it. The first row of a pair is drawn at random. The second
+    row is drawn from the other rows that have the same value of the fixed factor. A row whose value occurs in no other
+    row is never drawn.
+
+    The classifier is fitted to pairs from one half of the rows and tested on pairs from the other half, so no row is
+    used for both. Rows are assigned to the halves at random within each value of the factor with the most values, so
+    that its values keep rows in both halves. With ``draws="reference"``, training and evaluation draw from all rows and
+    a row may be paired with itself, as in published scores. If few rows share a value, the classifier then recognises
+    rows that it has seen, and codes without information score above 1/k.
+
+    Continuous factors: A continuous factor is fixed within a bin, that is, both rows of a pair are in the same of 10
+    bins of equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
 
     Limitations: The score saturates and is no evidence of axis alignment, because a rotated representation reaches 1
     like an aligned one. Latents that hold noise or a constant do not lower the score, and neither do copies of good
@@ -43,7 +60,10 @@ def beta_vae(
 
     Args:
         codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
-        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
+        factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        draws: "disjoint", or "reference" to draw the rows of training and evaluation from the same table.
         batch: Number of pairs per draw.
         train: Number of draws to which the classifier is fitted.
         test: Number of draws on which the classifier is tested.
@@ -54,8 +74,8 @@ def beta_vae(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 factors, or if there is a factor for which more
-            than half of the rows have a value that occurs in no other row.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if
+            there is a factor for which more than half of the rows have a value that occurs in no other row.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -65,17 +85,34 @@ def beta_vae(
     from unbraid.metrics.linear import logistic_regression
 
     check_at_least(1, batch=batch, train=train, test=test)
-    table, values = as_codes_and_factors(codes, factors, min_factors=2)
-    fixed, features = pair_differences(table, values, train + test, batch, np.random.default_rng(seed))
+    check_draws(draws)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
+    values, rng = labels.binned(), np.random.default_rng(seed)
+    if draws == "reference":
+        fixed, features = pair_differences(table, values, train + test, batch, rng)
+    else:
+        halves = [
+            pair_differences(table[rows], values[rows], count, batch, rng, distinct=True)
+            for rows, count in zip(split_rows(values, rng), (train, test), strict=True)
+        ]
+        fixed, features = (np.concatenate(part) for part in zip(*halves, strict=True))
     model = logistic_regression(features[:train], fixed[:train])
     correct = model.predict(features) == fixed
     return {"train_accuracy": float(correct[:train].mean()), "eval_accuracy": float(correct[train:].mean())}
 
 
 def pair_differences(
-    codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], count: int, batch: int, rng: np.random.Generator
+    codes: Float[np.ndarray, "n d"],
+    factors: Int[np.ndarray, "n k"],
+    count: int,
+    batch: int,
+    rng: np.random.Generator,
+    *,
+    distinct: bool = False,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
     """Draw `count` factors to fix, and return them with the mean absolute differences of codes over `batch` pairs.
+
+    If `distinct` is true, the two rows of a pair are different.
 
     >>> values = np.array([[0], [0], [1], [1]])
     >>> fixed, features = pair_differences(values.astype(float), values, 3, 8, np.random.default_rng(0))
@@ -86,8 +123,8 @@ def pair_differences(
 
     table, fixed = np.ascontiguousarray(codes), rng.integers(factors.shape[1], size=count)
     features = np.empty((count, codes.shape[1]))
-    for groups, draws in interventions_by_factor(factors, fixed):
+    for groups, draws in interventions_by_factor(factors, fixed, least=0.0 if distinct else 0.5):
         rows = groups.replace_unshared(rng.integers(len(codes), size=len(draws) * batch), rng)
-        partners = groups.draw_from_same_group(rows, 1, rng)
+        partners = groups.draw_other_row(rows, rng) if distinct else groups.draw_from_same_group(rows, 1, rng)
         features[draws] = mean_differences(table, rows.reshape(-1, batch), partners.reshape(-1, batch))
     return fixed, features

@@ -13,7 +13,7 @@ import numpy as np
 
 from unbraid.errors import UserError
 from unbraid.metrics.known_codes import make_noise_codes, make_perfect_codes
-from unbraid.metrics.protocol import Array, Rows, Values, identity
+from unbraid.metrics.protocol import Array, Rows, Values
 from unbraid.runtime.files import cache_folder, make_folder, write_atomic
 from unbraid.runtime.progress import ignore_message
 
@@ -25,7 +25,6 @@ def bounds(
     names: Iterable[str],
     seed: int = 0,
     on_metric: Callable[[str], None] = ignore_message,
-    draws: str = "disjoint",
 ) -> dict[str, dict[str, Values]]:
     """Return the scores of perfect codes and of noise.
 
@@ -38,7 +37,6 @@ def bounds(
         names: Keys of `METRICS`.
         seed: Random seed for the noise and the metrics.
         on_metric: Function that is called with a message before each metric is computed.
-        draws: How the samples were drawn. This is part of the identity of the scores.
 
     Returns:
         A dictionary with the keys "perfect" and "noise". Each value holds the scores by metric. The scores of a metric
@@ -60,7 +58,7 @@ def bounds(
     for kind, codes in make_codes.items():
         file = cache_folder() / "bounds" / f"{kind}-{_digest(rows, d if kind == 'noise' else 0)}.json"
         cached = _read_cache(file)
-        keys = {name: json.dumps(identity(name, seed, rows.sizes(), draws), sort_keys=True) for name in names}
+        keys = {name: json.dumps(rows.identity(name, seed), sort_keys=True) for name in names}
         if missing := [name for name in names if keys[name] not in cached]:
             outcome = rows.with_codes(codes()).score(missing, seed, partial(_report_metric, on_metric, kind))
             cached |= {keys[name]: outcome.values.get(name, {}) for name in missing}
@@ -77,7 +75,8 @@ def _report_metric(on_metric: Callable[[str], None], kind: str, name: str) -> No
 def _digest(rows: Rows, d: int) -> str:
     """Return a digest of the factors, the row numbers of the samples, and the number of noise latents."""
     content = hashlib.sha256(str((rows.factors.shape, d)).encode())
-    for array in (rows.factors.astype(np.int64), rows.train, rows.test):
+    exact = np.float64 if rows.factors.dtype.kind == "f" else np.int64
+    for array in (rows.factors.astype(exact), rows.train, rows.test):
         content.update(np.ascontiguousarray(array).data)
     return content.hexdigest()[:16]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
-from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.arrays import Codes, Factors
+from unbraid.metrics.factor_information import factor_information
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
-def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
+def dcimig(
+    codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
+) -> dict[str, float]:
     r"""Measure the fraction of the information in all factors that one pure latent per factor contains.
 
     .. math:: \frac{\sum_j \max_{i \in M_j} g_i}{\sum_j H(v_j)}, \quad g_i = I(c_i; v_{j_1}) - I(c_i; v_{j_2}), \quad
@@ -23,6 +26,14 @@ def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
     Factors are weighted by their entropy, whereas MIG weights them equally. As with MIG, the maximum score is below 1
     for factors with more than `bins` values. A constant latent contributes nothing.
 
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
+    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
+    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
+    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
+    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
+    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one,
+    and gives all factors the same weight.
+
     Limitations: Only the best latent of a factor contributes, so duplicated latents and additional noise latents do not
     lower the score. Use MIG or DCI to measure completeness. A latent that is equally informative about two factors
     contributes 0, however informative it is. Pure noise scores slightly above 0, because the bias of the information
@@ -36,7 +47,10 @@ def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        estimator: "plug-in", "miller-madow" or "neighbours", see above.
         bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:
@@ -44,17 +58,18 @@ def dcimig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there are fewer than 2 factors.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if
+            the estimator is unknown.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
         >>> round(dcimig(factors, factors)["dcimig"], 6)
         1.0
     """
-    table, values = as_codes_and_factors(codes, factors, min_factors=2)
-    information = mutual_information(discretise(table, bins), values)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
+    information, entropies, _ = factor_information(table, labels, bins, estimator)
     ordered = np.sort(information, axis=1)
     gaps = ordered[:, -1] - ordered[:, -2]
-    best = np.zeros(values.shape[1])
+    best = np.zeros(len(entropies))
     np.maximum.at(best, information.argmax(axis=1), gaps)
-    return {"dcimig": float(best.sum() / entropy(values).sum())}
+    return {"dcimig": float(best.sum() / entropies.sum())}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, as_test_arrays, input_error
+from unbraid.metrics.arrays import Codes, Factors, input_error
+from unbraid.metrics.labels import Column, Continuous, Labels, as_codes_and_labels, as_test_arrays
+from unbraid.metrics.regression import concordance
 
 
-def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors) -> dict[str, float]:
+def explicitness(
+    codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, continuous: Continuous = None
+) -> dict[str, float]:
     r"""Measure how well each factor can be predicted linearly from all latents, as the mean area under the ROC curve.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{|V_j|} \sum_{v \in V_j} \mathrm{AUC}_{jv}, \quad
@@ -26,6 +30,11 @@ def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors
     training is set to 0. The area of a value is undefined if the value occurs in none or all of the test examples, or
     if it does not occur in training. Such values are left out of the mean of their factor.
 
+    Continuous factors: The area generalises to the probability that a linear regression on the standardised codes
+    orders two examples with different labels as their labels do. For a factor with two values this probability is the
+    area. It also has the value 0.5 for random guessing and 1 for a perfect order. Each factor uses the rows that have a
+    label of it.
+
     Limitations: A rotated representation scores as high as an aligned one, and copies of latents do not lower the
     score, because the score measures what can be decoded linearly and not from which latent. Noise latents beside good
     latents lower the score only a little. Factors that are represented non-linearly, for example as an angle on a
@@ -40,9 +49,11 @@ def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
         test_codes: Array of shape (m, d), the codes of the test examples.
-        test_factors: Integer array of shape (m, k), the factors of the test examples.
+        test_factors: Array of shape (m, k), the factors of the test examples.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
 
     Returns:
         `explicitness_score_test`, the score on the test examples, and `explicitness_score_train`, the same on the
@@ -50,49 +61,58 @@ def explicitness(codes: Codes, factors: Factors, test_codes: Codes, test_factors
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant in training, or if the area of a factor is undefined for all of its
-            values.
+            integers and not declared continuous, if a factor is constant in training, or if the area of a factor is
+            undefined for all of its values.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
         >>> explicitness(factors[:, :1], factors[:, :1] > 1, factors[:, :1], factors[:, :1] > 1)
         {'explicitness_score_train': 1.0, 'explicitness_score_test': 1.0}
     """
-    table, values = as_codes_and_factors(codes, factors)
-    test_table, test_values = as_test_arrays(test_codes, test_factors, table, values)
-    areas = areas_by_factor(table, values, test_table, test_values)
+    table, labels = as_codes_and_labels(codes, factors, continuous)
+    test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
+    areas = areas_by_factor(table, labels, test_table, test_labels)
     return {f"explicitness_score_{part}": float(areas[i].mean()) for i, part in enumerate(("train", "test"))}
 
 
 def areas_by_factor(
-    codes: Float[np.ndarray, "n d"],
-    factors: Int[np.ndarray, "n k"],
-    test_codes: Float[np.ndarray, "m d"],
-    test_factors: Int[np.ndarray, "m k"],
+    codes: Float[np.ndarray, "n d"], labels: Labels, test_codes: Float[np.ndarray, "m d"], test_labels: Labels
 ) -> Float[np.ndarray, "2 k"]:
     """Return the mean area over the values of each factor, on the training examples and on the test examples.
 
+    >>> from unbraid.metrics.labels import as_labels
     >>> codes = np.array([[-1.0], [-2.0], [1.0], [2.0]])
-    >>> areas_by_factor(codes, (codes > 0).astype(int), -codes, (codes > 0).astype(int)).tolist()
+    >>> areas_by_factor(codes, as_labels(codes > 0), -codes, as_labels(codes > 0)).tolist()
     [[1.0], [0.0]]
     """
-    from unbraid.metrics.linear import logistic_regression
-
     varies = np.ptp(codes, axis=0) > 0
     centre, spread = codes.mean(axis=0), np.where(varies, codes.std(axis=0), 1.0)
     train, test = (np.where(varies, (table - centre) / spread, 0.0) for table in (codes, test_codes))
-    means = np.empty((2, factors.shape[1]))
-    for j in range(factors.shape[1]):
-        model = logistic_regression(train, factors[:, j])
-        for i, (table, values) in enumerate(((train, factors), (test, test_factors))):
-            areas = areas_under_curve(model.probabilities(table), values[:, j], model.classes)
-            if np.isnan(areas).all():
-                rule = (
-                    "At least one value of every factor must occur in training and in some, but not all, test examples."
-                )
-                raise input_error(rule, f"none in factor column {j}", "Pass other test examples, or drop that factor.")
-            means[i, j] = np.nanmean(areas)
+    means = np.empty((2, len(labels.continuous)))
+    for j, columns in enumerate(zip(labels.columns(), test_labels.columns(), strict=True)):
+        areas = _factor_areas(train, columns[0], test, columns[1])
+        if any(np.isnan(area).all() for area in areas):
+            rule = "At least one value of every factor must occur in training and in some, but not all, test examples."
+            raise input_error(rule, f"none in factor column {j}", "Pass other test examples, or drop that factor.")
+        means[:, j] = [np.nanmean(area) for area in areas]
     return means
+
+
+def _factor_areas(
+    train: Float[np.ndarray, "n d"], column: Column, test: Float[np.ndarray, "m d"], test_column: Column
+) -> list[Float[np.ndarray, " _"]]:
+    """Return the areas of the values of one factor on the training examples and on the test examples.
+
+    For a continuous factor there is one area, which is the probability of the correct order.
+    """
+    from unbraid.metrics.linear import logistic_regression, ridge_regression
+
+    parts = (train[column.rows], column.values), (test[test_column.rows], test_column.values)
+    if column.continuous:
+        line = ridge_regression(*parts[0])
+        return [np.array([concordance(line.predict(table), values)]) for table, values in parts]
+    model = logistic_regression(*parts[0])
+    return [areas_under_curve(model.probabilities(table), values, model.classes) for table, values in parts]
 
 
 def areas_under_curve(

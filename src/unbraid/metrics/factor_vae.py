@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
-from unbraid.metrics.interventions import interventions_by_factor
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.interventions import check_draws, interventions_by_factor, split_rows
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
 def factor_vae(
     codes: Codes,
     factors: Factors,
+    continuous: Continuous = None,
+    draws: str = "disjoint",
     *,
     batch: int = 64,
     train: int = 10_000,
@@ -37,6 +40,14 @@ def factor_vae(
     row is never drawn. If fewer than `batch` rows share a value, rows are repeated. This shrinks all local variances by
     a similar factor and makes small ones noisier, which biases the scores of sparse tables.
 
+    Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. Rows
+    are assigned to the halves at random within each value of the factor with the most values, so that its values keep
+    rows in both halves. With ``draws="reference"``, all votes draw from all rows, as in published scores. If few rows
+    share a value, test votes then repeat training votes, and codes without information score above 1/k.
+
+    Continuous factors: A continuous factor is fixed within a bin, that is, the rows of a vote are in the same of 10
+    bins of equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
+
     Limitations: A rotated representation may still score 1, so a high score is no evidence of axis alignment. Latents
     that hold noise and duplicated latents do not lower the score. The scale of the codes matters, because a latent
     whose standard deviation is below `prune` is ignored.
@@ -50,7 +61,10 @@ def factor_vae(
 
     Args:
         codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
-        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
+        factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        draws: "disjoint", or "reference" to draw the rows of training and evaluation from the same table.
         batch: Number of rows per vote.
         train: Number of votes that assign a factor to each latent.
         test: Number of votes on which the assignment is tested.
@@ -63,8 +77,8 @@ def factor_vae(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there is a factor for which more than half of the rows have a value
-            that occurs in no other row.
+            integers and not declared continuous, if a factor is constant, or if there is a factor for which more than
+            half of the rows have a value that occurs in no other row.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -74,10 +88,19 @@ def factor_vae(
     check_at_least(2, batch=batch)
     check_at_least(1, train=train, test=test)
     check_at_least(0, prune=prune)
-    table, values = as_codes_and_factors(codes, factors)
+    check_draws(draws)
+    table, labels = as_codes_and_labels(codes, factors, continuous)
+    values, rng = labels.binned(), np.random.default_rng(seed)
     global_variances = table.var(axis=0, ddof=1)
     active = (np.sqrt(global_variances) >= prune) & (np.ptp(table, axis=0) > 0)
-    fixed, local = intervention_variances(table, values, train + test, batch, np.random.default_rng(seed))
+    if draws == "reference":
+        fixed, local = intervention_variances(table, values, train + test, batch, rng)
+    else:
+        halves = [
+            intervention_variances(table[rows], values[rows], count, batch, rng, least=0.0)
+            for rows, count in zip(split_rows(values, rng), (train, test), strict=True)
+        ]
+        fixed, local = (np.concatenate(part) for part in zip(*halves, strict=True))
     k = values.shape[1]
     parts = slice(train), slice(train, None)
     train_votes, test_votes = (vote_counts(local[part], global_variances, fixed[part], active, k) for part in parts)
@@ -89,11 +112,18 @@ def factor_vae(
 
 
 def intervention_variances(
-    codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], count: int, batch: int, rng: np.random.Generator
+    codes: Float[np.ndarray, "n d"],
+    factors: Int[np.ndarray, "n k"],
+    count: int,
+    batch: int,
+    rng: np.random.Generator,
+    *,
+    least: float = 0.5,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
     """Draw `count` factors to fix, and return them with the variances of the latents while they are fixed.
 
-    Each variance is computed over `batch` random rows that have the same value of the fixed factor.
+    Each variance is computed over `batch` random rows that have the same value of the fixed factor. `least` is that of
+    `group_rows`.
 
     >>> fixed, local = intervention_variances(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
     >>> fixed.tolist(), local.shape
@@ -104,7 +134,7 @@ def intervention_variances(
     table, fixed = np.ascontiguousarray(codes), rng.integers(factors.shape[1], size=count)
     rows = rng.integers(len(codes), size=count)
     local = np.empty((count, codes.shape[1]))
-    for groups, draws in interventions_by_factor(factors, fixed):
+    for groups, draws in interventions_by_factor(factors, fixed, least):
         batches = groups.draw_from_same_group(groups.replace_unshared(rows[draws], rng), batch, rng)
         local[draws] = row_variances(table, batches)
     return fixed, local

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least, check_factors_vary, input_error
+from unbraid.metrics.arrays import Codes, Factors, check_at_least, check_factors_vary, input_error
 from unbraid.metrics.information import consecutive_labels
+from unbraid.metrics.interventions import check_draws
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
 def fairness(
-    codes: Codes, factors: Factors, *, train: int = 10_000, test: int = 100, trees: str = "fast", seed: int = 0
+    codes: Codes,
+    factors: Factors,
+    continuous: Continuous = None,
+    draws: str = "disjoint",
+    *,
+    train: int = 10_000,
+    test: int = 100,
+    trees: str = "fast",
+    seed: int = 0,
 ) -> dict[str, float]:
     r"""Measure how much the predictions of one factor change when another, sensitive factor is changed.
 
@@ -29,6 +39,15 @@ def fairness(
     replacement, among the rows with such settings. If several rows have the same values of all factors, one of them is
     drawn. On a full grid, all rows can be drawn.
 
+    The trees are fitted to rows that no intervention uses. If at least two rows have each combination of factor values,
+    the interventions use a random third of the rows of each combination. Otherwise they use at most about a third of
+    the table, an equal part for each sensitive factor, and therefore only some settings of a small table.
+    With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published scores. The
+    trees have then seen rows on which they are evaluated.
+
+    Continuous factors: A continuous factor is sorted into 10 bins of equal counts, which are predicted and changed like
+    the values of a discrete factor. Only rows with a label of every factor are used.
+
     Limitations: A low score is not evidence of a good representation. Constant codes are perfectly fair, and so are a
     predictor that ignores its input and a rotated representation from which the trees predict without error. Report the
     score together with the accuracy. Pure noise is unfair by chance. If every row is predicted at random, a distance is
@@ -42,8 +61,11 @@ def fairness(
 
     Args:
         codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
-        factors: Integer array of shape (n, k), the factors of the same examples, one column per factor.
-        train: Number of rows, drawn with replacement, to which the trees are fitted.
+        factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        draws: "disjoint", or "reference" to draw training rows from the whole table.
+        train: Number of rows to which the trees are fitted. If there are fewer, all are used.
         test: Number of interventions per sensitive factor.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
         seed: Random seed for the draws and the trees.
@@ -56,24 +78,26 @@ def fairness(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 factors, or if the table is too incomplete. It
-            is too incomplete if, for some factor, the settings of the other factors that occur with all of its values
-            are fewer than half of `test` and fewer than half of all settings.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, if the
+            table is too small to leave training rows, or if it is too incomplete. It is too incomplete if, for some
+            factor, the settings of the other factors that occur with all of its values are fewer than half of `test`
+            and fewer than half of all settings.
 
     Example:
-        >>> factors = np.indices((2, 3, 2)).reshape(3, -1).T
+        >>> factors = np.indices((3, 4, 5)).reshape(3, -1).T
         >>> scores = fairness(factors, factors, train=200, test=20)
         >>> scores["mean_fairness:mean_pred:mean_sens"]
         0.0
     """
     check_at_least(2, train=train)
     check_at_least(1, test=test)
-    table, values = as_codes_and_factors(codes, factors, min_factors=2)
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(len(table), size=train)
-    check_factors_vary(values[rows])
+    check_draws(draws)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
+    complete = labels.complete_rows()
+    table, values = table[complete], labels.binned()[complete]
+    draw = _draw_rows if draws == "reference" else _draw_disjoint_rows
+    rows, rows_by_sensitive = draw(values, train, test, np.random.default_rng(seed))
     k = values.shape[1]
-    rows_by_sensitive = [intervention_rows(values, j, test, rng) for j in range(k)]
     from unbraid.metrics.trees import boosted_trees
 
     means, maxima = np.zeros((k, k)), np.zeros((k, k))
@@ -87,12 +111,59 @@ def fairness(
     return aggregate_scores(means, "mean_fairness") | aggregate_scores(maxima, "max_fairness")
 
 
+def _draw_rows(
+    factors: Int[np.ndarray, "n k"], train: int, test: int, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " train"], list[Int[np.ndarray, "test _"]]]:
+    """Draw training rows, with replacement, and the rows of `test` interventions on each factor."""
+    rows = rng.integers(len(factors), size=train)
+    check_factors_vary(factors[rows])
+    return rows, [intervention_rows(factors, j, test, rng) for j in range(factors.shape[1])]
+
+
+def _draw_disjoint_rows(
+    factors: Int[np.ndarray, "n k"], train: int, test: int, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " train"], list[Int[np.ndarray, "test _"]]]:
+    """Draw the rows of `test` interventions on each factor, and different training rows, without replacement."""
+    n, k = factors.shape
+    order = rng.permutation(n)
+    cell = _setting_numbers(factors[order])
+    if np.bincount(cell).min() > 1:
+        held_out = order[_first_third_of_groups(cell)]
+        rows_by_sensitive = [held_out[intervention_rows(factors[held_out], j, test, rng)] for j in range(k)]
+    else:
+        rows_by_sensitive = [intervention_rows(factors, j, test, rng, max_rows=n / (3 * k)) for j in range(k)]
+    unused = np.setdiff1d(np.arange(n), np.concatenate([rows.ravel() for rows in rows_by_sensitive]))
+    rows = rng.choice(unused, size=min(train, len(unused)), replace=False)
+    if not len(rows) or (factors[rows].min(axis=0) == factors[rows].max(axis=0)).any():
+        rule = "The rows that no intervention uses must hold at least 2 values of every factor."
+        remedy = "Pass a larger table, or draws='reference'."
+        raise input_error(rule, f"{len(unused)} such rows among {n}", remedy)
+    return rows, rows_by_sensitive
+
+
+def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+    """Return the positions of the first third of each group, but at least of its first entry.
+
+    >>> _first_third_of_groups(np.array([1, 0, 1, 1, 1, 1, 1])).tolist()
+    [1, 0, 2]
+    """
+    order, counts = np.argsort(group, kind="stable"), np.bincount(group)
+    position = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(order[position < np.repeat(np.maximum(1, counts // 3), counts)])
+
+
 def intervention_rows(
-    factors: Int[np.ndarray, "n k"], j: int, count: int, rng: np.random.Generator
+    factors: Int[np.ndarray, "n k"],
+    j: int,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    max_rows: float | None = None,
 ) -> Int[np.ndarray, "count m"]:
     """Draw `count` random settings of the other factors, and return their rows for all values of factor j.
 
-    The result holds row numbers, with one row per setting and one column per value of factor j.
+    The result holds row numbers, with one row per setting and one column per value of factor j. If `max_rows` is given,
+    so few settings are used that they have about this many rows, but at least one setting.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
     >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
@@ -106,6 +177,10 @@ def intervention_rows(
     cells, starts, counts = np.unique(cell[order], return_index=True, return_counts=True)
     complete = np.bincount(cells // m) == m
     _check_enough_settings(complete, count, j)
+    if max_rows is not None:
+        settings = np.flatnonzero(complete)
+        limit = max(1, int(max_rows / (m * len(factors) / len(cells))))
+        complete = np.isin(np.arange(len(complete)), rng.permutation(settings)[:limit])
     possible = np.flatnonzero(complete[setting])
     wanted = setting[rng.choice(possible, size=count)][:, None] * m + np.arange(m)
     index = np.searchsorted(cells, wanted)

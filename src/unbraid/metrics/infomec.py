@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
-from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.factor_information import factor_information, neighbour_shares
+from unbraid.metrics.information import entropy
+from unbraid.metrics.labels import Column, Continuous, Labels, as_codes_and_labels
+from unbraid.metrics.regression import explained_variance
 
 
 def infomec(
     codes: Codes,
     factors: Factors,
+    continuous: Continuous = None,
     *,
     bins: int = 20,
     neighbours: int = 0,
@@ -42,10 +46,15 @@ def infomec(
     are 0. If all latents are constant, InfoE is 0 too.
 
     Information is computed from `bins` equal-width bins. If `neighbours` is above 0, it is estimated from nearest
-    neighbours with ``mutual_info_classif`` of scikit-learn, which adds small random noise to the codes. The paper uses
-    this estimator, with 10 neighbours, for continuous codes. If the codes are quantised, set `bins` to more than the
+    neighbours with scikit-learn, which adds small random noise to the codes. The paper uses this estimator, with 10
+    neighbours, for continuous codes. If the codes are quantised, set `bins` to more than the
     number of distinct values of a latent, because otherwise a bin contains several of them. The regression of InfoE
     stops when no entry of the gradient exceeds 1e-4.
+
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. If `neighbours`
+    is above 0, :math:`N_{ij} = 1 - e^{-2 I}` (Kraskov et al., 2004), because the information of two continuous
+    variables has no upper bound. Its InfoE is the coefficient of determination of a linear regression, which equals the
+    same form for Gaussian variables. Each factor uses the rows that have a label of it.
 
     Limitations: Pruning compares ranges, so rescaling one latent may change InfoM and InfoC, and an outlier in one
     latent may prune all other latents. The bias of the information estimate differs between factors, so pure noise has
@@ -62,7 +71,9 @@ def infomec(
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
         bins: Number of equal-width bins into which each latent is discretised.
         neighbours: Number of neighbours of the nearest-neighbour estimator, or 0 to use bins.
         prune: Fraction of the largest range that the range of an active latent must exceed.
@@ -74,7 +85,7 @@ def infomec(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if an option is out of range.
+            integers and not declared continuous, if a factor is constant, or if an option is out of range.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -83,20 +94,18 @@ def infomec(
     """
     check_at_least(0, neighbours=neighbours, prune=prune)
     check_at_least(1, iterations=iterations)
-    table, values = as_codes_and_factors(codes, factors)
+    table, labels = as_codes_and_labels(codes, factors, continuous)
     span = np.ptp(table, axis=0)
     active = (span > prune * span.max()) & (span > 0)
-    normalised = np.zeros((0, values.shape[1]))
-    if active.any():
-        used = table[:, active]
-        if neighbours:
-            information = _neighbour_information(used, values, neighbours, seed)
-        else:
-            information = mutual_information(discretise(used, bins), values)
-        normalised = information / entropy(values)
+    normalised = np.zeros((0, len(labels.continuous)))
+    if active.any() and neighbours:
+        normalised = neighbour_shares(table[:, active], labels, neighbours=neighbours, seed=seed)
+    elif active.any():
+        matrix, entropies, _ = factor_information(table[:, active], labels, bins)
+        normalised = matrix / entropies
     return {
         "InfoM": concentration(normalised),
-        "InfoE": linear_explicitness(table[:, span > 0], values, iterations),
+        "InfoE": linear_explicitness(table[:, span > 0], labels, iterations),
         "InfoC": concentration(normalised.T),
     }
 
@@ -121,10 +130,13 @@ def concentration(information: Float[np.ndarray, "d k"]) -> float:
     return float(np.sum((largest - 1 / width) / (1 - 1 / width)) / rows)
 
 
-def linear_explicitness(codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], iterations: int) -> float:
+def linear_explicitness(codes: Float[np.ndarray, "n d"], labels: Labels, iterations: int) -> float:
     """Return the fraction of a factor's entropy that a logistic regression on the codes removes, averaged over factors.
 
-    >>> linear_explicitness(np.zeros((4, 0)), np.array([[0], [1], [0], [1]]), 100)
+    For a continuous factor it is the fraction of the variance that a linear regression explains.
+
+    >>> from unbraid.metrics.labels import as_labels
+    >>> linear_explicitness(np.zeros((4, 0)), as_labels([[0], [1], [0], [1]]), 100)
     0.0
     """
     if not codes.shape[1]:
@@ -132,8 +144,17 @@ def linear_explicitness(codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray
     # Scale to a range of 1 first, because the variance of a latent with a tiny range would underflow to 0.
     scaled = (codes - codes.min(axis=0)) / np.ptp(codes, axis=0)
     standard = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
-    remaining = np.array([_cross_entropy(standard, column, iterations) for column in factors.T])
-    return float(np.mean(np.maximum(0.0, 1 - remaining / entropy(factors))))
+    return float(np.mean([_explained_fraction(standard[c.rows], c, iterations) for c in labels.columns()]))
+
+
+def _explained_fraction(codes: Float[np.ndarray, "n d"], column: Column, iterations: int) -> float:
+    """Return the fraction of the entropy, or of the variance, of one factor that a linear model explains."""
+    if column.continuous:
+        from unbraid.metrics.linear import ridge_regression
+
+        return explained_variance(ridge_regression(codes, column.values).predict(codes), column.values)
+    remaining = _cross_entropy(codes, column.values, iterations) / entropy(column.values[:, None])[0]
+    return max(0.0, float(1 - remaining))
 
 
 def _cross_entropy(codes: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], iterations: int) -> float:
@@ -144,13 +165,3 @@ def _cross_entropy(codes: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"
     scores = logistic_regression(codes, class_index, C=np.inf, iterations=iterations).scores(codes)
     # Use scores instead of probabilities, because a probability may round to 0, whose logarithm is infinite.
     return float(np.mean(np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(class_index)), class_index]))
-
-
-def _neighbour_information(
-    codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], neighbours: int, seed: int
-) -> Float[np.ndarray, "d k"]:
-    """Estimate the mutual information of each latent and each factor, in nats, from nearest neighbours."""
-    from sklearn.feature_selection import mutual_info_classif
-
-    options = {"discrete_features": False, "n_neighbors": neighbours, "random_state": seed}
-    return np.stack([mutual_info_classif(codes, column, **options) for column in factors.T], axis=1)

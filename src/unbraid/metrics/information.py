@@ -45,7 +45,7 @@ def _bin_numbers(x: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]
     return np.searchsorted(edges[:-1], x, side="right")
 
 
-def entropy(labels: Factors) -> Float[np.ndarray, " k"]:
+def entropy(labels: Factors, *, corrected: bool = False) -> Float[np.ndarray, " k"]:
     r"""Return the entropy of each column of labels, in nats.
 
     .. math:: H(v_j) = -\sum_a \frac{n_a}{n} \log \frac{n_a}{n}
@@ -54,6 +54,8 @@ def entropy(labels: Factors) -> Float[np.ndarray, " k"]:
 
     Args:
         labels: Integer array of shape (n, k).
+        corrected: Whether to add (distinct labels - 1) / 2n, the correction of Miller (1955), because the estimate is
+            biased downwards by about this much.
 
     Returns:
         Array of shape (k,).
@@ -65,10 +67,11 @@ def entropy(labels: Factors) -> Float[np.ndarray, " k"]:
     checked = as_factors(labels, "Labels")
     counts = [np.bincount(consecutive_labels(column)) for column in checked.T]
     n = len(checked)
-    return np.array([np.sum(count / n * np.log(n / count)) for count in counts])
+    plug_in = np.array([np.sum(count / n * np.log(n / count)) for count in counts])
+    return plug_in + np.array([(len(count) - 1) / (2 * n) for count in counts]) if corrected else plug_in
 
 
-def mutual_information(a: Codes, b: Factors) -> Float[np.ndarray, "d k"]:
+def mutual_information(a: Codes, b: Factors, *, corrected: bool = False) -> Float[np.ndarray, "d k"]:
     r"""Return the mutual information of each column of `a` with each column of `b`, in nats.
 
     .. math:: I(a_i; b_j) = \sum_{u, v} \frac{n_{uv}}{n} \log \frac{n \, n_{uv}}{n_u \, n_v}
@@ -76,11 +79,13 @@ def mutual_information(a: Codes, b: Factors) -> Float[np.ndarray, "d k"]:
     0 means that the columns are independent in the sample. The result is exactly 0 if all counts factorise. Information
     never exceeds the entropy of either column. The plug-in estimate is biased upwards by about (values of a - 1)(values
     of b - 1) / 2n. At n = 10,000, for example, a column of noise in 20 bins has about 0.028 nats of information about a
-    factor with 32 values. If rounding makes a result negative, it is set to 0.
+    factor with 32 values. If rounding or the correction makes a result negative, it is set to 0.
 
     Args:
         a: Integer array of shape (n, d).
         b: Integer array of shape (n, k).
+        corrected: Whether to subtract most of the bias with the correction of Miller (1955), which is (values of a +
+            values of b - pairs of values - 1) / 2n, where only values and pairs that occur are counted.
 
     Returns:
         Array of shape (d, k).
@@ -93,7 +98,10 @@ def mutual_information(a: Codes, b: Factors) -> Float[np.ndarray, "d k"]:
     check_same_rows(table_a, table_b)
     columns_b = [consecutive_labels(column) for column in table_b.T]
     return np.array(
-        [[_pair_information(left, right) for right in columns_b] for left in map(consecutive_labels, table_a.T)]
+        [
+            [_pair_information(left, right, corrected) for right in columns_b]
+            for left in map(consecutive_labels, table_a.T)
+        ]
     )
 
 
@@ -113,13 +121,14 @@ def consecutive_labels(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return np.asarray((np.cumsum(occurs) - 1)[labels - low])
 
 
-def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"]) -> float:
+def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"], corrected: bool) -> float:
     """Return the mutual information of two columns of consecutive labels."""
     n, width = len(a), int(b.max()) + 1
     cells, counts = _count_labels(a * width + b)
     independent = np.bincount(a)[cells // width] * np.bincount(b)[cells % width]
     # If the counts factorise, each ratio of integers is exactly 1, and independence gives exactly 0.0.
-    return max(0.0, float(np.sum(counts / n * np.log(counts * n / independent))))
+    correction = (int(a.max()) + width - len(cells)) / (2 * n) if corrected else 0.0
+    return max(0.0, float(np.sum(counts / n * np.log(counts * n / independent))) + correction)
 
 
 def _count_labels(labels: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " c"], Int[np.ndarray, " c"]]:

@@ -8,11 +8,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unbraid.errors import UserError
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
 from unbraid.metrics.information import discretise
+from unbraid.metrics.labels import Column, Continuous, Labels, as_codes_and_labels
 
 
-def irs(codes: Codes, factors: Factors, *, bins: int = 20, quantile: int | float = 0.99) -> dict[str, float]:
+def irs(
+    codes: Codes,
+    factors: Factors,
+    continuous: Continuous = None,
+    *,
+    bins: int = 20,
+    quantile: int | float = 0.99,
+) -> dict[str, float]:
     r"""Measure how stable each latent is while the factor that stabilises it most is fixed and all others vary.
 
     .. math:: \frac{\sum_i m_i \max_j R_{ij}}{\sum_i m_i}, \quad m_i = \max |c_i - E[c_i]|, \quad
@@ -32,6 +40,10 @@ def irs(codes: Codes, factors: Factors, *, bins: int = 20, quantile: int | float
     least the maximum number of values, every value is fixed exactly. ``quantile=1`` takes the largest deviation, as in
     the paper.
 
+    Continuous factors: The labels of a continuous factor are numbered in order and sorted into `bins` bins in the same
+    way, so the bins have equal counts. The factor is then fixed only approximately, as a discrete factor with many
+    values is. Each factor uses the rows that have a label of it.
+
     Limitations: Pure noise scores about 0.36, because the 0.99 quantile lies well below the largest deviation.
     Duplicated latents score 1, because several latents may follow one factor, and a factor may be followed by none.
     Latents with a large scale have larger weights, so rescaling one latent changes the score. With few rows per value,
@@ -46,7 +58,9 @@ def irs(codes: Codes, factors: Factors, *, bins: int = 20, quantile: int | float
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
         bins: Number of equal-width bins into which the values of each factor are sorted.
         quantile: Quantile of the deviations, between 0 and 1.
 
@@ -55,15 +69,15 @@ def irs(codes: Codes, factors: Factors, *, bins: int = 20, quantile: int | float
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if `quantile` is outside [0, 1].
+            integers and not declared continuous, if a factor is constant, or if `quantile` is outside [0, 1].
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
         >>> irs(factors, factors)
         {'avg_score': 1.0, 'num_active_dims': 2.0}
     """
-    table, values = as_codes_and_factors(codes, factors)
-    matrix, max_deviations = robustness(table, values, bins=bins, quantile=quantile)
+    table, labels = as_codes_and_labels(codes, factors, continuous)
+    matrix, max_deviations = robustness(table, labels, bins=bins, quantile=quantile)
     active = max_deviations > 0
     scores, weights = matrix.max(axis=1)[active], max_deviations[active]
     average = float(np.average(scores, weights=weights / weights.max())) if active.any() else 0.0
@@ -83,13 +97,15 @@ class Robustness(NamedTuple):
 
 
 def robustness(
-    codes: Float[np.ndarray, "n d"], factors: Int[np.ndarray, "n k"], *, bins: int = 20, quantile: int | float = 0.99
+    codes: Float[np.ndarray, "n d"], labels: Labels, *, bins: int = 20, quantile: int | float = 0.99
 ) -> Robustness:
     """Compute the stability of each latent when each factor is fixed.
 
     IRS is the mean of the row maxima of `matrix`, weighted by `max_deviations`.
 
-    >>> robustness(np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([[0, 0], [0, 1], [1, 0], [1, 1]])).matrix.tolist()
+    >>> from unbraid.metrics.labels import as_labels
+    >>> labels = as_labels([[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> robustness(np.array([[0.0], [0.0], [1.0], [1.0]]), labels).matrix.tolist()
     [[1.0, 0.0]]
     """
     check_at_least(0, quantile=quantile)
@@ -97,12 +113,17 @@ def robustness(
         raise UserError(f"The 'quantile' parameter must be <= 1. Got {quantile} instead.")
     varies = np.ptp(codes, axis=0) > 0
     max_deviations = np.where(varies, np.abs(codes - codes.mean(axis=0)).max(axis=0), 0.0)
-    ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in factors.T], axis=1)
-    fixed = discretise(ranks, bins)
-    deviations = np.stack([_deviation_quantiles(codes, column, float(quantile)) for column in fixed.T], axis=1)
+    columns = [(codes[column.rows], _rank_bins(column, bins)) for column in labels.columns()]
+    deviations = np.stack([_deviation_quantiles(rows, fixed, float(quantile)) for rows, fixed in columns], axis=1)
     matrix = np.zeros_like(deviations)
     np.divide(max_deviations[:, None] - deviations, max_deviations[:, None], out=matrix, where=varies[:, None])
     return Robustness(matrix, max_deviations)
+
+
+def _rank_bins(column: Column, bins: int) -> Int[np.ndarray, " n"]:
+    """Number the values of a factor in order, and sort the numbers into equal-width bins."""
+    ranks = np.unique(column.values, return_inverse=True)[1]
+    return np.asarray(discretise(ranks[:, None], bins)[:, 0])
 
 
 def _deviation_quantiles(

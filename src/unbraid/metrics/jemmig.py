@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors, check_at_least
-from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.factor_information import check_estimator, factor_information, neighbour_information
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
-def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
+def jemmig(
+    codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
+) -> dict[str, float]:
     r"""Measure the purity of the most informative latent of each factor and its lead over the second most informative.
 
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{J_j}{H(v_j) + \log \text{bins}} \right), \quad
@@ -22,6 +25,13 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
 
     The joint entropy equals H(c) + H(v) - I(c; v). A latent is therefore penalised for information about other factors,
     unlike in MIG. If several latents are equally informative, the one with the largest entropy is used.
+
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
+    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
+    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
+    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` estimates the information, but
+    not the entropies, from 3 nearest neighbours (Kraskov et al., 2004; Ross, 2014). It is then limited to the
+    entropies of the bins, because the information of two continuous variables has no upper bound.
 
     Limitations: A collapsed representation does not score 0. A constant has no entropy, so constant latents score
     log(bins) / (H(v) + log(bins)), which is 0.81 for a factor with 2 values and 0.49 for a factor with 24 values. Two
@@ -37,7 +47,10 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        estimator: "plug-in", "miller-madow" or "neighbours", see above.
         bins: Number of equal-width bins into which each latent is discretised, at least 2.
 
     Returns:
@@ -46,7 +59,8 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, if there are fewer than 2 latents, or if `bins` is below 2.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 latents, if
+            `bins` is below 2, or if the estimator is unknown.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
@@ -54,12 +68,15 @@ def jemmig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float
         {'jemmig': 1.0, 'jemmig_nats': 0.0}
     """
     check_at_least(2, bins=bins)
-    table, values = as_codes_and_factors(codes, factors, min_codes=2)
-    labels = discretise(table, bins)
-    information, factor_entropy = mutual_information(labels, values), entropy(values)
+    check_estimator(estimator)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=2)
+    from_bins = "plug-in" if estimator == "neighbours" else estimator
+    information, factor_entropy, code_entropy = factor_information(table, labels, bins, from_bins)
+    if estimator == "neighbours":
+        information = np.minimum(neighbour_information(table, labels), np.minimum(code_entropy, factor_entropy))
     second, first = np.sort(information, axis=0)[-2:]
     tied = information >= first - 1e-12  # compare up to rounding, because the order of latents must not matter
-    joint = np.where(tied, entropy(labels)[:, None], 0.0).max(axis=0) + factor_entropy - first
+    joint = np.where(tied, code_entropy, 0.0).max(axis=0) + factor_entropy - first
     cost = np.maximum(0.0, joint - first + second)
     scores = 1 - cost / (factor_entropy + np.log(bins))
     return {"jemmig": float(np.mean(scores)), "jemmig_nats": float(cost.mean())}

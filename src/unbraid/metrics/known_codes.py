@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 
 CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]]
 
 
-def make_perfect_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return one latent per factor, which holds the centred values of the factor.
+def make_perfect_codes(factors: Real[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
+    """Return one latent per factor, which holds the centred values of the factor. Missing labels (NaN) become 0.
 
     >>> make_perfect_codes(np.array([[0, 0], [2, 3]])).tolist()
     [[-1.0, -1.5], [1.0, 1.5]]
     """
-    return np.asarray(factors - (factors.min(axis=0) + factors.max(axis=0)) / 2)
+    codes = np.asarray(factors - (np.fmin.reduce(factors) + np.fmax.reduce(factors)) / 2)
+    return np.where(np.isnan(codes), 0.0, codes)
 
 
-def make_noise_codes(factors: Int[np.ndarray, "n k"], seed: int = 0, *, d: int = 10) -> Float[np.ndarray, "n d"]:
+def make_noise_codes(factors: Real[np.ndarray, "n k"], seed: int = 0, *, d: int = 10) -> Float[np.ndarray, "n d"]:
     """Return standard normal latents that are independent of the factors."""
     return np.random.default_rng([seed, d]).normal(size=(len(factors), d))
 

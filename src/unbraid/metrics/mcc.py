@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
+from unbraid.metrics.arrays import Codes, Factors
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
-def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
+def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[str, float]:
     r"""Measure the mean correlation of each factor with its own latent, under the best one-to-one assignment.
 
     .. math:: \frac{1}{k} \max_{\pi} \sum_j \left| \mathrm{corr}(c_{\pi(j)}, v_j) \right|
@@ -24,6 +25,9 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
     with everything. Each of the two scores has its own optimal assignment. The integer labels of a factor are used as
     numbers, so their order matters and, for Pearson, also their spacing.
 
+    Continuous factors: Correlations use the labels as numbers, so the formula is the same. `continuous` only permits
+    labels that are not integers. The correlations of a factor use the rows that have a label of it.
+
     Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
     Pure noise scores above 0, because the best of d correlations is taken and each is of size 1 / sqrt(n). Surplus
@@ -38,14 +42,16 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
 
     Returns:
         `mcc_pearson` and `mcc_spearman`, the two scores.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, or if a factor is constant.
+            integers and not declared continuous, or if a factor is constant.
 
     Example:
         >>> factors = np.indices((3, 3)).reshape(2, -1).T
@@ -55,11 +61,15 @@ def mcc(codes: Codes, factors: Factors) -> dict[str, float]:
     """
     from scipy.stats import rankdata
 
-    table, values = as_codes_and_factors(codes, factors)
-    ranks, value_ranks = rankdata(table, axis=0), rankdata(values, axis=0)
+    table, labels = as_codes_and_labels(codes, factors, continuous)
+    parts = [(table, labels.values.astype(np.float64))]
+    if not labels.complete_rows().all():
+        parts = [(table[c.rows], c.values[:, None].astype(np.float64)) for c in labels.columns()]
+    pearson = [absolute_correlations(codes, values) for codes, values in parts]
+    spearman = [absolute_correlations(rankdata(codes, axis=0), rankdata(values, axis=0)) for codes, values in parts]
     return {
-        "mcc_pearson": best_assignment_mean(absolute_correlations(table, values.astype(np.float64))),
-        "mcc_spearman": best_assignment_mean(absolute_correlations(ranks, value_ranks)),
+        "mcc_pearson": best_assignment_mean(np.concatenate(pearson, axis=1)),
+        "mcc_spearman": best_assignment_mean(np.concatenate(spearman, axis=1)),
     }
 
 

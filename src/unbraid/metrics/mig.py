@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
-from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.arrays import Codes, Factors
+from unbraid.metrics.factor_information import factor_information
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
-def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
+def mig(
+    codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
+) -> dict[str, float]:
     r"""Measure the gap in information about each factor between the most and the second most informative latent.
 
     .. math:: \frac{1}{k} \sum_j \frac{1}{H(v_j)} \left( I(c_{i_1}; v_j) - I(c_{i_2}; v_j) \right)
@@ -20,6 +23,13 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
     The score lies in [0, 1]. 0 means that for every factor two latents are equally informative, or that no latent is
     informative. 1 means that for each factor one latent determines it and all other latents contain no information
     about it.
+
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
+    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
+    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
+    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
+    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
+    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one.
 
     Limitations: The maximum score of a factor is below 1 if it has more than `bins` values. A perfect representation
     scores 0.85 for a factor with 32 values, 0.81 for 40 values and 0.58 for 183 values. Two copies of each perfect
@@ -34,7 +44,10 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        estimator: "plug-in", "miller-madow" or "neighbours", see above.
         bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:
@@ -42,19 +55,23 @@ def mig(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there are fewer than 2 latents.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 latents, or if
+            the estimator is unknown.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
         >>> round(mig(factors, factors)["discrete_mig"], 6)
         1.0
     """
-    return {"discrete_mig": float(gap_per_factor(codes, factors, bins=bins).mean())}
+    return {"discrete_mig": float(gap_per_factor(codes, factors, continuous, estimator, bins=bins).mean())}
 
 
-def gap_per_factor(codes: Codes, factors: Factors, *, bins: int = 20) -> Float[np.ndarray, " k"]:
+def gap_per_factor(
+    codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
+) -> Float[np.ndarray, " k"]:
     """Return the normalised gap of each factor. The mean of the gaps is the MIG."""
-    table, values = as_codes_and_factors(codes, factors, min_codes=2)
-    information = np.sort(mutual_information(discretise(table, bins), values), axis=0)
-    gaps: Float[np.ndarray, " k"] = (information[-1] - information[-2]) / entropy(values)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=2)
+    matrix, entropies, _ = factor_information(table, labels, bins, estimator)
+    ordered = np.sort(matrix, axis=0)
+    gaps: Float[np.ndarray, " k"] = (ordered[-1] - ordered[-2]) / entropies
     return gaps

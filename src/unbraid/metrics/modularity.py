@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unbraid.metrics.arrays import Codes, Factors, as_codes_and_factors
-from unbraid.metrics.information import discretise, mutual_information
+from unbraid.metrics.arrays import Codes, Factors
+from unbraid.metrics.factor_information import factor_information
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
 
-def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, float]:
+def modularity(
+    codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
+) -> dict[str, float]:
     r"""Measure the degree to which each latent is informative about one factor only.
 
     .. math:: \frac{1}{d} \sum_i \left( 1 - \frac{\sum_j I_{ij}^2 - \max_j I_{ij}^2}{(k - 1) \max_j I_{ij}^2} \right),
@@ -17,6 +20,14 @@ def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, f
     The score lies in [0, 1]. 0 means that every latent is equally informative about all factors. 1 means that each
     latent is informative about a single factor. A latent without any information, such as a constant latent, scores 0
     and is included in the mean.
+
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
+    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
+    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
+    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
+    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
+    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one,
+    and uses it in place of :math:`I_{ij}`.
 
     Limitations: Two latents may represent the same factor and a factor may be represented by no latent, so a high score
     is no evidence of a complete representation, and duplicated latents are not penalised. The bias of the information
@@ -28,7 +39,10 @@ def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, f
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        estimator: "plug-in", "miller-madow" or "neighbours", see above.
         bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:
@@ -36,16 +50,17 @@ def modularity(codes: Codes, factors: Factors, *, bins: int = 20) -> dict[str, f
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there are fewer than 2 factors.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if
+            the estimator is unknown.
 
     Example:
         >>> factors = np.indices((3, 4)).reshape(2, -1).T
         >>> round(modularity(factors, factors)["modularity_score"], 6)
         1.0
     """
-    table, values = as_codes_and_factors(codes, factors, min_factors=2)
-    squares = mutual_information(discretise(table, bins), values) ** 2
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
+    squares = factor_information(table, labels, bins, estimator).matrix ** 2
     largest = squares.max(axis=1)
     informative = largest > 0
-    others = (squares.sum(axis=1) - largest)[informative] / largest[informative] / (values.shape[1] - 1)
+    others = (squares.sum(axis=1) - largest)[informative] / largest[informative] / (squares.shape[1] - 1)
     return {"modularity_score": float(np.sum(1 - others) / len(squares))}

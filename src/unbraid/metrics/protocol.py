@@ -1,136 +1,29 @@
-"""The evaluation protocol: which rows each metric receives, and what identifies a score.
-
-A score is identified by its metric, estimator, options, sample sizes, seed and library versions.
-"""
+"""The evaluation protocol: which rows of a dataset the metrics receive."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import inspect
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.metrics import METRICS, TRAITS
-from unbraid.runtime.progress import ignore_message
-from unbraid.runtime.provenance import library_versions
+from unbraid.label_kinds import split_names
+from unbraid.metrics import METRICS
+from unbraid.metrics.identity import (
+    LIBRARIES,
+    as_continuous,
+    check_comparable,
+    differences,
+    identity,
+    identity_digest,
+)
+from unbraid.metrics.interventions import DRAWS, check_draws
+from unbraid.metrics.rows import Array, Outcome, Rows, Values, disjoint_sizes
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Values = dict[str, float]
 LINES_PER_FACTOR = 100  # number of complete lines along each factor in the table of a large grid
-LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn", "numba")
-
-
-class Outcome(NamedTuple):
-    """Results of several metrics: the scores, and the error messages of the metrics that raised one."""
-
-    values: dict[str, Values]
-    errors: dict[str, str]
-
-    def values_or_raise(self) -> dict[str, Values]:
-        """Return the scores of all metrics, or raise the first error."""
-        for name, reason in self.errors.items():
-            raise UserError(f"{name}: {reason}")
-        return self.values
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of codes and factors, and the row numbers of its samples.
-
-    `train` and `test` are the samples of metrics that fit and test a predictor. `sample` is the sample of all other
-    metrics; if it is None, they receive the training sample.
-    """
-
-    codes: Array
-    factors: Array
-    train: Array
-    test: Array
-    sample: Array | None = None
-
-    @classmethod
-    def sample_with_replacement(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
-
-        If the table has few rows, most test rows are also training rows, so accuracies do not measure generalisation.
-        """
-        rng = np.random.default_rng(seed)
-        return cls(codes, factors, rng.integers(len(codes), size=train), rng.integers(len(codes), size=test))
-
-    @classmethod
-    def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Draw disjoint random samples without replacement. If there are too few rows, both shrink in proportion.
-
-        Metrics that need no test sample receive up to `train` rows, however many rows the test sample takes.
-        """
-        order = np.random.default_rng(seed).permutation(len(codes))
-        n_train, n_test = disjoint_sizes(len(codes), train, test)
-        return cls(codes, factors, order[:n_train], order[n_train : n_train + n_test], order[:train])
-
-    def with_codes(self, codes: Array) -> Rows:
-        """Return the same samples and factors with different codes."""
-        return replace(self, codes=codes)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the number of rows of each sample and of the table."""
-        sizes = {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
-        return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
-
-    def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
-        """Compute the named metrics, each on the arrays that its signature names. Equal fits are computed once.
-
-        Args:
-            names: Keys of `METRICS`.
-            seed: Random seed that is passed to every metric that takes one.
-            on_metric: Function that is called with the name of each metric before it is computed.
-
-        Returns:
-            The scores, and the error messages of the metrics that raised a `ValueError`.
-        """
-        from unbraid.metrics.trees import cached_fits
-
-        outcome = Outcome({}, {})
-        with cached_fits():
-            for name in names:
-                on_metric(name)
-                try:
-                    outcome.values[name] = self._score(name, seed)
-                except ValueError as error:
-                    outcome.errors[name] = str(error)
-        return outcome
-
-    def _score(self, name: str, seed: int) -> Values:
-        """Compute one metric on the arrays that its signature names."""
-        parameters = inspect.signature(METRICS[name]).parameters
-        sample = self.train if self.sample is None or "test_codes" in parameters else self.sample
-        rows: Any = slice(None) if TRAITS[name].whole_table else sample
-        arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
-        arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
-        arguments: dict[str, Any] = {key: value for key, value in arrays.items() if key in parameters}
-        return METRICS[name](**arguments, **({"seed": seed} if "seed" in parameters else {}))
-
-
-def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:
-    """Return the sizes of disjoint training and test samples of `count` rows.
-
-    They are the requested sizes, or smaller sizes in the same proportion if there are too few rows.
-
-    >>> disjoint_sizes(70_000, 10_000, 5_000), disjoint_sizes(9_000, 10_000, 5_000)
-    ((10000, 5000), (6000, 3000))
-    """
-    if train + test <= count:
-        return train, test
-    n_train = max(1, count * train // (train + test))
-    return n_train, count - n_train
-
-
-DRAWS = ("disjoint", "reference")
 
 
 @dataclass(frozen=True)
@@ -168,8 +61,7 @@ class Protocol:
     draws: str = "disjoint"
 
     def __post_init__(self) -> None:
-        if self.draws not in DRAWS:
-            raise UserError(unknown_name_message("way to draw rows", self.draws, DRAWS))
+        check_draws(self.draws)
 
     def sizes(self, count: int) -> dict[str, int]:
         """Return the sizes of the samples from a table with `count` rows, and the size of the table.
@@ -226,10 +118,24 @@ class Protocol:
             return np.arange(count)
         return np.sort(np.random.default_rng(self.seed).choice(count, self.table, replace=False))
 
-    def rows(self, codes: Array, factors: Array) -> Rows:
-        """Return the samples of a table of codes (n, d) and factors (n, k) that the metrics receive."""
+    def rows(self, codes: Array, factors: Array, continuous: Sequence[bool] | None = None) -> Rows:
+        """Return the samples of a table that the metrics receive.
+
+        Args:
+            codes: The codes, (n, d).
+            factors: The factors, (n, k): integers, or float64 if a factor is continuous or a label is missing (NaN).
+            continuous: Whether each factor is continuous. By default all factors are discrete.
+
+        Returns:
+            The rows and their samples.
+
+        Example:
+            >>> Protocol().rows(np.zeros((3, 1)), np.array([[0.1], [0.2], [0.4]]), [True]).continuous
+            (True,)
+        """
         draw = Rows.sample_disjoint if self.draws == "disjoint" else Rows.sample_with_replacement
-        return draw(codes, factors, self.train, self.test, self.seed)
+        rows = draw(codes, factors, self.train, self.test, self.seed)
+        return replace(rows, continuous=as_continuous(continuous))
 
     def rows_with_zero_codes(self, sizes: Sequence[int], d: int) -> Rows:
         """Return the samples of a grid of factors, with d latents that are all zero.
@@ -248,79 +154,35 @@ def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str
     return {"train_rows": sizes["train"], "test_rows": sizes["test"], "draws": protocol.draws}
 
 
-def identity(name: str, seed: int, sizes: Mapping[str, int], draws: str = "disjoint") -> dict[str, Any]:
-    """Return the properties that must be equal for two scores to be comparable.
-
-    Args:
-        name: A key of `METRICS`.
-        seed: Random seed for the metric and its samples.
-        sizes: Sizes of the samples, as `Protocol.sizes` returns them.
-        draws: How the samples were drawn, "disjoint" or "reference".
-
-    Returns:
-        A dictionary of metric, estimator, options, sample sizes, draws, seed and library versions. Its values are
-        unchanged when they are written to JSON and read again.
-
-    Example:
-        >>> identity("mig", 0, {"train": 10_000})["options"]
-        {'bins': 20}
-    """
-    parameters = inspect.signature(METRICS[name]).parameters.values()
-    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"}
-    plain = json.loads(json.dumps(options))  # tuples become lists, as when the identity is read from a file
-    about = {"metric": name, "estimator": TRAITS[name].estimator, "options": plain}
-    return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _library_versions()}
-
-
-@functools.cache
-def _library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that affect scores."""
-    return library_versions(LIBRARIES)
-
-
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which two identities differ. If there are none, the two scores are comparable.
-
-    Args:
-        a: An identity, as `identity` returns it.
-        b: Another identity.
-
-    Returns:
-        A dictionary from the name of each field that differs to its two values.
-
-    Example:
-        >>> sizes = {"train": 10_000, "test": 5_000}
-        >>> differences(identity("mig", 0, sizes), identity("mig", 1, sizes))
-        {'seed': (0, 1)}
-    """
-    return {key: (a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)}
-
-
-def check_comparable(identities: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a `UserError` if the identities are not all equal."""
-    for other in identities[1:]:
-        if unequal := differences(identities[0], other):
-            fields = "; ".join(f"{key}: {a} and {b}" for key, (a, b) in unequal.items())
-            raise UserError(
-                "Scores can be compared only if they were computed in the same way. "
-                f"These differ in {fields}. Score the runs again."
-            )
-
-
-def identity_digest(identities: Iterable[Mapping[str, Any]]) -> str:
-    """Return a hash of the identities as eight hexadecimal digits."""
-    text = json.dumps(list(identities), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def resolve_metric_names(names: Iterable[str] | None) -> list[str]:
+def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     """Return the requested metric names without repetitions, or all names if `names` is None.
+
+    A string is one name, or several names separated by commas.
 
     Raises:
         UserError: If a name is not in `METRICS`. The message suggests the most similar name.
     """
-    requested = list(METRICS) if names is None else list(dict.fromkeys(names))
+    requested = list(METRICS) if names is None else list(split_names(names))
     for name in requested:
         if name not in METRICS:
             raise UserError(unknown_name_message("metric", name, list(METRICS)))
     return requested
+
+
+__all__ = [
+    "DRAWS",
+    "LIBRARIES",
+    "Array",
+    "Outcome",
+    "Protocol",
+    "Rows",
+    "Values",
+    "as_continuous",
+    "check_comparable",
+    "differences",
+    "disjoint_sizes",
+    "identity",
+    "identity_digest",
+    "resolve_metric_names",
+    "sample_description",
+]

@@ -5,26 +5,19 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Real
 
-from unbraid.metrics.arrays import (
-    Codes,
-    Factors,
-    as_codes,
-    as_factors,
-    check_factors_vary,
-    check_same_columns,
-    check_same_rows,
-)
+from unbraid.metrics.arrays import Codes, Factors
+from unbraid.metrics.labels import Column, Continuous, as_codes_and_labels, as_test_arrays
 
 
 def sap(
-    codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, *, continuous: bool = False
+    codes: Codes, factors: Factors, test_codes: Codes, test_factors: Factors, *, continuous: Continuous = False
 ) -> dict[str, float]:
     r"""Measure the gap in the accuracy of predicting each factor between the best and the second-best latent.
 
     .. math:: \frac{1}{k} \sum_j \left( S_{i_1 j} - S_{i_2 j} \right)
 
     where :math:`S_{ij}` is the test accuracy of a linear SVM that predicts factor j from latent i alone, and
-    :math:`i_1` and :math:`i_2` are the best and the second-best latent for factor j. If `continuous` is true,
+    :math:`i_1` and :math:`i_2` are the best and the second-best latent for factor j. If factor j is continuous,
     :math:`S_{ij}` is the squared correlation of latent and factor on the training examples.
 
     The score lies in [0, 1]. 0 means that for every factor two latents predict it equally well. 1 would mean that one
@@ -34,6 +27,11 @@ def sap(
 
     Codes are not standardised, and the SVM penalises slope and intercept, so scaling or shifting a latent changes its
     accuracies. A test value that does not occur in the training examples is always counted as an error.
+
+    Continuous factors: As in the paper, :math:`S_{ij}` of a continuous factor is the coefficient of determination of a
+    linear regression on one latent, which equals the squared correlation. A perfect representation scores 1. Each
+    factor uses the rows that have a label of it. ``continuous=True`` treats all factors as continuous and calls the
+    score `SAP_score_continuous`, as in published tables.
 
     Limitations: Duplicated latents score 0, however informative they are. A factor with many values scores low, however
     well it is represented. The penalty suppresses latents with a small scale. Noise latents beside good latents lower
@@ -48,19 +46,19 @@ def sap(
 
     Args:
         codes: Array of shape (n, d), one row per example and one column per latent.
-        factors: Integer array of shape (n, k), one row per example and one column per factor. If `continuous` is true,
-            factors may be any real numbers.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
         test_codes: Array of shape (m, d), the codes of the test examples.
-        test_factors: Integer array of shape (m, k), the factors of the test examples. If `continuous` is true, the test
-            arrays are checked but not used.
-        continuous: Whether to use squared correlations instead of SVM accuracies.
+        test_factors: Array of shape (m, k), the factors of the test examples. For continuous factors, the test arrays
+            are checked but not used.
+        continuous: Whether each factor is continuous, or one bool for all factors.
 
     Returns:
         `SAP_score`, or `SAP_score_continuous` if `continuous` is true.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers, if a factor is constant, or if there are fewer than 2 latents.
+            integers and not declared continuous, if a factor is constant, or if there are fewer than 2 latents.
 
     Example:
         >>> factors = np.indices((2, 2)).reshape(2, -1).T
@@ -69,19 +67,25 @@ def sap(
         >>> sap(factors, factors, factors, factors, continuous=True)
         {'SAP_score_continuous': 1.0}
     """
-    table, test_table = as_codes(codes, columns=2), as_codes(test_codes, "Test codes")
-    convert = as_codes if continuous else as_factors
-    values, test_values = convert(factors, "Factors"), convert(test_factors, "Test factors")
-    check_same_rows(table, values)
-    check_same_rows(test_table, test_values)
-    check_same_columns(table, test_table, "Codes")
-    check_same_columns(values, test_values, "Factors")
-    check_factors_vary(values)
-    if continuous:
-        return {"SAP_score_continuous": _mean_gap(squared_correlation(table, values))}
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=2)
+    test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
+    scores = [
+        _scores_of_latents(table, column, test_table, test_column)
+        for column, test_column in zip(labels.columns(), test_labels.columns(), strict=True)
+    ]
+    return {"SAP_score_continuous" if continuous is True else "SAP_score": _mean_gap(np.stack(scores, axis=1))}
+
+
+def _scores_of_latents(
+    codes: Float[np.ndarray, "n d"], column: Column, test_codes: Float[np.ndarray, "m d"], test_column: Column
+) -> Float[np.ndarray, " d"]:
+    """Return how well each latent alone predicts one factor."""
     from unbraid.metrics.linear import svm_accuracies
 
-    return {"SAP_score": _mean_gap(svm_accuracies(table, values, test_table, test_values))}
+    rows, values = codes[column.rows], column.values[:, None]
+    if column.continuous:
+        return np.asarray(squared_correlation(rows, values)[:, 0])
+    return np.asarray(svm_accuracies(rows, values, test_codes[test_column.rows], test_column.values[:, None])[:, 0])
 
 
 def _mean_gap(scores: Float[np.ndarray, "d k"]) -> float:

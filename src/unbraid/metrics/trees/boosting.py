@@ -42,7 +42,7 @@ class Forest:
         >>> forest.predict(np.array([[0.1], [9.0]])).tolist()
         [-7, 5]
         """
-        return self.labels[self.predict_index(_as_float32(codes))]
+        return self.labels[self.predict_index(as_float32(codes))]
 
     def importances(self, kind: str = "mean") -> Float[np.ndarray, " d"]:
         r"""Return the fraction of the reduction of the error that is due to cuts in each column.
@@ -59,14 +59,19 @@ class Forest:
         >>> boosted_trees(np.array([[0.0, 3.0], [1.0, 3.0]]), np.array([0, 1])).importances("per_tree").tolist()
         [1.0, 0.0]
         """
-        if kind not in IMPORTANCES:
-            raise UserError(unknown_name_message("kind of importances", kind, IMPORTANCES))
-        gains = self.gains if kind == "per_tree" else self.gains.sum(axis=0, keepdims=True)
-        if not len(gains):
-            return np.zeros(gains.shape[1])
-        total = gains.sum(axis=1, keepdims=True)
-        fractions = np.divide(gains, total, out=np.zeros_like(gains), where=total > 0)
-        return np.asarray(fractions.mean(axis=0))
+        return importances_from_gains(self.gains, kind)
+
+
+def importances_from_gains(gains: Float[np.ndarray, "t d"], kind: str) -> Float[np.ndarray, " d"]:
+    """Return the importances of the columns, given the gains of each tree (see `Forest.importances`)."""
+    if kind not in IMPORTANCES:
+        raise UserError(unknown_name_message("kind of importances", kind, IMPORTANCES))
+    rows = gains if kind == "per_tree" else gains.sum(axis=0, keepdims=True)
+    if not len(rows):
+        return np.zeros(rows.shape[1])
+    total = rows.sum(axis=1, keepdims=True)
+    fractions = np.divide(rows, total, out=np.zeros_like(rows), where=total > 0)
+    return np.asarray(fractions.mean(axis=0))
 
 
 def boosted_trees(
@@ -110,7 +115,7 @@ def boosted_trees(
     check_at_least(1, stages=stages)
     if trees not in FITS:
         raise UserError(unknown_name_message("trees", trees, FITS))
-    table = _as_float32(as_codes(codes))
+    table = as_float32(as_codes(codes))
     check_same_rows(table, labels[:, None])
     return cached_fit(lambda: _fit(table, labels, seed, stages, trees), table, labels, seed, stages, trees)
 
@@ -132,13 +137,13 @@ def _fit_constant(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], s
 def _fit_fast(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], seed: int, stages: int) -> FitResult:
     """Fit with our implementation."""
     trees, start, raw = grow_trees(codes, y, seed, stages, number_of_bins(len(codes)))
-    bound = _round_down(trees.threshold)
+    bound = round_down(trees.threshold)
 
     def predict_index(rows: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, " m"]:
         from unbraid.metrics.trees.stages import add_forest
 
         scores = np.repeat(start[:, None], len(rows), axis=1)
-        with _numba_threads(scores.size):
+        with numba_threads(scores.size):
             add_forest(np.ascontiguousarray(rows.T), trees.feature, bound, trees.value, scores)
         return _highest_class(scores)
 
@@ -166,13 +171,13 @@ def grow_trees(
     raw = np.repeat(start[:, None], n, axis=1)
     features, thresholds = np.zeros((stages, k, 7), np.int32), np.full((stages, k, 7), np.inf)
     trees = Trees(features, thresholds, np.zeros((stages, k, 8)), np.zeros((stages, k, d)))
-    with _numba_threads(n * k) as threads:
+    with numba_threads(n * k) as threads:
         fit_stages(as_columns(codes, bins), y, members, first, raw, rate, np.uint64(seed % 2**64), threads, trees)
     return trees, start, raw
 
 
 @contextmanager
-def _numba_threads(work: int) -> Iterator[int]:
+def numba_threads(work: int) -> Iterator[int]:
     """Limit the number of numba threads to those that have enough work, and yield this number.
 
     On busy cores, waiting for other threads costs more time than they save. Only one fit runs at a time, because the
@@ -212,7 +217,7 @@ def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
     return best
 
 
-def _round_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
+def round_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
     """Return the largest float32 that does not exceed each threshold.
 
     Comparing float32 codes with it gives the same result as comparing them with the float64 threshold.
@@ -233,7 +238,7 @@ def _fit_sklearn(codes: Float32[np.ndarray, "n d"], y: Int[np.ndarray, " n"], se
 FITS: dict[str, Callable[..., FitResult]] = {"fast": _fit_fast, "sklearn": _fit_sklearn}
 
 
-def _as_float32(codes: Real[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+def as_float32(codes: Real[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Return the codes as float32, because trees compare them in this precision."""
     with np.errstate(over="ignore"):
         narrow = np.asarray(codes, np.float32)

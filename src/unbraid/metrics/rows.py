@@ -1,0 +1,143 @@
+"""A table of codes and factors, and the samples of its rows that metrics receive."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unbraid.errors import UserError
+from unbraid.metrics import METRICS, TRAITS
+from unbraid.metrics.identity import identity
+from unbraid.runtime.progress import ignore_message
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Values = dict[str, float]
+
+
+class Outcome(NamedTuple):
+    """Results of several metrics: the scores, and the error messages of the metrics that raised one."""
+
+    values: dict[str, Values]
+    errors: dict[str, str]
+
+    def values_or_raise(self) -> dict[str, Values]:
+        """Return the scores of all metrics, or raise the first error."""
+        for name, reason in self.errors.items():
+            raise UserError(f"{name}: {reason}")
+        return self.values
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of codes and factors, and the row numbers of its samples.
+
+    Attributes:
+        codes: The codes, (n, d).
+        factors: The factors, (n, k). They are integers, or float64 if a factor is continuous or a label is missing
+            (NaN).
+        train: Row numbers of the sample to which metrics fit a predictor.
+        test: Row numbers of the sample on which they test it.
+        sample: Row numbers of the sample of all other metrics, or None if they receive the training sample.
+        continuous: Whether each factor is continuous, or None if all factors are discrete.
+        draws: How the samples were drawn, "disjoint" or "reference". Metrics that receive the whole table and draw
+            training and test rows themselves draw them in the same way.
+    """
+
+    codes: Array
+    factors: Array
+    train: Array
+    test: Array
+    sample: Array | None = None
+    continuous: tuple[bool, ...] | None = None
+    draws: str = "disjoint"
+
+    @classmethod
+    def sample_with_replacement(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
+        """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
+
+        If the table has few rows, most test rows are also training rows, so accuracies do not measure generalisation.
+        """
+        rng = np.random.default_rng(seed)
+        samples = {part: rng.integers(len(codes), size=size) for part, size in (("train", train), ("test", test))}
+        return cls(codes, factors, samples["train"], samples["test"], draws="reference")
+
+    @classmethod
+    def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
+        """Draw disjoint random samples without replacement. If there are too few rows, both shrink in proportion.
+
+        Metrics that need no test sample receive up to `train` rows, however many rows the test sample takes.
+        """
+        order = np.random.default_rng(seed).permutation(len(codes))
+        n_train, n_test = disjoint_sizes(len(codes), train, test)
+        return cls(codes, factors, order[:n_train], order[n_train : n_train + n_test], order[:train])
+
+    def with_codes(self, codes: Array) -> Rows:
+        """Return the same samples and factors with different codes."""
+        return replace(self, codes=codes)
+
+    @property
+    def missing(self) -> bool:
+        """Whether a label is missing, that is, NaN."""
+        return self.factors.dtype.kind == "f" and bool(np.isnan(self.factors).any())
+
+    def identity(self, name: str, seed: int) -> dict[str, Any]:
+        """Return the properties that identify the score of a metric on these rows (see `identity`)."""
+        return identity(name, seed, self.sizes(), self.draws, self.continuous, self.missing)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of rows of each sample and of the table."""
+        sizes = {"train": len(self.train), "test": len(self.test), "table": len(self.codes)}
+        return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
+
+    def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
+        """Compute the named metrics, each on the arrays that its signature names. Equal fits are computed once.
+
+        Args:
+            names: Keys of `METRICS`.
+            seed: Random seed that is passed to every metric that takes one.
+            on_metric: Function that is called with the name of each metric before it is computed.
+
+        Returns:
+            The scores, and the error messages of the metrics that raised a `ValueError`.
+        """
+        from unbraid.metrics.trees import cached_fits
+
+        outcome = Outcome({}, {})
+        with cached_fits():
+            for name in names:
+                on_metric(name)
+                try:
+                    outcome.values[name] = self._score(name, seed)
+                except ValueError as error:
+                    outcome.errors[name] = str(error)
+        return outcome
+
+    def _score(self, name: str, seed: int) -> Values:
+        """Compute one metric on the arrays that its signature names."""
+        parameters = inspect.signature(METRICS[name]).parameters
+        sample = self.train if self.sample is None or "test_codes" in parameters else self.sample
+        rows: Any = slice(None) if TRAITS[name].whole_table else sample
+        arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
+        arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
+        arguments: dict[str, Any] = {**arrays, "seed": seed, "draws": self.draws}
+        if self.continuous is not None and any(self.continuous):
+            arguments["continuous"] = self.continuous
+        return METRICS[name](**{key: value for key, value in arguments.items() if key in parameters})
+
+
+def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:
+    """Return the sizes of disjoint training and test samples of `count` rows.
+
+    They are the requested sizes, or smaller sizes in the same proportion if there are too few rows.
+
+    >>> disjoint_sizes(70_000, 10_000, 5_000), disjoint_sizes(9_000, 10_000, 5_000)
+    ((10000, 5000), (6000, 3000))
+    """
+    if train + test <= count:
+        return train, test
+    n_train = max(1, count * train // (train + test))
+    return n_train, count - n_train
