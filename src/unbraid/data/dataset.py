@@ -46,19 +46,24 @@ class FactorData(ABC):
     Attributes:
         name: Name of the dataset, including its options.
         names: Names of the k factors.
-        sizes: Number of values of each factor. The values of a factor are 0 to size - 1.
+        sizes: Number of values of each factor. The values of a factor are 0 to size - 1. For a continuous factor they
+            are bins.
         shape: Shape of one example, which is (c, h, w) for images and (d,) for vectors.
         table: Stored examples on `device`. The subclass defines the format.
         grid: The sizes and strides of the factors, int64 of shape (2, k), on `device`.
         binary: Whether every pixel is 0 or 1.
         gridded: Whether there is exactly one example for each combination of factor values.
+        grid_name: Name under which the same examples can be loaded as a full grid, or None.
         categorical: Names of the factors whose values have no order.
+        continuous: Names of the factors that are continuous; `factor_values` returns their original numbers.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
     """
 
     binary: bool = False
     gridded: bool = True
+    grid_name: str | None = None
     categorical: tuple[str, ...] = ()
+    continuous: tuple[str, ...] = ()
     sampler: ExampleSampler | None = None
 
     def __init__(
@@ -91,12 +96,33 @@ class FactorData(ABC):
             index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
 
         Returns:
-            Factor values, int64 of shape (n, k).
+            Factor values, int64 of shape (n, k). A continuous factor has the number of its bin, and a missing label is
+            -1.
 
         Raises:
             UserError: If `index` has the wrong type or shape, or is out of range.
         """
         return self.factors_at(self._check_index(index))
+
+    def factor_values(self, index: IndexLike) -> Float[Tensor, "n k"]:
+        """Return the factor values of examples, with the original numbers of continuous factors.
+
+        Args:
+            index: Integers in 0 .. len(data) - 1 as a tensor, array or list of shape (n,), or a slice.
+
+        Returns:
+            Factor values, float64 of shape (n, k). A missing label is NaN. If no factor is continuous and no label is
+            missing, the values are those of `factors`.
+
+        Raises:
+            UserError: If `index` has the wrong type or shape, or is out of range.
+        """
+        return self.factor_values_at(self._check_index(index))
+
+    @property
+    def missing_labels(self) -> dict[str, int]:
+        """The number of missing labels of each factor that has any."""
+        return {}
 
     def index(self, factors: FactorsLike) -> Int[Tensor, " n"]:
         """Return the index of the example with each row of factor values.
@@ -179,6 +205,10 @@ class FactorData(ABC):
         """Return what `factors` returns, without checking `index`."""
         grid = zip(self.strides, self.sizes, strict=True)
         return torch.stack([index // stride % size for stride, size in grid], -1)
+
+    def factor_values_at(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n k"]:
+        """Return what `factor_values` returns, without checking `index`."""
+        return self.factors_at(index).double()
 
     def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
         """Return what `index` returns, without checking `factors`."""

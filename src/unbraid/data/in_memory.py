@@ -36,13 +36,17 @@ class Labelled(FactorData):
         names: Names of the k factors.
         sizes: Number of values of each factor.
         table: Images, uint8 of shape (n, c, h, w), or vectors, float32 of shape (n, d).
-        labels: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1.
+        labels: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1, or -1 if the label is
+            missing.
+        label_values: What `factor_values` returns for all examples, float64 of shape (n, k). None means `labels`.
+        continuous: Names of the continuous factors.
 
     Raises:
         UserError: If `labels` does not have shape (n, k).
     """
 
     gridded = False
+    label_values: Float[Tensor, "n k"] | None
 
     def __init__(
         self,
@@ -51,6 +55,8 @@ class Labelled(FactorData):
         sizes: Sequence[int],
         table: UInt8[Tensor, "n c h w"] | Float[Tensor, "n d"],
         labels: Int[Tensor, "n k"],
+        label_values: Float[Tensor, "n k"] | None = None,
+        continuous: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name, tuple(names), tuple(sizes), tuple(table.shape[1:]), table)
         if labels.shape != (len(table), len(self.sizes)):
@@ -58,7 +64,8 @@ class Labelled(FactorData):
                 f"The labels of {name} must have shape ({len(table)}, {len(self.sizes)}), with one row per example "
                 f"and one column per factor. Got {tuple(labels.shape)} instead."
             )
-        self.labels = labels.to(table.device)
+        self.labels, self.continuous = labels.to(table.device), continuous
+        self.label_values = None if label_values is None else label_values.to(table.device)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -71,6 +78,14 @@ class Labelled(FactorData):
     def _examples(self, index: Tensor) -> Tensor:
         return self.table[index]
 
+    @property
+    def missing_labels(self) -> dict[str, int]:
+        """The number of missing labels of each factor that has any."""
+        if self.label_values is None:
+            return {}
+        counts = self.label_values.isnan().sum(0).tolist()
+        return {name: count for name, count in zip(self.names, counts, strict=True) if count}
+
     def _draw_uniform(self, noise: Noise, n: int) -> Int[Tensor, " n"]:
         return noise.integers(len(self.table), n)
 
@@ -79,17 +94,23 @@ class Labelled(FactorData):
         moved = super().to(device)
         assert isinstance(moved, Labelled)
         moved.labels = self.labels.to(device)
+        moved.label_values = None if self.label_values is None else self.label_values.to(device)
         return moved
 
     def select_rows(self, part: slice) -> Labelled:
         """Return a dataset of the same class that contains only the examples in `part`."""
         chosen = copy.copy(self)
         chosen.table, chosen.labels = self.table[part], self.labels[part]
+        chosen.label_values = None if self.label_values is None else self.label_values[part]
         return chosen
 
     def factors_at(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
         """Return the labels of examples, without checking `index`."""
         return self.labels[index]
+
+    def factor_values_at(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n k"]:
+        """Return what `factor_values` returns, without checking `index`."""
+        return super().factor_values_at(index) if self.label_values is None else self.label_values[index]
 
     def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
         """Raise a UserError, because labels do not identify a single example."""

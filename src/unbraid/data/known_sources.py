@@ -82,7 +82,9 @@ def rotating_half_disc(n: int = 96, side: int = 32) -> tuple[OwnData, Float[Tens
     for angle in angles.tolist():
         front = (side / 2 * (x * math.cos(angle) + y * math.sin(angle)) + 0.5).clamp(0, 1)
         images.append((255 * inside * front).byte())
-    return from_arrays(torch.stack(images), torch.arange(n)[:, None], names=["angle"], name="turning"), angles
+    return from_arrays(
+        torch.stack(images), torch.arange(n)[:, None], names=["angle"], name="turning", discrete="angle"
+    ), angles
 
 
 def circular_correlation(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:

@@ -18,6 +18,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.manipulated import ChangedImages
 from unbraid.data.manipulation_files import plain_name
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.manipulation.recipes import CHOICES
 from unbraid.noise import Noise
 
 Planes: TypeAlias = tuple[tuple[str, str], ...]
@@ -47,6 +48,12 @@ class ManipulationSettings:
         rounds: Number of batches on which the pairs are trained in each step. The manipulation is trained on one batch.
         warm: Fraction of the steps, at the beginning, in which only the pairs are trained.
         pace: Learning rate of the manipulation divided by the learning rate of the pairs.
+        objective: What the manipulation minimises: "log_ratio", the log error of the entangling pairs minus the log
+            error of the disentangling pairs, or "difference", the difference of the errors themselves.
+        normalise: Whether the scalar and the pixels of the manipulation are normalised over the batch. If so, the first
+            layer of the network that draws the pattern is initialised for a scalar of unit variance.
+        scalar: The initial scalar of the manipulation: "diagonal" of the rotated factors, or a "random" function of all
+            factors.
     """
 
     eps: float
@@ -61,6 +68,9 @@ class ManipulationSettings:
     rounds: int = 3
     warm: float = 0.1
     pace: float = 0.1
+    objective: str = "log_ratio"
+    normalise: bool = True
+    scalar: str = "diagonal"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "samples", "rounds"):
@@ -69,13 +79,31 @@ class ManipulationSettings:
             _check_positive(name, getattr(self, name), math.inf if name != "eps" else 1.0)
         if self.likelihood not in ERROR_LIKELIHOODS:
             raise UserError(unknown_name_message("likelihood of a manipulation", self.likelihood, ERROR_LIKELIHOODS))
+        if not 0 <= self.warm < 1:
+            raise UserError(f"The setting 'warm' of a manipulation must be >= 0 and < 1. Got {self.warm} instead.")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UserError(unknown_name_message(f"{name} of a manipulation", getattr(self, name), choices))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings as a dictionary that does not change when it is written and read as JSON."""
-        return {
-            **dataclasses.asdict(self),
-            "rotations": [[list(plane) for plane in planes] for planes in self.rotations],
+    def as_json(self, complete: bool = False) -> dict[str, Any]:
+        """Return the settings as a dictionary that does not change when it is written and read as JSON.
+
+        Settings that earlier releases did not have are left out when they have their defaults, unless `complete` is
+        true.
+        """
+        defaults = {} if complete else self.later_defaults()
+        values = {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name not in defaults or value != defaults[name]
         }
+        return {**values, "rotations": [[list(plane) for plane in planes] for planes in self.rotations]}
+
+    @classmethod
+    def later_defaults(cls) -> dict[str, Any]:
+        """Return the defaults of the settings that earlier releases did not have, and that old files do not record."""
+        names = ("objective", "normalise", "scalar")
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.name in names}
 
 
 def _check_positive(name: str, value: float, high: float = math.inf) -> None:
@@ -87,9 +115,12 @@ def _check_positive(name: str, value: float, high: float = math.inf) -> None:
 
 def fill_settings(
     data: FactorData, eps: float | None, steps: int, batch: int, samples: int, ensemble: int | None,
-    rotations: Rotations, capacity: float | None, likelihood: str, learning_rate: float, seed: int,
+    rotations: Rotations, capacity: float | None, likelihood: str, learning_rate: float, seed: int, **choices: Any,
 ) -> ManipulationSettings:  # fmt: skip
-    """Return the settings, where each value that is None is replaced by the default for this dataset."""
+    """Return the settings, where each value that is None is replaced by the default for this dataset.
+
+    `choices` are the other settings of a recipe (see `recipes`).
+    """
     if isinstance(data, ChangedImages):
         raise UserError(
             f"A manipulation must be made for unchanged data. Got {data.name} instead. Remove its option 'modified' or "
@@ -101,7 +132,8 @@ def fill_settings(
     nats = default_capacity(data) if capacity is None else capacity
     max_change = default_eps(data) if eps is None else eps
     planes = choose_planes(data, rotations, members, seed)
-    return ManipulationSettings(max_change, steps, batch, samples, planes, nats, likelihood, learning_rate, seed)
+    fixed = (max_change, steps, batch, samples, planes, nats, likelihood, learning_rate, seed)
+    return ManipulationSettings(*fixed, **choices)
 
 
 def default_eps(data: FactorData) -> float:
@@ -133,6 +165,11 @@ class FactorStandardiser:
     """
 
     def __init__(self, data: FactorData) -> None:
+        if data.missing_labels:
+            raise UserError(
+                f"A manipulation needs all labels of all examples. {data.name} has missing labels of "
+                f"{', '.join(data.missing_labels)}. Add the labels, or remove these examples or factors."
+            )
         if data.gridded:
             sizes = torch.tensor(data.sizes, dtype=torch.float64)
             mean, deviation = (sizes - 1) / 2, ((sizes**2 - 1) / 12).sqrt()

@@ -41,12 +41,15 @@ def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"
     A nearest-neighbour predictor is fitted to a random half of the rows and tested on the other half. Integer values
     are treated as classes and predicted by the vote of the 5 nearest rows. The score is then (accuracy - c) / (1 - c),
     where c is the frequency of the most frequent class. Other values are predicted by the mean of the 20 nearest rows.
-    The score is then the fraction of the variance that is explained.
+    The score is then the fraction of the variance that is explained. Rows without a label, which is NaN or a negative
+    integer, are left out.
 
     >>> codes = np.linspace(0, 1, 400)[:, None]
     >>> predictability(codes, codes[:, 0]) > 0.99, predictability(codes[:, :0], codes[:, 0])
     (True, 0.0)
     """
+    present = values >= 0 if np.issubdtype(values.dtype, np.integer) else ~np.isnan(values)
+    codes, values = codes[present], values[present]
     if codes.shape[1] == 0:
         return 0.0
     scaled = (codes - codes.mean(0)) / (codes.std(0) + 1e-12)

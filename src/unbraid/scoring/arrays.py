@@ -1,36 +1,29 @@
-"""Score codes that are given as arrays or files, without a model. Importing this module does not import torch."""
+"""Score codes that are given as arrays, without a model. Importing this module does not import torch."""
 
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unbraid.errors import UserError
-from unbraid.metrics.arrays import as_codes, as_factors
-from unbraid.metrics.protocol import (
-    Array,
-    Protocol,
-    Rows,
-    identity,
-    identity_digest,
-    resolve_metric_names,
-    sample_description,
-)
+from unbraid.label_kinds import find_continuous, label_columns, told_kinds
+from unbraid.metrics.arrays import as_codes
+from unbraid.metrics.labels import as_labels
+from unbraid.metrics.protocol import Array, Protocol, Rows, identity_digest, resolve_metric_names, sample_description
 from unbraid.runtime.progress import no_progress, progress
-
-READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 
 
 def score_arrays(
-    codes: Array,
-    factors: Array,
+    codes: Any,
+    factors: Any,
     metrics: Sequence[str] | None = None,
     *,
+    names: Sequence[str] | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
     protocol: Protocol = Protocol(),
     label: str = "codes",
     quiet: bool = False,
@@ -38,9 +31,14 @@ def score_arrays(
     """Compute metrics of codes.
 
     Args:
-        codes: Codes, (n, d).
-        factors: The factors of the same examples as integers, (n, k).
+        codes: Codes, (n, d), as an array, a tensor or a data frame.
+        factors: The factors of the same examples, (n, k) or (n,), as numbers or words in an array, a data frame or a
+            dictionary of columns. NaN or None is a missing label.
         metrics: Names of metrics. By default all metrics that can be computed are used, and a warning names the others.
+        names: Names of the k factors. The default is the names of the columns, or factor0, factor1 and so on.
+        continuous: Names of continuous factors, as a list or separated by commas.
+        discrete: Names of factors whose values are classes. A factor that is named in neither argument is continuous if
+            it has many distinct values; see `unbraid.label_kinds.looks_continuous`. A warning says so.
         protocol: Defines which rows the metrics use.
         label: The label of the returned dictionary.
         quiet: Whether to hide the progress bar.
@@ -52,73 +50,123 @@ def score_arrays(
     Raises:
         UserError: If the arrays are invalid, or if a metric in `metrics` cannot be computed.
     """
+    codes, (factors, names, words) = _as_array(codes), _as_numbers(factors, names)
     if len(codes) != len(factors):
         raise UserError(
             f"Codes and factors must have the same number of rows. Got {len(codes)} and {len(factors)} instead. Row i "
             "of both arrays must belong to the same example."
         )
     as_codes(codes)
-    as_factors(factors)
-    rows, names = protocol.rows(codes, factors), resolve_metric_names(metrics)
-    with (no_progress if quiet else progress)("scoring", len(names)) as report:
-        outcome = rows.score(names, protocol.seed, lambda name: report(names.index(name), name))
-    values = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
+    values, is_continuous = prepare_factors(factors, names, continuous, discrete, words)
+    rows, metric_names = protocol.rows(codes, values, is_continuous), resolve_metric_names(metrics)
+    with (no_progress if quiet else progress)("scoring", len(metric_names)) as report:
+        outcome = rows.score(metric_names, protocol.seed, lambda name: report(metric_names.index(name), name))
+    scored = outcome.values if outcome.values and metrics is None else outcome.values_or_raise()
     for name, reason in outcome.errors.items():
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
-    scores = {f"{name}.{key}": value for name, own in values.items() for key, value in own.items()}
-    digest = identity_digest(identity(name, protocol.seed, rows.sizes(), protocol.draws) for name in names)
+    scores = {f"{name}.{key}": value for name, own in scored.items() for key, value in own.items()}
+    digest = identity_digest(rows.identity(name, protocol.seed) for name in metric_names)
     sample = sample_description(rows.sizes(), protocol)
     return {"label": label, "rows": len(codes), "protocol": digest, **sample, **scores}, rows
 
 
-def read_array(path: Path, name: str) -> Array:
-    """Read a two-dimensional array of numbers from a file.
+def _as_array(values: Any) -> Array:
+    """Return a tensor, a data frame or nested lists as an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
+    return np.asarray(values)
+
+
+def _as_numbers(factors: Any, names: Sequence[str] | None) -> tuple[Array, Sequence[str] | None, list[str]]:
+    """Return factors as an array (n, k), the names of the k factors, and the names of those that were words.
+
+    Words are replaced by 0, 1, ... in alphabetical order. Missing labels become NaN.
+    """
+    columns = label_columns(factors)
+    if columns is None:
+        table = _as_array(factors)
+        return (table[:, None] if table.ndim == 1 else table), names, []
+    chosen = list(columns) if names is None else list(names)
+    if len(chosen) != len(columns):
+        raise UserError(f"There must be {len(columns)} different names, one per factor. Got {chosen} instead.")
+    words = [name for name, column in zip(chosen, columns.values(), strict=True) if _has_words(column)]
+    table = np.stack([_numbers(column) for column in columns.values()], 1)
+    whole = not np.isnan(table).any() and not (table != np.rint(table)).any()
+    return table.astype(np.int64) if whole else table, chosen, words
+
+
+def _has_words(column: Sequence[Any]) -> bool:
+    return any(isinstance(label, str) for label in column)
+
+
+def _numbers(column: Sequence[Any]) -> Array:
+    """Return labels as numbers. If there are words, each distinct label is replaced by its position in sorted order."""
+    if _has_words(column):
+        order = sorted({label for label in column if label is not None}, key=lambda label: (str(type(label)), label))
+        position = {label: i for i, label in enumerate(order)}
+        column = [None if label is None else position[label] for label in column]
+    return np.array([np.nan if label is None else label for label in column], np.float64)
+
+
+def prepare_factors(
+    factors: Array,
+    names: Sequence[str] | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
+    words: Sequence[str] = (),
+) -> tuple[Array, tuple[bool, ...]]:
+    """Decide which factors are continuous, and number the classes of the others.
 
     Args:
-        path: A .npy file, an .npz file that contains a single array or an array called `name`, or a .csv file with or
-            without a header.
-        name: What the array contains, "codes" or "factors".
+        factors: Numbers of shape (n, k). NaN is a missing label.
+        names: Names of the k factors, as in `score_arrays`.
+        continuous: Names of continuous factors.
+        discrete: Names of discrete factors.
+        words: Names of factors whose numbers stand for words, which are never continuous.
 
     Returns:
-        The array, (n, d). A one-dimensional array becomes one column.
+        The factors in the form that metrics take, and whether each factor is continuous. Whole numbers do not change.
+        The other values of a discrete factor are replaced by 0, 1, ... in sorted order.
 
-    Raises:
-        UserError: If the file has a different suffix or cannot be read as numbers.
+    >>> prepare_factors(np.array([[0.5], [2.5], [0.5], [np.nan]]))[0].T.tolist()
+    [[0.0, 1.0, 0.0, nan]]
     """
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise UserError(f"The file with the {name} must be a .npy, .npz or .csv file. Got {path} instead.")
-    try:
-        array = readers[suffix](path, name)
-    except READ_ERRORS as error:
-        raise UserError(f"{path} cannot be read as numbers: {error}.") from error
-    return array[:, None] if array.ndim == 1 else array
+    table = np.asarray(factors)
+    if table.dtype.kind not in "buif" or table.ndim != 2 or np.isinf(table).any():
+        as_labels(table)  # raises the error
+    chosen = factor_names(table.shape[1]) if names is None else list(names)
+    if len(set(chosen)) != table.shape[1] or len(chosen) != table.shape[1]:
+        raise UserError(f"There must be {table.shape[1]} different names, one per factor. Got {chosen} instead.")
+    told = dict.fromkeys(words, False) | told_kinds(chosen, continuous, discrete)
+    if wrong := [name for name in words if told[name]]:
+        raise UserError(f"A continuous factor must have numbers. Got words in {wrong[0]}. Leave it out of 'continuous'.")
+    columns = dict(zip(chosen, table.T.astype(np.float64), strict=True))
+    found = find_continuous(columns, told, lambda: len(columns) > 1 and _is_grid(table))
+    flags = tuple(name in found for name in chosen)
+    if table.dtype.kind != "f" and not any(flags):
+        return as_labels(table).values, flags
+    numbered = [values if name in found else _number_classes(values) for name, values in columns.items()]
+    return as_labels(np.stack(numbered, 1), flags).values, flags
 
 
-def _read_npz(path: Path, name: str) -> Array:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-        keys = list(content)
-        if name not in keys and len(keys) != 1:
-            raise UserError(
-                f"it must contain one array or one called {name!r}, but it contains {', '.join(keys) or 'none'}"
-            )
-        array: Array = content[name if name in keys else keys[0]]
-        return array
+def factor_names(k: int) -> list[str]:
+    """Return default names of k factors."""
+    return [f"factor{j}" for j in range(k)]
 
 
-def _read_npy(path: Path, name: str) -> Array:
-    array: Array = np.load(path, allow_pickle=False)
-    return array
+def _is_grid(table: Array) -> bool:
+    """Return whether each combination of labels occurs exactly once and no label is missing."""
+    sizes = [len(np.unique(column)) for column in table.T]
+    complete = table.dtype.kind != "f" or not np.isnan(table).any()
+    return complete and int(np.prod(sizes)) == len(table) == len(np.unique(table, axis=0))
 
 
-def _read_csv(path: Path, name: str) -> Array:
-    lines = path.read_text().splitlines()
-    if not lines:
-        raise UserError("it is empty")
-    try:
-        [float(value) for value in lines[0].split(",")]
-        header = 0
-    except ValueError:
-        header = 1
-    return np.loadtxt(lines[header:], delimiter=",", ndmin=2)
+def _number_classes(column: Array) -> Array:
+    """Return whole numbers unchanged, and replace other values by their position among the sorted values."""
+    present = ~np.isnan(column)
+    if (column[present] == np.rint(column[present])).all():
+        return column
+    numbers = np.full(len(column), np.nan)
+    numbers[present] = np.unique(column[present], return_inverse=True)[1]
+    return numbers

@@ -25,17 +25,33 @@ class BoundsSample(NamedTuple):
         data: Name of the dataset for the label, or "" if all samples of the table have the same dataset.
         latents: Number of latents for the label, or None if all samples of the table have the same number.
         rows: The rows.
+        factors: Names of the factors.
     """
 
     data: str
     latents: int | None
     rows: Rows
+    factors: tuple[str, ...] = ()
 
     def label(self, kind: str) -> str:
         """Return the label of a row. `kind` is "perfect" or "noise"."""
         more = [f"data={self.data}"] * bool(self.data)
         more += [f"latents={self.latents}"] * (self.latents is not None and kind == "noise")
         return " ".join([LABELS[kind], *more])
+
+    def label_notes(self) -> list[str]:
+        """Return one sentence about continuous factors and one about missing labels, where there are any."""
+        on = f" of {self.data}" * bool(self.data)
+        continuous = [name for name, flag in zip(self.factors, self.rows.continuous or (), strict=False) if flag]
+        notes = [f"Continuous factors{on}: {', '.join(continuous)}."] if continuous else []
+        if self.rows.missing:
+            counts = zip(self.factors, np.isnan(self.rows.factors).sum(0), strict=True)
+            listed = ", ".join(f"{name} {count:,}" for name, count in counts if count)
+            notes.append(
+                f"Missing labels{on} (of {len(self.rows.factors):,} rows): {listed}. A factor is scored on the rows "
+                "that have its label."
+            )
+        return notes
 
 
 def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) -> list[BoundsSample]:
@@ -50,6 +66,7 @@ def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) ->
             name if several_data else "",
             latents if several_latents else None,
             factor_rows(datasets[name], latents, protocol),
+            datasets[name].names,
         )
         for name, latents in kinds
         if datasets[name].names
@@ -60,8 +77,10 @@ def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
     """Return rows with the factors of a dataset and with codes that are all 0."""
     if data.gridded:
         return protocol.rows_with_zero_codes(data.sizes, latents)
-    factors = data.factors(protocol.list_indices(len(data))).cpu().numpy()
-    return protocol.rows(np.zeros((len(factors), latents)), factors)
+    from unbraid.scoring.factor_table import FactorTable
+
+    values, continuous = FactorTable.of(data, protocol.list_indices(len(data)))
+    return protocol.rows(np.zeros((len(values), latents)), values, continuous)
 
 
 def bounds_rows(
@@ -81,7 +100,7 @@ def bounds_rows(
             done += 1
 
         for sample in samples:
-            for kind, scores in bounds(sample.rows, names, protocol.seed, count_metric, protocol.draws).items():
+            for kind, scores in bounds(sample.rows, names, protocol.seed, count_metric).items():
                 flat = {f"{name}.{key}": value for name, values in scores.items() for key, value in values.items()}
                 rows[sample.label(kind)] = {"label": sample.label(kind), "bound": kind, **flat}
     return sorted(rows.values(), key=lambda row: row["bound"], reverse=True)

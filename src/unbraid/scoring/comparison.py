@@ -191,12 +191,12 @@ def _describe_pair(comparison: Comparison, first: str, second: str) -> str:
     significant = [t for t in tests if t.p_all < SIGNIFICANCE]
     alone = [t for t in tests if t.p < SIGNIFICANCE <= t.p_all]
     counts = [len(side.scored_runs()) for name in (first, second) for side in comparison.sides if side.name == name]
-    permutations = math.comb(sum(counts), counts[0])
+    permutations = min(math.comb(sum(counts), counts[0]), MAX_ASSIGNMENTS)
     if 2 * (1 if counts[0] == counts[1] else 0.5) / permutations >= SIGNIFICANCE:
         return (f"{second} and {first} have only {counts[1]} and {counts[0]} runs, so no difference can be significant "
                 f"at the {SIGNIFICANCE:.0%} level. Train more seeds.")  # fmt: skip
     text = (f"{second} ({counts[1]} runs) was compared with {first} ({counts[0]} runs) by a permutation test of the "
-            f"means with {min(permutations, MAX_ASSIGNMENTS):,} permutations. ")  # fmt: skip
+            f"means with {permutations:,} permutations. ")  # fmt: skip
     if significant:
         listed = ", ".join(f"{t.metric} {t.difference:+.3f} ({_format_p(t.p_all)})" for t in significant)
         differ = "differs" if len(significant) == 1 else "differ"
@@ -215,7 +215,11 @@ def _format_p(value: float) -> str:
 
 
 def compare(
-    *folders: str | Path, metrics: Sequence[str] | None = None, score: bool = False, quiet: bool = False
+    *folders: str | Path,
+    metrics: Sequence[str] | None = None,
+    score: bool = False,
+    quiet: bool = False,
+    trust: bool = False,
 ) -> Comparison:
     """Compare folders of runs, or single runs, by the scores in their folders.
 
@@ -227,6 +231,7 @@ def compare(
         metrics: Names of metrics. By default all metrics that at least one run has, or all metrics if `score` is True.
         score: Whether to compute missing scores first.
         quiet: Whether to hide the progress bar of scoring.
+        trust: Whether to run code that the folders name when missing scores are computed (see `load_runs`).
 
     Returns:
         The comparison. `rows()` returns the scores of each side, `tests` has the test results, and `sentences()`
@@ -252,7 +257,7 @@ def compare(
         raise UserError("A comparison needs different folders. One of them was given twice. Remove one of the two.")
     named = resolve_metric_names(metrics) if metrics is not None else None
     if score:
-        score_folders(paths, named, quiet)
+        score_folders(paths, named, quiet, trust)
     names = [path.name for path in paths] if len({path.name for path in paths}) == len(paths) else list(map(str, paths))
     sides = [Side.read(name, path) for name, path in zip(names, paths, strict=True)]
     computed = {metric for side in sides for entry in side.runs for metric in entry.records}
@@ -264,12 +269,12 @@ def compare(
     return Comparison(sides, wanted, tests, remarks)
 
 
-def score_folders(folders: Sequence[Path], metrics: Sequence[str] | None, quiet: bool) -> None:
+def score_folders(folders: Sequence[Path], metrics: Sequence[str] | None, quiet: bool, trust: bool) -> None:
     """Score the trained runs of all folders together. Existing scores are not computed again."""
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import score
 
-    runs = [run for folder in folders for run in load_runs(folder) if run.divergence is None]
+    runs = [run for folder in folders for run in load_runs(folder, trust=trust) if run.divergence is None]
     score(runs, metrics, quiet=quiet)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MAX_ASSIGNMENTS = 20_000  # maximum number of assignments of runs to two groups in `compare_many_scores`
+BLOCK = 500  # assignments that are in memory at the same time
 RANDOM_SPLITS = 9_999  # number of random splits in `stratified_p_value`, and in `p_value` if more are possible
 
 
@@ -24,20 +25,27 @@ def all_subsets(count: int, n: int) -> Array:
     return np.array(list(itertools.combinations(range(count), n)))
 
 
-def assignment_weights(a: int, b: int, rng: np.random.Generator) -> Array:
-    """Return assignments of a + b runs to groups of a and b runs, as weights (assignments, a + b).
+def assignment_weights(a: int, b: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Yield assignments of a + b runs to groups of a and b runs, as blocks of weights (assignments, a + b).
 
     The product of a row and the scores of all runs is the mean of the second group minus the mean of the first. The
-    first row is the observed assignment. If there are at most `MAX_ASSIGNMENTS` assignments, all are returned.
+    first row is the observed assignment. If there are at most `MAX_ASSIGNMENTS` assignments, all are yielded.
     Otherwise there are `MAX_ASSIGNMENTS` rows, and all rows but the first are random.
     """
     count = a + b
     if math.comb(count, a) <= MAX_ASSIGNMENTS:
-        first_groups = all_subsets(count, a)
-    else:
-        shuffled = rng.permuted(np.tile(np.arange(count), (MAX_ASSIGNMENTS - 1, 1)), axis=1)[:, :a]
-        first_groups = np.concatenate([np.arange(a)[None], shuffled])
-    weights = np.full((len(first_groups), count), 1 / b)
+        yield _group_weights(all_subsets(count, a), count)
+        return
+    yield _group_weights(np.arange(a)[None], count)
+    for start in range(1, MAX_ASSIGNMENTS, BLOCK):
+        rows = min(BLOCK, MAX_ASSIGNMENTS - start)
+        yield _group_weights(rng.permuted(np.tile(np.arange(count), (rows, 1)), axis=1)[:, :a], count)
+
+
+def _group_weights(first_groups: Array, count: int) -> Array:
+    """Return the weights of `count` runs for assignments, given as the indices of the runs in the first group."""
+    a = first_groups.shape[1]
+    weights = np.full((len(first_groups), count), 1 / (count - a))
     np.put_along_axis(weights, first_groups, -1 / a, axis=1)
     return weights
 
@@ -64,7 +72,8 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
         and the p-value of each score corrected for all m scores.
     """
     values = np.concatenate([first, second])
-    gaps = np.abs(assignment_weights(len(first), len(second), np.random.default_rng(seed)) @ values)
+    blocks = assignment_weights(len(first), len(second), np.random.default_rng(seed))
+    gaps = np.abs(np.concatenate([weights @ values for weights in blocks]))
     scale = np.sqrt((gaps**2).mean(0))
     gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # a smaller scale is only rounding error
     observed = gaps[0] - 1e-9  # treat differences that are equal up to rounding as equal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from unbraid.runs.run import Run
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runtime.progress import ignore_message
 from unbraid.scoring.encoding import encode_tables
+from unbraid.scoring.factor_table import FactorTable
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,17 @@ class ExampleTable:
         """Return the examples that a protocol selects."""
         index = protocol.grid_indices(data.sizes) if data.gridded else protocol.list_indices(len(data))
         return cls(data, torch.as_tensor(index, device=data.device))
+
+    @cached_property
+    def factors(self) -> FactorTable:
+        """The factors of the examples."""
+        return FactorTable.of(self.data, self.index)
+
+    def identity(self, name: str, protocol: Protocol) -> dict[str, Any]:
+        """Return the properties that identify the score of a metric on these examples."""
+        sizes = protocol.sizes(len(self.index))
+        continuous, missing = self.factors.continuous, self.factors.missing
+        return identity(name, protocol.seed, sizes, protocol.draws, continuous, missing)
 
 
 class EncodingQueue:
@@ -73,7 +86,7 @@ class RunScorer:
             raise UserError(
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave the run out."
             )
-        self.run, self.data, self.index, self.protocol = run, table.data, table.index, protocol
+        self.run, self.table, self.data, self.index, self.protocol = run, table, table.data, table.index, protocol
         self.records = [] if run.path is None else read_scores(run.path)
         self.sizes = protocol.sizes(len(self.index))
         self.code_rows: dict[str, Rows] = {}
@@ -83,7 +96,7 @@ class RunScorer:
     def record_key(self, name: str, kind: str) -> dict[str, Any]:
         """Return the fields that identify the record of a metric."""
         source = {"codes": kind, "data": self.data.name, "source": getattr(self.data, "fingerprint", None)}
-        return {**identity(name, self.protocol.seed, self.sizes, self.protocol.draws), **source}
+        return {**self.table.identity(name, self.protocol), **source}
 
     def find_values(self, name: str, kind: str) -> Values | None:
         """Return the values of a metric, or None if they have not been computed."""
@@ -120,10 +133,10 @@ class RunScorer:
             q = self.queue.pop_posterior(self, on_message)
             zero = torch.tensor(0, device=q.mean.device)
             method, seed = self.run.spec.method, zero + self.protocol.seed
-            factors = self.data.factors(self.index).cpu().numpy()
+            factors = self.table.factors
             for name in method.code_kinds:
                 codes = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
-                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), factors)
+                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), factors.values, factors.continuous)
         return self.code_rows[kind]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.score import describe_run, load_datasets
 
 GROUPINGS = ("settings", "data")
+MAX_PARTNERS = 50  # an even number: how many other runs `select` compares a run with at most
 INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
 
 
@@ -37,6 +38,9 @@ def select(
     Only informative latents are compared, that is, latents whose mean KL from the prior exceeds 0.01 nats. For methods
     without a KL per latent (see `Method.information`), all latents are compared.
 
+    In a group of more than 51 runs, each run is compared with 50 random others, so that time and memory grow in
+    proportion to the number of runs.
+
     Reference: Duan et al. (2020), arXiv:1905.12614.
 
     Args:
@@ -47,7 +51,7 @@ def select(
             the paper. "data" compares all runs on the same dataset. The default is "settings" if every run can be
             compared in this way, and "data" otherwise.
         examples: Maximum number of examples to encode.
-        seed: Random seed for the choice of examples.
+        seed: Random seed for the choice of examples, and of the runs that are compared in a large group.
         quiet: Whether to hide the progress bar.
 
     Returns:
@@ -72,9 +76,14 @@ def select(
         on_progress = ignore_progress if quiet else report
         for group in group_runs(runs, within):
             dataset = datasets[group[0].spec.data].to(group[0].device)
-            ranked = rank_group(group, dataset, draw_examples(dataset, examples, seed), method, on_progress, len(rows))
-            scored = zip(group, ranked.scores, ranked.informative, strict=True)
-            rows += [{**describe_run(run), "udr": value, "informative": count} for run, value, count in scored]
+            index = draw_examples(dataset, examples, seed)
+            if len(group) > MAX_PARTNERS + 1:
+                ranked = rank_large_group(group, dataset, index, method, seed, on_progress, len(rows))
+            else:
+                whole = rank_group(group, dataset, index, method, on_progress, len(rows))
+                ranked = list(zip(whole.scores, whole.informative, strict=True))
+            for run, (value, count) in zip(group, ranked, strict=True):
+                rows.append({**describe_run(run), "udr": value, "informative": count})
     return sorted(rows, key=lambda row: -row["udr"])
 
 
@@ -103,17 +112,76 @@ def rank_group(
     done: int = 0,
 ) -> RankedGroup:
     """Encode the same examples with every run and compute the UDR of each run. The UDR of a single run is NaN."""
-    codes: list[Any] = []
-    nats: list[Any] = []
-    variances: list[Any] = []
-    for run, q in zip(group, encode_tables([(run, data, index) for run in group]), strict=True):
-        report(done + len(codes), f"encoded with {run.label}")
-        codes.append(run.codes(q).cpu().numpy())
-        kl = run.spec.method.information(q)
-        nats.append(np.ones(codes[-1].shape[1]) if kl is None else kl.cpu().numpy())
-        variances.append(None if kl is None else q.logvar.exp().mean(0).cpu().numpy())
+    encoded = list(encode_runs(group, data, index, report, done))
+    codes, nats = [run.codes for run in encoded], [run.nats for run in encoded]
     ranked = udr(codes, nats, method=method).model_scores if len(codes) > 1 else np.full(len(codes), np.nan)
-    return RankedGroup(codes, ranked.tolist(), [int((row > INFORMATIVE_NATS).sum()) for row in nats], variances)
+    return RankedGroup(codes, ranked.tolist(), [run.informative for run in encoded], [run.variances for run in encoded])
+
+
+class EncodedRun(NamedTuple):
+    """The examples as one run encoded them.
+
+    Attributes:
+        codes: Codes of the default kind, (examples, d).
+        nats: Mean KL of each latent from the prior, (d,), or ones if the method has none.
+        variances: Mean posterior variance of each latent, (d,), or None if the method has no normal posterior.
+    """
+
+    codes: Any
+    nats: Any
+    variances: Any
+
+    @property
+    def informative(self) -> int:
+        """The number of informative latents."""
+        return int((self.nats > INFORMATIVE_NATS).sum())
+
+
+def encode_runs(
+    group: Sequence[Run], data: FactorData, index: Tensor, report: ProgressCallback, done: int
+) -> Iterator[EncodedRun]:
+    """Yield the examples as each run encodes them, one run after another."""
+    for i, (run, q) in enumerate(zip(group, encode_tables((run, data, index) for run in group), strict=True)):
+        report(done + i, f"encoded with {run.label}")
+        codes, kl = run.codes(q).cpu().numpy(), run.spec.method.information(q)
+        nats = np.ones(codes.shape[1]) if kl is None else kl.cpu().numpy()
+        yield EncodedRun(codes, nats, None if kl is None else q.logvar.exp().mean(0).cpu().numpy())
+
+
+def rank_large_group(
+    group: Sequence[Run],
+    data: FactorData,
+    index: Tensor,
+    method: str,
+    seed: int,
+    report: ProgressCallback = ignore_progress,
+    done: int = 0,
+) -> list[tuple[float, int]]:
+    """Return the UDR and the number of informative latents of each run of a group of more than `MAX_PARTNERS` + 1.
+
+    The runs are put on a circle in random order. Each is compared with the `MAX_PARTNERS` nearest others, half of them
+    on each side. Codes are in memory only while they are compared.
+    """
+    n, reach = len(group), MAX_PARTNERS // 2
+    order = np.random.default_rng(seed).permutation(n)
+    encodings = enumerate(encode_runs([group[i] for i in order], data, index, report, done))
+    scores: list[list[float]] = [[] for _ in range(n)]
+    informative = [0] * n
+    encoded: dict[int, EncodedRun] = {}
+    for start in range(0, n, reach):
+        owners = min(reach, n - start)
+        window = [(start + k) % n for k in range(owners + reach)]
+        while not all(place in encoded for place in window):
+            place, encoded[place] = next(encodings)
+            informative[place] = encoded[place].informative
+        pairs = udr([encoded[p].codes for p in window], [encoded[p].nats for p in window], method=method).pairwise
+        for i in range(owners):
+            for j in range(i + 1, i + reach + 1):
+                scores[window[j]].append(pairs[i, j])
+                scores[window[i]].append(pairs[j, i])
+        encoded = {place: run for place, run in encoded.items() if place >= start + owners or place < reach}
+    ranked = [(float(np.median(values)), count) for values, count in zip(scores, informative, strict=True)]
+    return [ranked[place] for place in np.argsort(order)]
 
 
 def draw_examples(data: FactorData, examples: int, seed: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from unbraid.metrics.protocol import Outcome, Rows
 from unbraid.runtime.progress import ProgressCallback
+from unbraid.runtime.workers import worker_pool
 from unbraid.scoring.run_scorer import RunScorer
 
 PARALLEL_SECONDS = 4.0  # other processes are started if the remaining work is expected to take longer than this
@@ -74,13 +75,10 @@ def run_tasks_in_processes(
 
     The processes do not import torch and use one thread each. Examples are encoded in this process.
     """
-    from joblib import Parallel, delayed, parallel_config
+    from joblib import delayed
 
     size = QUEUED_RUNS_PER_PROCESS * jobs
-    with (
-        parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1),
-        Parallel(return_as="generator", max_nbytes=None) as pool,
-    ):
+    with worker_pool(jobs) as pool:
         for part in (tasks[i : i + size] for i in range(0, len(tasks), size)):
             rows = [task.scorer.rows(task.kind, counter.show) for task in part]
             calls = [

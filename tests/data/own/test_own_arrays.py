@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -143,11 +144,17 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged": (lambda: from_arrays([[1.0], [2.0, 3.0]]), ValueError, "Got rows of unequal length"),
     "flat bytes": (lambda: from_arrays(random_pixels(2, 64)), ValueError, "Reshape flattened images to (n, h, w)"),
     "infinite": (lambda: from_arrays([[0.0], [1e300]]), ValueError, "finite in float32. Got [1.e+300] in row 1"),
-    "words": (lambda: from_arrays(TWO_IMAGES, ["a", "b"]), ValueError, "Convert words to integers with np.unique"),
-    "fractions": (
-        lambda: from_arrays(TWO_IMAGES, [0.5, 1.0]),
+    "dates": (
+        lambda: from_arrays(TWO_IMAGES, {"day": np.array(["2020-01-01", "2020-01-02"], "datetime64[ns]")}),
         ValueError,
-        "whole numbers. Got 0.5 instead. Divide continuous",
+        "numbers or words. Got datetime64 in the column 'day'",
+    ),
+    "columns of another length": (lambda: from_arrays(TWO_IMAGES, {"a": [0, 1, 2]}), ValueError, "one label per"),
+    "wrong number of names": (lambda: from_arrays(TWO_IMAGES, {"a": [0, 1]}, names=["a", "b"]), ValueError, "1 diff"),
+    "infinite label": (
+        lambda: from_arrays(TWO_IMAGES, [0.5, np.inf]),
+        ValueError,
+        "finite, or NaN if a label is missing",
     ),
     "other length": (
         lambda: from_arrays(TWO_IMAGES, [1, 2, 3]),
@@ -163,7 +170,7 @@ BAD_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "names alone": (
         lambda: from_arrays(TWO_IMAGES, names=["a"]),
         ValueError,
-        "Got the names a without factors. Pass `factors`, too.",
+        "Got the names a without factors. Pass `factors` too.",
     ),
 }
 
@@ -328,3 +335,27 @@ def test_published_dsprites_file_is_a_full_grid(shared: Path) -> None:
     with np.load(path) as real:
         assert torch.equal(data.table[:, 0], torch.from_numpy(real["imgs"] * np.uint8(255)))
         assert label_rows(data) == real["latents_classes"].tolist()
+
+
+@pytest.mark.parametrize("form", ["frame", "dictionary", "rows"])
+def test_words_and_names_of_columns_are_kept(form: str) -> None:
+    shape, size = ["square", "heart", "heart", None], [0.5, 2.0, float("nan"), 0.5]
+    columns = {"shape": shape, "size": size}
+    tables: dict[str, Any] = {
+        "frame": pd.DataFrame(columns),
+        "dictionary": columns,
+        "rows": np.array([shape, size], dtype=object).T,
+    }
+    data = from_arrays(random_pixels(4, 8, 8), tables[form], names=["shape", "size"] if form == "rows" else None)
+    assert data.names == ("shape", "size")
+    assert data.values == {"shape": ["heart", "square"], "size": [0.5, 2.0]}
+    assert data.factors(slice(None)).tolist() == [[1, 0], [0, 1], [0, -1], [-1, 0]]
+    assert data.categorical == ("shape",)
+
+
+def test_a_series_of_words_is_one_factor() -> None:
+    data = from_arrays(random_pixels(3, 8, 8), pd.Series(["b", "a", "b"], name="letter"))
+    assert data.values == {"letter": ["a", "b"]}
+    assert from_arrays(random_pixels(3, 8, 8), ["b", "a", "b"]).values == {"label": ["a", "b"]}
+    mixed = from_arrays(random_pixels(3, 8, 8), np.array([["b", 0.5], ["a", 1.5], ["b", 0.5]]))
+    assert mixed.values == {"factor0": ["a", "b"], "factor1": [0.5, 1.5]}

@@ -103,6 +103,12 @@ def test_iterable_datasets_and_vectors_are_read() -> None:
     assert walk.batch(torch.tensor([1])).tolist() == [[0.5, 1.0]]
 
 
+def test_labels_of_a_dataset_may_be_words() -> None:
+    named = from_dataset([(TWO_IMAGES[i], {"pet": pet, "age": age}) for i, (pet, age) in enumerate([("dog", 3), ("cat", 4)])])
+    assert named.values == {"pet": ["cat", "dog"], "age": [3, 4]}
+    assert from_dataset([(TWO_IMAGES[i], word) for i, word in enumerate(["dog", "cat"])]).values == {"label": ["cat", "dog"]}
+
+
 BAD_DATASETS: dict[str, tuple[list[Any], type[Exception], str]] = {
     "empty": ([], ValueError, "at least one example. Got none"),
     "three things": ([(TWO_IMAGES[0], 1, 2)], ValueError, "Got 3 values at index 0 instead. Wrap the dataset"),
@@ -117,8 +123,7 @@ BAD_DATASETS: dict[str, tuple[list[Any], type[Exception], str]] = {
         ValueError,
         "Pixels of example 1 of type float64 must be in 0..1",
     ),
-    "word label": ([(TWO_IMAGES[0], "cat")], ValueError, "integer or several integers. Got"),
-    "float label": ([(TWO_IMAGES[0], 0.5)], ValueError, "Got np.float64(0.5) at index 0 instead."),
+    "label of another type": ([(TWO_IMAGES[0], object())], ValueError, "must be a number or a word, or several of"),
     "other labels": (
         [(TWO_IMAGES[0], [1, 2]), (TWO_IMAGES[1], 1)],
         ValueError,
@@ -176,11 +181,11 @@ BAD_PATHS = {
     "nowhere": "nowhere must be a folder of images, or a file of arrays (.npy or .npz). Got a path that does not",
     "": "Got a path that does not exist instead.",
     "photos/notes.txt": "Got the file notes.txt instead.",
-    "photos?sizes=3": "Unknown option of own data 'sizes'. Did you mean 'size'? Choose from: channels, labels, size.",
+    "photos?sizes=3": "Unknown option of own data 'sizes'. Did you mean 'size'? Choose from: bins, channels, ",
     "photos?size=big": "The 'size' of photos must be a whole number. Got 'big' instead.",
     "photos?big": "must be options such as size=32&channels=1. Got 'big' instead.",
     "photos?size=0": "must be 1 to 1024 pixels. Got 0 instead.",
-    "b.npy?size=32": "Choose from: factors, images, layout, names.",
+    "b.npy?size=32": "Choose from: bins, continuous, discrete, factors, images, layout, names.",
 }
 
 

@@ -8,20 +8,24 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-import numpy as np
-
-from unbraid.data.own.arrays import Label, Labels
+from unbraid.data.own.label_table import Column, LabelKinds, Labels
 from unbraid.errors import UserError, unknown_name_message
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the header is used
+MAX_DIGITS = 300  # longer whole numbers do not fit into a float and are treated as words
 INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MISSING = ("", "nan")  # cells that are missing labels, in lower case
+MISSING_NUMBERS = ("na", "n/a", "none", "null")  # cells that are missing labels if all others are numbers
+Columns: TypeAlias = dict[str, Column]
+"""The labels of all files by the name of the factor."""
 PAIR = re.compile(r"([^=_,; ]+)=([^=_,; ]+)")
 
 
-def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Labels:
+def read_labels(folder: Path, files: Sequence[str], labels: str | None, kinds: LabelKinds = LabelKinds()) -> Labels:
     """Read the labels of image files.
 
     Args:
@@ -29,6 +33,7 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
         files: Paths of the images, relative to `folder`.
         labels: A key of `LABEL_SOURCES`, or the path of a csv file. None chooses the first source that exists; see
             `_default_labels`.
+        kinds: Which factors are continuous.
 
     Returns:
         The labels of all files, in the order of `files`.
@@ -36,6 +41,10 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
     Raises:
         UserError: If the source is unknown or does not match the files.
     """
+    return Labels.from_columns(_read_columns(folder, files, labels), len(files), kinds)
+
+
+def _read_columns(folder: Path, files: Sequence[str], labels: str | None) -> Columns:
     if labels is None:
         return _default_labels(folder, files)
     if labels in LABEL_SOURCES:
@@ -45,7 +54,7 @@ def read_labels(folder: Path, files: Sequence[str], labels: str | None) -> Label
     return _labels_from_table(Path(labels).expanduser(), files)
 
 
-def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
+def _default_labels(folder: Path, files: Sequence[str]) -> Columns:
     """Return the labels from the first source that exists.
 
     The sources are tried in this order: a csv file, the names of the folders if there are several, and file names such
@@ -54,16 +63,16 @@ def _default_labels(folder: Path, files: Sequence[str]) -> Labels:
     if any((folder / table).is_file() for table in TABLES):
         return _labels_from_csv(folder, files)
     by_folder = _labels_by_folder(files)
-    if by_folder is not None and by_folder.values:
+    if by_folder:
         return by_folder
     return _labels_from_names(folder, files) if any(map(_values_in_name, files)) else _no_labels(folder, files)
 
 
-def _no_labels(folder: Path, files: Sequence[str]) -> Labels:
-    return Labels(np.empty((len(files), 0), np.int64), {})
+def _no_labels(folder: Path, files: Sequence[str]) -> Columns:
+    return {}
 
 
-def _labels_from_csv(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_csv(folder: Path, files: Sequence[str]) -> Columns:
     found = [folder / table for table in TABLES if (folder / table).is_file()]
     if len(found) != 1:
         got = "both" if found else "neither"
@@ -73,7 +82,7 @@ def _labels_from_csv(folder: Path, files: Sequence[str]) -> Labels:
     return _labels_from_table(found[0], files)
 
 
-def _labels_from_folders(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_folders(folder: Path, files: Sequence[str]) -> Columns:
     found = _labels_by_folder(files)
     if found is None:
         shallow, deep = (pick(files, key=lambda file: file.count("/")) for pick in (min, max))
@@ -81,7 +90,7 @@ def _labels_from_folders(folder: Path, files: Sequence[str]) -> Labels:
             f"To use folders as labels, all images in {folder} must be at the same depth. Got {shallow} and {deep} "
             "instead. Move the images, or pass labels='none'."
         )
-    if not found.values:
+    if not found:
         raise UserError(
             f"To use folders as labels, {folder} must contain images in several folders. Got a single folder instead. "
             "Pass labels='none'."
@@ -89,7 +98,7 @@ def _labels_from_folders(folder: Path, files: Sequence[str]) -> Labels:
     return found
 
 
-def _labels_by_folder(files: Sequence[str]) -> Labels | None:
+def _labels_by_folder(files: Sequence[str]) -> Columns | None:
     """Return one factor for each level of the folder tree at which there are several folder names.
 
     Return None if the files are at different depths.
@@ -99,10 +108,11 @@ def _labels_by_folder(files: Sequence[str]) -> Labels | None:
         return None
     levels = [column for column in zip(*paths, strict=True) if len(set(column)) > 1]
     names = ["folder"] if len(levels) == 1 else [f"folder{i + 1}" for i in range(len(levels))]
-    return Labels.from_columns(names, [_parse_values(column) for column in levels], len(files))
+    columns = {name: parse_values(column) for name, column in zip(names, levels, strict=True)}
+    return {name: column for name, column in columns.items() if len(set(column)) > 1}
 
 
-def _labels_from_names(folder: Path, files: Sequence[str]) -> Labels:
+def _labels_from_names(folder: Path, files: Sequence[str]) -> Columns:
     values = [_values_in_name(file) for file in files]
     names = next((list(pairs) for pairs in values if pairs), [])
     wrong = [i for i, pairs in enumerate(values) if set(pairs) != set(names) or not pairs]
@@ -112,7 +122,7 @@ def _labels_from_names(folder: Path, files: Sequence[str]) -> Labels:
             f"All file names in {folder} must have the form {example}, separated by _ , ; or a space. Got "
             f"{len(wrong):,} other name(s) instead, such as {files[wrong[0]]}. Rename the files, or pass labels='none'."
         )
-    return Labels.from_columns(names, [_parse_values([pairs[name] for pairs in values]) for name in names], len(files))
+    return {name: parse_values([pairs[name] for pairs in values]) for name in names}
 
 
 def _values_in_name(file: str) -> dict[str, str]:
@@ -124,7 +134,7 @@ def _values_in_name(file: str) -> dict[str, str]:
     return dict(found)
 
 
-LABEL_SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
+LABEL_SOURCES: dict[str, Callable[[Path, Sequence[str]], Columns]] = {
     "csv": _labels_from_csv,
     "folders": _labels_from_folders,
     "names": _labels_from_names,
@@ -132,7 +142,7 @@ LABEL_SOURCES: dict[str, Callable[[Path, Sequence[str]], Labels]] = {
 }
 
 
-def _labels_from_table(table: Path, files: Sequence[str]) -> Labels:
+def _labels_from_table(table: Path, files: Sequence[str]) -> Columns:
     """Read labels from a csv file with a header and one row per image.
 
     The first column contains the path of the image, or its name if that is unique. The other columns contain one factor
@@ -158,8 +168,7 @@ def _labels_from_table(table: Path, files: Sequence[str]) -> Labels:
             f"Every image must have a row in {table}. Got {len(missing):,} of {len(files):,} images without a row "
             f"instead, such as {missing[0]}. Add the rows, move the images, or pass labels='none'."
         )
-    columns = [_parse_values([found[file][j] for file in files]) for j in range(len(names))]
-    return Labels.from_columns(names, columns, len(files))
+    return {name: parse_values([found[file][j] for file in files]) for j, name in enumerate(names)}
 
 
 def _match_rows(
@@ -169,7 +178,7 @@ def _match_rows(
     found: dict[str, list[str]] = {}
     unmatched = []
     for line, (name, *values) in rows:
-        if len(values) != len(names) or "" in values:
+        if len(values) != len(names):
             raise UserError(
                 f"Line {line} of {table} must have a file and {len(names)} values ({', '.join(names)}). "
                 f"Got {[name, *values]} instead."
@@ -210,13 +219,29 @@ def _csv_rows(table: Path) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{table} must be a csv file in UTF-8. Reading it failed: {error}.") from error
 
 
-def _parse_values(words: Sequence[str]) -> Sequence[Label]:
-    """Convert all words to integers if possible, or else to floats. Otherwise return the words unchanged."""
-    if all(map(INTEGER.fullmatch, words)):
+def parse_values(words: Sequence[str]) -> Column:
+    """Convert all words to integers if possible, or else to floats. Otherwise leave them words.
+
+    An empty word and "nan" become None, which is a missing label. If all other words are numbers, so do "NA", "n/a",
+    "none" and "null", in upper or lower case.
+
+    >>> parse_values(["1", "", "2"]), parse_values(["0.5", "NA"]), parse_values(["red", "none", "NaN"])
+    ([1, None, 2], [0.5, None], ['red', 'none', None])
+    """
+    numbers = _parse_numbers([word for word in words if word.lower() not in MISSING + MISSING_NUMBERS])
+    if not numbers:
+        return [None if word.lower() in MISSING else word for word in words]
+    remaining = iter(numbers)
+    return [None if word.lower() in MISSING + MISSING_NUMBERS else next(remaining) for word in words]
+
+
+def _parse_numbers(words: Sequence[str]) -> Sequence[int] | Sequence[float] | None:
+    """Return integers if all words are whole numbers, floats if all are numbers, and None otherwise."""
+    if all(map(INTEGER.fullmatch, words)) and all(len(word) <= MAX_DIGITS for word in words):
         return list(map(int, words))
     if not all(map(NUMBER.fullmatch, words)):
-        return words
+        return None
     numbers = list(map(float, words))
     if not all(map(math.isfinite, numbers)):
-        return words
+        return None
     return [int(number) for number in numbers] if all(number.is_integer() for number in numbers) else numbers

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import Progress
-from unbraid.data.own.arrays import Array, OwnData, assemble_data, from_arrays
+from unbraid.data.own.arrays import OwnData, assemble_data, from_arrays
+from unbraid.data.own.examples import Array
 from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
+from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
 from unbraid.errors import UserError, unknown_name_message
 
@@ -25,6 +27,11 @@ IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
 NAMES = ("factor_names", "names")
 SUFFIXES = (".npy", ".npz")
+KIND_OPTIONS = ("continuous", "discrete", "bins")
+FOLDER_OPTIONS = ("size", "channels", "labels", *KIND_OPTIONS)
+FILE_OPTIONS = ("images", "factors", "names", "layout", *KIND_OPTIONS)
+LIST_OPTIONS = ("names", "continuous", "discrete")  # options that may be repeated
+NUMBER_OPTIONS = ("size", "channels", "bins")
 
 
 def from_folder(
@@ -33,6 +40,9 @@ def from_folder(
     size: int = 64,
     channels: int | None = None,
     labels: str | Path | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
+    bins: int | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
@@ -48,13 +58,16 @@ def from_folder(
         labels: Source of the labels. This is "csv" (the file labels.csv or factors.csv in the folder), "folders" (the
             names of subfolders), "names" (file names such as shape=2_x=13.png), "none", or the path of a csv file. The
             default is the first of these that exists.
+        continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
+        discrete: Names of factors whose values are classes, in the same form.
+        bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
 
     Returns:
         A dataset of images of shape (channels, size, size). The labels of a factor are integers that start at 0. They
         follow the order of its values, which is numerical for numbers and alphabetical for words. The attribute
-        `values` of the dataset lists the values.
+        `values` of the dataset lists the values. Empty cells and "nan" are missing labels, which are -1.
 
     Raises:
         UserError: If the folder contains no images, an image cannot be read, or the labels do not match the images.
@@ -67,14 +80,16 @@ def from_folder(
     if label_source and label_source.lower().endswith(".csv"):
         label_source = str(Path(label_source).expanduser().resolve())
     files = image_files(folder)
-    given = read_labels(folder, files, label_source)
+    kinds = LabelKinds(continuous, discrete, bins)
+    given = read_labels(folder, files, label_source, kinds)
     order = given.grid_order()
     if order is not None:
         files, given = [files[i] for i in order], given.select_rows(order)
     state = files_state(folder, files)
     table = image_table(folder, files, state, size, channels, progress)
-    source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes())
-    options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source}
+    exact = () if given.exact is None else (given.continuous, given.exact.tobytes())
+    source = _digest(state, size, table.shape[1], given.values, given.numbers.tobytes(), *exact)
+    options = {"size": None if size == 64 else size, "channels": channels, "labels": label_source, **kinds.options()}
     return assemble_data(_name_with_options(folder, options), table, given, device, source)
 
 
@@ -85,6 +100,9 @@ def from_file(
     factors: str | Path | None = None,
     names: Sequence[str] | None = None,
     layout: str | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
+    bins: int | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
@@ -100,6 +118,9 @@ def from_file(
             STEM_factors.npy, if it exists.
         names: Names of the factors. The default is the array factor_names or names of a .npz file, if it exists.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
+        continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
+        discrete: Names of factors whose values are classes, in the same form.
+        bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the examples.
         progress: Called once, with 1.0, at the end.
 
@@ -115,17 +136,29 @@ def from_file(
     if file.suffix == ".npy" and factors is not None:
         factors = Path(factors).expanduser().resolve()
     arrays = (_read_npz if file.suffix == ".npz" else _read_npy)(file, images, factors)
-    options = {
+    options: dict[str, object] = {
         "images": images,
         "factors": factors and str(factors),
         "names": None if names is None else tuple(names),
         "layout": layout,
     }
+    kinds = LabelKinds(continuous, discrete, bins)
+    options |= {key: value for key, value in kinds.options().items() if value is not None}
     if names is None:
         names = arrays.names
     name = _name_with_options(file, options)
     try:
-        data = from_arrays(arrays.examples, arrays.factors, names=names, name=name, layout=layout, device=device)
+        data = from_arrays(
+            arrays.examples,
+            arrays.factors,
+            names=names,
+            name=name,
+            layout=layout,
+            continuous=continuous,
+            discrete=discrete,
+            bins=bins,
+            device=device,
+        )
     except (ValueError, TypeError) as error:
         raise UserError(f"The arrays in {file} cannot be used. {error}") from error
     data.source = _digest([files_state(path.parent, [path.name]) for path in arrays.files], options)
@@ -143,13 +176,13 @@ def load_own(path_and_options: str, device: str | torch.device = "cpu", progress
     """
     path, given = _split_options(path_and_options)
     folder = _resolve_path(path).is_dir()
-    known = ("size", "channels", "labels") if folder else ("images", "factors", "names", "layout")
+    known = FOLDER_OPTIONS if folder else FILE_OPTIONS
     options: dict[str, Any] = {}
     for key, values in given.items():
         if key not in known:
             raise UserError(unknown_name_message("option of own data", key, known))
-        options[key] = tuple(values) if key == "names" else values[-1]
-        if key in ("size", "channels"):
+        options[key] = tuple(values) if key in LIST_OPTIONS else values[-1]
+        if key in NUMBER_OPTIONS:
             if not values[-1].isdecimal():
                 raise UserError(f"The '{key}' of {path} must be a whole number. Got {values[-1]!r} instead.")
             options[key] = int(values[-1])

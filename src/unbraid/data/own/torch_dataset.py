@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ import torch
 from torch.utils.data import Dataset
 
 from unbraid.data.dataset import Progress
-from unbraid.data.own.arrays import Array, OwnData, from_arrays, numeric_array, scale_to_bytes
+from unbraid.data.own.arrays import OwnData, from_arrays
+from unbraid.data.own.examples import Array, numeric_array, scale_to_bytes
 from unbraid.data.own.images import is_grey, to_8_bit
+from unbraid.data.own.label_table import default_names
 from unbraid.errors import UserError
 
 
@@ -21,6 +24,9 @@ def from_dataset(
     names: Sequence[str] | None = None,
     name: str = "dataset",
     layout: str | None = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
+    bins: int | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
@@ -31,11 +37,15 @@ def from_dataset(
     Args:
         dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor. All x must have the same shape, which
             must be one that `from_arrays` accepts for a single image or vector. If the examples are Pillow images, the
-            first one decides whether the data are grey or colour. y is an integer, a sequence of integers, a dictionary
-            from the names of factors to integers, or None for no labels.
+            first one decides whether the data are grey or colour. y is a number or a word, a sequence of them, a
+            dictionary from the names of factors to them, or None for no labels. NaN or None among several labels is a
+            missing label.
         names: Names of the factors. The default is the keys of y, if it is a dictionary.
         name: Name of the dataset.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
+        continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
+        discrete: Names of factors whose values are classes, in the same form.
+        bins: Number of bins of continuous factors. The default is 10.
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1.
 
@@ -51,7 +61,7 @@ def from_dataset(
     """
     first: Array | None = None
     content = bytearray()  # a bytearray grows in place, whereas a list of arrays would have to be copied at the end
-    labels: list[dict[str, int]] = []
+    labels: list[dict[str, int | float | str]] = []
     for i, item in enumerate(_iterate_examples(dataset, progress)):
         x, y = _split_item(item, i)
         example = _example_array(x, first, i)
@@ -63,9 +73,19 @@ def from_dataset(
     if progress:
         progress(1.0)
     table = np.frombuffer(content, first.dtype).reshape(-1, *first.shape)
-    factors = np.array([list(label.values()) for label in labels], np.int64) if labels[0] else None
+    factors = _label_columns(labels) if labels[0] else None
     given = list(labels[0]) if labels[0] and not next(iter(labels[0])).isdigit() else None
-    return from_arrays(table, factors, names=names or given, name=name, layout=layout, device=device)
+    return from_arrays(
+        table,
+        factors,
+        names=names or given,
+        name=name,
+        layout=layout,
+        continuous=continuous,
+        discrete=discrete,
+        bins=bins,
+        device=device,
+    )
 
 
 def _iterate_examples(dataset: Any, progress: Progress | None) -> Iterator[Any]:
@@ -115,15 +135,24 @@ def _image_array(x: Any, first: Array | None, i: int) -> Array:
     return np.array(to_8_bit(x, 1 if grey else 3))
 
 
-def _label_values(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int]:
+def _label_columns(labels: list[dict[str, int | float | str]]) -> Any:
+    """Return the labels of all examples as an array of numbers, or as columns by name if there are words."""
+    if any(isinstance(value, str) for label in labels for value in label.values()):
+        names = default_names(len(labels[0])) if next(iter(labels[0])).isdigit() else tuple(labels[0])
+        keys = dict(zip(names, labels[0], strict=True))
+        return {name: np.array([label[key] for label in labels], dtype=object) for name, key in keys.items()}
+    return np.array([list(label.values()) for label in labels])
+
+
+def _label_values(y: Any, first: dict[str, int | float | str] | None, i: int) -> dict[str, int | float | str]:
     """Return the labels of an example by name. Labels without a name are called "0", "1" and so on."""
     if isinstance(y, Mapping):
-        found = {str(key): _whole_number(value, i) for key, value in y.items()}
+        found = {str(key): _number_or_word(value, i) for key, value in y.items()}
     elif y is None:
         found = {}
     else:
-        values = np.atleast_1d(np.asarray(y)) if not isinstance(y, list | tuple) else y
-        found = {str(j): _whole_number(value, i) for j, value in enumerate(values)}
+        values = y if isinstance(y, list | tuple) else [y] if isinstance(y, str) else np.atleast_1d(np.asarray(y))
+        found = {str(j): _number_or_word(value, i) for j, value in enumerate(values)}
     if first is not None and found.keys() != first.keys():
         raise UserError(
             f"All examples must have the same labels as the first, {list(first)}. Got {list(found)} at index {i} "
@@ -132,8 +161,11 @@ def _label_values(y: Any, first: dict[str, int] | None, i: int) -> dict[str, int
     return found if first is None else {key: found[key] for key in first}
 
 
-def _whole_number(value: Any, i: int) -> int:
-    number = np.asarray(value)
-    if number.shape != () or number.dtype.kind not in "bui":
-        raise UserError(f"A label must be an integer or several integers. Got {value!r} at index {i} instead.")
-    return int(number)
+def _number_or_word(value: Any, i: int) -> int | float | str:
+    """Return a label as a number or a word. None becomes NaN, which is a missing label."""
+    if isinstance(value, str):
+        return str(value)
+    number = np.asarray(math.nan if value is None else value)
+    if number.shape != () or number.dtype.kind not in "buif":
+        raise UserError(f"A label must be a number or a word, or several of them. Got {value!r} at index {i} instead.")
+    return float(number) if number.dtype.kind == "f" else int(number)
