@@ -29,7 +29,7 @@ def test_old_divergence_is_removed_when_a_run_finishes(tmp_path: Path) -> None:
 def test_checkpoint_of_another_network_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import load_file
 
-    from unbraid.runs.folder import write_tensors
+    from unbraid.runs.tensor_files import write_tensors
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 7)
@@ -95,7 +95,7 @@ def test_errors_name_damaged_files(tmp_path: Path) -> None:
     (run,) = quick_train(tmp_path)
     assert run.path is not None
     content = json.loads((run.path / "run.json").read_text())
-    for bad, message in (("{", "cannot be read"), ("[]", "must contain a JSON object"),
+    for bad, message in (("{", "cannot be read"), ("[]", "must be an object"),
                          (json.dumps({**content, "format": 99}), "reads format 1"),
                          (json.dumps({**content, "spec": {}}), "does not contain a run")):  # fmt: skip
         (run.path / "run.json").write_text(bad)

@@ -22,16 +22,18 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_records_written_concurrently_are_all_stored(folder: RunFolder) -> None:
-    records = [{"metric": "mig", "seed": seed, "values": {"discrete_mig": seed / 50}} for seed in range(50)]
+    records = [
+        {"metric": "mig", "codes": "mean", "seed": seed, "values": {"discrete_mig": seed / 50}} for seed in range(50)
+    ]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda record: add_scores(folder.path, [record]), records))
     assert sorted(read_scores(folder.path), key=lambda record: record["seed"]) == records
 
 
 def test_a_key_is_stored_once_and_replaced_on_request(folder: RunFolder) -> None:
-    first = {"metric": "udr", "among": [1], "values": {"score": 0.5}}
+    first = {"metric": "udr", "codes": "mean", "among": [1], "values": {"score": 0.5}}
     assert add_scores(folder.path, [first, {**first, "values": {"score": 0.6}}]) == [first]
-    second = {"metric": "udr", "among": [1, 2], "values": {"score": 0.7}}
+    second = {"metric": "udr", "codes": "mean", "among": [1, 2], "values": {"score": 0.7}}
     assert add_scores(folder.path, [second], replaced=lambda record: record["metric"] == "udr") == [second]
     assert find_score(read_scores(folder.path), {"metric": "udr", "among": [1]}) is None
 

@@ -26,6 +26,12 @@ def test_spec_survives_json(name: str) -> None:
     [
         (lambda: BetaVAE(beta=-1.0), r"The 'beta' parameter of BetaVAE must be finite and >= 0. Got -1.0 instead"),
         (lambda: BetaVAE(beta=math.nan), r"must be finite and >= 0"),
+        (lambda: BetaVAE(beta=10**400), r"must be finite and >= 0"),
+        (lambda: RunSpec(VAE(), 5), r"The 'data' parameter of RunSpec must be a name. Got 5 instead"),
+        (lambda: RunSpec(VAE(), "toy", net=None), r"The 'net' parameter of RunSpec must be a name"),
+        (lambda: RunSpec.from_dict({"data": "toy"}), r"'method' of RunSpec is missing"),
+        (lambda: RunSpec.from_dict({"method": {"name": "vae"}}), r"'data' of RunSpec is missing"),
+        (lambda: RunSpec.from_dict({"method": "vae", "data": "toy"}), r"must be an object with a name. Got 'vae'"),
         (lambda: BetaVAE(beta="4"), r"must be a number. Got '4' instead"),
         (lambda: BetaVAE(beta=True), r"must be a number. Got True instead"),
         (lambda: BetaTCVAE(estimator="exact"), r"must be one of weighted, stratified"),

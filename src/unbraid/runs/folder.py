@@ -3,11 +3,12 @@
 ``<folder>/<run id>/`` contains:
 
 - `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
-  the `commit` and the `machine` with which the run was started.
+  the `commit` and the `machine` with which the run was started. If the method or the network is not part of unbraid,
+  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
-  `unbraid` is a JSON object with `step` and `log`.
-- `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step` and `id`. A run is
-  finished when this file exists.
+  `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
+- `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
+  A run is finished when this file exists.
 - `log.jsonl`: one JSON object per logged step, with `step` and the value of each training term.
 - `diverged.json`: a JSON object with the `step` at which the run diverged and the training `term` that was not finite.
   It exists only if the run diverged. The weights are then the last finite ones.
@@ -15,71 +16,125 @@
 
 The folder may also contain pictures and event files for TensorBoard.
 
-Every file is written atomically: a reader sees either the old or the new content. No file uses pickle. Folders can be
-copied, merged and moved with ordinary tools.
+Every file is written atomically: a reader sees either the old or the new content. No file uses pickle, and opening a
+folder never imports code that the folder names. Folders can be copied, merged and moved with ordinary tools.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from unbraid.errors import UserError
+from unbraid.runs import formats
+from unbraid.runs.formats import FORMAT, RETRAIN, OwnCode
+from unbraid.runs.sources import changed_sources
 from unbraid.runs.spec import RunSpec
+from unbraid.runs.stored_method import method_facts
+from unbraid.runs.tensor_files import RESTORE, read_tensors, write_tensors
 from unbraid.runtime import provenance
-from unbraid.runtime.files import make_folder, read_jsonl, remove_temporary_files, write_atomic, write_jsonl
+from unbraid.runtime.files import make_folder, remove_temporary_files, write_atomic, write_jsonl
+from unbraid.runtime.schema import WrongContentError, check, read_json, read_jsonl
 
-FORMAT = 1
 Status = Literal["new", "partial", "done", "diverged"]
 Log = list[dict[str, float]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run: its path and its spec."""
+    """The folder of one run.
+
+    Attributes:
+        path: The path of the folder.
+        spec: The spec of the run. A method of the user's own may be a `StoredMethod`, which is not imported.
+        own: What is recorded about a method or a network of the user's own.
+    """
 
     path: Path
     spec: RunSpec
+    own: OwnCode = OwnCode()
 
     @classmethod
-    def create(cls, folder: Path, spec: RunSpec) -> RunFolder:
-        """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist."""
-        run = cls(folder / spec.id, spec)
-        make_folder(run.path)
-        remove_temporary_files(run.path)
-        if not (run.path / "run.json").exists():
-            origin = {
-                "versions": provenance.library_versions(),
-                "commit": provenance.git_commit(),
-                "machine": provenance.machine_info(),
-            }
-            content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
-            write_atomic(run.path / "run.json", json.dumps(content, indent=1).encode())
-        return run
+    def create(
+        cls, folder: Path, spec: RunSpec, sources: Mapping[str, str] = {}, *, retrain: bool = False
+    ) -> RunFolder:
+        """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist.
+
+        Args:
+            folder: The folder of the runs.
+            spec: The spec of the run.
+            sources: Digests of the source code of the user's own method and network (see `unbraid.runs.sources`).
+            retrain: Whether to delete a run that was started with other source code, and to create it again.
+
+        Raises:
+            UserError: If the folder exists and contains another run or, unless `retrain` is true, a run that was
+                started with other source code.
+        """
+        path = folder / spec.id
+        make_folder(path)
+        remove_temporary_files(path)
+        if (path / "run.json").exists():
+            present = cls.open(path)
+            if present.spec.id != spec.id:
+                raise UserError(
+                    f"{path} must contain the run {spec.id}. Got the run {present.spec.id} instead. {RETRAIN}"
+                )
+            changed = changed_sources(present.own.sources, sources)
+            if not changed:
+                return cls(path, spec, present.own)
+            if not retrain:
+                raise UserError(
+                    f"The source code of {changed[0]} has changed since the run {path} was started, so the run belongs "
+                    "to the old code. To train the run again with the new code, pass --retrain (retrain=True) or "
+                    "delete its folder. To keep the run, choose another output folder or give the changed code "
+                    "another name."
+                )
+            delete_run(path)
+            make_folder(path)
+        own = OwnCode(dict(sources), **method_facts(spec.method)) if sources else OwnCode()
+        origin = {
+            "versions": provenance.library_versions(),
+            "commit": provenance.git_commit(),
+            "machine": provenance.machine_info(),
+        }
+        content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
+        if sources:
+            content["own"] = dataclasses.asdict(own)
+        write_atomic(path / "run.json", json.dumps(content, indent=1).encode())
+        return cls(path, spec, own)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run folder. Raise a UserError that names the file if `run.json` is damaged."""
-        content = read_json(path / "run.json")
-        if content.get("format") != FORMAT:
+        """Open an existing run folder. No code that the folder names is imported.
+
+        Raises:
+            UserError: If `run.json` is damaged or was edited.
+        """
+        file = path / "run.json"
+        number = read_json(file, formats.AnyFormat, RETRAIN).format
+        if number != FORMAT:
             raise UserError(
-                f"{path} has run format {content.get('format')!r}, but this release of unbraid reads format {FORMAT}. "
-                "Update unbraid."
+                f"{path} has run format {number!r}, but this release of unbraid reads format {FORMAT}. Update unbraid."
             )
+        content = read_json(file, formats.RunFile, RETRAIN)
         try:
-            spec = RunSpec.from_dict(content["spec"])
-        except (KeyError, TypeError, ValueError) as error:
+            spec = RunSpec.from_dict(content.spec, facts=content.own.facts())
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{file} does not contain a run that can be read: {error} {RETRAIN}") from error
+        if spec.id != content.id:
             raise UserError(
-                f"{path / 'run.json'} does not contain a run that can be read: {error} If the run uses your own "
-                "code, put that code on the Python path. If the file is damaged, delete the folder and train again."
-            ) from error
-        return cls(path, spec)
+                f"{file} has been edited: its spec is that of the run {spec.id}, but its id is {content.id}. The id "
+                f"of a run is a hash of its spec. {RETRAIN}"
+            )
+        return cls(path, spec, content.own)
 
     @property
     def status(self) -> Status:
@@ -93,16 +148,35 @@ class RunFolder:
 
     def write_checkpoint(self, step: int, state: dict[str, Tensor], log: Log) -> None:
         """Write the training state at `step` and the log to one file, from which training can be resumed."""
-        write_tensors(self.path / "checkpoint.safetensors", state, {"step": step, "log": log})
+        facts = {"step": step, "log": log, "id": self.spec.id}
+        write_tensors(self.path / "checkpoint.safetensors", state, facts)
 
     def checkpoint_step(self) -> int:
         """Return the step of the last checkpoint."""
-        return int(read_tensors(self.path / "checkpoint.safetensors", names=[])[1]["step"])
+        file = self.path / "checkpoint.safetensors"
+        return self._checkpoint_facts(read_tensors(file, names=[])[1]).step
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], Log]:
         """Return the training state and the log of the last checkpoint."""
         state, metadata = read_tensors(self.path / "checkpoint.safetensors")
-        return state, metadata["log"]
+        return state, self._checkpoint_facts(metadata).log
+
+    def _checkpoint_facts(self, metadata: Any) -> formats.CheckpointFacts:
+        """Return the metadata of the checkpoint. Raise a UserError if it is not a checkpoint of this run."""
+        file = self.path / "checkpoint.safetensors"
+        facts = _check_metadata(file, formats.CheckpointFacts, metadata)
+        self._check_owner(file, facts.id)
+        if not 0 <= facts.step <= self.spec.steps:
+            raise UserError(
+                f"{file} must have a step from 0 to {self.spec.steps}, which is the number of steps of the run. Got "
+                f"{facts.step} instead. {RESTORE}"
+            )
+        return facts
+
+    def _check_owner(self, file: Path, owner: str | None) -> None:
+        """Raise a UserError if a file belongs to another run. Checkpoints of release 0.1 do not say to which."""
+        if owner not in (None, self.spec.id):
+            raise UserError(f"{file} belongs to the run {owner} and not to the run {self.spec.id}. {RESTORE}")
 
     def finish(self, step: int, weights: dict[str, Tensor], log: Log, diverged: dict[str, Any] | None = None) -> None:
         """Write the log and the weights, then delete the checkpoint.
@@ -119,58 +193,61 @@ class RunFolder:
 
     def weights(self) -> dict[str, Tensor]:
         """Read the trained parameters and buffers. Return them by name."""
-        return read_tensors(self.path / "weights.safetensors")[0]
+        file = self.path / "weights.safetensors"
+        weights, metadata = read_tensors(file)
+        self._check_owner(file, _check_metadata(file, formats.WeightsFacts, metadata).id)
+        return weights
+
+    def check_weights(self) -> None:
+        """Raise a UserError if the file of weights has no valid head, or belongs to another run.
+
+        Only the head of the file is read, so this is fast.
+        """
+        file = self.path / "weights.safetensors"
+        self._check_owner(file, _check_metadata(file, formats.WeightsFacts, read_tensors(file, names=[])[1]).id)
 
     def divergence(self) -> dict[str, Any] | None:
         """Return the content of `diverged.json` (`step` and `term`), or None if the run did not diverge."""
         file = self.path / "diverged.json"
-        return read_json(file) if file.exists() else None
+        return dataclasses.asdict(read_json(file, formats.DivergedFile, RETRAIN)) if file.exists() else None
 
     def read_log(self) -> Log:
         """Return the log of a finished run, or an empty list if there is no log."""
-        return read_jsonl(self.path / "log.jsonl")
+        return read_jsonl(self.path / "log.jsonl", dict[str, float], formats.LogLine, remedy=RETRAIN)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raise a UserError that names the file if it cannot be read."""
+def _check_metadata(file: Path, kind: type[T], metadata: Any) -> T:
+    """Return the metadata of a file of tensors as an instance of a class of `formats`, or raise a UserError."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}. Delete its folder and train the run again.") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} must contain a JSON object. Delete its folder and train the run again.")
-    return content
+        facts: T = check(kind, metadata)
+    except WrongContentError as error:
+        raise UserError(f"{file} is damaged. {error} {RESTORE}") from error
+    return facts
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """Write a safetensors file atomically.
-
-    `metadata` is stored as JSON in the single metadata entry `unbraid`. If there were several entries, their order in
-    the file could vary. With a single entry, equal content always gives equal bytes.
-    """
-    write_atomic(path, safetensors.torch.save(tensors, {"unbraid": json.dumps(metadata)}))
-
-
-def read_tensors(path: Path, names: list[str] | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors (all of them, or those in `names`) and the metadata of a file written by `write_tensors`.
-
-    Raise a UserError if the file is damaged or was not written by `write_tensors`.
-    """
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            wanted = list(file.keys()) if names is None else names
-            metadata = json.loads(file.metadata()["unbraid"])
-            return {name: file.get_tensor(name) for name in wanted}, metadata
-    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
-        raise UserError(
-            f"{path} is damaged or incomplete ({error}). Delete the file to train the run again from step 0, "
-            "or restore the file from a copy."
-        ) from error
+def delete_run(path: Path) -> None:
+    """Delete the folder of a run. It is first moved away, so that a killed process does not leave a part of it."""
+    trash = path.parent / ".replaced" / path.name  # too deep for `find_runs`
+    shutil.rmtree(trash, ignore_errors=True)
+    make_folder(trash.parent)
+    path.rename(trash)
+    shutil.rmtree(trash.parent, ignore_errors=True)
 
 
 def find_runs(folder: Path) -> list[RunFolder]:
-    """Return the runs in a folder, sorted by their specs. If `folder` is a run folder itself, return only that run."""
+    """Return the runs in a folder, sorted by their specs. If `folder` is a run folder itself, return only that run.
+
+    Raises:
+        UserError: If a `run.json` is damaged, or if the folder of a run does not have the id of the run as its name. A
+            copied folder would otherwise be counted as a second run.
+    """
     if (folder / "run.json").exists():
         return [RunFolder.open(folder)]
     runs = [RunFolder.open(file.parent) for file in folder.glob("*/run.json")]
+    for run in runs:
+        if run.path.name != run.spec.id:
+            raise UserError(
+                f"{run.path} contains the run {run.spec.id}, so the folder must have the name {run.spec.id}. Rename "
+                "the folder, or move it to another place if it is a copy of that run."
+            )
     return sorted(runs, key=lambda run: run.spec.sort_key())

@@ -20,4 +20,5 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
             layer.reduced = spec.precision == "bf16"
+    net.shape = tuple(shape)
     return net

@@ -6,6 +6,7 @@
 - `strength`: the value of the swept hyperparameter
 - `index`: the number of the run in its study
 - `level`: the rank of the strength among the strengths of the method, starting at 0
+- `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
 - `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
 - `<metric>.<key>`: the latest scores of the default codes. Scores of other codes have the suffix `.<codes>`
@@ -13,21 +14,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError
 from unbraid.runs.folder import RunFolder, find_runs
+from unbraid.runs.formats import STUDY_REMEDY, StudyFile
 from unbraid.runs.scores import read_scores
-from unbraid.runtime.files import make_folder
+from unbraid.runtime.files import write_atomic
+from unbraid.runtime.schema import read_json
 
 RESULTS_FILE = "results.sqlite"
 TABLE = "runs"
+TEXT_COLUMNS = ("run", "data", "method")
+NUMBER_COLUMNS = ("seed", "steps", "batch", "latents", "learning_rate", "strength", "index", "level")
 Row = dict[str, Any]
 
 
@@ -38,6 +42,8 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any]) -> Row:
     row: Row = {"run": run.path.name, "status": run.status, "method": settings.pop("name"), **fields}
     row["strength"] = sweep_position.get("strength", run.spec.method.strength)
     row |= {key: sweep_position.get(key) for key in ("index", "level")}
+    if sweep_position.get("variant"):
+        row["variant"] = sweep_position["variant"]
     row |= {f"setting.{key}": value for key, value in settings.items()}
     log = run.read_log()
     terms = {key: value for key, value in log[-1].items() if key != "step"} if log else {}
@@ -87,34 +93,49 @@ def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None
         raise UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
     rows = [results_row(run, sweep_positions.get(run.spec.id, {})) for run in runs]
     number_levels(rows)
-    make_folder(folder)
-    path = folder / RESULTS_FILE
-    temporary = path.with_name(f".{RESULTS_FILE}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)
-    write_table(temporary, rows)
-    temporary.replace(path)
-    return path
+    write_table(folder / RESULTS_FILE, rows)
+    return folder / RESULTS_FILE
 
 
 def read_sweep_positions(folder: Path) -> dict[str, Row]:
-    """Read the `index`, `strength` and `level` of each run, by run id, from `study.json`.
+    """Read the `index`, `strength`, `level` and `variant` of each run, by run id, from `study.json`.
 
+    Values that the file does not have are left out.
     Return an empty dictionary if the folder has no such file.
     """
     file = folder / "study.json"
-    return json.loads(file.read_text())["places"] if file.exists() else {}
+    if not file.exists():
+        return {}
+    places = read_json(file, StudyFile, STUDY_REMEDY).places
+    return {
+        name: {key: value for key, value in asdict(position).items() if value is not None}
+        for name, position in places.items()
+    }
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows to a SQLite file with one column for each key."""
+    """Write rows to a SQLite file with one column for each key. An existing file is replaced."""
+    try:
+        write_atomic(path, _encode_table(rows))
+    except (sqlite3.Error, OverflowError) as error:
+        raise UserError(
+            f"{path} cannot be written: {error}. The scores and the log of every run must contain numbers and text "
+            "only. Delete the damaged file of scores and score the runs again."
+        ) from error
+
+
+def _encode_table(rows: Sequence[Row]) -> bytes:
+    """Return the content of a SQLite file with one row per run and one column for each key."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     marks = ", ".join("?" * len(columns))
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    with closing(sqlite3.connect(path)) as base, base:
+    with closing(sqlite3.connect(":memory:")) as base, base:
         base.execute(f"CREATE TABLE {TABLE} ({names})")
         base.executemany(
             f"INSERT INTO {TABLE} ({names}) VALUES ({marks})", ([row.get(key) for key in columns] for row in rows)
         )
+        base.commit()
+        return base.serialize()
 
 
 def load_results(folder: str | Path) -> Any:
@@ -137,13 +158,44 @@ def load_results(folder: str | Path) -> Any:
         raise UserError(f"No results table at {file}. Create it with: unbraid index {folder}")
     if file.suffix == ".csv":
         return _read_csv(file)
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as base:
-        try:
-            return pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
-        except (pd.errors.DatabaseError, sqlite3.DatabaseError) as error:
-            raise UserError(
-                f"{file} is not a results table: {error}. Create it again with: unbraid index {folder}"
-            ) from error
+    remedy = f"Create it again with: unbraid index {file.parent}"
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            table = pd.read_sql_query(f"SELECT * FROM {TABLE}", base)
+    except (pd.errors.DatabaseError, sqlite3.Error, ValueError, OverflowError) as error:
+        raise UserError(f"{file} is not a results table: {error}. {remedy}") from error
+    return _checked_table(file, table, remedy)
+
+
+def _checked_table(file: Path, table: Any, remedy: str) -> Any:
+    """Return a results table whose columns have their types. Raise a UserError that names the column otherwise."""
+    missing = [name for name in (*TEXT_COLUMNS, "seed") if name not in table]
+    if missing:
+        present = ", ".join(map(str, table.columns[:6])) or "no columns"
+        raise UserError(
+            f"{file} must have one row per run and the columns {', '.join(missing)}. Got {present} instead. {remedy}"
+        )
+    for name in TEXT_COLUMNS:
+        if (wrong := table[name][table[name].isna()]).size:
+            raise UserError(f"{file} must have a {name} in every row. Row {wrong.index[0] + 1} has none. {remedy}")
+        table[name] = table[name].map(str)
+    for name in table.columns:
+        numeric = name in NUMBER_COLUMNS or ("." in str(name) and not str(name).startswith("setting."))
+        if numeric and table[name].dtype.kind not in "fiu":
+            table[name] = _numbers(file, table[name], remedy)
+    return table
+
+
+def _numbers(file: Path, column: Any, remedy: str) -> Any:
+    """Return a column of numbers. Missing values are NaN."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = column[numbers.isna() & column.notna()]
+    if wrong.size:
+        shown = repr(wrong.iloc[0])[:60]
+        raise UserError(f"The column {column.name!r} of {file} must contain numbers. Got {shown} instead. {remedy}")
+    return numbers
 
 
 def _read_csv(file: Path) -> Any:
@@ -153,10 +205,4 @@ def _read_csv(file: Path) -> Any:
         table = pd.read_csv(file)
     except ValueError as error:  # raised by pandas for malformed CSV, and by Python for bytes that are not text
         raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
-    missing = [name for name in ("run", "data", "method", "seed") if name not in table]
-    if missing:
-        present = ", ".join(map(str, table.columns[:6]))
-        raise UserError(
-            f"{file} must have one row per run and the columns {', '.join(missing)}. Got {present} instead."
-        )
-    return table
+    return _checked_table(file, table, "Correct the file.")

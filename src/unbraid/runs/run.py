@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.own.examples import network_input
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.method import Method
@@ -19,7 +19,9 @@ from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
-from unbraid.runs.spec import RunSpec
+from unbraid.runs.own_code import check_consent, warn_about_changed_sources
+from unbraid.runs.spec import RunSpec, import_method
+from unbraid.runs.stored_network import StoredNetwork
 
 CHUNK = 512  # examples per forward pass
 
@@ -68,15 +70,19 @@ class Run:
         """Compute the posteriors q(z|x) of examples.
 
         Args:
-            x: Examples, (n, ...), as an array or a tensor. Images of type uint8 are scaled to [0, 1]. Other types are
-                not scaled.
+            x: Examples as an array, a tensor or nested lists. Images have the size of the training examples and the
+                shape (n, c, h, w), (n, h, w, c), or (n, h, w) if they are grey. Pixels are floats in [0, 1] or
+                integers from 0 to 255, which are divided by 255. If all pixels are the integers 0 or 1, they stand for
+                black and white. Vectors are floats of shape (n, d).
 
         Returns:
             A Gaussian with `mean` and `logvar`, (n, d).
+
+        Raises:
+            UserError: If the examples have the wrong shape, type or range.
         """
-        examples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x, device=self.device)
-        scaled = examples.float() / 255 if examples.dtype == torch.uint8 else examples.float()
-        parts = [self.net.encode(part) for part in scaled.split(CHUNK)]
+        examples = network_input(x, self.net.shape).to(self.device)
+        parts = [self.net.encode(part) for part in examples.split(CHUNK)]
         return Gaussian(torch.cat([q.mean for q in parts]), torch.cat([q.logvar for q in parts]))
 
     @torch.no_grad()
@@ -84,12 +90,15 @@ class Run:
         """Compute the codes of examples.
 
         Args:
-            x: Examples, (n, ...), as in `posterior`.
+            x: Examples, as in `posterior`.
             kind: One of the method's `code_kinds`. The default is the first of them, which is the posterior mean for
                 most methods.
 
         Returns:
             The codes, (n, d).
+
+        Raises:
+            UserError: If the examples have the wrong shape, type or range.
         """
         return self.codes(self.posterior(x), kind)
 
@@ -120,6 +129,38 @@ class Run:
         return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
 
 
+class StoredRun(Run):
+    """A trained run in a folder. Its network is read when it is used (see `StoredNetwork`)."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: RunSpec,
+        shape: tuple[int, ...],
+        builder: PairBuilder,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.spec, self.path = spec, folder.path
+        folder.check_weights()
+        self.log, self.divergence = folder.read_log(), folder.divergence()
+        self._device = torch.device(device)
+
+        def read() -> VAENet:
+            return load_weights(build_net(spec, shape, builder), folder.weights(), folder.path).to(device)
+
+        self._network = StoredNetwork(read)
+
+    @property
+    def net(self) -> VAENet:  # type: ignore[override]
+        """The network, in evaluation mode."""
+        return self._network.get()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return self._device
+
+
 def posterior_codes(method: Method, net: VAENet, q: Gaussian, kind: str | None = None) -> Tensor:
     """Return the codes of examples with posteriors q. By default they are codes of the method's first kind.
 
@@ -145,14 +186,23 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
 
 
 def open_run(
-    folder: RunFolder, data: FactorData, net: str | PairBuilder | Pair | None = None, device: str = "cpu"
+    folder: RunFolder,
+    data: FactorData,
+    net: str | PairBuilder | Pair | None = None,
+    device: str = "cpu",
+    trust: bool = False,
 ) -> Run:
-    """Load a trained run from its folder. Raise a UserError if its training is not finished."""
+    """Load a trained run from its folder.
+
+    Raise a UserError if its training is not finished, or if it needs code of the user's own without `trust`.
+    """
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
-    builder = resolve_net(net if net is not None else folder.spec.net)[1]
-    built = load_weights(build_net(folder.spec, data.shape, builder), folder.weights(), folder.path)
-    return Run(folder.spec, built.to(device), folder.read_log(), folder.path, folder.divergence())
+    check_consent([folder], net is not None, trust)
+    spec = import_method(folder.spec)
+    builder = resolve_net(spec.net if net is None else net)[1]
+    warn_about_changed_sources(folder, spec, builder)
+    return StoredRun(folder, spec, data.shape, builder, device)
 
 
 def load_runs(
@@ -160,35 +210,43 @@ def load_runs(
     data: FactorData | None = None,
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
+    *,
+    trust: bool = False,
 ) -> list[Run]:
     """Load all trained runs in a folder.
 
-    Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None.
+    Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None. The
+    network of a run is read when it is first used, and the networks of many runs are not kept in memory together. If
+    the weights are damaged, an error is raised then.
 
     Args:
         folder: A folder of runs, or the folder of one run.
         data: The dataset of all runs. It is needed only if the dataset cannot be loaded by the name in the spec.
         net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the networks, such as "cpu" or "cuda".
+        trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
+            was not used in this process before. Its module is imported and runs with your rights, so pass True only if
+            you trust both the folder and the module.
 
     Returns:
         The runs, sorted by their specs.
 
     Raises:
-        UserError: If the folder contains no runs, or if the files of a run are damaged.
+        UserError: If the folder contains no runs, if the files of a run are damaged, or if `trust` is needed.
     """
     from unbraid.data import load
 
     folders = find_runs(Path(folder))
     if not folders:
         raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
+    finished = [run for run in folders if run.status in ("done", "diverged")]
+    check_consent(finished, net is not None, trust)
     loaded: dict[str, FactorData] = {}
     runs = []
-    for run in folders:
-        if run.status in ("done", "diverged"):
-            if data is None and run.spec.data not in loaded:
-                loaded[run.spec.data] = load(run.spec.data)
-            runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device))
+    for run in finished:
+        if data is None and run.spec.data not in loaded:
+            loaded[run.spec.data] = load(run.spec.data)
+        runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device, trust))
     return runs
 
 
@@ -197,6 +255,8 @@ def load_run(
     data: FactorData | None = None,
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
+    *,
+    trust: bool = False,
 ) -> Run:
     """Load one trained run.
 
@@ -205,12 +265,16 @@ def load_run(
         data: The dataset of the run. It is needed only if the dataset cannot be loaded by the name in the spec.
         net: The network of the run. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the network, such as "cpu" or "cuda".
+        trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
+            was not used in this process before. Its module is imported and runs with your rights, so pass True only if
+            you trust both the folder and the module.
 
     Returns:
         The run.
 
     Raises:
-        UserError: If the folder contains no run or several runs, or if the training of the run is not finished.
+        UserError: If the folder contains no run or several runs, if the training of the run is not finished, or if
+            `trust` is needed.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -227,5 +291,8 @@ def load_run(
         raise UserError(
             f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run, or use load_runs."
         )
-    (run,) = folders
-    return open_run(run, load(run.spec.data) if data is None else data, net, device)
+    (found,) = folders
+    check_consent(folders, net is not None, trust)
+    run = open_run(found, load(found.spec.data) if data is None else data, net, device, trust)
+    _ = run.net  # raises an error now if the weights are damaged
+    return run

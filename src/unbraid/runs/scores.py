@@ -8,14 +8,15 @@ same time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from unbraid.metrics.protocol import Protocol
-from unbraid.runtime.files import read_jsonl, write_jsonl
+from unbraid.runs.formats import STUDY_REMEDY, ScoreLine, StudyFile
+from unbraid.runtime.files import write_jsonl
 from unbraid.runtime.locks import lock
+from unbraid.runtime.schema import read_json, read_jsonl
 
 FILE = "scores.jsonl"
 Record = dict[str, Any]
@@ -23,7 +24,7 @@ Record = dict[str, Any]
 
 def read_scores(folder: Path) -> list[Record]:
     """Return all records in the folder of a run, oldest first. The list is empty if the run has not been scored."""
-    records = read_jsonl(folder / FILE)
+    records = read_jsonl(folder / FILE, ScoreLine, remedy="Delete the file and score the run again.")
     for record in records:
         if "rows" in record:
             record.setdefault("draws", "reference")  # older records lack this field; they used reference draws
@@ -40,9 +41,7 @@ def read_protocol(folder: Path) -> Protocol:
     """
     study = folder.parent if (folder / "run.json").exists() else folder
     file = study / "study.json"
-    if not file.exists():
-        return Protocol()
-    return Protocol(**json.loads(file.read_text()).get("protocol", {"draws": "reference"}))
+    return read_json(file, StudyFile, STUDY_REMEDY).protocol if file.exists() else Protocol()
 
 
 def find_score(records: Iterable[Record], key: Mapping[str, Any]) -> Record | None:

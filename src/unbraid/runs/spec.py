@@ -6,13 +6,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods import METHODS, Hyper, Method, setting
 from unbraid.methods.method import check_settings
-from unbraid.runtime.importing import import_name
+from unbraid.runs.stored_method import StoredMethod
+from unbraid.runtime.importing import import_name, is_trusted, trust_name
 
 
 def registry_name(cls: type[Method]) -> str:
@@ -22,7 +24,10 @@ def registry_name(cls: type[Method]) -> str:
 
 
 def method_class(name: str) -> type[Method]:
-    """Return the method class for a name in the registry or of the form `module:Class`. Inverse of `registry_name`."""
+    """Return the method class for a name in the registry or of the form `module:Class`. Inverse of `registry_name`.
+
+    A name outside the registry is imported, so it must be one that the user has passed or consented to.
+    """
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
@@ -31,6 +36,33 @@ def method_class(name: str) -> type[Method]:
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
     return cls
+
+
+def as_methods(given: Any) -> list[Method]:
+    """Return one or several methods as a list. A name or a class stands for the method with its default settings.
+
+    >>> [type(method).__name__ for method in as_methods("beta_vae")]
+    ['BetaVAE']
+    """
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    return [_as_method(one) for one in several]
+
+
+def _as_method(given: Any) -> Method:
+    cls = method_class(given) if isinstance(given, str) else given
+    if isinstance(cls, type) and issubclass(cls, Method):
+        try:
+            return cls()
+        except TypeError as error:
+            raise UserError(
+                f"{cls.__name__} has settings without a default ({error}). Pass them, as in {cls.__name__}(...)."
+            ) from error
+    if not isinstance(given, Method):
+        raise UserError(
+            f"The method must be a Method such as ub.methods.BetaVAE(beta=4.0), or a name such as 'beta_vae'. Got "
+            f"{given!r} instead."
+        )
+    return given
 
 
 @dataclass(frozen=True)
@@ -45,7 +77,7 @@ class RunSpec:
         seed: Random seed for the initialisation, the order of the data and the noise.
         steps: Number of optimiser steps. With 0 steps the run keeps its random initialisation.
         batch: Number of examples per step.
-        learning_rate: Learning rate of Adam.
+        learning_rate: Learning rate of Adam. None means the default of the method, which is 1e-4 for most methods.
         latents: Number of latent dimensions.
         net: The name of a network preset, or `module:function`.
         likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
@@ -60,7 +92,7 @@ class RunSpec:
     seed: int = setting(0, "random seed for initialisation, data order and noise", low=0, high=2**63 - 1)
     steps: int = setting(300_000, "optimiser steps; 0 keeps the random initialisation", low=0)
     batch: int = setting(64, "examples per step", low=2)
-    learning_rate: Hyper = setting(1e-4, "learning rate of Adam", low=0)
+    learning_rate: Hyper = setting(None, "learning rate of Adam", low=0)
     latents: int = setting(10, "number of latent dimensions", low=1)
     net: str = "locatello"
     likelihood: Literal["bernoulli", "gaussian", "normal"] = setting(
@@ -75,32 +107,66 @@ class RunSpec:
             raise UserError(
                 f"The method of a run must be a Method such as BetaVAE(beta=4.0). Got {self.method!r} instead."
             )
+        for name in ("data", "net"):
+            if not isinstance(getattr(self, name), str):
+                raise UserError(
+                    f"The {name!r} parameter of RunSpec must be a name. Got {getattr(self, name)!r} instead."
+                )
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", self.method.default_learning_rate)
         check_settings("RunSpec", self)
+        if not isinstance(self.method, StoredMethod):
+            trust_name(registry_name(type(self.method)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values. `method` is a dictionary with the `name` and the fields of the method."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        fields = {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)}
+    def to_dict(self, complete: bool = False) -> dict[str, Any]:
+        """Return the fields as plain values. `method` is a dictionary with the `name` and the fields of the method.
+
+        Optional fields that have their default (see `setting`) are left out unless `complete` is true.
+        """
+        values = _field_values(self, complete)
+        if isinstance(self.method, StoredMethod):
+            return {**values, "method": {"name": self.method.name, **dict(self.method.values)}}
+        fields = _field_values(self.method, complete)
         return {**values, "method": {"name": registry_name(type(self.method)), **fields}}
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self, complete: bool = False) -> dict[str, Any]:
         """Return the name of the method, its fields and all other fields in one flat dictionary.
+
+        Optional fields that have their default are left out unless `complete` is true.
 
         >>> from unbraid.methods import BetaVAE
         >>> list(RunSpec(BetaVAE(beta=2.0), "sprites").flat())[:4]
         ['method', 'beta', 'data', 'seed']
         """
-        values = self.to_dict()
+        values = self.to_dict(complete)
         method = values.pop("method")
         return {"method": method.pop("name"), **method, **values}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunSpec:
-        """Create a spec from the output of `to_dict`. Raise a UserError that names any unknown field."""
-        method = dict(values.get("method", {}))
-        kind = method_class(str(method.pop("name", "")))
-        _check_fields(kind, method)
+    def from_dict(cls, values: dict[str, Any], *, trust: bool = False, facts: Mapping[str, Any] = {}) -> RunSpec:
+        """Create a spec from the output of `to_dict`.
+
+        Args:
+            values: The output of `to_dict`.
+            trust: Whether a method outside the registry may be imported, which runs the code of its module. Otherwise
+                the method is a `StoredMethod`, unless its class was used in this process before.
+            facts: What tables need to know about a method that is not imported (see `method_facts`).
+
+        Returns:
+            The spec.
+
+        Raises:
+            UserError: If a field is unknown or missing, or a value is invalid.
+        """
         _check_fields(cls, values)
+        if not isinstance(values.get("method"), dict):
+            raise UserError(f"The method of a run must be an object with a name. Got {values.get('method')!r} instead.")
+        method = dict(values["method"])
+        name = str(method.pop("name", ""))
+        if ":" in name and not (trust or is_trusted(name)):
+            return cls(**{**values, "method": StoredMethod.from_values(name, method, facts)})
+        kind = method_class(name)
+        _check_fields(kind, method)
         return cls(**{**values, "method": kind(**method)})
 
     def to_json(self) -> str:
@@ -117,9 +183,10 @@ class RunSpec:
 
     def sort_key(self) -> tuple[Any, ...]:
         """Return a key that sorts runs by dataset, method, hyperparameters (as numbers) and seed."""
-        values = self.to_dict()
+        values = self.to_dict(complete=True)
         method, seed = values.pop("method"), values.pop("seed")
-        return values.pop("data"), method.pop("name"), *method.values(), *values.values(), seed
+        data, name = values.pop("data"), method.pop("name")
+        return data, name, *map(_orderable, (*method.values(), *values.values())), seed
 
     def settings_key(self) -> str:
         """Return a string that is equal for runs that differ only in the seed."""
@@ -132,13 +199,43 @@ class RunSpec:
         """
         values = self.to_dict()
         for name in self.method.hypers():
-            del values["method"][name]
+            values["method"].pop(name, None)
         return json.dumps({k: v for k, v in values.items() if k not in ("seed", "learning_rate")}, sort_keys=True)
 
 
+def _field_values(instance: Any, complete: bool) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, without optional fields that have their default unless `complete`."""
+    values = {field: getattr(instance, field.name) for field in dataclasses.fields(instance)}
+    return {
+        field.name: value
+        for field, value in values.items()
+        if complete or not field.metadata.get("optional") or value != field.default
+    }
+
+
+def import_method(spec: RunSpec) -> RunSpec:
+    """Return a spec with its real method instead of a `StoredMethod`. The user must have consented to run its code.
+
+    Raises:
+        UserError: If the class cannot be imported or does not have the stored settings.
+    """
+    return RunSpec.from_dict(spec.to_dict(), trust=True) if isinstance(spec.method, StoredMethod) else spec
+
+
+def _orderable(value: Any) -> tuple[bool, Any]:
+    """Return a key that can be compared with the key of any other value. Numbers come before text."""
+    number = isinstance(value, int | float)
+    return not number, value if number else str(value)
+
+
 def _check_fields(cls: type[Any], values: dict[str, Any]) -> None:
-    """Raise a UserError if a name in `values` is not a field of the dataclass."""
-    known = [f.name for f in dataclasses.fields(cls)]
+    """Raise a UserError if a name in `values` is not a field of the dataclass, or if a required field is missing."""
+    fields = dataclasses.fields(cls)
+    known = [f.name for f in fields]
     for name in values:
         if name not in known:
             raise UserError(unknown_name_message(f"field of {cls.__name__}", name, known))
+    for field in fields:
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise UserError(f"The field {field.name!r} of {cls.__name__} is missing.")

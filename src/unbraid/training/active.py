@@ -20,6 +20,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.folder import Log, RunFolder
+from unbraid.runs.sources import own_sources
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Divergence, Stack
 
@@ -49,9 +50,13 @@ class RunInTraining:
     on_log: Callable[[RunFolder, Log], None] | None = None
 
     @classmethod
-    def open(cls, spec: RunSpec, out: Path | None) -> RunInTraining:
-        """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint."""
-        folder = None if out is None else RunFolder.create(out, spec)
+    def open(cls, spec: RunSpec, out: Path | None, builder: PairBuilder, *, retrain: bool = False) -> RunInTraining:
+        """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
+
+        If the user's own code has changed since an existing run was started, raise a UserError, or delete the run and
+        create it again if `retrain` is true.
+        """
+        folder = None if out is None else RunFolder.create(out, spec, own_sources(spec, builder), retrain=retrain)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
         return cls(spec, folder, step, trained=status in ("done", "diverged"))
@@ -152,7 +157,7 @@ def load_state(stack: Stack, i: int, state: dict[str, Tensor], run: RunInTrainin
     """
     try:
         stack.load_state(i, state)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         location = run.spec.id if run.folder is None else run.folder.path
         raise UserError(
             f"The checkpoint in {location} must fit the network of its spec. Got this error instead: {error}. The "

@@ -1,0 +1,124 @@
+"""The structure of the JSON files in the folder of a run or a study.
+
+`unbraid.runtime.schema` checks files against these classes. A key that a class does not have is allowed, so that a
+later release can add keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from unbraid.metrics.protocol import Protocol
+from unbraid.runtime.schema import WrongContentError
+
+FORMAT = 1
+STUDY_REMEDY = "Restore the file from a copy, or delete it and run the command of the study again."
+RETRAIN = "Restore the file from a copy, or delete the folder of the run and train the run again."
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """What `run.json` records about a method or a network of the user's own.
+
+    Attributes:
+        sources: A digest of the source code of the method and of the network, each by its name. Names that are part of
+            unbraid are left out.
+        strength: The value of the swept setting of the method.
+        codes: The kinds of codes of the method.
+    """
+
+    sources: dict[str, str] = field(default_factory=dict)
+    strength: float | None = None
+    codes: list[str] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what tables need to know about a method that is not imported."""
+        return {name: value for name in ("strength", "codes") if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True)
+class AnyFormat:
+    """The field of `run.json` that says which release can read it."""
+
+    format: int
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """The content of `run.json`. The provenance of the run is not read."""
+
+    id: str
+    spec: dict[str, Any]
+    own: OwnCode = OwnCode()
+
+
+@dataclass(frozen=True)
+class DivergedFile:
+    """The content of `diverged.json`."""
+
+    step: int
+    term: str
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """The field that each line of `log.jsonl` has. The others are the training terms."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """The fields of a line of `scores.jsonl` that readers use."""
+
+    metric: str
+    codes: str
+    values: dict[str, float]
+    rows: dict[str, int] | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class WeightsFacts:
+    """The metadata of `weights.safetensors`."""
+
+    id: str
+    step: int
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """The metadata of `checkpoint.safetensors`. Release 0.1 did not write the id."""
+
+    step: int
+    log: list[dict[str, float]]
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position of a run in the sweep of its study."""
+
+    index: int | None = None
+    strength: float | None = None
+    level: int | None = None
+    variant: str | None = None
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The content of `study.json`.
+
+    Old studies did not record their protocol. They sampled rows in the same way as the reference library
+    (disentanglement_lib).
+    """
+
+    places: dict[str, Position]
+    protocol: Protocol = Protocol(draws="reference")
+
+    def __post_init__(self) -> None:
+        lowest = {"train": 1, "test": 1, "table": 1, "seed": 0}
+        for name, low in lowest.items():
+            if (value := getattr(self.protocol, name)) < low:
+                raise WrongContentError(f"The field 'protocol.{name}' must be >= {low}. Got {value} instead.")

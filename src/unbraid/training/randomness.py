@@ -1,0 +1,61 @@
+"""Rejecting objectives that draw random numbers from another source than `noise`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
+from unbraid.nets.vae import PairBuilder
+from unbraid.runs.spec import RunSpec
+from unbraid.training.stack import Stack
+
+
+def check_randomness(spec: RunSpec, data: FactorData, builder: PairBuilder) -> None:
+    """Compute the first step of a run twice, and raise an error if it draws random numbers that its seed does not set.
+
+    Operations of PyTorch that draw random numbers are rejected on every device. Other sources, such as NumPy, are found
+    on a CPU, where equal computations have equal results.
+    """
+    stack = Stack([spec], data, builder, vmapped=False, fused=False)
+    with RejectRandomness():  # type: ignore[no-untyped-call]
+        first, second = (stack._gradients_one_by_one(stack.device_step)[0].nan_to_num() for _ in range(2))
+    if data.device.type == "cpu" and not torch.equal(first, second):
+        raise randomness_error("different results for the same step, seed and parameters")
+
+
+class RejectRandomness(TorchDispatchMode):
+    """A mode that rejects operations of PyTorch that draw random numbers.
+
+    PyTorch marks operations that can draw random numbers. Some of them, such as attention without dropout, draw none.
+    An operation is therefore rejected only if it has its own generator or changes the state of the default one.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **options)
+        before = generator_states()
+        result = func(*args, **options)
+        unchanged = all(map(torch.equal, before, generator_states()))
+        if options.get("generator") is not None or not unchanged:
+            raise randomness_error(f"the operation {func}")
+        return result
+
+
+def generator_states() -> list[torch.Tensor]:
+    """Return the states of the default random generators of the CPU and the GPUs."""
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *gpus]
+
+
+def randomness_error(source: str) -> UserError:
+    """Return the error for random numbers from another source than `noise`."""
+    return UserError(
+        f"An objective, its network and its data must draw all random numbers from `noise`. Got {source} instead. The "
+        "seed of the run does not determine such numbers, so two runs of the same spec would differ. Use "
+        "noise.normal(...), noise.uniform(...), noise.integers(...) or noise.shuffle(...)."
+    )

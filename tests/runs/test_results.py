@@ -1,0 +1,73 @@
+"""The results table: its columns have their types, and a damaged table is an error in one line."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from unbraid.errors import UserError
+from unbraid.runs.results import RESULTS_FILE, load_results, write_table
+
+ROW = {"run": "a", "status": "done", "method": "vae", "data": "toy", "seed": 0, "mig.discrete_mig": 0.5}
+
+
+def write(folder: Path, kind: str, **changes: object) -> Path:
+    """Write a table with one row as SQLite or CSV."""
+    row = {**ROW, **changes}
+    if kind == "sqlite":
+        write_table(folder / RESULTS_FILE, [row])
+        return folder / RESULTS_FILE
+    (folder / "table.csv").write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+    return folder / "table.csv"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "csv"])
+def test_a_table_is_read_with_the_types_of_its_columns(kind: str, tmp_path: Path) -> None:
+    table = load_results(write(tmp_path, kind, run="12"))
+    assert table["run"].tolist() == ["12"]
+    assert table["mig.discrete_mig"].tolist() == [0.5]
+    assert table["seed"].dtype.kind == "i"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "csv"])
+def test_text_among_scores_is_an_error_that_names_the_column(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"The column 'mig.discrete_mig' .* must contain numbers. Got 'high'"):
+        load_results(write(tmp_path, kind, **{"mig.discrete_mig": "high"}))
+
+
+def test_every_row_needs_a_name_for_its_data(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must have a data in every row\. Row 1 has none"):
+        load_results(write(tmp_path, "csv", data=""))
+
+
+def test_a_missing_column_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("run,score\na,1\n")
+    with pytest.raises(UserError, match=r"the columns data, method, seed\. Got run, score instead"):
+        load_results(tmp_path / "table.csv")
+
+
+def test_a_folder_in_place_of_the_table_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / RESULTS_FILE).mkdir()
+    with pytest.raises(UserError, match="is not a results table"):
+        load_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b"])
+def test_the_path_may_contain_any_character(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    write(tmp_path / name, "sqlite")
+    assert len(load_results(tmp_path / name)) == 1
+
+
+def test_a_value_that_no_table_can_hold_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="must contain numbers and text only"):
+        write_table(tmp_path / RESULTS_FILE, [{"run": "a", "mig.x": [1]}])
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_database_is_an_error(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / RESULTS_FILE).close()
+    with pytest.raises(UserError, match="is not a results table"):
+        load_results(tmp_path)
