@@ -4,13 +4,15 @@ PYTHON ?= python3
 READY := $(VENV)/.ready
 # Two test processes on two cores, each with one thread of arithmetic.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+MINUTES ?= 5
 
-.PHONY: clean-kernels help demo test test-browser test-slow test-gpu test-all browser check format bench docs evidence clean
+.PHONY: clean-kernels help demo test test-browser test-slow test-faults test-gpu test-all browser check format bench docs evidence clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
 	@echo "make test       the tests CI runs"
 	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
+	@echo "make test-faults  new cases of bad input for MINUTES=5 minutes; FAULTS='--seed 1' repeats a campaign"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
@@ -39,6 +41,9 @@ test-browser: $(READY) browser
 
 test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"
+
+test-faults: $(READY)
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --minutes $(MINUTES) $(FAULTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q -m gpu

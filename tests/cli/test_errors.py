@@ -80,7 +80,10 @@ def test_an_interrupt_has_its_own_status(failing: Any, capsys: Capture) -> None:
         (["study", "small", "--plan", "--seeds", "a"], "'a' is not a whole number"),
         (["study", "small", "--plan", "--shard", "1/x"], "A shard must be I/N"),
         (["study", "small", "--plan", "--shard", "²/3"], "A shard must be I/N"),
-        (["study", "small", "--plan", "--steps", "ten"], "invalid int value: 'ten'"),
+        (
+            ["study", "small", "--plan", "--steps", "ten"],
+            "must be a whole number from 0 to 9223372036854775807. Got 'ten' instead",
+        ),
         (["study", "small", "--plan", "--only", "data"], "--only must be PROPERTY=VALUE"),
         (["train", "beta_vae", "--beta", "a:b:3"], "'a:b:3' is not a number"),
         (["train", "beta_vae", "--beta", "0:1:0"], "'0:1:0' is not a number"),

@@ -40,7 +40,7 @@ def start_explore(folder: Path, *flags: str, **settings: str) -> tuple[subproces
     first = process.stdout.readline()
     if not first:
         pytest.fail(process.communicate()[1])
-    found = re.match(r"(http://127\.0\.0\.1:(\d+)/) \(press Ctrl-C to stop\)\n", first)
+    found = re.match(r"(http://127\.0\.0\.1:(\d+)/\?token=[\w-]+) \(press Ctrl-C to stop\)\n", first)
     assert found, first
     return process, found[1]
 
@@ -50,7 +50,7 @@ def test_the_command_serves_until_ctrl_c(folder: Path, tmp_path: Path) -> None:
     browser.write_text(f"import pathlib, sys\npathlib.Path({str(seen)!r}).write_text(sys.argv[1])\n")
     process, url = start_explore(folder, "--open", BROWSER=f"{sys.executable} {browser} %s")
     connection = http.client.HTTPConnection(url.split("/")[2], timeout=20)
-    connection.request("GET", "/")
+    connection.request("GET", f"/?{url.partition('?')[2]}")
     page = connection.getresponse().read().decode()
     run, token = (re.search(pattern, page) for pattern in (r'"id":"([0-9a-z]+)"', r'data-token="([^"]+)"'))
     assert run
@@ -81,7 +81,7 @@ def test_errors_of_the_command_are_one_line(folder: Path, tmp_path: Path, capsys
     port = holder.getsockname()[1]
     wrong = {
         f"Port {port} of 127.0.0.1 is in use": [str(folder), "--port", str(port)],
-        "between 0 (any free port) and 65535": [str(folder), "--port", "70000"],
+        "must be a whole number from 0 to 65535": [str(folder), "--port", "70000"],
         "best runs must be at least 1": [str(folder), "--best", "0"],
         "No runs in": [str(tmp_path)],
     }

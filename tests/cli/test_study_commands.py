@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas
 import pytest
 
 from unbraid.cli.dispatch import main
@@ -55,6 +56,10 @@ def test_analyse_writes_the_answers_and_lists_the_others(tmp_path: Path, capsys:
     assert len({line.partition(": not answered: ")[2] for line in unanswered}) == len(
         unanswered
     )  # each reason is printed once
+    assert main(["analyse", str(tmp_path), "scores", "--metrics", "mig,sap", "--out", str(tmp_path / "two")]) == 0
+    assert set(pandas.read_csv(tmp_path / "two" / "scores.csv")["metric"]) == {"mig", "sap"}
+    assert main(["analyse", str(tmp_path), "--metrics", "mgi"]) == 2
+    assert "Unknown metric 'mgi'" in capsys.readouterr().err
     assert main(["analyse", str(tmp_path), "varianc"]) == 2
     assert "Did you mean 'variance'" in capsys.readouterr().err
     assert main(["analyse", "--list"]) == 0

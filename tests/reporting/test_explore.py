@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import http.client
+import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -20,11 +23,13 @@ from support.server import LATENTS, decode_path, decoded_example
 from support.training import quick_train
 from unbraid.errors import UserError
 from unbraid.pictures.examples import decoded_images, mesh_images
+from unbraid.reporting import http_listener
 from unbraid.reporting.content import picture_shape
 from unbraid.reporting.server import MAX_BODY_BYTES, Server, serve
 
 PAGE = "<!doctype html><title>a page</title>ä".encode()
 TOKEN = "a token"
+HOME = "/?token=a%20token"
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +63,36 @@ def send_raw(server: Server, text: bytes) -> bytes:
 
 
 def test_the_page_is_sent_unchanged(server: Server) -> None:
-    status, headers, body = request(server, "GET", "/")
+    status, headers, body = request(server, "GET", HOME)
     assert (status, body) == (200, PAGE)
     assert headers["Content-Type"] == "text/html; charset=utf-8"
-    status, headers, body = request(server, "HEAD", "/?anything")
+    status, headers, body = request(server, "HEAD", f"{HOME}&anything")
     assert (status, body, headers["Content-Length"]) == (200, b"", str(len(PAGE)))
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=another", "/?token=a%20toke", "/?token=a%20token&token=b"])
+def test_the_page_needs_the_token(path: str, server: Server) -> None:
+    for method in ("GET", "HEAD"):
+        status, _, body = request(server, method, path)
+        assert status == 403
+        assert PAGE not in body
+
+
+def test_the_number_of_connections_is_limited(runs: list[ub.Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_listener, "MAX_CONNECTIONS", 5)
+    with serve(runs, PAGE, token=TOKEN) as server:
+        before = threading.active_count()
+        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(12)]
+        refused = [line for line in lines if select.select([line], [], [], 1.0)[0]]
+        assert len(refused) == 7
+        assert all(line.recv(1 << 16).startswith(b"HTTP/1.1 503 ") for line in refused)
+        assert threading.active_count() - before == 5
+        for line in lines:
+            line.close()
+        deadline = time.monotonic() + 20
+        while (status := request(server, "GET", HOME)[0]) == 503 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert status == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/nothing"), ("PUT", "/"), ("POST", "/decode")])
@@ -188,9 +218,9 @@ def test_other_host_names_are_rejected(server: Server, runs: list[ub.Run]) -> No
     other = ["evil.example", f"evil.example:{server.port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil:{server.port}",
              f"[::1]:{server.port}", ""]  # fmt: skip
     for host in own:
-        assert request(server, "GET", "/", Host=host)[0] == 200, host
+        assert request(server, "GET", HOME, Host=host)[0] == 200, host
     for host in other:
-        assert request(server, "GET", "/", Host=host)[0] == 403, host
+        assert request(server, "GET", HOME, Host=host)[0] == 403, host
         assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Host=host)[0] == 403, host
     named = f"Host: {own[0]}\r\n".encode()
     assert send_raw(server, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403 ")
@@ -210,12 +240,12 @@ def test_other_origins_are_rejected(server: Server, runs: list[ub.Run]) -> None:
         own + ".evil",
     ):
         assert request(server, "POST", decode_path(runs[0].id), LATENTS.tobytes(), Origin=origin)[0] == 403, origin
-    assert request(server, "GET", "/", Origin="http://evil.example")[0] == 403
+    assert request(server, "GET", HOME, Origin="http://evil.example")[0] == 403
 
 
 def test_only_this_machine_can_connect(server: Server) -> None:
     assert server.http.socket.getsockname()[0] == "127.0.0.1"
-    assert server.url == f"http://127.0.0.1:{server.port}/"
+    assert server.url == f"http://127.0.0.1:{server.port}{HOME}"
 
 
 def test_fifty_clients_at_once_receive_their_own_answers(server: Server, runs: list[ub.Run]) -> None:
@@ -262,7 +292,7 @@ def test_a_failing_decoder_gives_an_error_status(runs: list[ub.Run]) -> None:
 
 def test_nothing_is_printed(runs: list[ub.Run], capfd: pytest.CaptureFixture[str]) -> None:
     with serve(runs, PAGE, token=TOKEN) as server:
-        request(server, "GET", "/")
+        request(server, "GET", HOME)
         request(server, "GET", "/nothing")
         for text in (
             b"",
@@ -277,14 +307,14 @@ def test_nothing_is_printed(runs: list[ub.Run], capfd: pytest.CaptureFixture[str
             line.sendall(text)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without goodbye
             line.close()
-        assert request(server, "GET", "/")[0] == 200
+        assert request(server, "GET", HOME)[0] == 200
     assert capfd.readouterr() == ("", "")
 
 
 def test_closing_frees_the_port_and_closes_connections(runs: list[ub.Run]) -> None:
     server = serve(runs, PAGE, token=TOKEN)
     line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-    line.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    line.sendall(f"GET {HOME} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
     assert line.recv(20).startswith(b"HTTP/1.1 200 ")
     server.close()
     server.close()
@@ -293,9 +323,9 @@ def test_closing_frees_the_port_and_closes_connections(runs: list[ub.Run]) -> No
         pass
     line.close()
     with pytest.raises(ConnectionRefusedError):
-        request(server, "GET", "/")
+        request(server, "GET", HOME)
     with serve(runs, PAGE, server.port) as again:
-        assert request(again, "GET", "/")[0] == 200
+        assert request(again, "GET", urlsplit(again.url)._replace(scheme="", netloc="").geturl())[0] == 200
 
 
 def test_a_used_port_raises_before_the_page_is_made(server: Server, runs: list[ub.Run]) -> None:

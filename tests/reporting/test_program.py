@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from support.nets import IMAGE_NETS
 from support.programs import CASES, DECODE, WITH_DECODER, Case, decode_job, grey_level_error, node, tensor_ranges
 from unbraid.distributions import Likelihood
 from unbraid.errors import UserError
@@ -56,7 +57,7 @@ def layers(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [op for op in ops if "weight" in op]
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", IMAGE_NETS)
 def test_weights_are_those_of_the_decoder(net: str) -> None:
     """They are rounded to half precision; small layers have two parts."""
     decoder = NETS[net]((1, 32, 32), 5)[1]

@@ -17,7 +17,8 @@ from support.manipulations import SMALL, discs
 from support.training import assert_same_run, quick_train
 from unbraid.manipulation import modify
 from unbraid.manipulation.adversarial_training import AdversarialTraining
-from unbraid.runs.folder import find_runs, read_tensors
+from unbraid.runs.folder import find_runs
+from unbraid.runs.tensor_files import read_tensors
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training import loop
 from unbraid.training.stack import Stack

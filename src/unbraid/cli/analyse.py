@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from unbraid.cli.parser import Parser, parse_and_run
+from unbraid.cli.values import argument_type, parse_words, path
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     runs = "a folder of runs that contains results.sqlite, a results.sqlite file, or a results table as a .csv file"
-    parser.add_argument("runs", type=Path, help=runs)
+    parser.add_argument("runs", type=path, help=runs)
     parser.add_argument("names", nargs="*", help="analyses to run; see --list [all that the results table supports]")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path,
         metavar="FOLDER",
-        help="folder for the tables and figures [analyses, in the folder of the runs]",
+        help="folder for the tables and figures [the subfolder 'analyses' of the folder of the runs]",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=argument_type(parse_words),
+        metavar="A,B",
+        help="metrics to analyse; analyses with fixed metrics ignore this [the six metrics of Locatello et al. (2019)]",
     )
     parser.add_argument("--list", action="store_true", help="list all analyses with their questions, and exit")
     if "--list" in arguments:
@@ -35,6 +41,7 @@ def run(options: Any) -> None:
     results = analyse(
         options.runs,
         options.names or None,
+        metrics=options.metrics,
         out=folder,
         on_skip=lambda name, reason: skipped.setdefault(reason, []).append(name),
     )

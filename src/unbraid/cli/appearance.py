@@ -9,22 +9,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.printing import wide_table
+from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=Path, help="the folder of a study, or any folder of runs with decoders")
-    parser.add_argument("--examples", type=int, default=3_000, help="number of test examples, at least 100 [3000]")
-    parser.add_argument("--samples", type=int, default=50, help="number of importance samples per example [50]")
+    parser.add_argument("runs", type=path, help="the folder of a study, or any folder of runs with decoders")
+    parser.add_argument(
+        "--examples",
+        type=whole_number(1, MAX_EXAMPLES),
+        default=3_000,
+        help="number of test examples, at least 100 [3000]",
+    )
+    parser.add_argument(
+        "--samples",
+        type=whole_number(1, MAX_EXAMPLES),
+        default=50,
+        help="number of importance samples per example [50]",
+    )
     factors = "factors to treat as perspective [any of turn, right, down, pose, scale, orientation, x, y]"
     parser.add_argument("--perspective", metavar="A,B", help=factors)
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -37,7 +48,7 @@ def run(options: Any) -> None:
     check_device(options.device)
     perspective = tuple(options.perspective.split(",")) if options.perspective else None
     settings = AppearanceSettings(options.examples, options.samples, perspective)
-    rows = appearance_table(options.runs, settings, options.device, options.quiet)
+    rows = appearance_table(options.runs, settings, options.device, options.quiet, trust=options.trust)
     if options.json:
         print(json.dumps(rows, indent=1))
         return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.printing import format_cell, metric_title, table, to_csv, wide_table
+from unbraid.cli.values import file_to_write, path
 from unbraid.runtime.files import write_atomic
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUNS", help="two or more folders, each with one run or many"
+        "runs", nargs="+", type=path, metavar="RUNS", help="two or more folders, each with one run or many"
     )
     parser.add_argument(
         "--metrics", metavar="A,B", help="metrics to compare [all metrics that any run has a score for]"
@@ -25,14 +25,15 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--score", action="store_true", help="compute missing scores first")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=file_to_write,
         metavar="PNG",
         help="also draw the best run of each folder and write the picture to this file",
     )
     parser.add_argument("--by", metavar="METRIC", help="metric that defines the best run for --out [mig]")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the scores to a CSV file")
+    parser.add_argument("--csv", type=file_to_write, metavar="FILE", help="also write the scores to a CSV file")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead of tables")
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -42,13 +43,13 @@ def run(options: Any) -> None:
     from unbraid.scoring.comparison import compare
 
     metrics = options.metrics.split(",") if options.metrics else None
-    comparison = compare(*options.runs, metrics=metrics, score=options.score, quiet=options.quiet)
+    comparison = compare(*options.runs, metrics=metrics, score=options.score, quiet=options.quiet, trust=options.trust)
     if options.csv:
         write_atomic(options.csv, to_csv(comparison.rows()).encode())
     if options.out:
         from unbraid.pictures.comparison import draw_comparison
 
-        draw_comparison(comparison, options.out, options.by)
+        draw_comparison(comparison, options.out, options.by, trust=options.trust)
     print(json.dumps(comparison.as_dict(), indent=1) if options.json else comparison_text(comparison))
     if options.out and not options.json:
         print(f"\nThe picture of the best run of each folder is {options.out}.")

@@ -14,6 +14,7 @@ import numpy as np
 
 from unbraid.cli.parser import Parser
 from unbraid.cli.printing import table
+from unbraid.cli.values import path, whole_number
 from unbraid.data import FactorData, load
 from unbraid.methods import VAE, BetaTCVAE, BetaVAE, Method
 from unbraid.metrics import headline
@@ -50,9 +51,9 @@ def information_rows(run: Run, data: FactorData) -> list[list[Any]]:
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="folder for the runs and pictures [demo]"
+        "--out", type=path, default=Path("demo"), metavar="FOLDER", help="folder for the runs and pictures [demo]"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"number of training steps [{STEPS}]")
+    parser.add_argument("--steps", type=whole_number(), default=STEPS, help=f"number of training steps [{STEPS}]")
     options = parser.parse_all(arguments)
     start = time.monotonic()
     folder = options.out / "runs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -53,11 +54,16 @@ COMMANDS: dict[str, Command] = {
     "appearance": Command("appearance", "print the results of a VITAE study: likelihood bounds and separation"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
+    "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),
     "data": Command("data", "list, download, check, draw and modify datasets"),
     "report": Command("report", "write an HTML page with scores, pictures, and sliders for the latents"),
     "explore": Command("explore", "serve the same page from this machine, with decoders of any size"),
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
     "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
+    "swap": Command("swap", "draw the exchange of latents or subspaces between examples"),
+    "inspect": Command("inspect_runs", "measure active latents and the orthogonality of decoders, draw circles"),
+    "samples": Command("samples", "draw samples from the prior of several runs"),
+    "reconstruct": Command("reconstruct", "draw reconstructions of the same examples by several runs"),
 }
 
 
@@ -83,41 +89,68 @@ def dispatch(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """Print a warning as one line, without the source line that issued it."""
-    print(f"unbraid: warning: {' '.join(str(message).split())}", file=sys.stderr)
+class WarningPrinter:
+    """Prints each warning once, as one line without the source line that issued it."""
+
+    def __init__(self) -> None:
+        self.printed: set[str] = set()
+
+    def __call__(self, message: Warning | str, *where: Any, **more: Any) -> None:
+        line = f"unbraid: warning: {' '.join(str(message).split())}"
+        if line not in self.printed:
+            print(line, file=sys.stderr)
+        self.printed.add(line)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
     The exit status is 0 for success, 1 if published results differ from ours (`unbraid reproduce`), 2 for an error that
-    the user can correct, 3 for a bug, and 130 if the command was interrupted. A bug is printed with its traceback; any
-    other error is printed in one line. If the environment variable UNBRAID_DEBUG is set, every error is printed with
-    its traceback and the status is 3.
+    the user can correct, 3 for a bug, 130 if the command was interrupted, and 141 if the program that reads the output
+    has ended. A bug is printed with its traceback; any other error is printed in one line. If the environment variable
+    UNBRAID_DEBUG is set, every error is printed with its traceback and the status is 3.
 
     Args:
         arguments: The command and its arguments; by default those of the process.
     """
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _print_warning
+            warnings.showwarning = WarningPrinter()
             warnings.filterwarnings("always", "left out: ", RuntimeWarning)
-            return dispatch(sys.argv[1:] if arguments is None else arguments)
+            status = dispatch(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
+        _discard_output()
+        return 141
     except KeyboardInterrupt:
         print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
         return 130
     except Exception as error:
         if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
             return _report_bug(error)
-        print(f"unbraid: error: {' '.join(str(error).split())}", file=sys.stderr)
+        advice = ". Use a smaller batch, or fewer examples or rows." if _lacks_memory(error) else ""
+        print(f"unbraid: error: {' '.join(str(error).split())}{advice}", file=sys.stderr)
         return 2
 
 
 def _user_can_correct(error: Exception) -> bool:
     """Return whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
-    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, USER_ERRORS) or full_disk
+    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+    return isinstance(error, USER_ERRORS) or full_disk or _lacks_memory(error)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Return whether an error says that there is not enough memory. PyTorch has no class of its own for this."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
+    )
+
+
+def _discard_output() -> None:
+    """Let Python discard the rest of the output when it ends, instead of reporting an error."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_bug(error: Exception) -> int:

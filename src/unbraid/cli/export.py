@@ -6,21 +6,22 @@ The files are then loaded, and their outputs are compared with those of the run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.values import path
 
 EXPORTS = ("onnx", "torch")
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of one trained run")
+    parser.add_argument("run", type=path, metavar="RUN", help="the folder of one trained run")
     parser.add_argument(
         "--format", choices=EXPORTS, default="onnx", help="file format: onnx, or torch for torch.export [onnx]"
     )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for the files [RUN/exported]")
+    parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the files [RUN/exported]")
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -32,7 +33,7 @@ def run(options: Any) -> None:
     from unbraid.runs.run import load_run
 
     check_installed(options.format)
-    trained = load_run(options.run)
+    trained = load_run(options.run, trust=options.trust)
     out = options.out or options.run / "exported"
     facts = export(trained, out, format=options.format, quiet=options.quiet)
     print(f"{trained.label}: the exported files were loaded and compared with the run on examples ({RULE}):")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from unbraid.cli.parser import Parser
+from unbraid.cli.values import path
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    parser.add_argument("runs", type=Path, help="a folder of runs")
+    parser.add_argument("runs", type=path, help="a folder of runs")
     options = parser.parse_all(arguments)
     from unbraid.runs.results import write_results
 

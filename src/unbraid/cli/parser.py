@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from unbraid.cli.values import path
 from unbraid.errors import UserError, unknown_name_message
 
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -26,6 +27,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse all arguments, or raise an error that names the first unknown argument."""
+        for argument in arguments:
+            if argument.startswith("-") and argument.endswith("=--"):  # argparse would drop the value
+                raise UserError(f"The value of {argument[:-3]} must not be --. See: {self.prog} --help")
         parsed, left = self.parse_known_args(arguments)
         if left:
             flags = [flag for action in self._actions for flag in action.option_strings[:1] if flag.startswith("--")]
@@ -63,12 +67,18 @@ def data_root(root: Path | None) -> Iterator[None]:
 def add_root(parser: Arguments) -> None:
     """Add the flag --root."""
     text = "data folder [environment variable UNBRAID_DATA if it is set, else ~/.local/share/unbraid]"
-    parser.add_argument("--root", type=Path, metavar="FOLDER", help=text)
+    parser.add_argument("--root", type=path, metavar="FOLDER", help=text)
 
 
 def add_quiet(parser: Arguments) -> None:
     """Add the flag --quiet."""
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
+
+
+def add_trust(parser: Arguments) -> None:
+    """Add the flag --trust."""
+    text = "run code that the folder names: methods and networks that are not part of unbraid"
+    parser.add_argument("--trust", action="store_true", help=text)
 
 
 def add_device(parser: Arguments) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.values import file_to_write, path, whole_number
 from unbraid.metrics import METRICS
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=Path, help="a folder of runs, the folder of a study, or one run")
+    parser.add_argument("runs", type=path, help="a folder of runs, the folder of a study, or one run")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="file to write [report.html, in the folder of the runs]"
+        "--out", type=file_to_write, metavar="FILE", help="file to write [report.html, in the folder of the runs]"
     )
     metrics = f"metrics to show: {', '.join(METRICS)} [mig, dci, factor_vae, sap, modularity, unsupervised]"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
@@ -22,11 +22,14 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         metavar="METRIC",
         help="metric by which runs are ranked [the first metric that any run has a score for]",
     )
-    parser.add_argument("--best", type=int, default=4, help="number of runs shown in detail, with their decoders [4]")
+    parser.add_argument(
+        "--best", type=whole_number(0, 1000), default=4, help="number of runs shown in detail, with their decoders [4]"
+    )
     parser.add_argument(
         "--no-score", action="store_true", help="do not compute missing scores; show stored scores only"
     )
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -38,5 +41,5 @@ def run(options: Any) -> None:
 
     metrics = options.metrics.split(",") if options.metrics else REPORT_METRICS
     path = report(options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
-                  scoring=not options.no_score, quiet=options.quiet)  # fmt: skip
+                  scoring=not options.no_score, quiet=options.quiet, trust=options.trust)  # fmt: skip
     print(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

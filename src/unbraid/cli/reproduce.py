@@ -16,6 +16,7 @@ from typing import Any
 from unbraid.cli import study
 from unbraid.cli.parser import Parser, parse_and_run
 from unbraid.cli.printing import table
+from unbraid.cli.values import path
 from unbraid.errors import UserError
 from unbraid.reproduction import (
     RULE,
@@ -37,9 +38,9 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.epilog = wrap_paragraph(RULE)
     parser.add_argument("study", metavar="NAME", help=f"study to compare: {', '.join(TARGETS)}")
     runs = "existing runs to compare: a folder of runs, its results.sqlite, or a results table as a .csv file"
-    parser.add_argument("--runs", type=Path, help=runs)
+    parser.add_argument("--runs", type=path, help=runs)
     where = "also write NAME.csv, NAME.json and NAME.png to this folder [reproduction, in the folder of the runs]"
-    parser.add_argument("--save", type=Path, nargs="?", const=Path(), metavar="FOLDER", help=where)
+    parser.add_argument("--save", type=path, nargs="?", const=Path(), metavar="FOLDER", help=where)
     study.add_flags(parser)
     return parse_and_run(parser, arguments, lambda options: run(parser, options))
 

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.printing import metric_title, run_labels, to_csv, wide_table
+from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, headline
 from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.files import write_atomic
-from unbraid.scoring.arrays import read_array, score_arrays
+from unbraid.scoring.array_files import read_arrays
+from unbraid.scoring.arrays import factor_names, score_arrays
 from unbraid.scoring.bounds_rows import BoundsSample, bounds_rows, run_samples
 
 if TYPE_CHECKING:
@@ -30,22 +32,31 @@ DRAWS_HELP = (
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", nargs="?", type=Path, help="a folder of runs, or one run")
-    parser.add_argument("--codes", type=Path, help="file with codes of shape (n, d), which are scored instead of runs")
-    parser.add_argument("--factors", type=Path, help="file with the factors of these codes, integers of shape (n, k)")
+    parser.add_argument("runs", nargs="?", type=path, help="a folder of runs, or one run")
+    parser.add_argument("--codes", type=path, help="file with codes of shape (n, d), which are scored instead of runs")
+    parser.add_argument("--factors", type=path, help="file with the factors of these codes, numbers of shape (n, k)")
+    header = "whether the first row of a .csv file has the names of the columns [recognised]"
+    parser.add_argument("--header", action=argparse.BooleanOptionalAction, help=header)
+    parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [recognised]")
+    parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [recognised]")
     parser.add_argument("--metrics", metavar="A,B", help=f"metrics to compute: {', '.join(METRICS)} [all]")
-    parser.add_argument("--train", type=int, help="maximum number of training rows [10000]")
-    parser.add_argument("--test", type=int, help="maximum number of test rows [5000]")
-    parser.add_argument("--table", type=int, help="maximum number of examples to encode [65536]")
-    parser.add_argument("--seed", type=int, help="random seed for the choice of rows [0]")
+    parser.add_argument("--train", type=whole_number(2, MAX_EXAMPLES), help="maximum number of training rows [10000]")
+    parser.add_argument("--test", type=whole_number(2, MAX_EXAMPLES), help="maximum number of test rows [5000]")
+    parser.add_argument(
+        "--table", type=whole_number(2, MAX_EXAMPLES), help="maximum number of examples to encode [65536]"
+    )
+    parser.add_argument("--seed", type=whole_number(), help="random seed for the choice of rows [0]")
     parser.add_argument("--draws", choices=DRAWS, help=DRAWS_HELP)
     add_device(parser)
-    parser.add_argument("--jobs", type=int, help="number of processes that compute metrics [all cores]")
+    parser.add_argument(
+        "--jobs", type=whole_number(1, MAX_JOBS), help="number of processes that compute metrics [all cores]"
+    )
     bounds = "show the scores of a perfect code and of pure noise for comparison [yes, except with --json]"
     parser.add_argument("--bounds", action=argparse.BooleanOptionalAction, help=bounds)
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write all scores to a CSV file")
+    parser.add_argument("--csv", type=file_to_write, metavar="FILE", help="also write all scores to a CSV file")
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -64,7 +75,8 @@ def run(options: Any) -> None:
         rows += bounds_rows(samples, names, protocol, options.quiet)
     if options.csv:
         write_atomic(options.csv, to_csv(rows).encode())
-    print(json.dumps(rows, indent=1) if options.json else score_table(rows, names))
+    notes = dict.fromkeys(note for sample in samples for note in sample.label_notes())
+    print(json.dumps(rows, indent=1) if options.json else "\n".join([score_table(rows, names), *notes]))
 
 
 def check_options(options: Any) -> None:
@@ -74,6 +86,12 @@ def check_options(options: Any) -> None:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
     if (options.codes is None) != (options.factors is None) or (options.codes is None) == (options.runs is None):
         raise UserError("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
+    for flag in ("header", "continuous", "discrete"):
+        if options.codes is None and getattr(options, flag) is not None:
+            raise UserError(
+                f"--{flag} must be used with --codes and --factors. Got it with runs. To set the kinds of labels of a "
+                "dataset, train on data with these options, such as photos?continuous=angle."
+            )
 
 
 def choose_protocol(options: Any) -> Protocol:
@@ -91,18 +109,18 @@ def score_runs(
     from unbraid.scoring.score import score
 
     check_device(options.device)
-    runs = trained_runs(options.runs, options.device)
+    runs = trained_runs(options.runs, options.device, options.trust)
     rows = score(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
     return rows, run_samples(runs, protocol, options.quiet)
 
 
-def trained_runs(folder: Path, device: str) -> list[Run]:
+def trained_runs(folder: Path, device: str, trust: bool = False) -> list[Run]:
     """Return the trained runs in a folder, and print how many others were skipped."""
     from unbraid.runs.folder import find_runs
     from unbraid.runs.run import load_runs
 
     found = find_runs(folder)
-    runs = load_runs(folder, device=device)
+    runs = load_runs(folder, device=device, trust=trust)
     trained = [run for run in runs if run.divergence is None]
     others = f"{len(runs) - len(trained)} diverged, {len(found) - len(runs)} not fully trained"
     if not trained:
@@ -116,9 +134,22 @@ def score_files(
     options: Any, metrics: Sequence[str] | None, protocol: Protocol
 ) -> tuple[list[dict[str, Any]], list[BoundsSample]]:
     """Return one row of scores for the arrays in the files, and the sample for the bounds of these scores."""
-    codes, factors = read_array(options.codes, "codes"), read_array(options.factors, "factors")
-    row, rows = score_arrays(codes, factors, metrics, protocol=protocol, label=str(options.codes), quiet=options.quiet)
-    return [row], [BoundsSample("", None, rows)]
+    codes, factors = read_arrays(options.codes, options.factors, options.header)
+    names = tuple(factors.names or factor_names(factors.array.shape[1]))
+    row, rows = score_arrays(
+        codes.array,
+        factors.array,
+        metrics,
+        names=names,
+        continuous=options.continuous,
+        discrete=options.discrete,
+        protocol=protocol,
+        label=str(options.codes),
+        quiet=options.quiet,
+    )
+    for file in (codes, factors):
+        print(f"unbraid: {file.describe()}", file=sys.stderr)
+    return [row], [BoundsSample("", None, rows, names)]
 
 
 def score_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:

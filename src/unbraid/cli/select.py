@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.printing import run_labels, table
+from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=Path, help="a folder of runs")
+    parser.add_argument("runs", type=path, help="a folder of runs")
     method = "how the latents of two runs are compared [lasso]"
     parser.add_argument("--method", choices=("lasso", "spearman"), default="lasso", help=method)
     within = (
@@ -21,11 +21,14 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         "all runs on the same dataset [settings if every setting has several seeds, else data]"
     )
     parser.add_argument("--within", choices=("settings", "data"), help=within)
-    parser.add_argument("--examples", type=int, default=10_000, help="number of examples to encode [10000]")
-    parser.add_argument("--seed", type=int, default=0, help="random seed for the choice of examples [0]")
+    parser.add_argument(
+        "--examples", type=whole_number(2, MAX_EXAMPLES), default=10_000, help="number of examples to encode [10000]"
+    )
+    parser.add_argument("--seed", type=whole_number(), default=0, help="random seed for the choice of examples [0]")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print the ranking as JSON instead of a table")
     add_quiet(parser)
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
@@ -39,7 +42,8 @@ def run(options: Any) -> None:
     from unbraid.scoring.selection import select
 
     check_device(options.device)
-    runs = [run for run in load_runs(options.runs, device=options.device) if run.divergence is None]
+    loaded = load_runs(options.runs, device=options.device, trust=options.trust)
+    runs = [run for run in loaded if run.divergence is None]
     rows = select(
         runs, method=options.method, within=options.within, examples=options.examples, seed=options.seed,
         quiet=options.quiet,

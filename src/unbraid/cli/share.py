@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from unbraid.cli.parser import Parser
+from unbraid.cli.values import path
 from unbraid.errors import UserError
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
     actions = "export publishes runs, import checks and copies published runs, check only verifies the checksums"
     parser.add_argument("action", choices=("export", "import", "check"), help=actions)
-    parser.add_argument("source", type=Path, help="a folder of runs (export), or a published folder (import, check)")
+    parser.add_argument("source", type=path, help="a folder of runs (export), or a published folder (import, check)")
     target = "new folder to write (export), or folder of runs to copy into (import)"
-    parser.add_argument("target", type=Path, nargs="?", help=target)
+    parser.add_argument("target", type=path, nargs="?", help=target)
     weights = "export runs without their weights; the folder is smaller, but the runs cannot be loaded as models"
     parser.add_argument("--no-weights", action="store_true", help=weights)
     options = parser.parse_all(arguments)

@@ -6,12 +6,12 @@ Several processes or machines can work in the same output folder. Each of them t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.printing import table
-from unbraid.cli.values import argument_type, parse_integers
+from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, argument_type, finite_number, parse_integers, path, whole_number
+from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import DRAWS
 from unbraid.runtime.progress import format_duration
@@ -41,6 +41,7 @@ HELP = {
     "draws": "how metrics sample rows; see unbraid score --help "
     "[reference for published studies, disjoint for your own]",
     "jobs": "number of processes that compute metrics [all cores; 1 per stack with --cluster]",
+    "likelihood": "likelihood of the decoder in all runs [the value of the study; gaussian for vectors]",
     "precision": "precision of matrix products [the fastest on the device]",
     "cluster": "run on a Ray cluster: auto (the cluster of this machine, or a new one), HOST:PORT or ray://HOST:PORT "
     "[no cluster]",
@@ -54,19 +55,20 @@ def add_flags(parser: Parser) -> None:
     def add(name: str, **options: Any) -> None:
         parser.add_argument(f"--{name}", help=HELP[name], **options)
 
-    add("out", type=Path, metavar="FOLDER")
+    add("out", type=path, metavar="FOLDER")
     add("only", action="append", default=[], metavar="PROPERTY=V,V")
     add("seeds", type=argument_type(parse_integers), metavar="V")
-    add("steps", type=int)
-    add("learning-rate", type=float)
-    add("scale", type=float, default=1.0)
+    add("steps", type=whole_number())
+    add("learning-rate", type=finite_number(low=0))
+    add("scale", type=finite_number(low=0), default=1.0)
     add("data", action="append")
     add("plan", action="store_true")
     add("shard", type=argument_type(parse_shard), metavar="I/N")
     add("metrics", metavar="A,B")
-    add("samples", type=int, default=10_000)
+    add("samples", type=whole_number(2, MAX_EXAMPLES), default=10_000)
     add("draws", choices=DRAWS)
-    add("jobs", type=int)
+    add("jobs", type=whole_number(1, MAX_JOBS))
+    add("likelihood", choices=tuple(LIKELIHOODS))
     add("precision", choices=("fp32", "tf32", "bf16"))
     add_device(parser)
     add("cluster", metavar="ADDRESS")
@@ -111,7 +113,7 @@ def selection_arguments(options: Any) -> dict[str, Any]:
         if not values:
             raise UserError(f"--only must be PROPERTY=VALUE, such as data=dsprites. Got {fact!r} instead.")
         only.setdefault(fact, []).extend(values.split(","))
-    names = ("seeds", "steps", "learning_rate", "scale", "data", "shard", "precision", "device")
+    names = ("seeds", "steps", "learning_rate", "scale", "data", "shard", "precision", "likelihood", "device")
     return {"only": only, **{name: getattr(options, name) for name in names}}
 
 

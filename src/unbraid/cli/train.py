@@ -18,7 +18,7 @@ from unbraid import data as datasets
 from unbraid.accel.devices import check_device
 from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.printing import run_labels, table
-from unbraid.cli.values import argument_type, parse_integers, parse_numbers, parse_words
+from unbraid.cli.values import argument_type, finite_number, parse_integers, parse_numbers, parse_words, path
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
@@ -33,17 +33,18 @@ from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
 
 
-def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str) -> None:
-    """Add a flag for a dataclass field. The flag takes one or several values."""
+def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str, value: Any = None) -> None:
+    """Add a flag for a dataclass field. It takes one or several values. `value` is the default of a field with None."""
+    value = field.default if field.default is not None else value
     reader: Callable[[str], Any] = (
         parse_integers if kind is int else parse_words if get_origin(kind) is Literal else parse_numbers
     )
     choices = f" ({', '.join(map(str, get_args(kind)))})" if reader is parse_words else ""
-    default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    default = f"{value:g}" if isinstance(value, float) else str(value)
     names = list(dict.fromkeys([f"--{flag.replace('_', '-')}", f"--{flag}"]))
     text = f"{field.metadata['help']}{choices} [{default}]"
     kind_of_argument = argument_type(reader)
-    parser.add_argument(*names, dest=field.name, type=kind_of_argument, metavar="V", help=text, default=[field.default])
+    parser.add_argument(*names, dest=field.name, type=kind_of_argument, metavar="V", help=text, default=[value])
 
 
 def method_parser(name: str, cls: type[Method]) -> Parser:
@@ -61,10 +62,11 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     spec_kinds = get_type_hints(RunSpec)
     add_field(run, fields["seed"], int, "seeds")
     for flag in SPEC_FLAGS:
-        add_field(run, fields[flag], spec_kinds[flag], flag)
+        add_field(run, fields[flag], spec_kinds[flag], flag, cls.default_learning_rate)
     data = f"dataset: {', '.join(datasets.DATASETS)}, or the path of your own data; may end with ?options [sprites]"
     run.add_argument("--data", default="sprites", help=data)
-    run.add_argument("--net", help=f"network: {', '.join(NETS)}, or module:function [locatello; mlp for vectors]")
+    defaults = "locatello; pointnet for meshes, mlp for other vectors"
+    run.add_argument("--net", help=f"network: {', '.join(NETS)}, or module:function [{defaults}]")
     likelihood = "likelihood of the decoder [bernoulli; gaussian for vectors]"
     run.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help=likelihood)
     precision = "precision of matrix products [the fastest on the device]"
@@ -76,11 +78,15 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
 def add_output_flags(parser: Arguments, name: str) -> None:
     """Add the flags that do not change what is trained."""
     out = Path("runs") / name
-    parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
+    parser.add_argument("--out", type=path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
     parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
+    retrain = "delete and train again runs whose own method or network has changed since they were started"
+    parser.add_argument("--retrain", action="store_true", help=retrain)
     add_device(parser)
     seconds = "time between checkpoints, in seconds [30]"
-    parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS, metavar="SECONDS", help=seconds)
+    parser.add_argument(
+        "--checkpoint-seconds", type=finite_number(low=0), default=CHECKPOINT_SECONDS, metavar="SECONDS", help=seconds
+    )
     parser.add_argument("--log", choices=KINDS, help="also write event files for TensorBoard to the folder of each run")
     add_quiet(parser)
     add_root(parser)
@@ -122,7 +128,7 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
     defaults = RunDefaults.choose(data, options.net, options.likelihood, options.precision)
     runs = train_specs(
         spec_combinations(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
-        checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log,
+        checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log, retrain=options.retrain,
     )  # fmt: skip
     print(runs_table(runs))
     next_commands = [f"unbraid score {options.out}"]

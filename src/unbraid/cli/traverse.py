@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_root, parse_and_run
-from unbraid.cli.values import argument_type
+from unbraid.cli.parser import Parser, add_root, add_trust, parse_and_run
+from unbraid.cli.values import argument_type, file_to_write, finite_number, path, whole_number
 from unbraid.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,34 +44,48 @@ def parse_pair(text: str) -> Pair:
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=Path, help="a folder of runs, or one run")
-    parser.add_argument("--example", type=int, help="index of the example whose latents are varied [the middle one]")
+    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    parser.add_argument(
+        "--example", type=whole_number(), help="index of the example whose latents are varied [the middle one]"
+    )
     span = "vary latents from -SPAN to SPAN, in standard deviations of the prior, or in radians on curved spaces [2]"
-    parser.add_argument("--span", type=float, default=2.0, help=span)
-    parser.add_argument("--columns", type=int, default=9, help="number of pictures per latent [9]")
+    parser.add_argument("--span", type=finite_number(low=0), default=2.0, help=span)
+    parser.add_argument("--columns", type=whole_number(1, 1000), default=9, help="number of pictures per latent [9]")
     two = "vary two latents, such as 0,1, or the latents that best encode two factors, such as x,y, and draw a grid"
     parser.add_argument("--pair", type=argument_type(parse_pair), metavar="A,B", help=two)
     extremes = "draw only the best and the worst run of each dataset and method by a stored metric, such as mig"
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
+    count = "with --extremes: number of best and of worst runs of each dataset and method [1]"
+    parser.add_argument("--count", type=whole_number(1, 100), default=1, help=count)
+    sheet = "with --extremes and --pair of two factors: draw all in this one file, with latents flipped to align"
+    parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
+    parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
+    add_trust(parser)
     add_root(parser)
     return parse_and_run(parser, arguments, run)
 
 
 def run(options: Any) -> None:
     """Draw the selected runs and print the paths of the pictures."""
+    from unbraid.pictures.extremes import draw_extremes
     from unbraid.pictures.pair import best_and_worst_runs, traverse_pair
     from unbraid.pictures.traversal import traverse
     from unbraid.runs.run import load_runs
     from unbraid.runtime.progress import progress
     from unbraid.scoring.score import load_datasets
 
-    runs = [(run.label, run) for run in runs_with_decoder(load_runs(options.runs), options.runs)]
+    loaded = load_runs(options.runs, trust=options.trust)
+    runs = [(run.label, run) for run in runs_with_decoder(loaded, options.runs)]
+    if options.sheet and not (options.extremes and options.pair and isinstance(options.pair[0], str)):
+        raise UserError("--sheet needs --extremes METRIC and --pair with two factors, such as x,y.")
     if options.extremes:
-        chosen = best_and_worst_runs([run for _, run in runs], options.extremes)
+        chosen = best_and_worst_runs([run for _, run in runs], options.extremes, options.count)
         runs = [(f"{end} {options.extremes} {value:.3f}: {run.label}", run) for end, value, run in chosen]
     data = load_datasets([run for _, run in runs])
     settings = {"example": options.example, "span": options.span, "columns": options.columns}
+    if options.sheet:
+        print(draw_extremes(chosen, options.pair, data, options.sheet, metric=options.extremes, **settings))
+        return
     with progress("drawing", len(runs)) as report_progress:
         for i, (label, run) in enumerate(runs):
             report_progress(i, run.label)

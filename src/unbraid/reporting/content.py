@@ -118,10 +118,12 @@ def describe_data(data: FactorData) -> dict[str, Any]:
     pictures: list[str | None] = [None] * len(examples.index)
     if is_drawable(data):
         pictures = [data_url(png_bytes(to_image(image))) for image in example_images(data, examples.index)]
-    factors = data.factors(examples.index).tolist() if data.names else [[]] * len(pictures)
+    factors = [_factor_texts(data, row) for row in data.factor_values(examples.index).tolist()]
     return {
         "names": list(data.names),
         "sizes": list(data.sizes) if data.gridded else [],
+        "continuous": list(data.continuous),
+        "missing": data.missing_labels,
         "shape": list(data.shape),
         "size": len(data),
         "drawable": is_drawable(data),
@@ -131,6 +133,14 @@ def describe_data(data: FactorData) -> dict[str, Any]:
             for i, values, picture in zip(examples.index, factors, pictures, strict=True)
         ],
     }
+
+
+def _factor_texts(data: FactorData, values: Sequence[float]) -> list[int | float | str]:
+    """Return factor values for the page: integers, numbers with four digits if continuous, or "missing"."""
+    return [
+        "missing" if math.isnan(value) else float(f"{value:.4g}") if name in data.continuous else int(value)
+        for name, value in zip(data.names, values, strict=True)
+    ]
 
 
 def training_curves(run: Run) -> dict[str, list[float | None]]:

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.methods.controls import Controls
-from unbraid.metrics.information import discretise, entropy, mutual_information
+from unbraid.metrics.labels import as_labels
 from unbraid.metrics.protocol import Array, Protocol
-from unbraid.metrics.trees import boosted_trees, cached_fits
+from unbraid.metrics.trees import boosted_regression, boosted_trees, cached_fits
 from unbraid.pictures.examples import decoded_images, example_images, is_drawable, middle_example
 from unbraid.pictures.traversal import decode_traversal
 from unbraid.reporting.images import picture_row
 from unbraid.runs.run import Run
+from unbraid.scoring.code_statistics import information_shares, varying_columns
 from unbraid.scoring.encoding import encode_table
+from unbraid.scoring.factor_table import FactorTable
 
 N_HEAT_MAP_EXAMPLES = 10_000  # number of examples for the heat maps
 COLUMNS = 9  # number of pictures per latent
@@ -57,12 +59,13 @@ def run_detail(run: Run, data: FactorData, examples: Examples) -> dict[str, Any]
     index = torch.as_tensor(Protocol(table=N_HEAT_MAP_EXAMPLES).list_indices(len(data)), device=data.device)
     q = encode_table(run, data, index)
     codes, names = _column_codes(run, q)
-    detail: dict[str, Any] = {"codes": names, "nats": None, "factors": [], "information": [], "importances": []}
+    detail: dict[str, Any] = {"codes": names, "nats": None, "factors": []}
+    detail |= {"information": [], "floor": [], "importances": []}
     nats = run.spec.method.information(q)
     if nats is not None and len(nats) == len(names):
         detail["nats"] = [round(float(value), 4) for value in nats]
     if data.names:
-        detail |= _heat_maps(codes, data.factors(index).cpu().numpy()[:, :MAX_FACTORS], list(data.names[:MAX_FACTORS]))
+        detail |= _heat_maps(codes, data, index)
     if run.net.decoder is None:
         return detail
     controls = run.spec.method.controls(run.net, run.net.encode(examples.x), q)
@@ -78,22 +81,30 @@ def _column_codes(run: Run, q: Any) -> tuple[Array, list[str]]:
     return codes, run.spec.method.column_names(codes.shape[1])
 
 
-def _heat_maps(codes: Array, factors: Array, names: list[str]) -> dict[str, Any]:
+def _heat_maps(codes: Array, data: FactorData, index: Tensor) -> dict[str, Any]:
     """Return two heat maps of shape (columns of codes, factors).
 
-    "information" is the mutual information divided by the entropy of the factor. "importances" are the importances of
-    DCI. Factors that do not vary are omitted.
+    "information" is the mutual information divided by the entropy of the factor, and "floor" is its value for codes
+    that say nothing. "importances" are the importances of DCI. Rows without a label are left out for the factor.
+    Factors that do not vary are omitted.
     """
-    varying = [j for j in range(factors.shape[1]) if np.ptp(factors[:, j]) > 0]
-    factors, names = factors[:, varying], [names[j] for j in varying]
-    if not names:
+    factors = FactorTable.of(data, index)
+    varying = varying_columns(factors.values)[:MAX_FACTORS]
+    if not varying:
         return {}
-    fractions = mutual_information(discretise(codes), factors) / entropy(factors)
+    factors = factors.select(varying)
+    fractions, floor = information_shares(codes, *factors)
     with cached_fits():
-        importances = [boosted_trees(codes, column).importances("mean") for column in factors.T]
+        importances = [
+            (boosted_regression if column.continuous else boosted_trees)(codes[column.rows], column.values).importances(
+                "mean"
+            )
+            for column in as_labels(*factors).columns()
+        ]
     return {
-        "factors": names,
+        "factors": [data.names[j] for j in varying],
         "information": _round_matrix(fractions),
+        "floor": _round_matrix(floor[None])[0],
         "importances": _round_matrix(np.stack(importances, 1)),
     }
 
@@ -134,10 +145,11 @@ def controls_json(controls: Controls, detail: dict[str, Any]) -> dict[str, Any]:
 def main_factor(column: int | None, detail: dict[str, Any]) -> dict[str, Any] | None:
     """Return the factor about which a column of codes has the most information, or None for an unknown column.
 
-    "share" is that information as a fraction of the entropy of the factor.
+    "share" is that information as a fraction of the entropy of the factor, and "floor" is the share of codes that say
+    nothing.
     """
     if column is None or column >= len(detail["information"]):
         return None
     fractions = detail["information"][column]
     best = max(range(len(fractions)), key=fractions.__getitem__)
-    return {"name": detail["factors"][best], "share": fractions[best]}
+    return {"name": detail["factors"][best], "share": fractions[best], "floor": detail["floor"][best]}

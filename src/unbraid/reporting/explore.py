@@ -15,7 +15,7 @@ from unbraid.runs.run import Run, load_runs
 from unbraid.scoring.score import load_datasets
 
 
-def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cpu") -> Server:
+def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cpu", trust: bool = False) -> Server:
     """Serve the page of `report` from this machine, with decoders of any size.
 
     The server binds to 127.0.0.1 and runs in the background until it is closed.
@@ -25,6 +25,7 @@ def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cp
         port: The port. 0 chooses any free port.
         best: Number of runs that are shown in detail, with their decoders.
         device: Device on which the decoders run: "cpu" or "cuda".
+        trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
         The running server. Open its `url` in a browser. `wait()` blocks until the server is closed. `close()` or the
@@ -44,7 +45,7 @@ def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cp
     if best < 1:
         raise UserError(f"The number of best runs must be at least 1. Got best={best} instead.")
     check_device(device)
-    loaded = load_runs(runs, device=device)
+    loaded = load_runs(runs, device=device, trust=trust)
     decoding = [run for run in loaded if run.net.decoder is not None and run.divergence is None]
     if not decoding:
         raise UserError(

@@ -22,6 +22,8 @@ HOST = "127.0.0.1"
 MAX_DISCARDED_BYTES = 1 << 20
 LINGER_SECONDS = 2  # maximum time to wait for these bytes
 IDLE_SECONDS = 30  # time after which an idle connection is closed
+MAX_CONNECTIONS = 256  # at the same time, each with its own thread
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
 # Headers of every answer. The page itself contains the policy for its scripts and styles.
 HEADERS = {
@@ -41,7 +43,7 @@ class PageApplication(Protocol):
 
     Attributes:
         page: The HTML of the page.
-        token: The secret that requests to decode must contain.
+        token: The secret that every request must contain.
         hosts: The accepted values of the Host header.
         max_body_bytes: The maximum size of the body of a request, in bytes.
     """
@@ -65,7 +67,10 @@ class RequestError(Exception):
 
 
 class Listener(ThreadingHTTPServer):
-    """Accepts connections, handles each in its own thread, and keeps a set of open connections."""
+    """Accepts connections, handles each in its own thread, and keeps a set of open connections.
+
+    At most `MAX_CONNECTIONS` are open at the same time. Others are told to try again later.
+    """
 
     owner: PageApplication
     daemon_threads = True
@@ -79,8 +84,15 @@ class Listener(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self.open_lock:
-            self.open.add(request)
-        super().process_request(request, client_address)
+            accepted = len(self.open) < MAX_CONNECTIONS
+            if accepted:
+                self.open.add(request)
+        if accepted:
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):  # if the client has already closed the connection
+            request.send(BUSY, socket.MSG_DONTWAIT)
+        self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         with self.open_lock:
@@ -150,9 +162,9 @@ class Handler(BaseHTTPRequestHandler):
         allowed = METHODS[path]
         if self.command not in allowed:
             raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"Use {' or '.join(allowed)}.", Allow=", ".join(allowed))
+        parameters = self.parameters(query)
         if path == "/":
             return owner.page, "text/html; charset=utf-8"
-        parameters = self.parameters(query)
         return owner.decode(parameters["run"], self.body()), "application/octet-stream"
 
     def check_sender(self) -> None:
@@ -170,7 +182,10 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             raise RequestError(HTTPStatus.BAD_REQUEST, "Too many parameters.") from None
         if not hmac.compare_digest(found.get("token", "").encode(), self.server.owner.token):
-            raise RequestError(HTTPStatus.FORBIDDEN, "The token does not belong to this server. Reload the page.")
+            raise RequestError(
+                HTTPStatus.FORBIDDEN,
+                "The token does not belong to this server. Open the address that unbraid explore has printed.",
+            )
         return {"run": "", **found}
 
     def body(self) -> bytes:

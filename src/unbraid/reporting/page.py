@@ -30,6 +30,7 @@ def report(
     best: int = 4,
     scoring: bool = True,
     quiet: bool = False,
+    trust: bool = False,
 ) -> Path:
     """Write a self-contained HTML page about trained runs.
 
@@ -45,6 +46,7 @@ def report(
         best: Number of runs that are shown in detail, at least 1.
         scoring: Whether to compute missing scores. Otherwise the page shows stored scores only.
         quiet: If True, do not show progress.
+        trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
         The path of the page.
@@ -63,7 +65,7 @@ def report(
     if best < 1:
         raise UserError(f"A report must show at least 1 run in detail, so 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
-    trained = _load_trained_runs(runs)
+    trained = _load_trained_runs(runs, trust)
     if not trained:
         raise UserError(f"No trained runs in {folder or 'the list'}. Finish the training first.")
     path = Path(out) if out is not None else _default_path(folder, trained)
@@ -77,10 +79,10 @@ def report(
     return path
 
 
-def _load_trained_runs(runs: str | Path | Run | Sequence[Run]) -> list[Run]:
+def _load_trained_runs(runs: str | Path | Run | Sequence[Run], trust: bool) -> list[Run]:
     """Load the trained runs of a folder, or return the given runs as a list."""
     if isinstance(runs, str | Path):
-        return load_runs(runs)
+        return load_runs(runs, trust=trust)
     return [runs] if isinstance(runs, Run) else list(runs)
 
 

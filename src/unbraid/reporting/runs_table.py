@@ -13,6 +13,7 @@ from unbraid.metrics.bounds import bounds
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
+from unbraid.scoring.bounds_rows import factor_rows
 from unbraid.scoring.score import score, study_protocol
 
 REPORT_METRICS = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
@@ -113,20 +114,20 @@ def metric_column(metric: str) -> dict[str, Any]:
 
 
 def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> Scores:
-    """Return the main scores of a perfect code and of noise, or nothing if the factors do not form a grid."""
-    if not data.names or not metrics or not data.gridded:
+    """Return the main scores of a perfect code and of noise, or nothing if the data have no factors."""
+    if not data.names or not metrics:
         return {}
     protocol = study_protocol(runs[0])
-    rows = protocol.rows_with_zero_codes(data.sizes, max(run.spec.latents for run in runs))
+    rows = factor_rows(data, max(run.spec.latents for run in runs), protocol)
     return {
         kind: {headline(name): values[TRAITS[name].headline] for name, values in scores.items() if values}
-        for kind, scores in bounds(rows, metrics, draws=protocol.draws).items()
+        for kind, scores in bounds(rows, metrics).items()
     }
 
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Return a label for each run by id: the method, its strength, and settings that distinguish it from other runs."""
-    settings = {run.id: run.spec.flat() for run in runs}
+    settings = {run.id: run.spec.flat(complete=True) for run in runs}
     strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}
     labels = {}
     for method in dict.fromkeys(own["method"] for own in settings.values()):

@@ -1,9 +1,10 @@
 """A local server for one page. It runs the decoders of that page, which may be too large to be part of the page.
 
-It answers GET / with the page. It answers POST /decode?run=ID&token=TOKEN, whose body contains latents, with pixels.
-Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages of other origins
-can neither read from it nor use its decoders, because the Host header must be the address of this server (which
-prevents DNS rebinding), an Origin header must match this address, and decoding needs the token of the page.
+It answers GET /?token=TOKEN with the page. It answers POST /decode?run=ID&token=TOKEN, whose body contains latents,
+with pixels. Latents and pixels are little-endian float32. The server binds to 127.0.0.1 and reads no files. Pages of
+other origins can neither read from it nor use its decoders, because the Host header must be the address of this server
+(which prevents DNS rebinding), an Origin header must match this address, and every request needs the token. Other users
+of this machine do not know the token either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from torch import Tensor
@@ -32,7 +34,7 @@ class Server:
     """A running server. `close` or the end of a ``with`` block stops it.
 
     Attributes:
-        url: The address of the page.
+        url: The address of the page, with its token.
         port: The port on 127.0.0.1.
     """
 
@@ -50,8 +52,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address of the page."""
-        return f"http://{HOST}:{self.port}/"
+        """The address of the page, with its token."""
+        return f"http://{HOST}:{self.port}/?token={quote(self.token, safe='')}"
 
     def wait(self) -> None:
         """Block until the server is closed. Ctrl-C raises KeyboardInterrupt."""
@@ -112,7 +114,7 @@ def serve(
         runs: The runs whose decoders the page may use.
         page: The HTML of the page, or a function that returns it. The function is called after the port is opened.
         port: The port. 0 chooses any free port.
-        token: A secret that the page sends with each request to decode. None creates a new one.
+        token: A secret that the address of the page and each request to decode contain. None creates a new one.
         draw: A function that draws a decoded example (1, ...) of a run as a picture (c, h, w). If it is
             None, the server sends the decoded example itself.
 

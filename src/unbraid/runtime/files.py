@@ -3,49 +3,117 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
+import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unbraid.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where an open file cannot be deleted
+    fcntl = None  # type: ignore[assignment]
+
+TEMPORARY = ".tmp"  # ending of the names of temporary files
+TEMPORARY_NAME = 200  # characters of the name of a file that the name of its temporary file contains
 
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file by way of a temporary file in the same folder, which is synced to disk and then renamed.
 
-    Readers see either the old content or all of the new content, even if the process is killed.
+    Readers see either the old content or all of the new content, even if the process is killed. A symbolic link stays a
+    link, and the file that it names is written. Devices, pipes and the output of this process (`/dev/stdout`) are
+    written to directly and never replaced.
+
+    Args:
+        path: The file to write.
+        content: The whole content of the file.
 
     Raises:
         UserError: If the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        if not _write_to_stream(path, content):
+            _replace_file(Path(os.path.realpath(path)), content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise UserError(
             f"Could not write {path}: {error.strerror}. Existing files are unchanged. Free some space or choose "
             "another folder, then repeat the command to resume from the last checkpoint."
         ) from error
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a .jsonl file, or an empty list if the file does not exist.
-
-    Raises:
-        UserError: If a line is not valid JSON.
-    """
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write a temporary file and rename it to `path`. If this fails, remove the temporary file."""
+    unique = f"{os.getpid()}.{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name[:TEMPORARY_NAME]}.{unique}{TEMPORARY}")
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. Delete it and repeat the command.") from error
+        with _open_temporary(temporary) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists():
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+            if fcntl is None:
+                file.close()  # Windows does not rename open files
+            temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _open_temporary(path: Path) -> IO[bytes]:
+    """Open a new temporary file and lock it, so that `remove_temporary_files` keeps it."""
+    while True:
+        file = path.open("wb")
+        with contextlib.suppress(OSError):  # raised by file systems without locks
+            _lock_file(file, wait=True)
+        if path.exists():
+            return file
+        file.close()  # it was removed before it was locked
+
+
+def _lock_file(file: IO[bytes], wait: bool) -> None:
+    """Lock an open file until it is closed. Raise an OSError if another process holds the lock and `wait` is False."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _write_to_stream(path: Path, content: bytes) -> bool:
+    """Write to a device, a pipe, or the output of this process. Return False if `path` is none of these."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(facts.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    descriptor = _own_output(facts)
+    if descriptor is None and stat.S_ISREG(facts.st_mode):
+        return False
+    if descriptor is not None:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        return True
+    opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a pipe that nothing reads is an error
+    os.set_blocking(opened, True)
+    with os.fdopen(opened, "wb") as file:
+        file.write(content)
+    return True
+
+
+def _own_output(facts: os.stat_result) -> int | None:
+    """Return 1 or 2 if a file is the standard output or the standard error of this process, otherwise None."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(facts, os.fstat(descriptor)):
+                stream.flush()
+                return descriptor
+    return None
 
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
@@ -78,6 +146,12 @@ def make_folder(path: Path) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove temporary files of `write_atomic` that a killed process left in a folder."""
-    for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+    """Remove temporary files of `write_atomic` that a killed process left in a folder.
+
+    Files that another process is writing at this moment are kept.
+    """
+    for leftover in folder.glob(f".*{TEMPORARY}"):
+        with contextlib.suppress(OSError), leftover.open("rb") as file:
+            _lock_file(file, wait=False)
+            if os.path.samestat(os.fstat(file.fileno()), leftover.stat()):  # not renamed before it was locked
+                leftover.unlink()

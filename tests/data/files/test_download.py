@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def test_length_must_be_known(server: Server, tmp_path: Path) -> None:
     chunked = server.add("/chunked", CONTENT, Fault(chunked=True, cut_body=30), always=Fault(chunked=True, etag=None))
     assert download_file(File("chunked", (chunked,)), tmp_path).read_bytes() == CONTENT
     endless = server.add("/endless", CONTENT * 3, always=Fault(chunked=True))
-    with pytest.raises(UserError, match="the server sent 591 bytes instead of the 197"):
+    with pytest.raises(UserError, match="the server sent more than the 197 bytes that the file has"):
         download_file(published_file(endless, name="endless"), tmp_path)
 
 
@@ -243,3 +244,34 @@ def test_progress_is_in_megabytes_with_eta(
     url = server.add("/data.bin", content, Fault(delay=0.01, piece=100_000))
     download_file(File("data.bin", (url,)), tmp_path, progress)
     assert "data.bin (MB): 0/3 (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [-1, None])
+def test_no_more_than_the_published_size_is_stored(length: int | None, server: Server, tmp_path: Path) -> None:
+    """A server that names no length and never stops sending cannot fill the disk."""
+    big = bytes(20 << 20)
+    fault = Fault(chunked=True) if length is None else Fault(length=length)
+    url = server.add("/big", big, always=fault)
+    largest = 0
+
+    def watch(path: Path, offset: int, total: int | None) -> None:
+        nonlocal largest
+        largest = max(largest, *(file.stat().st_size for file in tmp_path.iterdir()))
+
+    written = download._write_all
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(download, "_write_all", lambda file, piece: (written(file, piece), watch(tmp_path, 0, None))[0])
+        with pytest.raises(UserError, match="more than the 1,000 bytes"):
+            download_file(File("big", (url,), size=1000, sha256="0" * 64), tmp_path)
+    assert largest <= 1000
+    assert not (tmp_path / "big.part").exists()
+
+
+def test_a_download_of_unknown_length_leaves_some_space_free(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.add("/big", bytes(5 << 20), always=Fault(chunked=True))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(UserError, match="bytes free"):
+        download_file(File("big", (url,), sha256="0" * 64), tmp_path)

@@ -269,14 +269,16 @@ def _receive_body(
                 raise InterruptedDownload(f"{_describe_error(error)} after {offset:,} bytes") from error
             if not piece:
                 break
+            if total is not None and offset + len(piece) > total:
+                _delete_partial_file(part)
+                raise DownloadError(f"the server sent more than the {total:,} bytes that the file has")
+            if total is None:
+                _check_free_space(part, 0, len(piece))
             with _convert_write_errors(part):
                 offset += _write_all(file, piece)
             show_progress(offset / 1e6)
     if total is not None and offset < total:
         raise InterruptedDownload(f"the connection was closed after {offset:,} of {total:,} bytes")
-    if total is not None and offset > total:
-        _delete_partial_file(part)
-        raise DownloadError(f"the server sent {offset:,} bytes instead of the {total:,} bytes that it announced")
 
 
 def _write_all(file: Any, piece: bytes) -> int:

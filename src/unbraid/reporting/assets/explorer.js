@@ -90,7 +90,7 @@
     slider(i) {
       const make = unbraid.make, name = `slider-${this.run.id}-${i}-${Math.random().toString(36).slice(2, 8)}`;
       const nats = this.spec.nats[i], factor = this.spec.factors[i];
-      const notes = [nats === null ? "" : `${nats.toFixed(2)} nats`, factor ? `${factor.name} ${unbraid.percent(factor.share)}` : ""].filter(Boolean).join(" · ");
+      const notes = [nats === null ? "" : `${nats.toFixed(2)} nats`, factor ? `${factor.name} ${unbraid.percent(factor.share)} (floor ${unbraid.percent(factor.floor)})` : ""].filter(Boolean).join(" · ");
       const input = make("input", { type: "range", id: name, min: this.spec.low[i], max: this.spec.high[i], step: 0.01, input: () => this.move(i, +input.value) });
       const output = make("output", { for: name });
       const swing = make("button", { "aria-pressed": "false", "aria-label": `Animate ${this.spec.names[i]}`, title: "animate", click: () => this.swing(i, swing) }, "∿");

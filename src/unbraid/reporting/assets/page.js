@@ -133,12 +133,15 @@
 
   /* Details of one run ---------------------------------------------------------------------------------- */
 
-  function heat(title, note, detail, matrix, text) {
+  function heat(title, note, detail, matrix, text, floor) {
     const head = make("tr", {}, make("th", { scope: "col" }, ""), ...detail.factors.map((name) => make("th", { scope: "col" }, name)));
     const largest = detail.factors.map((_, j) => Math.max(...matrix.map((line) => line[j])));
     const lines = matrix.map((line, i) => make("tr", {},
       make("th", { scope: "row" }, detail.codes[i]),
       ...line.map((value, j) => make("td", { "--share": Math.min(1, value), class: value === largest[j] && value > 0.05 ? "best" : null }, text(value)))));
+    if (floor) {
+      lines.push(make("tr", { class: "floor" }, make("th", { scope: "row" }, "floor"), ...floor.map((value) => make("td", { "--share": Math.min(1, value) }, text(value)))));
+    }
     const table = make("table", { class: "heat" }, make("caption", { class: "soft" }, note), make("thead", {}, head), make("tbody", {}, ...lines));
     return make("div", {}, make("h3", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table));
   }
@@ -148,19 +151,28 @@
     return make("div", { class: "strip" }, words, make("div", {}, picture(image)));
   }
 
+  function labelNotes(data) {
+    const missing = Object.entries(data.missing).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
+    return [
+      data.continuous.length && `Continuous factors: ${data.continuous.join(", ")}. For the information they are divided into bins, as in the MIG, and the trees are regression trees.`,
+      missing && `Missing labels, whose examples are left out for the factor: ${missing} of ${data.size.toLocaleString("en")}.`,
+    ].filter(Boolean);
+  }
+
   function learned(id) {
     const section = document.getElementById("learned"), one = run(id), detail = one.detail;
     const parts = [make("p", {}, one.label, make("span", { class: "soft" }, ` · ${one.data} · run ${one.id}`))];
     if (detail.factors.length) {
       parts.push(make("div", { class: "pair" },
-        heat("Information", "mutual information between each latent or subspace and each factor, as a fraction of the factor's entropy", detail, detail.information, percent),
+        heat("Information", "mutual information between each latent or subspace and each factor, as a fraction of the factor's entropy; floor: the same codes in random order", detail, detail.information, percent, detail.floor),
         heat("Importance", "importance of each latent or subspace for boosted trees that predict each factor (DCI)", detail, detail.importances, (value) => value.toFixed(2))));
+      for (const text of labelNotes(report.data[one.data])) parts.push(make("p", { class: "soft" }, text));
     }
     if (detail.reconstructions) {
       parts.push(make("h3", {}, "Reconstructions"), strip(detail.reconstructions[0], "examples"), strip(detail.reconstructions[1], "reconstructions"));
       parts.push(make("h3", {}, "Traversals"), make("p", { class: "soft" }, "In each row, one latent changes. The others keep the values of the middle example of the dataset."));
       for (const line of detail.traversals) {
-        const factor = line.factor ? `${percent(line.factor.share)} of the entropy of ${line.factor.name}` : "";
+        const factor = line.factor ? `${percent(line.factor.share)} of the entropy of ${line.factor.name} (floor ${percent(line.factor.floor)})` : "";
         parts.push(strip(line, line.name, [line.note, factor].filter(Boolean).join(" · ")));
       }
     }

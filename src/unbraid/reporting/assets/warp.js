@@ -35,10 +35,13 @@
     return [sx * cosine, sy * (shear * cosine - sine), right, sx * sine, sy * (shear * sine + cosine), below];
   };
 
-  /** The flow of a linear field. Its stretches and shifts pass c tanh(x / c), its rotation the same with another c. */
+  /** The function c tanh(x / c), or the identity if c is null. */
+  const boundedBy = (c) => (x) => (c === null ? x : c * Math.tanh(x / c));
+
+  /** The flow of a linear field. Its stretches and shifts have one bound, and its rotation has another. */
   const diffeomorphic = ([across, upper, right, lower, down, below], { stretch, turn, squarings }) => {
-    const bounded = (x) => stretch * Math.tanh(x / stretch);
-    const [shear, skew] = [bounded(0.5 * (upper + lower)), turn * Math.tanh((0.5 * (lower - upper)) / turn)];
+    const bounded = boundedBy(stretch);
+    const [shear, skew] = [bounded(0.5 * (upper + lower)), boundedBy(turn)(0.5 * (lower - upper))];
     const field = [bounded(across), shear - skew, bounded(right), shear + skew, bounded(down), bounded(below)];
     return added(expm1(field, squarings));
   };

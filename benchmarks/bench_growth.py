@@ -1,0 +1,126 @@
+"""Measure how the time and the memory of every command that works on folders of runs grow with the number of runs.
+
+The runs are beta-VAEs on toy data, trained for one step. Each command runs in a process of its own. Commands for a
+single run (`export`, `traverse` on one run) and commands without runs (`list`, `data`, `demo`) are left out.
+
+Run: python benchmarks/bench_growth.py [--full] [--out FOLDER]. With --full, 12,600 runs are measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from machine import describe
+
+SIZES = (10, 100, 1_000)
+FULL_SIZE = 12_600
+BETAS = "1,2,4,8"
+METRICS = ["--metrics", "mig,sap"]
+MIN_SECONDS = 0.5  # an exponent is fitted only if the time grows by at least this much
+Measured = dict[str, float]
+
+
+def commands(folder: Path, runs: int) -> dict[str, list[str]]:
+    """Return the command lines in the order in which they run. Later ones need what earlier ones write."""
+    here, few = str(folder / "runs"), str(folder.parent / "few")
+    seeds = f"0-{max(1, runs // 4) - 1}"
+    tiny = ["--data", "toy", "--steps", "1", "--batch", "8", "--latents", "4", "--quiet", "--out"]
+    train = ["train", "beta_vae", "--beta", BETAS, "--seeds", seeds, *tiny, here]
+    score = ["score", here, *METRICS, "--no-bounds", "--quiet", "--jobs", "1"]
+    return {
+        "train": train,
+        "train again": train,
+        "score": score,
+        "score again": score,
+        "index": ["index", here],
+        "analyse": ["analyse", here, "--out", str(folder / "analyses")],
+        "reproduce": ["reproduce", "locatello2019", "--runs", here],
+        "compare": ["compare", here, few, "--quiet"],
+        "select": ["select", here, "--within", "data", "--examples", "200", "--quiet"],
+        "appearance": ["appearance", here, "--examples", "100", "--samples", "1", "--quiet"],
+        "report": ["report", here, "--no-score", "--out", str(folder / "report.html"), "--quiet"],
+        "explore": ["explore", here, "--best", "1"],
+        "share export": ["share", "export", here, str(folder / "published")],
+        "share check": ["share", "check", str(folder / "published")],
+        "share import": ["share", "import", str(folder / "published"), str(folder / "imported")],
+    }
+
+
+def measure(line: list[str]) -> Measured:
+    """Run a command. Return its time in seconds and its peak memory in MB. `explore` is stopped when it has started."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "unbraid", *line]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        assert process.stdout is not None
+        if line[0] == "explore":
+            process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        errors.seek(0)
+        if process.returncode not in (0, 1) and line[0] != "reproduce":
+            raise RuntimeError(f"{' '.join(line)}: status {process.returncode}: {errors.read()[-2000:]}")
+    return {"seconds": time.perf_counter() - start, "megabytes": usage.ru_maxrss / 1024}
+
+
+def exponent(measured: dict[int, Measured], name: str) -> float | None:
+    """Return the exponent of the growth between the two largest sizes, after subtracting the value at the smallest.
+
+    Return None if the value hardly grows.
+    """
+    smallest, *_, before, largest = sorted(measured)
+    first, second = (measured[size][name] - measured[smallest][name] for size in (before, largest))
+    low = MIN_SECONDS if name == "seconds" else 20.0
+    if second < low:
+        return None
+    return math.log(second / max(first, low / 10)) / math.log(largest / before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help=f"also measure {FULL_SIZE:,} runs")
+    parser.add_argument("--out", type=Path, help="folder for the runs [a temporary folder]")
+    options = parser.parse_args()
+    sizes = (*SIZES, FULL_SIZE) if options.full else SIZES
+    with tempfile.TemporaryDirectory(dir=options.out) as name:
+        few = commands(Path(name) / "other", 12)
+        for key in ("train", "score"):
+            measure([word.replace(str(Path(name) / "other" / "runs"), str(Path(name) / "few")) for word in few[key]])
+        measured: dict[str, dict[int, Measured]] = {}
+        for size in sizes:
+            folder = Path(name) / str(size)
+            folder.mkdir()
+            for key, line in commands(folder, size).items():
+                measured.setdefault(key, {})[size] = found = measure(line)
+                print(f"{size:>6} {key:<14}{found['seconds']:9.1f} s {found['megabytes']:8.0f} MB", flush=True)
+    save(measured)
+
+
+def save(measured: dict[str, dict[int, Measured]]) -> None:
+    """Print the exponents and write everything to the results folder."""
+    rows: dict[str, Any] = {}
+    for key, by_size in measured.items():
+        exponents = {name: exponent(by_size, name) for name in ("seconds", "megabytes")}
+        rows[key] = {"runs": {str(size): found for size, found in by_size.items()}, "exponents": exponents}
+        shown = ", ".join(f"{name} {'flat' if v is None else format(v, '.2f')}" for name, v in exponents.items())
+        print(f"{key:<14} exponents: {shown}")
+    result = Path(__file__).parent / "results" / "bench_growth.json"
+    result.write_text(json.dumps({**describe(), "commands": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

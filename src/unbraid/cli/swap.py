@@ -1,0 +1,59 @@
+"""Draw the exchange of latents between examples, to show what each latent, subspace or group of latents encodes.
+
+In each panel, one group of latents is taken from the example at the top of the column, and the rest is kept from the
+example at the left of the row. The groups are the subspaces of PMP, the appearance and the perspective of VITAE, and
+single latents of other methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unbraid.cli.parser import Parser, add_root, add_trust, parse_and_run
+from unbraid.cli.values import argument_type, parse_integers, path, whole_number
+
+
+def parse_groups(text: str) -> list[list[int]]:
+    """Parse a comma-separated list of latents or ranges, in which a plus sign joins those that are exchanged together.
+
+    >>> parse_groups("0,3"), parse_groups("0+1,4-5")
+    ([[0], [3]], [[0, 1], [4], [5]])
+    """
+    groups: list[list[int]] = []
+    for part in text.split(","):
+        joined = [parse_integers(one) for one in part.split("+")]
+        groups += [[i] for i in joined[0]] if len(joined) == 1 else [sum(joined, [])]
+    return groups
+
+
+def main(parser: Parser, arguments: Sequence[str]) -> int:
+    parser.add_argument("runs", type=path, help="a folder of runs, or one run")
+    groups = "latents or subspaces to exchange, such as 0,3; a plus sign joins some, as in 0+1,2 [all groups]"
+    parser.add_argument("--latents", type=argument_type(parse_groups), metavar="A,B", help=groups)
+    examples = "number of rows and columns of each panel [5]"
+    parser.add_argument("--examples", type=whole_number(2, 100), default=5, help=examples)
+    seed = "random seed with which examples are drawn [examples spread over the data]"
+    parser.add_argument("--seed", type=whole_number(), help=seed)
+    parser.add_argument("--data", help="dataset of the examples, such as mnist?part=test [that of the runs]")
+    parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
+    add_trust(parser)
+    add_root(parser)
+    return parse_and_run(parser, arguments, run)
+
+
+def run(options: Any) -> None:
+    """Draw one picture per run and print the paths."""
+    from unbraid.cli.traverse import runs_with_decoder
+    from unbraid.data.loading import load_data
+    from unbraid.pictures.subspaces import draw_swaps
+    from unbraid.runs.run import load_runs
+    from unbraid.scoring.score import load_datasets
+
+    runs = runs_with_decoder(load_runs(options.runs, trust=options.trust), options.runs)
+    given = None if options.data is None else load_data(options.data)
+    datasets = load_datasets(runs) if given is None else {}
+    settings = {"examples": options.examples, "seed": options.seed, "groups": options.latents}
+    for one in runs:
+        out = None if options.out is None else options.out / one.id
+        print(f"{one.label}: {draw_swaps(one, given or datasets[one.spec.data], out=out, **settings)}")

@@ -1,0 +1,52 @@
+"""Worker processes, which end together with the process that started them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+WATCH_SECONDS = 0.5  # time between two looks at whether the parent still exists
+
+
+@contextmanager
+def worker_pool(jobs: int) -> Iterator[Any]:
+    """Provide worker processes inside this context.
+
+    The workers use one thread each. They end with this process, even if it is killed.
+
+    Args:
+        jobs: The number of processes.
+
+    Yields:
+        A `joblib.Parallel` object. Called with delayed function calls, it returns a generator of their results.
+    """
+    from joblib import Parallel, parallel_config
+
+    settings = {"inner_max_num_threads": 1, "initializer": end_with_parent, "initargs": (os.getpid(),)}
+    with (
+        parallel_config("loky", n_jobs=jobs, **settings),
+        Parallel(return_as="generator", max_nbytes=None) as pool,
+    ):
+        yield pool
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process soon after the process that started it has ended.
+
+    The operating system tells a worker nothing about the end of its parent: the signal that Linux offers for this is
+    sent when the thread ends that started the worker. Therefore a thread of the worker watches the parent.
+
+    Args:
+        parent: The id of the process that started this process.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="end_with_parent").start()
