@@ -28,7 +28,7 @@ from support.training import flatten_gradients
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, VAE, AnnealedVAE, BetaVAE, FactorVAE, Method
-from unbraid.methods.beta_tcvae import stratified_log_weights, total_correlation, weighted_log_weights
+from unbraid.methods.beta_tcvae import decompose_kl, stratified_log_weights, weighted_log_weights
 from unbraid.methods.dip_vae import covariance_of_means, covariance_of_samples, identity_penalty
 from unbraid.methods.method import Batch
 from unbraid.nets.registry import resolve_net
@@ -153,6 +153,10 @@ def random_posterior(n: int, d: int) -> tuple[Gaussian, Tensor]:
     g = torch.Generator().manual_seed(1)
     q = Gaussian(torch.randn(n, d, generator=g, dtype=torch.float64), torch.randn(n, d, generator=g).double() - 1)
     return q, q.mean + (0.5 * q.logvar).exp() * torch.randn(n, d, generator=g)
+
+
+def total_correlation(q: Gaussian, z: Tensor, log_weights: Tensor) -> Tensor:
+    return decompose_kl(q, z, log_weights).total_correlation
 
 
 @pytest.mark.parametrize("population", [6, 50, 737_280])

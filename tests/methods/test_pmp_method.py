@@ -152,7 +152,7 @@ def test_invalid_settings_raise(toy: FactorData) -> None:
         method.check(Labelled("own", ("a", "b"), (2, 2), torch.zeros(3, 2), torch.zeros(3, 2).long()), 64, 10)
     with pytest.raises(ValueError, match="two factors that vary"):
         method.check(VectorTable("line", ("a", "b"), (5, 1), (2,), torch.zeros(5, 2)), 64, 10)
-    for wrong in ({"subspaces": 1}, {"horizon": 0.0}, {"preset": "both"}, {"distance": -1.0}):
+    for wrong in ({"subspaces": 1}, {"horizon": -1.0}, {"preset": "both"}, {"distance": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PMP(**wrong)  # type: ignore[arg-type]
 

@@ -35,6 +35,7 @@ VARIANTS = [
     CVITAE(transform="cpab", nx=1, ny=2, flow_steps=4),
     UVITAE(samples=3),
     CVITAE(samples=2, perspective=1),
+    CVITAE(bound="none", perspective_hidden1=5, perspective_hidden2=7),
 ]
 each_variant = pytest.mark.parametrize("method", VARIANTS, ids=str)
 
@@ -219,6 +220,35 @@ def test_networks_of_the_paper() -> None:
     assert decoder(encoder(torch.rand(2, 3, 128, 128))[:, :2]).shape == (2, 3, 128, 128)
     with pytest.raises(ValueError, match="multiples of 16"):
         NETS["vitae_conv"]((3, 100, 128), 2)
+
+
+def test_decoder_of_the_perspective_can_have_the_widths_of_table_3(sprites: FactorData) -> None:
+    """Half of the units of table 3 are 64 and 128. By default, they are half of those of table 1."""
+    for method, expected in (
+        (UVITAE(transform="cpab", nx=2, ny=4), [32, 32, 30]),
+        (UVITAE(transform="cpab", nx=2, ny=4, perspective_hidden1=64, perspective_hidden2=128), [64, 128, 30]),
+    ):
+        decoder = build_vitae(method, sprites).decoder.perspective
+        assert [m.out_features for m in decoder.modules() if isinstance(m, nn.Linear)] == expected
+
+
+def test_unbounded_diffeomorphic_maps_are_equation_3(sprites: FactorData) -> None:
+    """Without bounds the map is the matrix exponential of the parameters themselves. The default is bounded."""
+    gamma = 2 * torch.randn(7, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    generator = torch.cat([gamma.unflatten(1, (2, 3)), torch.zeros(7, 1, 3)], 1)
+    found = UVITAE(bound="none").transformer()
+    expected = torch.linalg.matrix_exp(generator)[:, :2]
+    torch.testing.assert_close(found.matrix(gamma), expected)  # type: ignore[attr-defined]
+    inverse = torch.linalg.matrix_exp(-generator)[:, :2]
+    torch.testing.assert_close(found.inverse_matrix(gamma), inverse)  # type: ignore[attr-defined]
+    assert not torch.allclose(UVITAE().transformer().matrix(gamma), expected)  # type: ignore[attr-defined]
+
+
+def test_new_fields_of_vitae_keep_ids() -> None:
+    """The ids were computed before the fields existed."""
+    assert RunSpec(UVITAE(), "sprites").id == "1a9470dad7af"
+    assert RunSpec(CVITAE(), "sprites").id == "2b82069dcd03"
+    assert RunSpec(UVITAE(bound="none"), "sprites").id != "1a9470dad7af"
 
 
 def test_normal_likelihood_by_hand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import socket
 import sys
@@ -43,7 +44,7 @@ def test_run_folders_survive_the_transfer(tmp_path: Path) -> None:
     assert read_run_files(tmp_path / "a") == files
 
 
-ONE, TWO = b'{"metric": "mig", "values": {}}\n', b'{"metric": "sap", "values": {}}\n'
+ONE, TWO = (json.dumps({"metric": name, "codes": "mean", "values": {}}).encode() + b"\n" for name in ("mig", "sap"))
 
 
 def test_a_run_is_stored_atomically_and_never_overwritten(tmp_path: Path) -> None:

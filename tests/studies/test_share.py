@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from support.faults import file_size_limit
 from support.studies import small_settings, small_study, sorted_results
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.runs.run import load_runs
+from unbraid.studies import publishing
 from unbraid.studies.local import run_study
 from unbraid.studies.publishing import SUMS, check_published, import_published, publish
 
@@ -55,10 +60,89 @@ def test_damaged_folders_are_rejected_and_nothing_is_copied(damage: str, study: 
     assert not (tmp_path / "mine").exists()
 
 
+def replace_run_by_link(out: Path, elsewhere: Path) -> None:
+    """Replace a run by a link to an altered copy, and drop its lines from the file of checksums."""
+    run = next(out.glob("*/run.json")).parent
+    shutil.move(run, elsewhere / run.name)
+    (elsewhere / run.name / "scores.jsonl").write_text("")
+    run.symlink_to(elsewhere / run.name)
+    lines = [line for line in (out / SUMS).read_text().splitlines() if run.name not in line]
+    (out / SUMS).write_text("\n".join(lines) + "\n")
+
+
+def replace_file_by_link(out: Path, elsewhere: Path) -> None:
+    """Replace a file by a link to the same content."""
+    file = next(out.glob("*/log.jsonl"))
+    shutil.move(file, elsewhere / "log.jsonl")
+    file.symlink_to(elsewhere / "log.jsonl")
+
+
+def drop_a_line(out: Path, _: Path) -> None:
+    lines = (out / SUMS).read_text().splitlines()
+    (out / SUMS).write_text("\n".join(lines[1:]) + "\n")
+
+
+def add_a_line(out: Path, name: str) -> None:
+    (out / SUMS).write_text(f"{(out / SUMS).read_text()}{'0' * 64}  {name}\n")
+
+
+TRICKS = {
+    "run is a link": replace_run_by_link,
+    "file is a link": replace_file_by_link,
+    "endless file": lambda out, _: next(out.glob("*/run.json")).with_name("weights").symlink_to("/dev/zero"),
+    "endless run": lambda out, _: (out / "abc").symlink_to("/dev"),
+    "endless sums": lambda out, _: ((out / SUMS).unlink(), (out / SUMS).symlink_to("/dev/zero")),
+    "pipe": lambda out, _: os.mkfifo(out / "pipe"),
+    "dropped line": drop_a_line,
+    "outside": lambda out, _: add_a_line(out, "../secret"),
+    "absolute": lambda out, _: add_a_line(out, "/etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_check_cannot_be_bypassed(trick: str, study: Path, tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    publish(study, out)
+    elsewhere.mkdir()
+    TRICKS[trick](out, elsewhere)
+    for attempt in (lambda: check_published(out), lambda: import_published(out, tmp_path / "mine")):
+        with pytest.raises(UserError, match=SUMS):
+            attempt()
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_interrupted_export_can_be_repeated(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(publishing, "write_atomic", Mock(side_effect=KeyboardInterrupt))
+        publish(study, out)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".out.part" / "left").mkdir(parents=True)  # left by a process that was killed
+    check_published(publish(study, out).parent)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_that_changes_after_the_check_is_not_imported(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    publish(study, out)
+    check = publishing.check_published
+
+    def check_and_change(source: Path) -> dict[str, str]:
+        sums = check(source)
+        next(source.glob("*/log.jsonl")).write_text("")
+        return sums
+
+    monkeypatch.setattr(publishing, "check_published", check_and_change)
+    with pytest.raises(UserError, match="does not match its checksum"):
+        import_published(out, tmp_path / "mine")
+
+
 def test_publish_needs_runs_and_an_empty_folder(study: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(UserError, match="must be empty or new"):
+    with pytest.raises(UserError, match="must be an empty or new folder"):
         publish(study, tmp_path / "full")
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="No finished runs"):
@@ -73,3 +157,16 @@ def test_command(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "4 new runs" in capsys.readouterr().out
     assert main(["share", "export", str(study)]) == 2
     assert "Give the target folder" in capsys.readouterr().err
+
+
+def test_an_export_that_the_disk_has_no_room_for_can_be_repeated(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(study, tmp_path / "reference")
+    size = max(path.stat().st_size for path in study.glob("*/weights.safetensors"))
+    with file_size_limit(size - 1):
+        assert main(["share", "export", str(study), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["reference"]
+    assert main(["share", "export", str(study), str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / SUMS).read_bytes() == (tmp_path / "reference" / SUMS).read_bytes()

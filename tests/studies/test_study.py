@@ -11,23 +11,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 
 import unbraid as ub
 from support.studies import assert_same_weights, small_settings, small_study, sorted_results
 from unbraid.errors import UserError
-from unbraid.methods import AnnealedVAE, BetaVAE
+from unbraid.methods import PMP, AdaGVAE, AnnealedVAE, BetaVAE
 from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
+from unbraid.studies.checking import trainable_runs
 from unbraid.studies.estimate import estimate_study
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
+from unbraid.studies.pmp import EXAMPLES, TERMS, steps_of_epochs
 from unbraid.studies.published import SEVEN_DATASETS, STUDIES
 from unbraid.studies.reduction import Reduction, select_shard, text_as_typed
-from unbraid.studies.runner import loadable_runs, plan_study, study
+from unbraid.studies.runner import plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
 
 
@@ -264,10 +267,76 @@ def test_missing_data_is_left_out_with_a_warning(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
     runs = list(grid(["toy", "smallnorb"], sweep(BetaVAE, "beta", (1.0,)), 1))
     with pytest.warns(RuntimeWarning, match="left out: smallnorb: The files of smallnorb"):
-        loadable = loadable_runs(runs)
-    assert [run.spec.data for run in loadable] == ["toy"]
+        trainable = trainable_runs(runs, small_settings(tmp_path))
+    assert [run.spec.data for run in trainable] == ["toy"]
     with pytest.raises(UserError):
-        loadable_runs(runs[1:])
+        trainable_runs(runs[1:], small_settings(tmp_path))
+
+
+def test_runs_that_cannot_be_trained_are_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    """Ada-GVAE cannot draw pairs from data that are not a grid. All runs are checked before the first is trained."""
+    images = np.random.default_rng(0).integers(0, 256, (12, 64, 64), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", images=images, factors=np.arange(12)[:, None] % 5, names=["a"])
+    settings = [*sweep(AdaGVAE, "beta", (1.0,)), *sweep(BetaVAE, "beta", (1.0,))]
+    runs = list(grid([str(tmp_path / "mine.npz"), "toy"], settings, 1, steps=2, batch=4, latents=3))
+    with pytest.warns(
+        RuntimeWarning, match=r"left out: ada_gvae on .*mine.npz: AdaGVAE draws pairs by changing factors"
+    ):
+        path = study(runs, tmp_path / "out", metrics=[], quiet=True)
+    table = load_results(path)
+    assert sorted(table["method"]) == ["ada_gvae", "beta_vae", "beta_vae"]
+    assert set(table["status"]) == {"done"}
+    with pytest.raises(UserError, match="draws pairs by changing factors"):
+        study(runs[:1], tmp_path / "none", metrics=[], quiet=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_table_keeps_the_positions_of_runs_that_an_earlier_command_trained(tmp_path: Path) -> None:
+    """The strengths of level 1 stay at level 1 when another part of the study is added to the folder."""
+    runs = small_study()
+    for method in ("beta_vae", "dip_vae_i"):
+        path = study(runs, tmp_path, only={"method": method, "level": "1"}, metrics=[], quiet=True)
+    assert set(load_results(path)["level"]) == {1}
+
+
+# Published settings of single papers.
+
+
+def test_pmp_study_converts_epochs_and_names_its_ablations() -> None:
+    """30 epochs of 32 pairs per step; an epoch has as many pairs as the data have examples."""
+    runs = [run for run in STUDIES["pmp2021"]() if run.spec.seed == 0]
+    pmp = [run for run in runs if isinstance(run.spec.method, PMP)]
+    steps = {"dsprites": 691_200, "shapes3d": 450_000, "cars3d": 16_470, "smallnorb?instance=factor": 45_570}
+    assert {run.spec.data: run.spec.steps for run in pmp} == steps
+    assert steps == {name: steps_of_epochs(30, EXAMPLES[name], 32) for name in EXAMPLES}
+    assert {(run.spec.learning_rate, run.spec.batch, run.spec.net) for run in pmp} == {(5e-4, 64, "fumero")}
+    assert {run.spec.data for run in pmp if run.spec.likelihood == "bernoulli"} == {"dsprites"}
+    assert {run.spec.likelihood for run in pmp if run.spec.data != "dsprites"} == {"gaussian"}
+    for run in pmp:
+        removed = [term for term in TERMS if getattr(run.spec.method, term) == 0]
+        assert run.variant == (f"without {removed[0]}" if removed else "")
+    ada = [run.spec for run in runs if isinstance(run.spec.method, AdaGVAE)]
+    assert len(ada) == 4
+    assert {(s.steps, s.learning_rate, s.net, s.likelihood) for s in ada} == {(300_000, 1e-4, "locatello", "bernoulli")}
+
+
+def test_challenge_study_has_the_settings_of_its_table() -> None:
+    runs = list(STUDIES["diffusion2019"]())
+    assert {run.variant: run.spec.latents for run in runs} == {"d = 10": 11, "d = 20": 21}
+    assert {run.spec.likelihood for run in runs} == {"gaussian"}
+    assert {run.spec.data for run in runs} == {"mpi3d_toy", "mpi3d_realistic", "mpi3d_real", "cars3d"}
+    assert {(run.level, run.strength) for run in runs} == {(0, 1.0), (1, 2.5), (2, 10.0)}
+    keys = [(run.spec.data, run.variant, run.level, run.spec.seed) for run in runs]
+    assert len(set(keys)) == len(keys)
+
+
+def test_likelihood_of_a_study_can_be_replaced(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seeds": [0], "only": {"level": "0"}, "steps": 2, "metrics": [], "quiet": True}
+    for likelihood, wanted in ((None, "gaussian"), ("normal", "normal")):
+        path = study("diffusion2019", tmp_path / str(likelihood), data="toy", likelihood=likelihood, **options)
+        table = load_results(path)
+        assert set(table["likelihood"]) == {wanted}
+        assert sorted(table["variant"]) == ["d = 10", "d = 20"]
 
 
 def test_estimates_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,33 @@ def test_grids_from_toml_and_json(tmp_path: Path) -> None:
     ]
     assert {run.spec.steps for run in runs} == {50}
     assert len(list(find_study(str(tmp_path / "grid.json"))())) == 4
+
+
+def test_further_lists_and_names_become_variants(tmp_path: Path) -> None:
+    """The first list defines the levels. Runs that differ in another list are different variants, by name."""
+    text = """
+        data = ["toy"]
+        [[method]]
+        name = "factor_vae"
+        gamma = [10, 20]
+        [[method]]
+        name = "pmp"
+        consistency = [1, 100]
+        subspaces = [2, 3]
+        [[method]]
+        name = "pmp"
+        variant = "without sparsity"
+        sparsity = 0
+    """
+    (tmp_path / "mine.toml").write_text(textwrap.dedent(text))
+    runs = list(find_study(str(tmp_path / "mine.toml"))())
+    keys = [(run.facts()["method"], run.variant, run.level, run.strength) for run in runs]
+    assert keys == [
+        ("factor_vae", "", 0, 10.0), ("factor_vae", "", 1, 20.0),
+        ("pmp", "subspaces = 2", 0, 1.0), ("pmp", "subspaces = 3", 0, 1.0),
+        ("pmp", "subspaces = 2", 1, 100.0), ("pmp", "subspaces = 3", 1, 100.0),
+        ("pmp", "without sparsity", 0, 0.0),
+    ]  # fmt: skip
 
 
 def test_studies_from_python(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from torch import Tensor
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
-from unbraid.methods.vae import elbo
+from unbraid.methods.vae import elbo, kl_weight, warmup_setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -49,16 +49,32 @@ def stratified_log_weights(b: int, population: int, device: torch.device | None 
     return weights.log()
 
 
-def total_correlation(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
-    r"""Estimate :math:`KL(q(z) \| \prod_k q(z_k))` from a batch.
+class Decomposition(NamedTuple):
+    """Estimates of the three parts of the mean KL of q(z|x), in nats (Chen et al., eq. 2). Their sum is the KL.
 
-    .. math:: \frac{1}{B} \sum_i \Big[ \log \sum_j w_{ij} \prod_k q(z_{ik}|x_j)
-              - \sum_k \log \sum_j w_{ij} q(z_{ik}|x_j) \Big]
+    Attributes:
+        information: The mutual information between an example and its latents, which Chen et al. call the index-code
+            mutual information.
+        total_correlation: The divergence of q(z) from the product of its marginals.
+        dimension_wise: The divergences of the marginals of q(z) from the prior, summed over the latents.
+    """
+
+    information: Float[Tensor, ""]
+    total_correlation: Float[Tensor, ""]
+    dimension_wise: Float[Tensor, ""]
+
+
+def decompose_kl(q: Gaussian, z: Float[Tensor, "b d"], log_weights: Float[Tensor, "b b"]) -> Decomposition:
+    r"""Estimate the three parts of the KL from a batch.
+
+    .. math:: q(z_i) \approx \sum_j w_{ij} \prod_k q(z_{ik}|x_j), \quad q(z_{ik}) \approx \sum_j w_{ij}\, q(z_{ik}|x_j)
     """
     log_q = q.log_prob(z[:, None])
+    conditional = log_q.diagonal().sum(0)
     joint = (log_weights + log_q.sum(2)).logsumexp(1)
     product = (log_weights[..., None] + log_q).logsumexp(1).sum(1)
-    return (joint - product).mean()
+    prior = Gaussian(torch.zeros_like(z), torch.zeros_like(z)).log_prob(z).sum(1)
+    return Decomposition((conditional - joint).mean(), (joint - product).mean(), (product - prior).mean())
 
 
 ESTIMATORS = {"weighted": weighted_log_weights, "stratified": stratified_log_weights}
@@ -68,20 +84,30 @@ ESTIMATORS = {"weighted": weighted_log_weights, "stratified": stratified_log_wei
 class BetaTCVAE(Method):
     r"""A VAE with the total correlation of the latents weighted by :math:`\beta`.
 
-    .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z)) + (\beta - 1)\, KL(q(z) \| \textstyle\prod_k q(z_k))
+    .. math:: E_q[-\log p(x|z)] + \alpha\, I_q(z; n) + \beta\, KL(q(z) \| \textstyle\prod_k q(z_k))
+              + \gamma \sum_k KL(q(z_k) \| p(z_k))
+
+    :math:`I_q(z; n)` is the mutual information between an example n and its latents. With the defaults
+    :math:`\alpha = \gamma = 1`, the last three terms are :math:`KL(q(z|x) \| p(z)) + (\beta - 1)\,TC`, where TC is the
+    total correlation. The KL is computed in closed form, as in arXiv:1811.12359. What :math:`\alpha`, :math:`\beta` and
+    :math:`\gamma` add to it is estimated from each batch.
 
     The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
-    See `weighted_log_weights` and `stratified_log_weights`.
+    See `weighted_log_weights` and `stratified_log_weights`. With `warmup`, the weights of all three terms rise linearly
+    from 0 to their final values over this fraction of the training.
 
-    Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4 with alpha = gamma = 1. As in arXiv:1811.12359, the KL is
-    computed in closed form.
+    Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4.
     """
 
     beta: Hyper = setting(6.0, "weight of the total correlation", low=0)
     estimator: Literal["weighted", "stratified"] = setting("weighted", "estimator of q(z) from a batch")
+    alpha: Hyper = setting(1.0, "weight of the mutual information", low=0, swept=False, optional=True)
+    gamma: Hyper = setting(1.0, "weight of the dimension-wise KL", low=0, swept=False, optional=True)
+    warmup: Hyper = warmup_setting()
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, z = elbo(net, batch, noise)
-        log_weights = ESTIMATORS[self.estimator](len(batch.x), batch.population, z.device)
-        tc = total_correlation(q, z, log_weights)
-        return rec + kl + (self.beta - 1) * tc, {"rec": rec, "kl": kl, "tc": tc}
+        parts = decompose_kl(q, z, ESTIMATORS[self.estimator](len(batch.x), batch.population, z.device))
+        tc, w = parts.total_correlation, kl_weight(self.warmup, batch, step)
+        added = (self.beta - 1) * tc + (self.alpha - 1) * parts.information + (self.gamma - 1) * parts.dimension_wise
+        return rec + w * kl + w * added, {"rec": rec, "kl": kl, "tc": tc}

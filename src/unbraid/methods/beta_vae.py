@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
-from unbraid.methods.vae import elbo
+from unbraid.methods.vae import elbo, kl_weight, warmup_setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -18,12 +18,15 @@ class BetaVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
 
+    With `warmup`, the weight of the KL term rises linearly from 0 over this fraction of the training.
+
     Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4. The study arXiv:1811.12359 sweeps beta over 1, 2, 4, 6,
     8 and 16.
     """
 
     beta: Hyper = setting(4.0, "weight of the KL term", low=0)
+    warmup: Hyper = warmup_setting()
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, _, _ = elbo(net, batch, noise)
-        return rec + self.beta * kl, {"rec": rec, "kl": kl}
+        return rec + kl_weight(self.warmup, batch, step) * self.beta * kl, {"rec": rec, "kl": kl}

@@ -65,7 +65,10 @@ class DiffusionVAE(Method):
         "sqrt", "scale of the noise in each step of the walk: sqrt(t / L), or t as printed in the report (literal)"
     )
     iteration_threshold: int = setting(
-        0, "number of training steps until the capacity reaches c_max; 0 means a KL term without a capacity", low=0
+        0,
+        "number of training steps until the capacity reaches c_max, at most the steps of the run; 0 means a KL term "
+        "without a capacity",
+        low=0,
     )
     c_min: Hyper = setting(0.0, "initial capacity in nats", low=0)
     c_max: Hyper = setting(15.0, "final capacity in nats", low=0)
@@ -117,6 +120,9 @@ class DiffusionVAE(Method):
                 f"{high:.4g} nats. Lower c_max or log_t_min."
             )
         return messages
+
+    def schedule_end(self, steps: int) -> float:
+        return float(self.iteration_threshold)
 
     def extend(self, net: VAENet, latents: int) -> VAENet:
         """Average the decoder over z and -z if the latent space is a projective space."""

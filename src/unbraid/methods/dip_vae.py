@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unbraid.distributions import Gaussian
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
-from unbraid.methods.vae import elbo
+from unbraid.methods.vae import elbo, kl_weight, warmup_setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -41,16 +41,20 @@ class DIPVAEI(Method):
 
     with :math:`C = Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
+    With `warmup`, the weight of the KL term rises linearly from 0 over this fraction of the training. The weight of the
+    penalty is constant.
+
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6. The default factor, 10, is that of arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
     lambda_d_factor: Hyper = setting(10.0, "weight of the diagonal, as a multiple of lambda_od", low=0)
+    warmup: Hyper = warmup_setting()
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
         dip = identity_penalty(covariance_of_means(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
-        return rec + kl + dip, {"rec": rec, "kl": kl, "dip": dip}
+        return rec + kl_weight(self.warmup, batch, step) * kl + dip, {"rec": rec, "kl": kl, "dip": dip}
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,17 @@ class DIPVAEII(Method):
 
     with :math:`C = E[diag(\sigma^2(x))] + Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
+    With `warmup`, the weight of the KL term rises linearly from 0 over this fraction of the training. The weight of the
+    penalty is constant.
+
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7. The default factor, 1, is that of arXiv:1811.12359.
     """
 
     lambda_od: Hyper = setting(10.0, "weight of the off-diagonal covariances", low=0)
     lambda_d_factor: Hyper = setting(1.0, "weight of the diagonal, as a multiple of lambda_od", low=0)
+    warmup: Hyper = warmup_setting()
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
         dip = identity_penalty(covariance_of_samples(q), self.lambda_od, self.lambda_od * self.lambda_d_factor)
-        return rec + kl + dip, {"rec": rec, "kl": kl, "dip": dip}
+        return rec + kl_weight(self.warmup, batch, step) * kl + dip, {"rec": rec, "kl": kl, "dip": dip}

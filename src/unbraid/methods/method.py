@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -33,6 +34,7 @@ def setting(
     low: int | float = -math.inf,
     high: int | float = math.inf,
     swept: bool | None = None,
+    optional: bool = False,
 ) -> Any:
     """Return a dataclass field for a hyperparameter of a method or for a setting of a run.
 
@@ -44,11 +46,14 @@ def setting(
         swept: Whether this field is the strength of the method. Studies sweep the strength, and results contain it in
             the column `strength`. If no field is marked True, the strength is the first `Hyper` field that is not
             marked False.
+        optional: Whether specs leave the field out when it has its default. A field that is added to a released method
+            must be optional, so that the ids of existing runs do not change.
 
     Returns:
         A `dataclasses.field` with this default. The other arguments are stored in its metadata.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "swept": swept})
+    metadata = {"help": help, "low": low, "high": high, "swept": swept, "optional": optional}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: A
     if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and value != value // 1):
         raise UserError(f"{what} must be {'a whole' if kind is int else 'a'} number. Got {value!r} instead.")
     low, high = field.metadata.get("low", -math.inf), field.metadata.get("high", math.inf)
-    if not (low <= value <= high and math.isfinite(value)):
+    if not (low <= value <= high and abs(value) <= sys.float_info.max):
         bound = f"finite and >= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise UserError(f"{what} must be {bound if low > -math.inf else 'finite'}. Got {value!r} instead.")
     return int(value) if kind is int else float(value)
@@ -133,10 +138,12 @@ class Method:
         code_kinds: The kinds of codes that metrics can score. The first kind is the default.
         column_code_kind: The kind of codes that has one column per control and per row of a traversal. None means the
             default kind.
+        default_learning_rate: The learning rate of runs for which none is given.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
     column_code_kind: ClassVar[str | None] = None
+    default_learning_rate: ClassVar[float] = 1e-4
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self)
@@ -161,6 +168,13 @@ class Method:
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         """Raise a UserError if the method cannot train with these data and settings. Called before training."""
+
+    def schedule_end(self, steps: int) -> float:
+        """Return the step after which all schedules of the method are constant, for a run with this number of steps.
+
+        By default, the only schedule is the warm-up of the KL, if the method has a field `warmup`.
+        """
+        return steps * float(getattr(self, "warmup", 0.0))
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         """Build the network of a run. By default it is one encoder and one decoder from the builder."""

@@ -37,10 +37,15 @@ def check_pairs(method: Method, data: FactorData, batch: int, *, series: bool = 
     elif not data.gridded:
         raise UserError(
             f"{name} draws pairs by changing factors, so the data must be a full grid of factors. "
-            f"{data.name} is not a full grid. Use a method for single examples, such as BetaVAE. If the rows are a "
-            "time series, use SlowVAE or PCL with pairs='consecutive'."
+            f"{data.name} is not a full grid. {grid_remedy(data)} Or use a method for single examples, such as "
+            "BetaVAE. If the rows are a time series, use SlowVAE or PCL with pairs='consecutive'."
         )
     method.draw(data, Noise(torch.zeros((), dtype=torch.int64, device=data.device)), 2)
+
+
+def grid_remedy(data: FactorData) -> str:
+    """Say which data to use instead of data that are not a full grid."""
+    return f"Use {data.grid_name}." if data.grid_name else "Choose other data."
 
 
 def check_series(method: Method, data: FactorData) -> None:

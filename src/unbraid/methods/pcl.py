@@ -16,7 +16,7 @@ from unbraid.data.sampling import PAIRS, DrawnExamples
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.method import Batch, Loss, Method, setting
-from unbraid.methods.pairs import check_series
+from unbraid.methods.pairs import check_series, grid_remedy
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
@@ -126,7 +126,7 @@ class PCL(Method):
         if not data.gridded:
             raise UserError(
                 f"PCL draws pairs by changing factors, so the data must be a full grid of factors. {data.name} is not "
-                "a full grid. Use other data, or pairs='consecutive' if the rows are a time series."
+                f"a full grid. {grid_remedy(data)} Or use pairs='consecutive' if the rows are a time series."
             )
         fixed = data.categorical if self.pairs != "uniform" else ()
         if not any(size > 1 and name not in fixed for name, size in zip(data.names, data.sizes, strict=True)):

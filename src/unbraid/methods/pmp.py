@@ -17,6 +17,7 @@ from unbraid.errors import UserError
 from unbraid.methods import pmp_losses as losses
 from unbraid.methods.controls import Controls, direction_controls
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
+from unbraid.methods.pairs import grid_remedy
 from unbraid.methods.pmp_losses import Projectors
 from unbraid.methods.traversal import RowLabel, Traversal
 from unbraid.nets.vae import VAENet
@@ -59,13 +60,13 @@ class PMP(Method):
       combine subspaces of both examples of a pair.
     - :math:`L_{reg}` penalises subspaces that are used more or less often than others.
 
-    A weight of 0 removes its term. The schedules b are functions of step / `horizon`, so set `horizon` to the number of
-    training steps. The paper trains with 32 pairs (a batch of 64), learning rate 5e-4, and d = k = 10.
+    A weight of 0 removes its term. The schedules b are functions of the completed fraction of the training. The paper
+    trains with 32 pairs (a batch of 64), learning rate 5e-4 (the default for this method), and d = k = 10.
 
     Deviations: the preset "paper" follows the supplement. The first 20 % of the training uses only :math:`L_{rec}`,
     :math:`b_3 = 1 - b_2`, and the betas of Adam are 0.9 and 0.99. The preset "code" follows the authors' code, with
     25 %, :math:`b_3 = 1 - b_1`, and betas of 0.9 and 0.999, but without its weight decay of 1e-6. The schedules depend
-    on the continuous step / `horizon` instead of epochs. The authors' code skips :math:`L_{cons}` while
+    on the step instead of the epoch. The authors' code skips :math:`L_{cons}` while
     :math:`b_2 \le 10^{-2}`. Here it is always computed and logged, but its weight is then 0. The supplement does not
     say how pairs of meshes are drawn. With `pairs` set to "sharing", they agree in one factor. Metrics use the sum z,
     or the first principal component of each :math:`s_i` over the given examples. The latter gives k numbers per
@@ -76,6 +77,7 @@ class PMP(Method):
 
     code_kinds: ClassVar[tuple[str, ...]] = ("sum", "components")
     column_code_kind: ClassVar[str | None] = "components"
+    default_learning_rate: ClassVar[float] = 5e-4
 
     preset: losses.Preset = setting(
         "paper", "source of the schedules and the optimiser settings: the paper's supplement or the authors' code"
@@ -85,7 +87,10 @@ class PMP(Method):
     )
     subspaces: int = setting(10, "number k of subspaces", low=2)
     horizon: Hyper = setting(
-        16_500.0, "length of the schedules in training steps; the default is 30 epochs of Cars3D", low=1
+        0.0,
+        "number of training steps of which the schedules are fractions; 0 means all steps of the run. All terms have "
+        "their full weight after half of these steps",
+        low=0,
     )
     distance: Hyper = setting(0.1, "weight of the distance term L_dis", low=0)
     sparsity: Hyper = setting(0.1, "weight of the sparsity term L_spar", low=0)
@@ -104,7 +109,7 @@ class PMP(Method):
         if not data.gridded:
             raise UserError(
                 "PMP draws pairs by changing factors, so the data must be a full grid of factors. "
-                f"{data.name} is not a full grid. Choose other data."
+                f"{data.name} is not a full grid. {grid_remedy(data)}"
             )
         if sum(size > 1 for size in data.sizes) < 2:
             raise UserError(
@@ -167,6 +172,14 @@ class PMP(Method):
         directions = std[:, None] * torch.stack([axis.direction for axis in axes])
         return direction_controls([f"subspace {i}" for i in range(len(axes))], own.sum(1), directions, start)
 
+    def schedule_end(self, steps: int) -> float:
+        return losses.CONSISTENCY_FULL * float(self.horizon or steps)
+
+    def progress(self, batch: Batch, step: Tensor) -> Tensor:
+        """Return the fraction of the schedules that is completed at a step."""
+        length = self.horizon * torch.ones_like(step)
+        return step / torch.where(length > 0, length, float(max(batch.steps, 1)))
+
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         s = self.subspace_codes(net, net.encode(batch.x))
         first, second = s.chunk(2)
@@ -180,7 +193,7 @@ class PMP(Method):
             "consistency": (recovered - mixed).square().mean(),
             "regularisation": losses.regularisation(delta),
         }
-        b1, b2, b3 = losses.schedule(step / self.horizon, self.preset)
+        b1, b2, b3 = losses.schedule(self.progress(batch, step), self.preset)
         loss = terms["rec"] + b1 * (self.distance * terms["distance"] + self.sparsity * terms["sparsity"])
         loss = loss + b2 * (b2 > losses.NEGLIGIBLE_WEIGHT) * self.consistency * terms["consistency"]
         return loss + b3 * self.regularisation * terms["regularisation"], terms

@@ -16,10 +16,11 @@ from unbraid.errors import UserError
 from unbraid.methods.controls import Controls
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.methods.traversal import Traversal
+from unbraid.methods.vae import kl_weight, warmup_setting
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.nets.vitae import VitaeDecoder, VitaeNet, build_vitae_net
 from unbraid.noise import Noise
-from unbraid.spaces.transformers import TRANSFORMERS, Cpab, Transformer
+from unbraid.spaces.transformers import TRANSFORMERS, AffineDiffeomorphic, Cpab, Transformer
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,11 @@ class UVITAE(Method):
 
     Deviations: with one sample the KL is computed in closed form. The authors' code uses the difference of the log
     densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretches to a factor of
-    about 4.5 and rotations to about half a turn. Bernoulli means are kept at least 1e-5 away from 0 and 1, as in the
-    authors' code. Inverses are exact, while the inverses of `affine` and `affine_decomposed` in the authors' code are
-    not.
+    about 4.5 and rotations to about half a turn. With `bound` "none" they are not, as in equation 3 of the supplement.
+    The decoder of the perspective has two hidden layers of 32 units, half of those in its table 1. For bodies, half of
+    those in its table 3 are 64 and 128 (`perspective_hidden1`, `perspective_hidden2`). Bernoulli means are kept at
+    least 1e-5 away from 0 and 1, as in the authors' code. Inverses are exact, while the inverses of `affine` and
+    `affine_decomposed` in the authors' code are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 
@@ -52,19 +55,30 @@ class UVITAE(Method):
     transform: Literal["affine", "affine_decomposed", "affine_diffeomorphic", "cpab"] = setting(
         "affine_diffeomorphic", "family of spatial transformations"
     )
-    perspective: int = setting(2, "number of latents for the perspective, the last latents", low=1)
-    warmup: Hyper = setting(
-        0.5, "fraction of the training steps over which the weight of the KL rises to 1", low=0, swept=False
-    )
+    perspective: int = setting(2, "number of latents for the perspective, which are the last ones", low=1)
+    warmup: Hyper = warmup_setting(0.5, optional=False)
     samples: int = setting(1, "number of importance samples in the bound", low=1)
     nx: int = setting(4, "number of columns of the cpab tessellation", low=1)
     ny: int = setting(4, "number of rows of the cpab tessellation", low=1)
     flow_steps: int = setting(20, "number of integration steps of cpab", low=1)
+    bound: Literal["tanh", "none"] = setting(
+        "tanh",
+        "bound of the parameters of affine_diffeomorphic; none leaves them unbounded, as in equation 3",
+        optional=True,
+    )
+    perspective_hidden1: int = setting(
+        32, "number of units in the first hidden layer of the perspective's decoder", low=1, optional=True
+    )
+    perspective_hidden2: int = setting(
+        32, "number of units in the second hidden layer of the perspective's decoder", low=1, optional=True
+    )
 
     def transformer(self) -> Transformer:
         """Return the transformation that the fields of this method describe."""
         if self.transform == "cpab":
             return Cpab(self.nx, self.ny, self.flow_steps)
+        if self.transform == "affine_diffeomorphic" and self.bound == "none":
+            return AffineDiffeomorphic(stretch=None, turn=None)
         return TRANSFORMERS[self.transform]()
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
@@ -85,7 +99,8 @@ class UVITAE(Method):
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
         self.check_latents(latents)
         parts = latents - self.perspective, self.perspective
-        return build_vitae_net(builder, shape, parts, self.transformer(), likelihood, self.conditional)
+        hidden = self.perspective_hidden1, self.perspective_hidden2
+        return build_vitae_net(builder, shape, parts, self.transformer(), likelihood, self.conditional, hidden)
 
     def infer(
         self, net: VAENet, x: Tensor, noise: Noise
@@ -103,15 +118,10 @@ class UVITAE(Method):
         z, ratio, _ = self.infer(net, x, noise)
         return z, ratio
 
-    def weight(self, batch: Batch, step: Tensor) -> Tensor:
-        """Return w, the weight of the KL at a step."""
-        rising = self.warmup * batch.steps * torch.ones_like(step)
-        return torch.where(step < rising, step / rising.clamp(min=1), 1.0)
-
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         x = batch.x.repeat_interleave(self.samples, 0)
         z, ratio, (appearance, perspective) = self.infer(net, x, noise)
-        nll, w = net.nll(x, z), self.weight(batch, step)
+        nll, w = net.nll(x, z), kl_weight(self.warmup, batch, step)
         kl_a, kl_p = (q.kl().sum(1).mean() for q in (appearance, perspective))
         terms = {"rec": nll.mean(), "kl": kl_a + kl_p, "kl_appearance": kl_a, "kl_perspective": kl_p, "weight": w}
         if self.samples == 1:

@@ -78,13 +78,15 @@ class AppearanceSettings:
     def split_factors(self, data: FactorData, rows: Int[Tensor, " n"]) -> tuple[Factors, Factors]:
         """Return the factors of appearance and the factors of perspective, each as arrays of shape (n,) by name.
 
-        For moved images, the movements are returned as real numbers instead of bins.
+        Continuous factors and the movements of moved images are returned as real numbers instead of bins.
         """
         for name in self.perspective or ():
             if name not in data.names:
                 raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
         names = PERSPECTIVE_FACTORS if self.perspective is None else self.perspective
         values: Factors = dict(zip(data.names, data.factors(rows).cpu().numpy().T, strict=True))
+        exact = data.factor_values(rows).cpu().numpy() if data.continuous else None
+        values |= {name: exact[:, data.names.index(name)] for name in data.continuous if exact is not None}
         if isinstance(data, MovedImages):
             values |= dict(zip(MOVES, data.moves[rows].cpu().numpy().T, strict=True))
         perspective = {name: values.pop(name) for name in data.names if name in names}
@@ -168,7 +170,12 @@ def read_or_evaluate(run: Run, learn: FactorData, test: FactorData, settings: Ap
 
 
 def appearance_table(
-    folder: str | Path, settings: AppearanceSettings = AppearanceSettings(), device: str = "cpu", quiet: bool = False
+    folder: str | Path,
+    settings: AppearanceSettings = AppearanceSettings(),
+    device: str = "cpu",
+    quiet: bool = False,
+    *,
+    trust: bool = False,
 ) -> list[dict[str, Any]]:
     """Evaluate the runs of a study and return one row per setting, in the order of the study.
 
@@ -179,6 +186,7 @@ def appearance_table(
         settings: The settings for the evaluation.
         device: "cpu" or "cuda".
         quiet: If True, do not show progress.
+        trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
         One row per setting, with the keys `data`, `method`, `label` and `runs` (the number of runs), and one key per
@@ -188,7 +196,7 @@ def appearance_table(
     Raises:
         UserError: If no run in the folder is fully trained.
     """
-    runs = [run for run in load_runs(folder, device=device) if run.divergence is None]
+    runs = [run for run in load_runs(folder, device=device, trust=trust) if run.divergence is None]
     if not runs:
         raise UserError(f"No run in {folder} is fully trained. Run the command of the study again to resume it.")
     scores: dict[str, dict[str, Values]] = {}

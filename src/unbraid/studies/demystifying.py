@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from unbraid.methods import AE, PCL, PMP, AdaGVAE, BetaTCVAE, BetaVAE, FactorVAE, SlowVAE
-from unbraid.studies.planned import PlannedRun, Setting, grid, sweep
+from unbraid.studies.planned import PlannedRun, Setting, grid, number_runs, sweep
 
 SEARCH = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)  # multiples of the primary strength, one per level
 PRIMARY = SEARCH.index(1.0)  # level of the published tables, and of all methods without a strength
@@ -63,10 +64,8 @@ def demystifying2021() -> Iterator[PlannedRun]:
     Reference: Zietlow et al. (2021), arXiv:2102.06822, and its supplement, table 1 and section 4.
     """
     tables = {"dsprites": (8.0, 6.0, 35.0), "shapes3d_rendered": (32.0, 32.0, 7.0)}
-    index = 0
-    for base, strengths in tables.items():
-        latents = LATENTS[base]
-        settings = search_settings(*strengths, latents)
-        for planned in grid(dataset_forms(base), settings, SEEDS, steps=STEPS, latents=latents):
-            yield PlannedRun(index, planned.spec, planned.strength, planned.level)
-            index += 1
+    grids = (
+        grid(dataset_forms(base), search_settings(*strengths, LATENTS[base]), SEEDS, steps=STEPS, latents=LATENTS[base])
+        for base, strengths in tables.items()
+    )
+    yield from number_runs(itertools.chain.from_iterable(grids))

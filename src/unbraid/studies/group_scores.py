@@ -34,6 +34,7 @@ from unbraid.scoring.code_statistics import (
     factor_gaps,
     information_per_factor,
 )
+from unbraid.scoring.factor_table import FactorTable
 from unbraid.scoring.selection import RankedGroup, rank_group
 
 GROUP_METRICS = ("information", "gaps", "active", "udr")
@@ -109,19 +110,22 @@ class GroupScoring:
             if not any(lacks_record(run, key) for run, own in pairs for key in own.values()):
                 return
             ranked = rank_group([open_run(run, data, device=self.device) for run in group], data, index)
-            factors = data.factors(index).cpu().numpy()
+            factors = FactorTable.of(data, index)
             for i, (run, own) in enumerate(pairs):
                 values = self.values(ranked, i, factors, data)
                 new = [{**key, "values": values[name]} for name, key in own.items()]
                 add_scores(run.path, new, replaced=lambda record, own=own: record["metric"] in own)  # type: ignore[misc]
 
-    def values(self, ranked: RankedGroup, i: int, factors: Any, data: FactorData) -> dict[str, dict[str, float]]:
+    def values(
+        self, ranked: RankedGroup, i: int, factors: FactorTable, data: FactorData
+    ) -> dict[str, dict[str, float]]:
         """Return the scores of run `i` of a group, by metric."""
         codes, names = ranked.codes[i], data.names
+        arguments = codes, factors.values, names, factors.continuous
         with_information, with_gaps = ("information" in self.names and names), ("gaps" in self.names and names)
         return {
-            "information": information_per_factor(codes, factors, names) if with_information else {},
-            "gaps": factor_gaps(codes, factors, names) if with_gaps else {},
+            "information": information_per_factor(*arguments) if with_information else {},
+            "gaps": factor_gaps(*arguments) if with_gaps else {},
             "active": count_active_latents(ranked.variances[i], data),
             "udr": {"score": float(ranked.scores[i]), "informative": ranked.informative[i]},
         }

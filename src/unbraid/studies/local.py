@@ -76,7 +76,7 @@ def finish_study(runs: Sequence[PlannedRun], settings: StudySettings, quiet: boo
     if settings.scored:
         scoring = GroupScoring(settings.out, settings.group_metrics, settings.protocol, settings.device)
         scoring.score([run.spec.id for run in runs], quiet)
-    return write_results(settings.out, {run.spec.id: run.facts() for run in runs})
+    return write_results(settings.out)
 
 
 def try_train_stack(
@@ -100,7 +100,7 @@ def write_study_file(settings: StudySettings, runs: Sequence[PlannedRun]) -> Non
     """Write the positions of the runs in the sweep, and the protocol of the scores, to `study.json`."""
     with lock(settings.out / ".places.lock"):
         positions = read_sweep_positions(settings.out)
-        new = {run.spec.id: {"index": run.index, "strength": run.strength, "level": run.level} for run in runs}
-        if new.keys() - positions.keys():
+        new = {run.spec.id: run.position() for run in runs}
+        if any(positions.get(name) != position for name, position in new.items()):
             content = {"places": {**positions, **new}, "protocol": asdict(settings.protocol)}
             write_atomic(settings.out / "study.json", json.dumps(content).encode())

@@ -20,12 +20,15 @@ class Setting:
         strength: The value of the hyperparameter that is swept.
         level: The index of that value in the sweep, starting at 0.
         spec: Fields of `RunSpec` that apply to this setting only, for example the network.
+        variant: The name of a variant of the method, such as "without sparsity". Analyses treat variants as different
+            methods. It is empty for the method itself.
     """
 
     method: Method
     strength: float
     level: int
     spec: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,23 @@ class PlannedRun:
         spec: The spec of the run.
         strength: The value of the hyperparameter that is swept.
         level: The index of that value in the sweep, starting at 0.
+        variant: The name of a variant of the method (see `Setting`), or empty.
     """
 
     index: int
     spec: RunSpec
     strength: float
     level: int
+    variant: str = ""
+
+    def position(self) -> dict[str, Any]:
+        """Return the index, strength and level of the run in its study, and its variant if it has one."""
+        position = {"index": self.index, "strength": self.strength, "level": self.level}
+        return {**position, "variant": self.variant} if self.variant else position
 
     def facts(self) -> dict[str, Any]:
-        """Return all properties by which a run can be selected: index, level, strength, and fields of its spec."""
-        return {"index": self.index, "level": self.level, "strength": self.strength, **self.spec.flat()}
+        """Return all properties by which a run can be selected: its position in the study, and fields of its spec."""
+        return {**self.position(), "variant": self.variant, **self.spec.flat()}
 
 
 Study = Callable[[], Iterator[PlannedRun]]
@@ -85,8 +95,14 @@ def grid(data: Iterable[str], settings: Sequence[Setting], seeds: int, **spec: A
         for setting in settings:
             for seed in range(seeds):
                 run = RunSpec(setting.method, name, seed, **{**spec, **setting.spec})
-                yield PlannedRun(index, run, setting.strength, setting.level)
+                yield PlannedRun(index, run, setting.strength, setting.level, setting.variant)
                 index += 1
+
+
+def number_runs(runs: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
+    """Yield the runs of several grids with the indices 0, 1, 2, ..."""
+    for index, run in enumerate(runs):
+        yield dataclasses.replace(run, index=index)
 
 
 def replace_spec(planned: PlannedRun, **spec: Any) -> PlannedRun:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from unbraid.data.readers.smallnorb import GRID_NAME
 from unbraid.methods import (
     CVITAE,
     DIPVAEI,
     DIPVAEII,
-    PMP,
     UVITAE,
     VAE,
     AdaGVAE,
@@ -22,7 +24,8 @@ from unbraid.methods import (
 )
 from unbraid.spaces import Sphere
 from unbraid.studies.demystifying import demystifying2021
-from unbraid.studies.planned import PlannedRun, Setting, Study, grid, replace_spec, sweep
+from unbraid.studies.planned import PlannedRun, Setting, Study, grid, number_runs, replace_spec, sweep
+from unbraid.studies.pmp import pmp2021
 
 SEVEN_DATASETS = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
@@ -56,43 +59,34 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
 
     The two examples of a pair differ in one or a few factors (k = 0 draws the number of these factors at random). The
     strengths are those of the paper. The authors' code does not contain the rest of the sweep.
+
+    Deviation: small NORB has the instance as a factor, because pairs need a full grid.
     Reference: Locatello et al. (2020), arXiv:2002.02886.
     """
     settings = [*sweep(BetaVAE, "beta", BETAS), *sweep(AdaGVAE, "beta", BETAS), *sweep(AdaMLVAE, "beta", BETAS)]
-    yield from grid(SEVEN_DATASETS, settings, 5)
+    yield from grid([GRID_NAME if name == "smallnorb" else name for name in SEVEN_DATASETS], settings, 5)
 
 
-def pmp2021() -> Iterator[PlannedRun]:
-    """Yield 120 runs of Ada-GVAE, PMP, and PMP without one of its losses: 4 datasets x 6 settings x 5 seeds.
-
-    Each run is trained for 16,500 steps at learning rate 5e-4. The strength is the weight of the consistency term, or
-    0 for methods without this term.
-    Reference: Fumero et al. (2021), arXiv:2103.01638.
-    """
-    terms = ("distance", "sparsity", "consistency", "regularisation")
-    ablations: list[dict[str, Any]] = [{}, *({term: 0.0} for term in terms)]
-    methods = [PMP(**weights) for weights in ablations]
-    settings = [Setting(m, float(m.consistency), level) for level, m in enumerate(methods)]
-    data = ("dsprites", "shapes3d", "cars3d", "smallnorb")
-    yield from grid(data, [Setting(AdaGVAE(), 0.0, 0), *settings], 5, steps=16_500, learning_rate=5e-4)
+def diffusion_settings(latents: int) -> list[Setting]:
+    """Return three strengths of the diffusion VAE on the sphere in a space of this many latents."""
+    low, _ = Sphere(latents).kl_range(-10.0, -1.0)
+    fixed = {"walk_steps": 5, "iteration_threshold": 100_000, "c_min": round(low + 0.001, 3), "c_max": 15.0}
+    settings = sweep(DiffusionVAE, "beta", (1.0, 2.5, 10.0), **fixed)
+    return [replace(setting, spec={"latents": latents}, variant=f"d = {latents - 1}") for setting in settings]
 
 
 def diffusion2019() -> Iterator[PlannedRun]:
-    """Yield 90 runs of diffusion VAEs: 3 datasets x 2 spheres (dimensions 10 and 20) x 3 weights x 5 seeds.
+    """Yield 120 runs of diffusion VAEs: 4 datasets x 2 spheres (dimensions 10 and 20) x 3 weights x 5 seeds.
 
     The random walk has L = 5 steps. The capacity is annealed: it increases from the minimum possible KL divergence to
-    15 nats over the first third of 300,000 steps. The datasets are those of the challenge (MPI3D), whose files must be
-    downloaded. The report gives the duration of the annealing in epochs, but not the length of an epoch.
+    15 nats over the first third of 300,000 steps. Pixels have a normal likelihood with identity covariance. The
+    dimensions are variants with the names "d = 10" and "d = 20". The datasets are those of the challenge (MPI3D), whose
+    files must be downloaded, and Cars3D, the example of the report. The report gives the duration of the annealing in
+    epochs, but not the length of an epoch.
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge.
     """
-    index = 0
-    for name in ("mpi3d_toy", "mpi3d_realistic", "mpi3d_real"):
-        for latents in (11, 21):
-            low, _ = Sphere(latents).kl_range(-10.0, -1.0)
-            fixed = {"walk_steps": 5, "iteration_threshold": 100_000, "c_min": round(low + 0.001, 3), "c_max": 15.0}
-            for planned in grid([name], sweep(DiffusionVAE, "beta", (1.0, 2.5, 10.0), **fixed), 5, latents=latents):
-                yield PlannedRun(index, planned.spec, planned.strength, planned.level)
-                index += 1
+    settings = [*diffusion_settings(11), *diffusion_settings(21)]
+    yield from grid(("mpi3d_toy", "mpi3d_realistic", "mpi3d_real", "cars3d"), settings, 5, likelihood="gaussian")
 
 
 def vitae_settings(net: str, **warps: Any) -> list[Setting]:
@@ -172,11 +166,11 @@ def small() -> Iterator[PlannedRun]:
     """
     settings = [setting for setting in locatello_settings() if setting.level in (0, 2, 5)]
     fixed: dict[str, Any] = {"learning_rate": 1e-3, "latents": 6, "net": "mlp"}
-    index = 0
-    for name, likelihood in (("sprites", "bernoulli"), ("toy", "gaussian")):
-        for planned in grid([name], settings, 2, likelihood=likelihood, **fixed):
-            yield replace_spec(PlannedRun(index, planned.spec, planned.strength, planned.level), steps=600)
-            index += 1
+    grids = (
+        grid([name], settings, 2, likelihood=likelihood, **fixed)
+        for name, likelihood in (("sprites", "bernoulli"), ("toy", "gaussian"))
+    )
+    yield from (replace_spec(run, steps=600) for run in number_runs(itertools.chain.from_iterable(grids)))
 
 
 STUDIES: dict[str, Study] = {

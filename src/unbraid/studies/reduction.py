@@ -117,4 +117,9 @@ def select_shard(runs: Sequence[PlannedRun], part: int, parts: int) -> list[Plan
     if not 1 <= part <= parts:
         raise UserError(f"A shard must be i/n with i from 1 to n. Got {part}/{parts} instead.")
     stacks = group_by_stack_key(sorted(runs, key=lambda run: run.index), lambda run: run.spec)
+    if part > len(stacks):
+        raise UserError(
+            f"The shard {part}/{parts} has no runs, because the selected runs form {len(stacks)} stack(s). "
+            f"Use at most {len(stacks)} shard(s)."
+        )
     return [run for i, stack in enumerate(stacks) if i % parts == part - 1 for run in stack]

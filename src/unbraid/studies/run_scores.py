@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from unbraid.data.dataset import FactorData
 from unbraid.methods import Method
-from unbraid.metrics.protocol import identity, resolve_metric_names
+from unbraid.metrics.protocol import resolve_metric_names
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.run import Run
 from unbraid.runs.scores import find_score, read_scores
@@ -21,13 +22,14 @@ from unbraid.studies.stacks import StudyStack
 ALL_CODES_METRIC = (
     "unsupervised"  # computed for all kinds of codes, because `locatello2019` compares posterior means with samples
 )
+WAITING = "unbraid: stopping. The scores that are being computed are finished and stored first."
 
 
 class BackgroundScoring:
     """Scores trained runs. If runs are trained on a GPU, a thread scores them while the next runs are trained.
 
-    It is a context manager. A normal exit waits for all scores. An exit after an exception cancels scoring that has not
-    started.
+    It is a context manager. A normal exit waits for all scores. An exit after an exception, such as Ctrl-C, cancels
+    scoring that has not started, waits for scoring that has, and says so.
     """
 
     def __init__(self, settings: StudySettings) -> None:
@@ -40,6 +42,8 @@ class BackgroundScoring:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *trace: Any) -> None:
+        if kind is not None and any(future.running() for future in self.pending):
+            print(WAITING, file=sys.stderr, flush=True)
         self.pool.shutdown(cancel_futures=kind is not None)
         if kind is None:
             for future in self.pending:
@@ -77,24 +81,22 @@ def score_codes(runs: Sequence[Run], metrics: Iterable[str] | None, data: Factor
 def unfinished_runs(stack: StudyStack, settings: StudySettings) -> list[PlannedRun]:
     """Return the runs of a stack that are not fully trained or lack a score. Diverged runs count as finished."""
     folders = [RunFolder(settings.out / run.spec.id, run.spec) for run in stack.runs]
-    rows = {}
-    if settings.scored and any(folder.status == "done" for folder in folders):
-        rows = settings.protocol.sizes(len(ExampleTable.of(stack.data, settings.protocol).index))
+    table = ExampleTable.of(stack.data, settings.protocol)
     finished = [
-        folder.status == "diverged" or (folder.status == "done" and has_all_scores(folder, settings, rows, stack.data))
+        folder.status == "diverged" or (folder.status == "done" and has_all_scores(folder, settings, table))
         for folder in folders
     ]
     return [run for run, done in zip(stack.runs, finished, strict=True) if not done]
 
 
-def has_all_scores(run: RunFolder, settings: StudySettings, rows: dict[str, int], data: FactorData) -> bool:
+def has_all_scores(run: RunFolder, settings: StudySettings, table: ExampleTable) -> bool:
     """Return whether a run has all scores that the settings request, or any score if the settings name no metrics."""
     records = read_scores(run.path)
     if not settings.scored or settings.metrics is None:
         return bool(records) or not settings.scored
-    protocol, source = settings.protocol, {"data": data.name, "source": getattr(data, "fingerprint", None)}
+    source = {"data": table.data.name, "source": getattr(table.data, "fingerprint", None)}
     keys = [
-        {**identity(name, protocol.seed, rows, protocol.draws), "codes": kind, **source}
+        {**table.identity(name, settings.protocol), "codes": kind, **source}
         for name in resolve_metric_names(settings.metrics)
         for kind in code_kinds_for(run.spec.method, name)
     ]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from unbraid.accel.devices import check_device
-from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
 from unbraid.runs.spec import RunSpec
+from unbraid.studies.checking import trainable_runs
 from unbraid.studies.cluster import run_cluster
 from unbraid.studies.estimate import Estimate, estimate_study
 from unbraid.studies.local import run_study
@@ -41,6 +39,7 @@ def study(
     draws: str | None = None,
     jobs: int | None = None,
     precision: str | None = None,
+    likelihood: str | None = None,
     device: str = "cpu",
     cluster: str | None = None,
     cluster_shared: bool = False,
@@ -49,8 +48,8 @@ def study(
     """Train and score all runs of a study and write its results table.
 
     The same call resumes a study that was interrupted, and does not repeat finished runs. Several processes or machines
-    can work in the same output folder, each on different runs. Datasets that cannot be loaded are skipped with a
-    warning.
+    can work in the same output folder, each on different runs. All runs are checked before the first is trained. Runs
+    whose dataset cannot be loaded, or that cannot be trained on it, are left out with a warning.
 
     Args:
         source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
@@ -73,6 +72,7 @@ def study(
         jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
             per stack, and None means 1.
         precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
+        likelihood: Likelihood of all runs: "bernoulli", "gaussian" or "normal". None keeps the study's value.
         device: "cpu" or "cuda".
         cluster: Address of a Ray cluster on which to run: "auto" for the cluster of this machine or a new one, or
             "HOST:PORT" or "ray://HOST:PORT". None uses no cluster.
@@ -84,7 +84,7 @@ def study(
         The path of the results table, `out`/results.sqlite. `unbraid.runs.results.load_results` reads it.
 
     Raises:
-        UserError: If an argument is invalid, no run matches the selection, or no dataset can be loaded.
+        UserError: If an argument is invalid, no run matches the selection, or no run can be trained.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -104,13 +104,15 @@ def study(
         check_device(device)
     names = None if metrics is None else list(metrics)
     run_metrics, group_metrics = split_metrics(names)
-    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
+    selected = select_runs(source, only, seeds, steps, learning_rate, scale, data, shard)
     published = isinstance(source, str) and source in STUDIES
     draws = draws or ("reference" if published else "disjoint")
     protocol = Protocol(train=samples, test=max(1, samples // 2), draws=draws)
     settings = StudySettings(
-        Path(out), device, precision, run_metrics, protocol, jobs, scored=names != [], group_metrics=group_metrics
-    )
+        Path(out), device, precision, run_metrics, protocol, jobs, scored=names != [], group_metrics=group_metrics,
+        likelihood=likelihood,
+    )  # fmt: skip
+    runs = trainable_runs(selected, settings)
     if cluster is not None:
         return run_cluster(runs, settings, cluster, cluster_shared, quiet)
     return run_study(runs, settings, quiet)
@@ -127,6 +129,7 @@ def plan_study(
     data: str | Sequence[str] | None = None,
     shard: tuple[int, int] | None = None,
     precision: str | None = None,
+    likelihood: str | None = None,
     device: str = "cpu",
 ) -> list[Estimate]:
     """Estimate the stacks, memory and training time of a study.
@@ -138,8 +141,9 @@ def plan_study(
         One estimate for each combination of dataset, method and number of steps.
     """
     check_device(device)
-    runs = loadable_runs(select_runs(source, only, seeds, steps, learning_rate, scale, data, shard))
-    return estimate_study(runs, StudySettings(Path(), device, precision))
+    selected = select_runs(source, only, seeds, steps, learning_rate, scale, data, shard)
+    settings = StudySettings(Path(), device, precision, likelihood=likelihood)
+    return estimate_study(trainable_runs(selected, settings), settings)
 
 
 def select_runs(
@@ -166,21 +170,3 @@ def planned_runs(source: StudySource) -> list[PlannedRun]:
     if not runs:
         raise UserError("A study must have at least one run. Got an empty list instead.")
     return runs
-
-
-def loadable_runs(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs whose dataset can be loaded, and warn about other datasets. If there are none, raise an error."""
-    loadable: list[PlannedRun] = []
-    reasons: dict[str, str] = {}
-    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
-        try:
-            load_data(name, quiet=True)
-        except (UserError, OSError) as error:
-            reasons[name] = str(error)
-        else:
-            loadable += list(group)
-    if not loadable:
-        raise UserError(next(iter(reasons.values())))
-    for name, reason in reasons.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
-    return loadable

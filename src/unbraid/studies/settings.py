@@ -33,6 +33,7 @@ class StudySettings:
         scored: Whether runs are scored at all.
         checkpoint_seconds: Time between checkpoints, in seconds.
         group_metrics: Metrics that are computed after training, for groups of runs that differ in the seed only.
+        likelihood: The likelihood of all runs. None keeps the value of the study.
     """
 
     out: Path
@@ -44,6 +45,7 @@ class StudySettings:
     scored: bool = True
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     group_metrics: Sequence[str] = GROUP_METRICS
+    likelihood: str | None = None
 
 
 def split_metrics(names: Iterable[str] | None) -> tuple[list[str], list[str]]:

@@ -19,7 +19,9 @@ from unbraid.runtime.locks import try_lock
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.studies.settings import StudySettings
 from unbraid.training.schedule import group_by_stack_key, group_small_stacks, max_runs_in_stack, split_into_stacks
-from unbraid.training.train import RunDefaults, check_specs
+from unbraid.training.train import RunDefaults
+
+IMAGE_NETS = ("locatello", "burgess", "fumero")  # networks of studies that are replaced if the data are vectors
 
 
 @dataclass
@@ -43,21 +45,21 @@ def study_stacks(planned: Sequence[PlannedRun], settings: StudySettings) -> Iter
         runs = [replace_spec(run, **fields_from_data(run, data, settings)) for run in group]
         for alike in group_by_stack_key(runs, lambda run: run.spec):
             builder = resolve_net(alike[0].spec.net)[1]
-            check_specs([alike[0].spec], data, builder)
             max_runs = max_runs_in_stack(alike[0].spec, data, builder, len(alike))
             yield from (StudyStack(part, data, builder) for part in split_into_stacks(alike, max_runs))
 
 
 def fields_from_data(run: PlannedRun, data: FactorData, settings: StudySettings) -> dict[str, Any]:
-    """Return the fields of a spec that depend on the data and the device.
+    """Return the fields of a spec that depend on the data, the device and the settings of the study.
 
-    These are the precision and, if the data are vectors, the network and the likelihood.
+    These are the precision, the likelihood if the user chose one, and the network and the likelihood if the data are
+    vectors and the network is only for images.
     """
     defaults = RunDefaults.choose(data)
-    precision = settings.precision or defaults.precision
-    if len(data.shape) == 3 or run.spec.net != "locatello":
-        return {"precision": precision}
-    return {"precision": precision, "net": defaults.net, "likelihood": defaults.likelihood}
+    fields = {"precision": settings.precision or defaults.precision}
+    if len(data.shape) != 3 and run.spec.net in IMAGE_NETS:
+        fields |= {"net": defaults.net, "likelihood": defaults.likelihood}
+    return fields if settings.likelihood is None else {**fields, "likelihood": settings.likelihood}
 
 
 def merge_small_stacks(stacks: Iterable[StudyStack], device: str) -> Iterator[StudyStack]:

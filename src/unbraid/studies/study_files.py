@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.runs.spec import RunSpec, method_class
+from unbraid.runtime.schema import WrongContentError, check
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
+from unbraid.studies.reduction import text_as_typed
 
+MAX_RUNS = 10_000_000  # runs of a study
 SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
 
 
@@ -79,40 +85,95 @@ def study_from_grid(path: Path) -> Study:
     The file has the entries `data` (names of datasets), `seeds` (number of seeds), fields of `RunSpec`, and one table
     `method` per method.
     """
+    content = read_grid(path)
+    tables = content.method if isinstance(content.method, list) else [content.method]
+    with name_file_in_errors(path):
+        settings = [setting for table in tables for setting in table_settings(table)]
+    data = [content.data] if isinstance(content.data, str) else content.data
+    count = len(data) * len(settings) * content.seeds
+    if not 1 <= count <= MAX_RUNS:
+        raise UserError(f"{path} must define between 1 and {MAX_RUNS:,} runs. Got {count:,} instead. Change 'seeds'.")
+    given = {name: value for name in SPEC_KEYS if (value := getattr(content, name)) is not None}
+
+    def study() -> Iterator[PlannedRun]:
+        with name_file_in_errors(path):
+            yield from grid(data, settings, content.seeds, **given)
+
+    return study
+
+
+@dataclass(frozen=True)
+class GridFile:
+    """The content of a TOML or JSON file with a grid of runs. Fields that are None have the default of `RunSpec`."""
+
+    data: str | list[str]
+    method: dict[str, Any] | list[dict[str, Any]]
+    seeds: int = 1
+    steps: int | None = None
+    batch: int | None = None
+    learning_rate: float | None = None
+    latents: int | None = None
+    net: str | None = None
+    likelihood: str | None = None
+
+
+def read_grid(path: Path) -> GridFile:
+    """Read a TOML or JSON file with a grid of runs. Raise a UserError that names the entry if one is wrong."""
     try:
-        content = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
-    except (ValueError, UnicodeDecodeError) as error:
+        text = path.read_text()
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError includes bytes that are not text
         raise UserError(f"{path} cannot be read: {error}. Correct the file.") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} must contain a table with data and method. Got a {type(content).__name__} instead.")
-    valid_keys = ("data", "seeds", "method", *SPEC_KEYS)
+    known = [field.name for field in dataclasses.fields(GridFile)]
     for key in content:
-        if key not in valid_keys:
-            raise UserError(unknown_name_message(f"entry of {path}", key, valid_keys))
+        if key not in known:
+            raise UserError(unknown_name_message(f"entry of {path}", key, known))
     if not content.get("data") or not content.get("method"):
         raise UserError(f"{path} must have an entry data = [...] and a table [[method]] with a name. Add them.")
-    data = [content["data"]] if isinstance(content["data"], str) else content["data"]
-    tables = content["method"] if isinstance(content["method"], list) else [content["method"]]
     try:
-        seeds = int(content.get("seeds", 1))
-        settings = [setting for table in tables for setting in table_settings(table)]
-    except TypeError as error:
-        raise UserError(f"{path} has a wrong entry: {error}. Correct the entry.") from error
-    spec = {key: content[key] for key in SPEC_KEYS if key in content}
-    return lambda: grid(data, settings, seeds, **spec)
+        grid_file: GridFile = check(GridFile, content)
+    except WrongContentError as error:
+        raise UserError(f"{path} has a wrong entry. {error} Correct the file.") from error
+    return grid_file
+
+
+@contextmanager
+def name_file_in_errors(path: Path) -> Iterator[None]:
+    """Add the name of a study file to the message of a UserError."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path} has a wrong entry. {error}") from error
 
 
 def table_settings(table: dict[str, Any]) -> list[Setting]:
-    """Return all combinations of the values of a method. The first list with several values defines the levels."""
+    """Return all combinations of the values of a method. The first list with several values defines the levels.
+
+    Values of further lists are named in the variant, after the entry `variant` of the table, if there is one.
+    """
     fields = dict(table)
-    method = method_class(str(fields.pop("name", "")))
+    name, variant = fields.pop("name", None), fields.pop("variant", "")
+    for key, value in {"name": name, "variant": variant}.items():
+        if not isinstance(value, str):
+            raise UserError(f'A table [[method]] must have a {key} = "...". Got {value!r} instead.')
+    method = method_class(name)
+    known = [field.name for field in dataclasses.fields(method)]
+    for key in fields:
+        if key not in known:
+            raise UserError(unknown_name_message(f"field of the method {name}", key, known))
     lists = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}
+    if (count := math.prod(map(len, lists.values()))) > MAX_RUNS:
+        raise UserError(f"The method {name} must have at most {MAX_RUNS:,} combinations. Got {count:,} instead.")
     swept = next((key for key, values in lists.items() if len(values) > 1), next(iter(lists), None))
     settings = []
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
         value = chosen.get(swept or "", 0.0)
         level = lists[swept].index(value) if swept else 0
+        made = method(**chosen)
         strength = float(value) if isinstance(value, int | float) else 0.0
-        settings.append(Setting(method(**chosen), strength, level))
+        further = [f"{key} = {text_as_typed(chosen[key])}" for key in lists if key != swept and len(lists[key]) > 1]
+        settings.append(Setting(made, strength, level, variant=", ".join([variant, *further] if variant else further)))
     return settings

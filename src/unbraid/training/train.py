@@ -6,6 +6,7 @@ trained. It passes the other runs to `schedule.train_runs`. See `unbraid.trainin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import torch
 
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
+from unbraid.data.loading import DataLike, load_data
+from unbraid.data.readers.faust import Meshes
 from unbraid.errors import UserError
 from unbraid.methods import Method
 from unbraid.nets.registry import check_net, resolve_net
@@ -24,7 +26,8 @@ from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
-from unbraid.runs.spec import RunSpec
+from unbraid.runs.sources import is_own
+from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log, update_during_training
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
@@ -32,6 +35,8 @@ from unbraid.runtime.progress import ProgressCallback, progress
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training.active import RunInTraining
 from unbraid.training.loop import Monitor
+from unbraid.training.memory import check_memory
+from unbraid.training.randomness import check_randomness
 from unbraid.training.schedule import train_runs
 
 CHECKPOINT_SECONDS = 30.0  # minimum time between two checkpoints
@@ -66,10 +71,10 @@ class RunDefaults:
         """Use the arguments that are given, and choose defaults for the others.
 
         For images, the defaults are the network `locatello`, Bernoulli pixels and the fastest precision of the device.
-        For vectors, they are the network `mlp`, a Gaussian likelihood and float32.
+        For vectors, they are the network `mlp` (`pointnet` for meshes), a Gaussian likelihood and float32.
         """
         images = len(data.shape) == 3
-        name, builder = resolve_net(net or ("locatello" if images else "mlp"))
+        name, builder = resolve_net(net or default_net(data))
         likelihood = likelihood or ("bernoulli" if images else "gaussian")
         precision = precision or (fastest_precision(data.device) if images else "fp32")
         check_precision(precision, data.device)
@@ -81,14 +86,21 @@ class RunDefaults:
         return RunSpec(method, self.data.name, **settings, **shared)
 
 
+def default_net(data: FactorData) -> str:
+    """Return the name of the default network: that of images, of meshes, or of other vectors."""
+    if len(data.shape) == 3:
+        return "locatello"
+    return "pointnet" if isinstance(data, Meshes) else "mlp"
+
+
 def train(
-    method: Method | Iterable[Method],
-    data: str | FactorData = "sprites",
+    method: str | type[Method] | Method | Iterable[str | type[Method] | Method],
+    data: DataLike = "sprites",
     *,
     seeds: Iterable[int] = (0,),
     steps: int = 300_000,
     batch: int = 64,
-    learning_rate: float | Iterable[float] = 1e-4,
+    learning_rate: float | Iterable[float] | None = None,
     latents: int = 10,
     net: str | PairBuilder | Pair | None = None,
     likelihood: str | None = None,
@@ -99,6 +111,7 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
     log: str | None = None,
+    retrain: bool = False,
 ) -> list[Run]:
     """Train one run for every combination of methods, learning rates and seeds.
 
@@ -107,15 +120,18 @@ def train(
     and ends.
 
     Args:
-        method: One method or several methods.
-        data: The name of a dataset, a path, or a dataset object.
-        seeds: The random seeds.
+        method: One method or several methods. A name such as "beta_vae", or a class, stands for the method with its
+            default settings.
+        data: The name of a dataset, a path, or a dataset object. Arrays of images or vectors, a pair (images, factors)
+            and torch datasets are converted (see `unbraid.data.from_arrays` and `from_dataset`).
+        seeds: The random seeds, such as ``range(3)`` or ``[0, 7]``.
         steps: The number of training steps of each run.
         batch: The number of examples per step.
-        learning_rate: One learning rate of Adam or several learning rates.
+        learning_rate: One learning rate of Adam or several learning rates. Default: that of the method, which is 1e-4
+            for most methods.
         latents: The number of latent dimensions.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
-            Default: `locatello` for images, `mlp` for vectors.
+            Default: `locatello` for images, `pointnet` for meshes, `mlp` for other vectors.
         likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
         precision: `fp32`, `tf32` or `bf16`. Default: the fastest one of the device for images, `fp32` for vectors.
         out: The folder in which runs are stored. By default, they are not stored.
@@ -124,6 +140,8 @@ def train(
         checkpoint_seconds: The minimum time between two checkpoints, in seconds.
         quiet: Whether to hide the progress.
         log: If "tensorboard", TensorBoard event files are also written to the folder of each run.
+        retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
+            own method or network has changed since they were started. By default this is an error.
 
     Returns:
         The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
@@ -139,9 +157,8 @@ def train(
     torch.Size([3, 10])
     """
     check_log(log, out)
-    methods = [method] if isinstance(method, Method) else list(method)
-    rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
-    all_seeds = list(seeds)
+    methods, all_seeds = as_methods(method), seed_list(seeds)
+    rates = list(learning_rate) if isinstance(learning_rate, Iterable) else [learning_rate]
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     specs = [
@@ -152,8 +169,19 @@ def train(
     ]
     folder = None if out is None else Path(out)
     return train_specs(
-        specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
-    )
+        specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
+        retrain=retrain,
+    )  # fmt: skip
+
+
+def seed_list(seeds: Iterable[int]) -> list[int]:
+    """Return the seeds as a list, or raise a UserError if they are a single number."""
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str):
+        raise UserError(
+            f"`seeds` must be several seeds, such as range(3) or [0, 7]. Got {seeds!r} instead. For {seeds} runs, pass "
+            f"range({seeds}). For one run with this seed, pass [{seeds}]."
+        )
+    return list(seeds)
 
 
 def train_specs(
@@ -166,6 +194,7 @@ def train_specs(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     quiet: bool = False,
     log: str | None = None,
+    retrain: bool = False,
 ) -> list[Run]:
     """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
     check_log(log, out)
@@ -181,15 +210,36 @@ def train_specs(
             if unique and not add:
                 reject_other_runs(out, set(unique))
         return train_checked_specs(
-            specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log
+            specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log, retrain=retrain
         )
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
-    """Raise an error if a spec cannot be trained on the data."""
+    """Raise an error if a spec cannot be trained on the data. Warn if it ends before the schedules of its method."""
+    warn_of_long_schedules(specs)
     for spec in {spec.stack_key(): spec for spec in specs}.values():
+        check_memory(spec, data)
         spec.method.check(data, spec.batch, spec.latents)
         check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
+        if is_own(spec):
+            check_randomness(spec, data, builder)
+
+
+def warn_of_long_schedules(specs: Iterable[RunSpec]) -> None:
+    """Warn once for each method with runs that end before the schedules of the method do."""
+    longest: dict[str, tuple[float, int]] = {}
+    for spec in specs:
+        end = spec.method.schedule_end(spec.steps)
+        if end > spec.steps > 0:
+            name = registry_name(type(spec.method))
+            longest[name] = max(longest.get(name, (0.0, 0)), (end, spec.steps))
+    for name, (end, steps) in longest.items():
+        warnings.warn(
+            f"A run of {name} with {steps:,} steps ends before its schedule, which ends at step {end:,.0f}. Train for "
+            f"more steps, or set a shorter schedule. `unbraid train {name} --help` lists the settings.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def train_checked_specs(
@@ -202,6 +252,7 @@ def train_checked_specs(
     quiet: bool = False,
     report: ProgressCallback | None = None,
     log: str | None = None,
+    retrain: bool = False,
 ) -> list[Run]:
     """Train specs that have been checked. The caller must have locked the folder `out`, or the folders of these runs.
 
@@ -209,7 +260,7 @@ def train_checked_specs(
     once.
     """
     unique = {spec.id: spec for spec in specs}
-    in_training = [RunInTraining.open(spec, out) for spec in unique.values()]
+    in_training = [RunInTraining.open(spec, out, builder, retrain=retrain) for spec in unique.values()]
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
     if log is not None:

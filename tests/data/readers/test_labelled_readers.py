@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
+import unbraid as ub
 from support import formats
 from support.formats import random_pixels
 from unbraid.data.readers import binary
 from unbraid.data.readers.celeba import read_celeba
 from unbraid.data.readers.mnist import read_mnist
-from unbraid.data.readers.smallnorb import read_smallnorb
+from unbraid.data.readers.smallnorb import PARTS as NORB_PARTS
+from unbraid.data.readers.smallnorb import SIZES, read_smallnorb, read_smallnorb_grid
 from unbraid.errors import UserError
+from unbraid.methods import PCL, PMP, AdaGVAE, AdaMLVAE, Method, SlowVAE
 from unbraid.noise import Noise
 
 Array = np.ndarray[Any, Any]
@@ -145,6 +149,11 @@ WRONG_TOYS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "odd azimuth": (matrix("training", "info"), lambda c: info([[4, 0, 1, 0], *INFO["training"][1:]]), "odd"),
     "elevation 9": (matrix("training", "info"), lambda c: info([[4, 9, 0, 0], *INFO["training"][1:]]), "0..8. Got 9"),
     "category -1": (matrix("testing", "cat"), lambda c: c[:-4] + b"\xff" * 4, "category .* 0..4. Got -1"),
+    "instance of the other part": (
+        matrix("testing", "info"),
+        lambda c: info([[4, 1, 0, 0], *INFO["testing"][1:]]),
+        "instances of the other part .* 0. Got 1",
+    ),
     "testing twice": (matrix("testing", "info"), lambda c: info(INFO["training"]), "distinct labels .* 8. Got 4"),
 }
 
@@ -154,6 +163,52 @@ def test_smallnorb_rejects_files_that_differ_from_the_published_ones(tmp_path: P
     name, change, message = WRONG_TOYS[case]
     with pytest.raises(UserError, match=message):
         read_smallnorb(write_files(tmp_path, change_file(name, change)(norb_contents())), rows=4)
+
+
+GRID = (2, 10, 1, 3, 2)  # sizes of a small grid in the order category, instance, elevation, azimuth, lighting
+
+
+def norb_grid_contents() -> tuple[dict[str, bytes], dict[tuple[int, ...], Array]]:
+    """Return files with one image per combination of `GRID` in random order, and the left images by combination."""
+    contents, left, rng = {}, {}, np.random.default_rng(0)
+    for part, stem in NORB.items():
+        cells = [cell for cell in np.ndindex(*GRID) if cell[1] in NORB_PARTS[part]]
+        cells = [cells[i] for i in rng.permutation(len(cells))]
+        pixels = rng.integers(0, 256, (len(cells), 2, 96, 96), dtype=np.uint8)
+        left |= {cell: pair[0] for cell, pair in zip(cells, pixels, strict=True)}
+        rows = [[cell[1], cell[2], 2 * cell[3], cell[4]] for cell in cells]
+        contents[f"{stem}-{part}-dat.mat"] = formats.norb_bytes(pixels)
+        contents[f"{stem}-{part}-cat.mat"] = formats.norb_bytes(np.array([cell[0] for cell in cells], np.int32))
+        contents[f"{stem}-{part}-info.mat"] = info(rows)
+    return contents, left
+
+
+def test_smallnorb_with_the_instance_as_a_factor_is_a_grid_in_c_order(tmp_path: Path) -> None:
+    """Every image is at the index of its labels, in whichever order the files have them."""
+    contents, left = norb_grid_contents()
+    data = read_smallnorb_grid(write_files(tmp_path, contents), sizes=GRID)
+    assert (SIZES, math.prod(SIZES)) == ((5, 10, 9, 18, 6), 48_600)
+    assert data.gridded
+    assert data.names == ("category", "instance", "elevation", "azimuth", "lighting")
+    assert data.categorical == ("category", "instance")
+    for i, cell in enumerate(np.ndindex(*GRID)):
+        assert data.factors([i]).tolist() == [list(cell)]
+        small = Image.fromarray(left[cell]).resize((64, 64), Image.Resampling.LANCZOS)
+        assert np.array_equal(data.images(data.index([cell]))[0, 0], np.asarray(small))
+
+
+@pytest.mark.parametrize("method", [PMP(subspaces=2), AdaGVAE(), AdaMLVAE(), SlowVAE(), PCL()])
+def test_pair_methods_accept_smallnorb_as_a_grid(tmp_path: Path, method: Method) -> None:
+    contents, _ = norb_grid_contents()
+    files = write_files(tmp_path, contents)
+    method.check(read_smallnorb_grid(files, sizes=GRID), 8, 4)
+    with pytest.raises(UserError, match=r"not a full grid. Use smallnorb\?instance=factor"):
+        method.check(read_smallnorb(files, rows=60), 8, 4)
+
+
+def test_smallnorb_rejects_other_values_of_its_option() -> None:
+    with pytest.raises(UserError, match=r"must be hidden or factor\. Got 'both'"):
+        ub.data.load("smallnorb?instance=both")
 
 
 def test_smallnorb_header_has_at_least_three_dimensions(tmp_path: Path) -> None:

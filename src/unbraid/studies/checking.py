@@ -1,0 +1,56 @@
+"""Checks of all runs of a study before the first is trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.loading import load_data
+from unbraid.errors import UserError
+from unbraid.nets.registry import resolve_net
+from unbraid.runs.spec import registry_name
+from unbraid.studies.planned import PlannedRun, replace_spec
+from unbraid.studies.settings import StudySettings
+from unbraid.studies.stacks import fields_from_data
+from unbraid.training.schedule import group_by_stack_key
+from unbraid.training.train import check_specs
+
+
+def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> list[PlannedRun]:
+    """Return the runs that can be trained, and warn about the others with the reason.
+
+    Raise a UserError if no run can be trained. The reason is that of the first run.
+    """
+    trainable: list[PlannedRun] = []
+    reasons: dict[str, str] = {}
+    for name, group in groupby(sorted(planned, key=lambda run: run.index), lambda run: run.spec.data):
+        try:
+            data = load_data(name, quiet=True)
+        except (UserError, OSError) as error:
+            reasons[name] = str(error)
+            continue
+        trainable += check_runs(group, data, settings, reasons)
+    if not trainable:
+        raise UserError(next(iter(reasons.values())))
+    for what, reason in reasons.items():
+        warnings.warn(f"left out: {what}: {reason}", RuntimeWarning, stacklevel=3)
+    return trainable
+
+
+def check_runs(
+    runs: Iterable[PlannedRun], data: FactorData, settings: StudySettings, reasons: dict[str, str]
+) -> list[PlannedRun]:
+    """Return the runs that can be trained on their dataset. Add the reasons against the others to `reasons`."""
+    by_index = {run.index: run for run in runs}
+    changed = [replace_spec(run, **fields_from_data(run, data, settings)) for run in by_index.values()]
+    rejected: set[int] = set()
+    for alike in group_by_stack_key(changed, lambda run: run.spec):
+        specs = [run.spec for run in alike]
+        try:
+            check_specs(specs, data, resolve_net(specs[0].net)[1])
+        except UserError as error:
+            reasons.setdefault(f"{registry_name(type(specs[0].method))} on {data.name}", str(error))
+            rejected |= {run.index for run in alike}
+    return [run for index, run in by_index.items() if index not in rejected]

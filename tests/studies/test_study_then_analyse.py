@@ -1,0 +1,65 @@
+"""Every study of the registry runs and is analysed by its two commands, on a small scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unbraid.cli.dispatch import main
+from unbraid.runs.results import load_results
+from unbraid.studies.published import STUDIES
+
+QUICK = ["--seeds", "0-1", "--steps", "2", "--metrics", "mig,sap,active,information", "--samples", "200",
+         "--jobs", "1", "--quiet"]  # fmt: skip
+GENERAL = {"scores", "distributions", "strengths", "variance"}
+REDUCED: dict[str, tuple[list[str], set[str]]] = {
+    "locatello2019": (
+        ["--data", "toy", "--data", "toy?subset=900", "--only", "method=beta_vae,annealed_vae", "--only", "level=0,5"],
+        {"transfer", "capacity"},
+    ),
+    "locatello2020_weak": (["--data", "toy", "--only", "level=0,5"], {"agreement"}),
+    "pmp2021": (["--data", "toy", "--data", "toy?subset=900"], {"transfer", "pmp_comparison", "pmp_ablation"}),
+    "diffusion2019": (["--data", "toy", "--likelihood", "gaussian"], {"agreement", "challenge"}),
+    "demystifying2021": (
+        [
+            "--data",
+            "sprites",
+            "--data",
+            "sprites?noise=0.1",
+            "--data",
+            "toy",
+            "--data",
+            "toy?subset=900",
+            "--only",
+            "method=ae,beta_vae",
+            "--only",
+            "level=1,2",
+        ],
+        {"manipulated", "manipulated_strengths", "manipulated_spread"},
+    ),
+    "small": (["--only", "data=toy", "--only", "method=beta_vae,dip_vae_i"], {"agreement"}),
+    "vitae_mnist": (["--data", "sprites", "--only", "method=vae,u_vitae,c_vitae"], set()),
+    "vitae_bodies": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
+    "vitae_celeba": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
+}  # for each study, how it is reduced, and which analyses must be answered in addition to the general ones
+
+
+def test_every_study_is_reduced() -> None:
+    assert set(REDUCED) == set(STUDIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.filterwarnings("ignore:A capacity c_m.* is out of reach:RuntimeWarning")
+def test_a_study_is_analysed_by_the_next_command(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, wanted = REDUCED[name]
+    assert main(["study", name, *flags, *QUICK, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"unbraid analyse {tmp_path}" in printed
+    assert set(load_results(tmp_path)["status"]) == {"done"}
+    assert main(["analyse", str(tmp_path), "--metrics", "mig,sap"]) == 0
+    printed = capsys.readouterr().out
+    answered = {path.stem for path in (tmp_path / "analyses").glob("*.csv")}
+    assert answered >= GENERAL | wanted, printed
+    assert all(f"{analysis}: " in printed for analysis in answered)
