@@ -184,12 +184,26 @@ def test_known_strengths() -> None:
     found = ANALYSES["manipulated_strengths"].run(table)
     assert set(found.table["method"]) == {"beta_vae"}
     assert cell(found.table[found.table["level"] == 2], "beta_vae")["original"] == pytest.approx(0.29)
-    assert "In 0 of 1 combinations" in found.text
+    assert "in 0 of 1 combinations for MIG; 0 of 1 combinations for DCI" in found.text
     improved = (table["data"] == DATA["modified"]) & (table["level"] == 2)
     table.loc[improved, MIG] += 0.25
-    assert "In 1 of 1 combinations" in ANALYSES["manipulated_strengths"].run(table).text
+    assert "in 1 of 1 combinations for MIG; 0 of 1" in ANALYSES["manipulated_strengths"].run(table).text
     with pytest.raises(UserError, match="at least 2 different values of 'level'"):
         ANALYSES["manipulated_strengths"].run(known_table(levels=(1,)))
+
+
+def test_strengths_are_drawn_for_every_score() -> None:
+    """Each score has a block of axes with its curves. The paper draws DCI, FactorVAE score and SAP."""
+    table = known_table(bases=("dsprites", "shapes"))
+    found = ANALYSES["manipulated_strengths"].run(table)
+    (blocks,) = [figure.subfigs for figure in [found.figure]]
+    scores = list(found.table["score"].unique())
+    assert [block.get_suptitle() for block in blocks] == scores
+    assert len(scores) > 1
+    for block, score in zip(blocks, scores, strict=True):
+        rows = found.table[(found.table["score"] == score) & (found.table["data"] == "dsprites")].sort_values("level")
+        axes = next(axes for axes in block.axes if axes.get_title() == "dsprites")
+        assert list(axes.lines[0].get_ydata()) == pytest.approx(rows["original"].tolist(), nan_ok=True)
 
 
 @pytest.mark.parametrize("name", MANIPULATED)

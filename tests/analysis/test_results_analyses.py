@@ -24,9 +24,10 @@ from unbraid.metrics import METRICS, headline
 
 MIG, DCI = headline("mig"), headline("dci")
 TC = headline("unsupervised")
-OVER_SEEDS = ["total_correlation", "scores", "strengths", "variance", "transfer", "capacity"]
-OVER_RUNS = ["agreement", "selection", "downstream"]
+OVER_SEEDS = ["total_correlation", "scores", "strengths", "distributions", "variance", "transfer", "capacity"]
+OVER_RUNS = ["agreement", "selection", "downstream", "efficiency"]
 PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, on modified images, are tested in test_demystifying
+SINGLE_STUDIES = ("challenge", "pmp_comparison", "pmp_ablation")  # tested in test_paper_tables
 
 
 @cache
@@ -46,7 +47,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def test_every_analysis_is_tested() -> None:
-    assert {*PLAIN, *MANIPULATED} == set(ANALYSES)
+    assert {*PLAIN, *MANIPULATED, *SINGLE_STUDIES} == set(ANALYSES)
 
 
 def test_import_needs_no_torch_and_no_pyplot() -> None:

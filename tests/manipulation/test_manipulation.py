@@ -18,8 +18,9 @@ from unbraid.data.manipulation_files import describe_data, read_manipulation, wr
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.manipulation import measure_gap, modify
-from unbraid.manipulation.adversarial_training import N_PATTERNS, AdversarialTraining
-from unbraid.manipulation.networks import FixedEncoderPair, PairFamilies, rotated_copy, rotation_matrix
+from unbraid.manipulation.adversarial_training import N_PATTERNS, AdversarialTraining, initial_axis
+from unbraid.manipulation.networks import FixedEncoderPair, Manipulation, PairFamilies, rotated_copy, rotation_matrix
+from unbraid.manipulation.recipes import RECIPES, fill_recipe
 from unbraid.manipulation.settings import FactorStandardiser, choose_planes, factor_strengths, fill_settings
 from unbraid.runtime.progress import ignore_progress
 
@@ -211,3 +212,103 @@ def test_learned_patterns_reduce_the_gap_more_than_noise_does(tmp_path: Path) ->
     assert manipulated["gap"] < 0.6 * original["gap"]
     assert manipulated["log_ratio"] < 0.75 * noise["log_ratio"]
     assert manipulated["gap"] + 2 * manipulated["error"] < along_x["gap"] - 2 * along_x["error"]
+
+
+def test_the_recipe_of_the_paper() -> None:
+    """Both learning rates are 1e-4, and what the paper does not state is left out. Given values have priority."""
+    data = discs()
+    settings = fill_settings(data, 0.1, 4, 8, 2, 1, "right:down", None, "bernoulli", seed=0, **RECIPES["paper"])
+    training = AdversarialTraining(data, settings)
+    rates = [optimiser.param_groups[0]["lr"] for optimiser in training.optimisers.values()]
+    assert rates == [1e-4, 1e-4]
+    assert not [m for m in training.manipulation.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    assert settings.warm == 0
+    assert fill_recipe("paper", {"rounds": 7, "warm": None})["rounds"] == 7
+    with pytest.raises(UserError, match="Did you mean 'paper'"):
+        fill_recipe("papr", {})
+
+
+def gradient_of_manipulation(**changed: Any) -> torch.Tensor:
+    """Return the gradient of a layer of the manipulation on one batch, and the errors that determine it."""
+    data = discs()
+    settings = fill_settings(data, 0.1, 4, 8, 2, 1, "right:down", None, "bernoulli", seed=0, **choices(**changed))
+    training = AdversarialTraining(data, settings)
+    for batch in range(6):  # so that the two families differ
+        training.train_pairs(torch.tensor(batch))
+    disentangling, entangling, *_ = training.train_manipulation(torch.tensor(9), update=False)
+    weights = next(training.manipulation.decoder.parameters())
+    assert weights.grad is not None
+    return torch.cat([weights.grad.flatten(), disentangling[None], entangling[None]])
+
+
+def choices(**changed: Any) -> dict[str, Any]:
+    """Return the settings of the default recipe with some of them changed."""
+    return {**RECIPES["default"], **changed}
+
+
+def test_the_plain_difference_is_another_objective() -> None:
+    """On one batch, both objectives see the same errors but have different gradients."""
+    log_ratio, difference = (gradient_of_manipulation(objective=name) for name in ("log_ratio", "difference"))
+    torch.testing.assert_close(log_ratio[-2:], difference[-2:])
+    mean_error = float(log_ratio[-2:].mean())  # the derivative of the logarithm is about its inverse
+    assert float(difference[:-2].norm()) == pytest.approx(mean_error * float(log_ratio[:-2].norm()), rel=0.1)
+
+
+def test_without_normalisation_patterns_may_fade() -> None:
+    """A faint pattern stays faint. With normalisation, its strength is restored."""
+    for normalise in (True, False):
+        manipulation = Manipulation(torch.ones(2), (1, 16, 16), normalise)
+        last = [m for m in manipulation.decoder.modules() if isinstance(m, torch.nn.ConvTranspose2d)][-1]
+        with torch.no_grad():
+            last.weight.mul_(0.1)
+            strength = float(manipulation(torch.randn(64, 2)).abs().mean())
+        assert strength > 0.3 if normalise else strength < 0.1
+
+
+def test_a_random_scalar_has_no_direction() -> None:
+    """Over several seeds, it is sometimes almost uncorrelated with the diagonal of x and y."""
+    data, smallest = load("sprites"), {}
+    standardise = FactorStandardiser(data)
+    w = standardise(data.factors(slice(None)))
+    diagonal = sum(w[:, standardise.names.index(name)] for name in ("x", "y"))
+    for scalar in ("diagonal", "random"):
+        settings = fill_settings(data, 0.1, 4, 8, 2, 1, "x:y", None, "bernoulli", seed=0, **choices(scalar=scalar))
+        correlations = []
+        for seed in range(8):
+            torch.manual_seed(seed)
+            value = Manipulation(initial_axis(standardise, settings), data.shape).squeeze(w)[:, 0].detach()
+            correlations.append(float(torch.corrcoef(torch.stack([value, diagonal]))[0, 1].abs()))
+        smallest[scalar] = min(correlations)
+    assert smallest["diagonal"] > 0.85
+    assert smallest["random"] < 0.4
+
+
+def test_recipes_are_recorded_and_compared(tmp_path: Path) -> None:
+    """Files of the default recipe record what they did before. A file of another recipe is not taken for it."""
+    small = {key: value for key, value in SMALL.items() if key != "learning_rate"}
+    default, paper = tmp_path / "default.safetensors", tmp_path / "paper.safetensors"
+    modify(discs(), out=default, **small)
+    modify(discs(), out=paper, **small, recipe="paper")
+    recorded = [read_manipulation(path, tensors=False)[1]["recipe"] for path in (default, paper)]
+    assert not {"objective", "normalise", "scalar"} & set(recorded[0])
+    assert (recorded[0]["learning_rate"], recorded[0]["pace"]) == (1e-3, 0.1)
+    assert recorded[1]["objective"] == "difference"
+    assert recorded[1]["normalise"] is False
+    assert (recorded[1]["learning_rate"], recorded[1]["pace"], recorded[1]["warm"]) == (1e-4, 1.0, 0.0)
+    for path, recipe in ((default, "paper"), (paper, "default")):
+        with pytest.raises(UserError, match="already exists and was made with"):
+            modify(discs(), out=path, **small, recipe=recipe)
+    written = paper.stat().st_mtime_ns
+    assert modify(discs(), out=paper, **small, recipe="paper").stat().st_mtime_ns == written
+    with pytest.raises(UserError, match="made with objective = difference"):
+        modify(discs(), out=paper, **small, recipe="paper", objective="log_ratio")
+
+
+def test_an_interrupted_training_of_the_paper_resumes(tmp_path: Path) -> None:
+    """Networks without normalisation have checkpoints, too."""
+    data = discs()
+    settings = fill_settings(data, 0.1, 4, 8, 2, 1, "right:down", None, "bernoulli", seed=0, **RECIPES["paper"])
+    first, second = AdversarialTraining(data, settings), AdversarialTraining(data, settings)
+    first.step(0)
+    second.restore(first.state())
+    torch.testing.assert_close(first.step(1).clone(), second.step(1))

@@ -10,16 +10,20 @@ import torch
 from torch import nn
 
 import unbraid.nets
+from support.meshes import spheres
+from support.nets import IMAGE_NETS
 from unbraid.accel.layers import Conv, ConvTranspose
 from unbraid.data.dataset import FactorData
-from unbraid.methods import VAE
-from unbraid.nets.conv import burgess, locatello
+from unbraid.data.readers.faust import Meshes
+from unbraid.methods import UVITAE, VAE, Method
+from unbraid.nets.conv import burgess, fumero, locatello
 from unbraid.nets.mlp import critic, mlp
 from unbraid.nets.registry import NETS, check_net, resolve_net
 from unbraid.nets.vae import VAENet
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
+from unbraid.training.train import RunDefaults
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -34,7 +38,7 @@ def test_parameter_counts_equal_those_of_disentanglement_lib() -> None:
 
 
 @pytest.mark.parametrize("shape", [(c, n, n) for c in (1, 3) for n in (32, 64, 128)])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", IMAGE_NETS)
 def test_outputs_have_the_right_shapes(name: str, shape: tuple[int, int, int]) -> None:
     encoder, decoder = NETS[name](shape, 7)
     net = VAENet(encoder, decoder)
@@ -51,6 +55,29 @@ def test_kernel_sizes_match_the_papers() -> None:
 
     assert [kernels(part) for part in locatello((1, 64, 64), 10)] == [[4, 4, 2, 2], [4, 4, 4, 4]]
     assert [kernels(part) for part in burgess((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+    assert [kernels(part) for part in fumero((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+
+
+def test_fumero_is_the_network_of_table_1() -> None:
+    """The layers are those of table 1 of the supplement. The encoder also returns log variances."""
+
+    def layers(net: nn.Module) -> list[tuple[int, ...]]:
+        """Return the inputs and outputs of each layer, and the kernel, stride and padding of convolutions."""
+        found: list[tuple[int, ...]] = []
+        for layer in net.modules():
+            if isinstance(layer, nn.Linear):
+                found.append((layer.in_features, layer.out_features))
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                sizes = layer.kernel_size[0], layer.stride[0], int(layer.padding[0])
+                found.append((layer.in_channels, layer.out_channels, *sizes))
+        return found
+
+    encoder, decoder = fumero((3, 64, 64), 10)
+    convs = [(3, 32, 4, 2, 1), (32, 32, 4, 2, 1), (32, 64, 4, 2, 1), (64, 64, 4, 2, 1)]
+    assert layers(encoder) == [*convs, (1024, 256), (256, 20)]
+    transposed = [(64, 64, 4, 2, 1), (64, 32, 4, 2, 1), (32, 32, 4, 2, 1), (32, 3, 4, 2, 1)]
+    assert layers(decoder) == [(10, 256), (256, 256), (256, 1024), *transposed]
+    assert [sum(isinstance(m, nn.ReLU) for m in part.modules()) for part in (encoder, decoder)] == [5, 6]
 
 
 @pytest.mark.parametrize("channels", [1, 3, 8])
@@ -170,3 +197,37 @@ def test_package_exports_every_preset_and_the_pointnet_module_stays_importable()
     assert all(hasattr(unbraid.nets, name) for name in unbraid.nets.__all__)
     assert importlib.import_module("unbraid.nets.pointnet").pointnet is unbraid.nets.pointnet
     assert resolve_net("unbraid.nets.pointnet:pointnet")[1] is unbraid.nets.pointnet
+
+
+def test_pointnet_has_one_recorded_name() -> None:
+    """Runs that earlier releases trained keep their ids, in whichever of the three forms the network is given."""
+    recorded = "unbraid.nets.pointnet:pointnet"
+    for form in ("pointnet", recorded, unbraid.nets.pointnet):
+        assert resolve_net(form) == (recorded, unbraid.nets.pointnet)
+
+
+def test_meshes_have_pointnet_by_default(toy: FactorData, sprites: FactorData) -> None:
+    meshes = Meshes("spheres", ("subject", "pose"), (5, 5), spheres().table, torch.zeros(1, 3, dtype=torch.int64))
+    chosen = [RunDefaults.choose(data) for data in (meshes, toy, sprites)]
+    assert [defaults.builder for defaults in chosen] == [unbraid.nets.pointnet, mlp, locatello]
+    assert chosen[0].likelihood == "gaussian"
+
+
+@pytest.mark.parametrize("name", ["vitae_celeba", "vitae_celeba_half"])
+def test_vitae_celeba_is_vitae_conv_with_a_sigmoid(name: str) -> None:
+    """Table 4 of the supplement has a sigmoid after the last layer. The weights are those of `vitae_conv`."""
+    pairs = []
+    for preset in (name, name.replace("celeba", "conv")):
+        torch.manual_seed(0)
+        pairs.append(NETS[preset]((3, 32, 32), 2))
+    z, x = torch.randn(4, 2), torch.rand(4, 3, 32, 32)
+    torch.testing.assert_close(pairs[0][1](z), pairs[1][1](z).sigmoid())
+    torch.testing.assert_close(pairs[0][0](x), pairs[1][0](x))
+
+
+@pytest.mark.parametrize("method", [VAE(), UVITAE()])
+def test_sigmoid_before_a_bernoulli_likelihood_is_rejected(method: Method) -> None:
+    net = method.build(NETS["vitae_celeba_half"], (3, 32, 32), 4, "bernoulli")
+    with pytest.raises(ValueError, match="must return logits"):
+        check_net(net, (3, 32, 32), 4)
+    check_net(method.build(NETS["vitae_celeba_half"], (3, 32, 32), 4, "normal"), (3, 32, 32), 4)

@@ -171,3 +171,58 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quick_train(tmp_path / "toy")
     assert main(["traverse", str(tmp_path / "toy"), "--pair", "0,1"]) == 2
     assert "images or meshes" in capsys.readouterr().err
+
+
+def test_several_best_and_worst_runs(tmp_path: Path) -> None:
+    """Best runs come first, then the worst, beginning with the worst. No run is both."""
+    write_scored_runs(tmp_path, BetaVAE(), [0.3, 0.5, 0.1, 0.4, 0.2])
+    runs = ub.load_runs(tmp_path)
+    found = [(end, run.spec.seed) for end, _, run in best_and_worst_runs(runs, "mig", 2)]
+    assert found == [("best", 1), ("best", 3), ("worst", 2), ("worst", 4)]
+    found = [(end, run.spec.seed) for end, _, run in best_and_worst_runs(runs, "mig", 9)]
+    assert [end for end, _ in found] == ["best", "best", "worst", "worst", "worst"]
+    assert len(dict(map(reversed, found))) == 5
+
+
+class Negated(nn.Module):
+    """An encoder whose latents are the negative latents of another."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, logvar = self.encoder(x).chunk(2, 1)
+        return torch.cat([-mean, logvar], 1)
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_aligned_latents_rise_with_their_factors(negated: bool, sprites: FactorData) -> None:
+    """Latents that fall as their factor rises are flipped, and only those."""
+    run = quick_run(BetaVAE(), sprites)
+    encoder = KnownCodes(sprites)
+    run.net.encoder = Negated(encoder) if negated else encoder
+    factors = (sprites.names[-1], sprites.names[2])
+    plain, aligned = (decode_pair(run, sprites, 5, factors, 2.0, 5, align=align) for align in (False, True))
+    expected = plain.decoded.flip(0, 1) if negated else plain.decoded
+    torch.testing.assert_close(aligned.decoded, expected)
+    assert aligned.positions.tolist() == sorted(plain.positions.tolist(), reverse=negated)
+    torch.testing.assert_close(aligned.reconstruction, plain.reconstruction)
+
+
+def test_sheet_of_extremes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two best runs are above two worst runs. The flags that a sheet needs are checked."""
+    write_scored_runs(tmp_path, BetaVAE(), [0.3, 0.5, 0.1, 0.4, 0.2])
+    out = tmp_path / "sheet.png"
+    line = ["traverse", str(tmp_path), "--sheet", str(out), "--columns", "3"]
+    assert main([*line, "--extremes", "mig", "--pair", "x,y", "--count", "2"]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    with Image.open(out) as picture:
+        wide = picture.width
+    assert main([*line, "--extremes", "mig", "--pair", "x,y"]) == 0
+    with Image.open(out) as picture:
+        assert picture.width < wide
+        assert picture.height > picture.width
+    for flags in (["--pair", "x,y"], ["--extremes", "mig"], ["--extremes", "mig", "--pair", "0,1"]):
+        assert main([*line, *flags]) == 2
+        assert "--sheet needs --extremes" in capsys.readouterr().err

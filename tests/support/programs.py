@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from support.nets import IMAGE_NETS
 from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
@@ -52,7 +53,7 @@ class Case:
 
 def _cases() -> dict[str, Case]:
     found = {name: Case(METHODS[name]()) for name in WITH_DECODER}
-    found |= {f"net {name}": Case(VAE(), name, (3, 32, 32)) for name in NETS}
+    found |= {f"net {name}": Case(VAE(), name, (3, 32, 32)) for name in IMAGE_NETS}
     found |= {f"{s} {n}": Case(DiffusionVAE(space=s), latents=n) for s, n in LATENTS.items()}  # type: ignore[arg-type]
     found["circle"] = Case(DiffusionVAE(space="sphere"), latents=2)
     for likelihood in ("gaussian", "normal"):
@@ -63,6 +64,8 @@ def _cases() -> dict[str, Case]:
         for transform in ("affine", "affine_decomposed", "affine_diffeomorphic", "cpab"):
             case = Case(kind(transform=transform), "vitae_mlp_half", (1, 24, 28))  # type: ignore[arg-type]
             found[f"{kind.__name__} {transform}"] = case
+    unbounded = UVITAE(bound="none", perspective_hidden1=8, perspective_hidden2=24)
+    found["unbounded affine_diffeomorphic"] = Case(unbounded, "vitae_mlp_half", (1, 24, 28))
     for nx, ny, steps in ((1, 1, 20), (3, 5, 20), (8, 2, 1), (2, 2, 70)):
         method = UVITAE(transform="cpab", nx=nx, ny=ny, flow_steps=steps)
         found[f"cpab {nx}x{ny} {steps}"] = Case(method, "vitae_conv_half", (3, 32, 48))

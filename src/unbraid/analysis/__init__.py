@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from unbraid.analysis.alignment import Alignment, alignment
 from unbraid.analysis.capacity import capacity
+from unbraid.analysis.challenge import challenge
 from unbraid.analysis.correlation import agreement, downstream, selection
 from unbraid.analysis.demystifying import discard_over_pruned, manipulated
+from unbraid.analysis.efficiency import efficiency
 from unbraid.analysis.example_table import example_results
 from unbraid.analysis.linear_vae import optimum
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
 from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised_regime, random_distance
+from unbraid.analysis.pmp import pmp_ablation, pmp_comparison
 from unbraid.analysis.registry import ANALYSES, Analysis, analyse
 from unbraid.analysis.results_table import Result
-from unbraid.analysis.scores import scores, strengths
+from unbraid.analysis.scores import distributions, scores, strengths
 from unbraid.analysis.theory import collapse, disentangle, entangle, householder, jacobian, rotation
 from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.trace_bound import trace_bound
@@ -28,6 +31,7 @@ from unbraid.analysis.variance import variance
 
 if TYPE_CHECKING:
     from unbraid.analysis.annealing import growth
+    from unbraid.analysis.factor_utilisation import utilisation
     from unbraid.analysis.twin import Twin, entangled_twin
 
 __all__ = [
@@ -40,11 +44,14 @@ __all__ = [
     "alignment",
     "analyse",
     "capacity",
+    "challenge",
     "collapse",
     "discard_over_pruned",
     "disentangle",
     "distance_to_orthogonality",
+    "distributions",
     "downstream",
+    "efficiency",
     "entangle",
     "entangled_twin",
     "example_results",
@@ -57,6 +64,8 @@ __all__ = [
     "manipulated_strengths",
     "optimum",
     "orthogonality",
+    "pmp_ablation",
+    "pmp_comparison",
     "polarised_regime",
     "random_distance",
     "rotation",
@@ -66,11 +75,12 @@ __all__ = [
     "total_correlation",
     "trace_bound",
     "transfer",
+    "utilisation",
     "variance",
     "win_rates",
 ]
 
-_NEED_TORCH = {"Twin": "twin", "entangled_twin": "twin", "growth": "annealing"}
+_NEED_TORCH = {"Twin": "twin", "entangled_twin": "twin", "growth": "annealing", "utilisation": "factor_utilisation"}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import progress
 from unbraid.scoring.code_statistics import information_per_factor
 from unbraid.scoring.encoding import encode_table
+from unbraid.scoring.factor_table import FactorTable
 from unbraid.scoring.selection import draw_examples
 from unbraid.training.schedule import thread_count
 from unbraid.training.stack import Stack
@@ -60,7 +61,10 @@ def growth(
     informative latent (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as
     `train` would train them. Nothing is written to disk.
 
-    Reference: Burgess et al. (2018), arXiv:1804.03599, section 5.2 and figure 3.
+    The encoder is given images, as in AnnealedVAE. `utilisation` makes figure 3 of the paper, in which it is given the
+    factors.
+
+    Reference: Burgess et al. (2018), arXiv:1804.03599, section 5.
 
     Args:
         method: The method with its capacity schedule.
@@ -132,7 +136,8 @@ def measure_run(run: Run, step: int, data: FactorData, index: Tensor) -> Iterato
     q = encode_table(run, data, index)
     values = {"capacity": float(method.c_max) * min(1.0, step / float(method.iteration_threshold))}
     values["kl"] = float(q.kl().sum(1).mean())
-    information = information_per_factor(q.mean.cpu().numpy(), data.factors(index).cpu().numpy(), data.names)
+    factors = FactorTable.of(data, index)
+    information = information_per_factor(q.mean.cpu().numpy(), factors.values, data.names, factors.continuous)
     values |= {f"information.{name}": nats for name, nats in information.items()}
     yield from ({"seed": run.spec.seed, "step": step, "quantity": key, "value": value} for key, value in values.items())
 

@@ -33,7 +33,7 @@ def capacity(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     The quantities are the scores, `train.kl` and, if the table has them, the columns ``information.<factor>`` (in
     nats). The column `strength` is :math:`C_{max}`.
 
-    Reference: Burgess et al. (2018), arXiv:1804.03599, equation 8 and figure 3.
+    Reference: Burgess et al. (2018), arXiv:1804.03599, equation 8.
 
     Args:
         table: A results table with one row per run.

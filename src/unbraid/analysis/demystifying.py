@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 
 from unbraid.analysis import plots
-from unbraid.analysis.results_table import Array, Result, check_columns, check_table, columns_with_values, reject
+from unbraid.analysis.results_table import (
+    Array,
+    Result,
+    base_methods,
+    check_columns,
+    check_strengths,
+    check_table,
+    columns_with_values,
+    name_variants,
+    reject,
+)
 from unbraid.scoring.permutation import p_value
 
 VARIANTS = ("original", "modified", "noise")
@@ -91,7 +101,7 @@ def is_over_pruned(done: DataFrame) -> Series:
 
     Raise a UserError if the number of active latents of a VAE is missing.
     """
-    cannot_prune = done["method"].isin(NO_NORMAL_POSTERIOR)
+    cannot_prune = base_methods(done["method"]).isin(NO_NORMAL_POSTERIOR)
     counted = done.reindex(columns=[UNITS, FACTORS]).astype(float)
     missing = done[~cannot_prune & counted.isna().any(axis=1)]
     if len(missing):
@@ -146,7 +156,7 @@ def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
     The columns `base` (the original dataset), `variant` and `pruned` (whether the run is over-pruned) are added.
     """
     check_columns(table, columns.values())
-    done = finished_runs(table).assign(pruned=False)
+    done = finished_runs(name_variants(table)).assign(pruned=False)
     done[["base", "variant"]] = [dataset_variant(name) for name in done["data"]]
     n_variants = done.groupby("base")["variant"].nunique()
     originals = done.loc[done["variant"] == VARIANTS[0], "base"].unique()
@@ -163,13 +173,11 @@ def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
 
 
 def _check_rows(part: DataFrame, wanted: list[str]) -> DataFrame:
-    """Check and return the rows of one dataset in all variants.
-
-    Datasets are checked separately, because they may have different strengths at the same level.
-    """
+    """Check and return the rows of one dataset in all variants, which must have the same strengths."""
     *columns, base, variant, pruned = wanted
+    check_strengths(part, str(part[base].iloc[0]))
     added = {name: part[name].to_numpy() for name in (base, variant, pruned)}
-    return check_table(part, columns, seeds=2).assign(**added)
+    return check_table(part.drop(columns=variant), columns, seeds=2).assign(**added)
 
 
 def _check_one_variant(done: DataFrame) -> None:

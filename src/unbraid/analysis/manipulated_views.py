@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -149,8 +150,8 @@ def draw_factors(summary: DataFrame) -> Figure:
 def manipulated_strengths(table: DataFrame) -> Result:
     """Show whether a different regularisation strength compensates for the loss on modified images.
 
-    The table contains the scores at all levels of the sweep over strengths. In the study `demystifying2021`, the levels
-    are 0.75, 1, 1.25, 1.5, 1.75 and 2 times the primary strength. The figure shows only the first score.
+    The table and the figure contain the scores at all levels of the sweep over strengths. In the study
+    `demystifying2021`, the levels are 0.75, 1, 1.25, 1.5, 1.75 and 2 times the primary strength.
 
     Reference: Zietlow et al. (2021), arXiv:2102.06822, supplement, figures 4 to 6.
 
@@ -172,28 +173,33 @@ def manipulated_strengths(table: DataFrame) -> Result:
         requirement = "At least one method must have at least 2 different values of 'level'."
         reject(requirement, "one per method", remedy)
     summary = summarise_scores(rows[rows["method"].isin(several)], columns)
-    first = summary[summary["score"] == next(iter(columns))]
-    return Result(summary, draw_strengths(first, next(iter(columns))), strengths_text(first))
+    return Result(summary, draw_strengths(summary), strengths_text(summary))
 
 
-def strengths_text(first: DataFrame) -> str:
-    """Say how often the best strength on modified images reaches the score on the original images."""
-    variant = "modified" if first["modified"].notna().any() else "noise"
-    reached = []
-    for _, part in first.groupby(["data", "method"], sort=False):
-        target = part.loc[part["level"] == primary_level(part["level"]), "original"].iloc[0]
-        if np.isfinite(target) and part[variant].notna().any():
-            reached.append(bool(part[variant].max() >= target))
+def strengths_text(summary: DataFrame) -> str:
+    """Say for each score how often the best strength on modified images reaches the score on the original images."""
+    variant = "modified" if summary["modified"].notna().any() else "noise"
     images = "modified images" if variant == "modified" else "images with noise"
+    counts = {score: count_compensated(part, variant) for score, part in summary.groupby("score", sort=False)}
     return (
-        f"In {sum(reached)} of {len(reached)} combinations of a dataset and a method, the mean "
-        f"{first['score'].iloc[0]} of the best strength on {images} is at least as high as that of the primary "
-        "strength on the original images."
+        f"Counted over combinations of a dataset and a method, the mean score of the best strength on {images} is at "
+        "least as high as that of the primary strength on the original images in "
+        f"{'; '.join(f'{count} combinations for {score}' for score, count in counts.items())}."
     )
 
 
-def draw_strengths(first: DataFrame, name: str) -> Figure:
-    """Draw one row of axes per method and one column per dataset, with mean scores by level.
+def count_compensated(rows: DataFrame, variant: str) -> str:
+    """Return in how many combinations of a dataset and a method the best strength reaches the original score."""
+    reached = []
+    for _, part in rows.groupby(["data", "method"], sort=False):
+        target = part.loc[part["level"] == primary_level(part["level"]), "original"].iloc[0]
+        if np.isfinite(target) and part[variant].notna().any():
+            reached.append(bool(part[variant].max() >= target))
+    return f"{sum(reached)} of {len(reached)}"
+
+
+def draw_strengths(summary: DataFrame) -> Figure:
+    """Draw one block of axes per score, with one row per method and one column per dataset, and mean scores by level.
 
     The bands extend one standard deviation above and below the mean.
     """
@@ -206,7 +212,17 @@ def draw_strengths(first: DataFrame, name: str) -> Figure:
             axes.fill_between(ordered["level"], mean - std, mean + std, color=color, alpha=0.13, linewidth=0)
         axes.set_xticks(ordered["level"], [f"{strength:g}" for strength in ordered["strength"]])
 
-    return draw_by_method(first.rename(columns={"data": "base"}), draw_lines, f"strength ({name} above)", share_x=False)
+    rows = summary.rename(columns={"data": "base"})
+    scores, bases, methods = (list(rows[name].unique()) for name in ("score", "base", "method"))
+    width, height = 2.4 * len(bases) * len(scores), max(1.9 * len(methods) + 0.8, 2.8)
+    figure = Figure(figsize=(max(width, 4.5), height), layout="constrained")
+    blocks: Any = figure.subfigures(1, len(scores), squeeze=False)[0]
+    for block, score in zip(blocks, scores, strict=True):
+        grid = plots.tidy_axes(block.subplots(len(methods), len(bases), squeeze=False, sharey="row"))
+        block.suptitle(score, size=plots.TITLE, fontweight="bold")
+        fill_by_method(grid, rows[rows["score"] == score], bases, methods, draw_lines, "strength")
+    draw_variant_legend(figure)
+    return figure
 
 
 def draw_by_method(rows: DataFrame, draw: Any, x: str, share_x: bool = True) -> Figure:
@@ -218,11 +234,21 @@ def draw_by_method(rows: DataFrame, draw: Any, x: str, share_x: bool = True) -> 
     bases, methods = list(rows["base"].unique()), list(rows["method"].unique())
     shared: dict[str, Any] = {"sharex": True} if share_x else {"sharey": "row"}
     figure, grid = plots.grid_figure(len(methods), len(bases), size=(3.0, 1.5 if share_x else 1.9), **shared)
+    fill_by_method(grid, rows, bases, methods, draw, x)
+    draw_variant_legend(figure)
+    return figure
+
+
+def fill_by_method(grid: Any, rows: DataFrame, bases: Sequence[str], methods: Sequence[str], draw: Any, x: str) -> None:
+    """Fill a grid of axes with one row per method and one column per dataset, and label its edges."""
     for line, method in zip(grid, methods, strict=True):
         for axes, base in zip(line, bases, strict=True):
             part = rows[(rows["method"] == method) & (rows["base"] == base)]
             if len(part):
                 draw(axes, part)
     plots.label_edges(grid, bases, [plots.display_name(method) for method in methods], x)
+
+
+def draw_variant_legend(figure: Figure) -> None:
+    """Draw the legend of the variants of a dataset."""
     plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})
-    return figure

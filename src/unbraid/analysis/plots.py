@@ -28,6 +28,11 @@ DISPLAY_NAMES = {
     "pmp": "PMP",
     "slow_vae": "SlowVAE",
     "ada_gvae": "Ada-GVAE",
+    "ada_mlvae": "Ada-ML-VAE",
+    "diffusion_vae": "Diffusion VAE",
+    "vae": "VAE",
+    "u_vitae": "U-VITAE",
+    "c_vitae": "C-VITAE",
 }
 STUDY_METHODS = tuple(DISPLAY_NAMES)[:6]  # the methods of Locatello et al. (2019), in the order of the paper
 
@@ -35,8 +40,13 @@ Style = dict[str, Any]
 
 
 def display_name(method: str) -> str:
-    """Return the name of a method for figures and texts. For example, `beta_vae` becomes beta-VAE."""
-    return DISPLAY_NAMES.get(method, method)
+    """Return the name of a method for figures and texts. The name of a variant is kept.
+
+    >>> display_name("beta_vae"), display_name("pmp (without sparsity)")
+    ('beta-VAE', 'PMP (without sparsity)')
+    """
+    name, mark, variant = method.partition(" (")
+    return DISPLAY_NAMES.get(name, name) + mark + variant
 
 
 def line_styles(names: Iterable[str]) -> dict[str, Style]:
@@ -82,11 +92,15 @@ def hide_inner_labels(axes: Axes) -> None:
 def grid_figure(rows: int, columns: int, *, size: tuple[float, float] = (2.0, 1.7), **share: Any) -> tuple[Figure, Any]:
     """Create a figure with a grid of axes. Return the figure and an array of its axes, (rows, columns)."""
     figure = Figure(figsize=(max(size[0] * columns, 4.5), max(size[1] * rows + 0.5, 2.8)), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, **share)
+    return figure, tidy_axes(figure.subplots(rows, columns, squeeze=False, **share))
+
+
+def tidy_axes(grid: Any) -> Any:
+    """Give a grid of axes small tick labels and no lines above and on the right, and return the grid."""
     for axes in grid.flat:
         axes.tick_params(labelsize=SMALL)
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, grid
+    return grid
 
 
 def set_labels(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:

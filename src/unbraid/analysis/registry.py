@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,24 +12,38 @@ from pathlib import Path
 from pandas import DataFrame
 
 from unbraid.analysis.capacity import capacity
+from unbraid.analysis.challenge import challenge
 from unbraid.analysis.correlation import agreement, downstream, selection
 from unbraid.analysis.demystifying import manipulated
+from unbraid.analysis.efficiency import efficiency
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
+from unbraid.analysis.pmp import pmp_ablation, pmp_comparison
 from unbraid.analysis.results_table import Result
-from unbraid.analysis.scores import scores, strengths
+from unbraid.analysis.scores import distributions, scores, strengths
 from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.transfer import transfer
 from unbraid.analysis.variance import variance
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.metrics import TRAITS
 from unbraid.runtime.files import make_folder, write_atomic
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A question about a results table and the function that answers it."""
+    """A question about a results table and the function that answers it.
+
+    Attributes:
+        question: The question.
+        run: The function from a results table to a result. If it has a parameter `metrics`, it analyses these metrics.
+    """
 
     question: str
-    run: Callable[[DataFrame], Result]
+    run: Callable[..., Result]
+
+    def answer(self, table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
+        """Run the analysis, with the given metrics if it has a choice of metrics."""
+        chooses = "metrics" in inspect.signature(self.run).parameters
+        return self.run(table, metrics=metrics) if chooses else self.run(table)
 
 
 ANALYSES: dict[str, Analysis] = {
@@ -36,11 +51,16 @@ ANALYSES: dict[str, Analysis] = {
     "agreement": Analysis("Do metrics agree with each other?", agreement),
     "scores": Analysis("Is one method better than the others?", scores),
     "strengths": Analysis("Is one regularisation strength better than the others?", strengths),
+    "distributions": Analysis("How are scores distributed over seeds at each strength?", distributions),
     "variance": Analysis("How much do objective, strength and seed matter?", variance),
     "selection": Analysis("Can good runs be identified without labels?", selection),
     "transfer": Analysis("Do good settings transfer to other datasets and metrics?", transfer),
     "downstream": Analysis("Do disentangled codes help downstream tasks?", downstream),
+    "efficiency": Analysis("Do runs with high scores need fewer labels for a downstream task?", efficiency),
     "capacity": Analysis("What is the effect of more capacity in AnnealedVAE?", capacity),
+    "challenge": Analysis("What do dimension, capacity and walk change in diffusion VAEs?", challenge),
+    "pmp_comparison": Analysis("Does PMP have better scores than Ada-GVAE?", pmp_comparison),
+    "pmp_ablation": Analysis("Which of its terms does PMP need?", pmp_ablation),
     "manipulated": Analysis("How much do methods lose on images modified to mislead VAEs?", manipulated),
     "manipulated_spread": Analysis("How does the MIG vary over seeds on modified images?", manipulated_spread),
     "manipulated_factors": Analysis("Which factors are lost on modified images?", manipulated_factors),
@@ -54,6 +74,7 @@ def analyse(
     runs: str | Path | DataFrame,
     names: Sequence[str] | None = None,
     *,
+    metrics: Sequence[str] | None = None,
     out: str | Path | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> dict[str, Result]:
@@ -64,6 +85,8 @@ def analyse(
             contains `results.sqlite`.
         names: Names of analyses in `ANALYSES`. By default all analyses for which the table has the necessary runs and
             columns.
+        metrics: Names of metrics to analyse, for the analyses that have a choice of metrics. By default the six metrics
+            of Locatello et al. (2019) that are in the table.
         out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
         on_skip: A function that is called with the name of each skipped analysis and the reason. By default a warning
             is issued. Analyses in `names` are not skipped but raise an error.
@@ -72,8 +95,8 @@ def analyse(
         The result of each analysis by name, in the order of `names` or of `ANALYSES`.
 
     Raises:
-        UserError: If a name is unknown, there is no results table, or an analysis in `names` needs runs or columns that
-            the table does not have.
+        UserError: If the name of an analysis or a metric is unknown, there is no results table, or an analysis in
+            `names` needs runs or columns that the table does not have.
 
     >>> import unbraid as ub
     >>> table = ub.analysis.example_results(seeds=3, data=["dsprites"])
@@ -84,11 +107,14 @@ def analyse(
     for name in names or ():
         if name not in ANALYSES:
             raise UserError(unknown_name_message("analysis", name, ANALYSES))
+    for metric in metrics or ():
+        if metric not in TRAITS:
+            raise UserError(unknown_name_message("metric", metric, TRAITS))
     table = runs if isinstance(runs, DataFrame) else _load_table(runs)
     results = {}
     for name in names or ANALYSES:
         try:
-            results[name] = ANALYSES[name].run(table)
+            results[name] = ANALYSES[name].answer(table, metrics)
         except UserError as error:
             if names:
                 raise

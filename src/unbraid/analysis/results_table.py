@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from scipy.stats import rankdata
 
 from unbraid.errors import UserError
@@ -17,7 +17,7 @@ from unbraid.metrics import TRAITS, headline
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 KEYS = ("run", "data", "method", "strength", "level", "seed")
-SETTING = ["method", "level"]
+SETTING = ["method", "level"]  # a setting within one dataset. The strength of a level may differ between datasets
 MIN_RUNS = 10  # for a rank correlation: with 10 runs, 1 of 15 exceeds 0.6 in absolute value by chance
 PAPER_METRICS = ("beta_vae", "factor_vae", "mig", "dci", "modularity", "sap")
 SCORE_NAMES = {
@@ -85,10 +85,11 @@ def columns_with_values(table: DataFrame, columns: dict[str, str]) -> dict[str, 
 def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1, datasets: int = 1) -> DataFrame:
     """Check a table and return its keys and the given columns, with NaN in place of values that are not finite.
 
-    Raise a UserError if columns are missing, a run occurs twice, or there are fewer than `seeds` seeds or `datasets`
-    datasets.
+    Variants become methods of their own (see `name_variants`). Raise a UserError if columns are missing, a run occurs
+    twice, or there are fewer than `seeds` seeds or `datasets` datasets.
     """
     wanted = check_columns(table, columns)
+    table = name_variants(table)
     _check_unique(table)
     for name, minimum in (("seed", seeds), ("data", datasets)):
         values = table[name].unique().tolist()
@@ -99,6 +100,23 @@ def check_table(table: DataFrame, columns: Iterable[str] = (), *, seeds: int = 1
     scores = wanted[len(KEYS) :]
     rows[scores] = rows[scores].astype(float).replace([np.inf, -np.inf], np.nan)
     return rows
+
+
+def name_variants(table: DataFrame) -> DataFrame:
+    """Append the variant of each run to its method, as in "pmp (without sparsity)", and remove the column `variant`.
+
+    Runs of different variants are then never pooled, and never taken for different strengths of one method.
+    """
+    if "variant" not in table:
+        return table
+    variant = table["variant"].fillna("").astype(str)
+    named = table["method"].where(variant == "", table["method"].astype(str) + " (" + variant + ")")
+    return table.assign(method=named).drop(columns="variant")
+
+
+def base_methods(methods: Series) -> Series:
+    """Return the methods without the names of variants that `name_variants` appended."""
+    return methods.map(lambda name: str(name).partition(" (")[0])
 
 
 def check_columns(table: DataFrame, columns: Iterable[str] = ()) -> list[str]:
@@ -117,18 +135,24 @@ def check_columns(table: DataFrame, columns: Iterable[str] = ()) -> list[str]:
 
 
 def _check_unique(table: DataFrame) -> None:
-    """Raise a UserError if a run occurs twice, or a level of a method has two strengths."""
+    """Raise a UserError if a run occurs twice, or a level of a method has two strengths on one dataset."""
     twice = table[table.duplicated(["data", *SETTING, "seed"])]
     if len(twice):
         row = twice.iloc[0]
         got = f"two of {row['method']}, level {row['level']}, seed {row['seed']} on {row['data']}"
-        remedy = "Filter the table, for example by 'steps'."
+        remedy = "Filter the table, for example by 'steps', or give the variants names in the column 'variant'."
         reject("There must be one run per dataset, setting and seed.", got, remedy)
-    strengths = table.groupby(SETTING)["strength"].nunique()
+    for data, part in table.groupby("data", sort=False):
+        check_strengths(part, str(data))
+
+
+def check_strengths(rows: DataFrame, data: str) -> None:
+    """Raise a UserError if a level of a method has two strengths in these rows, which are those of one dataset."""
+    strengths = rows.groupby(SETTING)["strength"].nunique()
     if (strengths > 1).any():
         method, level = strengths.index[(strengths > 1).to_numpy().argmax()]
-        got = f"{strengths.max()} at level {level} of {method}"
-        reject("A level of a method must have one strength.", got, "Number the levels by strength.")
+        got = f"{strengths.max()} at level {level} of {method} on {data}"
+        reject("A level of a method must have one strength on a dataset.", got, "Number the levels by strength.")
 
 
 def check_enough_runs(table: DataFrame, columns: Iterable[str], minimum: int = MIN_RUNS) -> None:

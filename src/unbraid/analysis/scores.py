@@ -21,6 +21,8 @@ from unbraid.analysis.results_table import (
     sign,
 )
 
+BY_STRENGTH = ["data", "method", "level", "strength"]
+
 
 def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     """Show how scores vary within a method and overlap between methods, over all strengths and seeds.
@@ -42,10 +44,7 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     rows = check_table(table, columns.values(), seeds=2)
     check_enough_runs(rows, columns.values(), minimum=2)
     summary = quartiles_by_metric(rows, columns, ["data", "method"])
-    for name, what in (("least", "min"), ("most", "max")):
-        ends = [rows.groupby(["data", "method"])[column].agg(what).rename(metric) for metric, column in columns.items()]
-        wide = pd.concat(ends, axis=1).rename_axis(columns="metric").stack().rename(name)
-        summary = summary.merge(wide.reset_index(), on=["data", "method", "metric"])
+    summary = add_extremes(summary, rows, columns, ["data", "method"])
     good = summary["median"] * summary["metric"].map(sign)
     leaders = summary.loc[good.groupby([summary["data"], summary["metric"]]).idxmax(), "method"].value_counts()
     text = (
@@ -81,7 +80,7 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2)
     check_enough_runs(rows, columns.values(), minimum=2)
-    summary = quartiles_by_metric(rows, columns, ["data", "method", "level", "strength"])
+    summary = quartiles_by_metric(rows, columns, BY_STRENGTH)
     groups = [part for _, part in rows.groupby(["data", "method"])]
     chances = [worst_beats_best(part, column, sign(metric)) for metric, column in columns.items() for part in groups]
     finite = np.array([chance for chance in chances if np.isfinite(chance)])
@@ -92,6 +91,47 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         f"{plots.format_percent(finite.mean())} of pairs, on average over datasets, metrics and methods."
     )
     return Result(summary, draw_strengths(summary, columns), text)
+
+
+def distributions(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
+    """Show the distribution of scores over seeds at each regularisation strength of each method, as violins.
+
+    Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figure 3 (right).
+
+    Args:
+        table: A results table with one row per run.
+        metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
+
+    Returns:
+        A result whose table has one row per dataset, metric, method and level: `strength`, `runs`, `low` quartile,
+        `median`, `high` quartile, `least` and `most` (minimum and maximum).
+
+    Raises:
+        UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
+    """
+    columns = score_columns(table, metrics)
+    rows = check_table(table, columns.values(), seeds=2)
+    check_enough_runs(rows, columns.values(), minimum=2)
+    summary = add_extremes(quartiles_by_metric(rows, columns, BY_STRENGTH), rows, columns, BY_STRENGTH)
+    within = (
+        (summary["high"] - summary["low"]).groupby([summary["data"], summary["metric"], summary["method"]]).median()
+    )
+    by_method = summary.groupby(["data", "metric", "method"])["median"]
+    between = by_method.max() - by_method.min()
+    text = (
+        f"In {int((between < within).sum())} of {len(within)} combinations of a dataset, a metric and a method, the "
+        "medians of all strengths differ by less than the range between the quartiles over seeds at one strength."
+    )
+    return Result(summary, draw_distributions(rows, columns), text)
+
+
+def add_extremes(summary: DataFrame, rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
+    """Add the columns `least` and `most`, the minimum and maximum of each metric in each group."""
+    for name, what in (("least", "min"), ("most", "max")):
+        ends = [rows.groupby(by)[column].agg(what).rename(metric) for metric, column in columns.items()]
+        wide = pd.concat(ends, axis=1).rename_axis(columns="metric").stack().rename(name)
+        summary = summary.merge(wide.reset_index(), on=[*by, "metric"])
+    return summary
 
 
 def quartiles_by_metric(rows: DataFrame, columns: dict[str, str], by: list[str]) -> DataFrame:
@@ -139,6 +179,26 @@ def draw_scores(rows: DataFrame, columns: dict[str, str]) -> Figure:
         f"{i} {plots.display_name(method)}": {**styles[method], "marker": "s"} for i, method in enumerate(methods)
     }
     plots.draw_legend(figure, numbered)
+    return figure
+
+
+def draw_distributions(rows: DataFrame, columns: dict[str, str]) -> Figure:
+    """Draw one row of axes per metric, one column per dataset, and one violin per method and strength."""
+    names, styles = list(rows["data"].unique()), plots.line_styles(rows["method"])
+    settings = [
+        (method, level) for method in styles for level in sorted(rows.loc[rows["method"] == method, "level"].unique())
+    ]
+    size = (max(2.0, 0.16 * len(settings) + 0.6), 1.7)
+    figure, grid = plots.grid_figure(len(columns), len(names), size=size, sharex=True, sharey="row")
+    for line, column in zip(grid, columns.values(), strict=True):
+        for axes, data in zip(line, names, strict=True):
+            part = rows[rows["data"] == data].dropna(subset=[column])
+            by_setting = {key: group[column].to_numpy() for key, group in part.groupby(["method", "level"])}
+            groups = [by_setting.get(setting, np.array([])) for setting in settings]
+            plots.draw_violins(axes, groups, [styles[method] for method, _ in settings])
+            axes.set_xticks(range(len(settings)), [f"{level:g}" for _, level in settings])
+    plots.label_edges(grid, names, [score_name(metric) for metric in columns], "strength (level)")
+    plots.draw_legend(figure, {plots.display_name(name): {**style, "marker": "s"} for name, style in styles.items()})
     return figure
 
 

@@ -25,6 +25,7 @@ from unbraid.analysis.results_table import (
 )
 
 CHOICES = {"by_mean": "chosen by mean of other seeds", "by_seed": "chosen by one other seed"}
+SAME_SETTING = [*SETTING, "strength"]  # settings of two datasets are the same only if their strengths are equal
 CASES = ("same metric, same data", "other metric, same data", "same metric, other data", "other metric, other data")
 
 
@@ -33,12 +34,14 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     .. math:: P(s_B(c, r) > s_B(o, r)) + \tfrac12 P(s_B(c, r) = s_B(o, r)), \quad c = \arg\max_c \bar s_A(c)
 
-    A setting is a method with a strength. A and B are combinations of a metric and a dataset. For each seed r, the
-    setting c with the best score on A is compared on B with every other setting o, where both are trained with seed r.
-    The choice of c does not use seed r. The setting is chosen either by its mean score over all other seeds (`by_mean`)
-    or by its score with a single other seed. In the second case, the results are averaged over these seeds (`by_seed`).
-    All combinations of A, B, r and o are used. If several settings are tied for the best, the results of choosing each
-    of them are averaged. By chance, 50 % is expected. NaN scores are left out of means and comparisons.
+    A setting is a method with a strength. If the strengths of a level differ between datasets, they are different
+    settings, and only settings that both datasets have are compared. A and B are combinations of a metric and a
+    dataset. For each seed r, the setting c with the best score on A is compared on B with every other setting o, where
+    both are trained with seed r. The choice of c does not use seed r. The setting is chosen either by its mean score
+    over all other seeds (`by_mean`) or by its score with a single other seed. In the second case, the results are
+    averaged over these seeds (`by_seed`). All combinations of A, B, r and o are used. If several settings are tied for
+    the best, the results of choosing each of them are averaged. By chance, 50 % is expected. NaN scores are left out of
+    means and comparisons.
 
     The paper gives these results: 80.7 % for the same metric and dataset with another seed, 59.3 % for the same metric
     on other datasets, and 54.9 % for another metric and dataset. It does not specify four details:
@@ -68,7 +71,7 @@ def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     columns = score_columns(table, metrics)
     rows = check_table(table, columns.values(), seeds=2, datasets=2)
     check_enough_runs(rows, columns.values(), minimum=2)
-    if rows.groupby(SETTING).ngroups < 2:
+    if rows.groupby(SAME_SETTING).ngroups < 2:
         reject("There must be at least 2 settings to choose from.", "one", "Add a method or a strength.")
     cube = ScoreCube.of(rows, columns)
     summary = transfer_pairs(cube)
@@ -93,7 +96,7 @@ class ScoreCube(NamedTuple):
     def of(cls, rows: DataFrame, columns: dict[str, str]) -> ScoreCube:
         """Arrange the scores of a results table in an array. `columns` maps metrics to columns of the table."""
         data, seeds = list(rows["data"].unique()), list(rows["seed"].unique())
-        wide = rows.pivot(index=SETTING, columns=["data", "seed"], values=list(columns.values()))
+        wide = rows.pivot(index=SAME_SETTING, columns=["data", "seed"], values=list(columns.values()))
         full = wide.reindex(columns=pd.MultiIndex.from_product([columns.values(), data, seeds])).to_numpy(float)
         values = np.moveaxis(full.reshape(-1, len(columns), len(data), len(seeds)), 0, 2)
         signs = np.array([sign(metric) for metric in columns])

@@ -1,29 +1,39 @@
-"""Load a dataset by name and show the progress."""
+"""Return a dataset that is given by name, as an object or as arrays, and show the progress of loading it."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
+from torch.utils.data import Dataset
 
 from unbraid.data import load
 from unbraid.data.dataset import FactorData
+from unbraid.data.own.arrays import OwnData, from_arrays
+from unbraid.data.own.torch_dataset import from_dataset
+from unbraid.errors import UserError
 from unbraid.runtime.progress import progress
+
+# A name or a path, a dataset, an array of examples, a pair (examples, factors), or a torch dataset.
+DataLike: TypeAlias = str | os.PathLike[str] | FactorData | Any
 
 
 def load_data(
-    data: str | FactorData,
+    data: DataLike,
     device: str | torch.device = "cpu",
     quiet: bool = False,
     root: str | Path | None = None,
 ) -> FactorData:
-    """Return a dataset on `device`, and load it first if `data` is a name.
+    """Return a dataset on `device`. Load it first if `data` is a name, and convert it if it is not a dataset.
 
     Progress is shown if loading takes more than two seconds.
 
     Args:
-        data: A dataset, or a name or path that `unbraid.data.load` accepts.
+        data: A dataset, a name or path that `unbraid.data.load` accepts, an array of examples, a pair of examples and
+            factors (see `from_arrays`), or a torch dataset (see `from_dataset`).
         device: Device on which to store the examples.
         quiet: Whether to hide the progress.
         root: Folder of the published files; see `unbraid.data.load`.
@@ -32,11 +42,36 @@ def load_data(
         The dataset.
 
     Raises:
-        UserError: If the dataset cannot be loaded.
+        UserError: If the dataset cannot be loaded or converted.
     """
-    if not isinstance(data, str):
-        return data.to(device)
+    if not isinstance(data, str | os.PathLike):
+        return (data if isinstance(data, FactorData) else convert_data(data)).to(device)
+    name = os.fspath(data)
     with ExitStack() as stack:
-        show_percent = None if quiet else stack.enter_context(progress(f"preparing {data}", 100))
+        show_percent = None if quiet else stack.enter_context(progress(f"preparing {name}", 100))
         show_fraction = None if show_percent is None else (lambda fraction: show_percent(100 * fraction))
-        return load(data, device=device, progress=show_fraction, root=root)
+        return load(name, device=device, progress=show_fraction, root=root)
+
+
+def convert_data(data: Any) -> OwnData:
+    """Make a dataset from an array of examples, a pair (examples, factors), or a torch dataset.
+
+    >>> import numpy as np
+    >>> convert_data((np.zeros((3, 8, 8)), ["a", "b", "b"]))
+    arrays: 3 examples of shape (1, 8, 8), factors label 2 (not a full grid)
+    """
+    if isinstance(data, Dataset):
+        return from_dataset(data)
+    if isinstance(data, tuple | list) and len(data) == 2 and _is_array(data[0]):
+        return from_arrays(data[0], data[1])
+    if _is_array(data):
+        return from_arrays(data)
+    raise UserError(
+        "The data must be the name of a dataset, the path of your own data, an array of images or vectors, a pair "
+        f"(images, factors) or a torch Dataset. Got {type(data).__name__} instead. See ub.data.from_arrays."
+    )
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, a tensor or a data frame."""
+    return hasattr(value, "shape") and hasattr(value, "__array__")

@@ -59,6 +59,7 @@ class ChangedImages(FactorData):
             )
         super().__init__(name, base.names, base.sizes, base.shape, base.table)
         self.base, self.gridded, self.categorical, self.sampler = base, base.gridded, base.categorical, base.sampler
+        self.continuous = base.continuous
         self.values: Any = getattr(base, "values", None)
 
     @property
@@ -91,6 +92,15 @@ class ChangedImages(FactorData):
     def factors_at(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
         """Return the factors of the examples at `index`."""
         return self.base.factors_at(index)
+
+    def factor_values_at(self, index: Int[Tensor, " n"]) -> Float[Tensor, "n k"]:
+        """Return the factors of the examples at `index`, with the original numbers of continuous factors."""
+        return self.base.factor_values_at(index)
+
+    @property
+    def missing_labels(self) -> dict[str, int]:
+        """The number of missing labels of each factor that has any."""
+        return self.base.missing_labels
 
     def index_of(self, factors: Int[Tensor, "n k"]) -> Int[Tensor, " n"]:
         """Return the index of the examples with these factors."""
@@ -184,7 +194,7 @@ def add_fixed_noise(data: FactorData, eps: float, clip: bool = False) -> NoisyIm
     """
     if not (math.isfinite(eps) and 0 < eps <= 1):
         raise UserError(f"The strength of the noise must be > 0 and <= 1. Got {eps:g} instead.")
-    return NoisyImages(data, _add_option(data.name, f"noise={eps:g}{CLIP * clip}"), eps, clip)
+    return NoisyImages(data, add_option(data.name, f"noise={eps:g}{CLIP * clip}"), eps, clip)
 
 
 def apply_manipulation(data: FactorData, file: str | Path, root: str | Path | None = None) -> ManipulatedImages:
@@ -208,7 +218,7 @@ def apply_manipulation(data: FactorData, file: str | Path, root: str | Path | No
     check_file(path, metadata, data)
     patterns, which = tensors["patterns"], tensors["which"]
     _check_tensors(path, patterns, which, data)
-    changed = ManipulatedImages(data, _add_option(data.name, f"modified={file}"), patterns, which, metadata)
+    changed = ManipulatedImages(data, add_option(data.name, f"modified={file}"), patterns, which, metadata)
     changed.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return changed
 
@@ -224,25 +234,6 @@ def _check_tensors(path: Path, patterns: Tensor, which: Tensor, data: FactorData
         )
 
 
-def _add_option(name: str, option: str) -> str:
+def add_option(name: str, option: str) -> str:
+    """Return the name of a dataset with one more option."""
     return f"{name}{'&' if '?' in name else '?'}{option}"
-
-
-def apply_image_options(data: FactorData, options: Mapping[str, str], root: str | Path | None = None) -> FactorData:
-    """Apply the option `modified` or `noise` of a dataset name, if there is one."""
-    if "modified" in options and "noise" in options:
-        raise UserError(
-            f"The options 'modified' and 'noise' of {data.name} cannot be combined. Got both. Choose one of them."
-        )
-    if "modified" in options:
-        return apply_manipulation(data, options["modified"], root)
-    if "noise" not in options:
-        return data
-    text = options["noise"].removesuffix(CLIP)
-    try:
-        eps = float(text)
-    except ValueError:
-        raise UserError(
-            f"The option 'noise' must be a number, such as 0.1 or 0.1{CLIP}. Got {options['noise']!r} instead."
-        ) from None
-    return add_fixed_noise(data, eps, clip=text != options["noise"])

@@ -24,7 +24,8 @@ COMMON_OPTIONS = {
     "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; a spread of 0.2 is strong",
     "subset": "number of examples in a fixed random subset, from which all examples are drawn",
     "seed": "random seed for the subset [0]",
-    "modified": "file written by `unbraid data modify`, or default; its changes are added to the images",
+    "modified": "file written by `unbraid data modify`, or default; its changes are added to the images. For dSprites "
+    "and Shapes3D also a file of modified images (.npz, .h5) in the layout of the original",
     "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (0.1 or 0.1:clip)",
 }
 IMAGE_OPTIONS = ("modified", "noise")  # the common options that also apply to users' own data
@@ -94,7 +95,7 @@ def apply_options(
     """
     if not options:
         return data
-    from unbraid.data.manipulated import apply_image_options
+    from unbraid.data.image_options import apply_image_options
 
     changed = copy.copy(apply_image_options(data, options, root))
     changed.name = name

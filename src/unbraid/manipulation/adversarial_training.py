@@ -36,7 +36,8 @@ class AdversarialTraining:
         self.data, self.settings, self.standardise = data, settings, FactorStandardiser(data)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.manipulation = Manipulation(initial_axis(self.standardise, settings), data.shape).to(data.device)
+            axis = initial_axis(self.standardise, settings)
+            self.manipulation = Manipulation(axis, data.shape, settings.normalise).to(data.device)
             self.families = build_families(data, self.standardise, settings)
         self.seed = torch.tensor(settings.seed, device=data.device)
         self.step_number, self.terms = torch.tensor(0, device=data.device), torch.zeros(len(TERMS), device=data.device)
@@ -79,9 +80,9 @@ class AdversarialTraining:
     def train_manipulation(self, batch_number: Int[Tensor, ""], update: bool) -> Float[Tensor, " 4"]:
         """Compute the gradient of the manipulation on one batch, and update the manipulation if `update` is true.
 
-        The loss is the log error of the entangling pairs minus the log error of the disentangling pairs. The difference
-        of the errors themselves would also fall if all images lost their contrast. Such a change favours no axes, but
-        training would get stuck there. Returns the values of `TERMS` before the update.
+        By default, the loss is the log error of the entangling pairs minus the log error of the disentangling pairs.
+        The difference of the errors themselves, as in the paper, also falls if all images lose their contrast. Such a
+        change favours no axes, but training can get stuck there. Returns the values of `TERMS` before the update.
         """
         w, x, noise = self.draw_batch(batch_number)
         pattern = self.manipulation(w)
@@ -90,7 +91,11 @@ class AdversarialTraining:
         disentangling, entangling = self.families.errors(reflect(x + self.settings.eps * pattern), decoded)
         optimiser = self.optimisers["m"]
         optimiser.zero_grad(set_to_none=True)
-        (entangling.clamp(min=MIN_ERROR).log() - disentangling.clamp(min=MIN_ERROR).log()).backward()
+        if self.settings.objective == "difference":
+            loss = entangling - disentangling
+        else:
+            loss = entangling.clamp(min=MIN_ERROR).log() - disentangling.clamp(min=MIN_ERROR).log()
+        loss.backward()
         if update:
             optimiser.step()
         terms = [disentangling, entangling, entangling - disentangling, pattern.abs().mean()]
@@ -139,9 +144,12 @@ class AdversarialTraining:
 def initial_axis(standardise: FactorStandardiser, settings: ManipulationSettings) -> Float[Tensor, " k"]:
     """Return the direction, in the space of factors, along which the scalar varies initially.
 
-    It is a unit vector with equal entries for all factors that are rotated, and zeros for the others.
+    It is a unit vector with equal entries for all factors that are rotated, and zeros for the others. If the scalar is
+    to start as a random function, it is zero.
     """
     axis = torch.zeros(len(standardise.names))
+    if settings.scalar == "random":
+        return axis
     for name in {name for planes in settings.rotations for plane in planes for name in plane}:
         axis[standardise.names.index(name)] = 1.0
     return torch.nn.functional.normalize(axis, dim=0)

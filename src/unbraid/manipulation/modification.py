@@ -18,8 +18,10 @@ from unbraid.data.manipulation_files import describe_data, read_manipulation, wr
 from unbraid.errors import UserError
 from unbraid.manipulation.adversarial_training import TERMS, AdversarialTraining
 from unbraid.manipulation.networks import PairFamilies
+from unbraid.manipulation.recipes import fill_recipe
 from unbraid.manipulation.settings import ManipulationSettings, Rotations, fill_settings
-from unbraid.runs.folder import Log, read_tensors, write_tensors
+from unbraid.runs.folder import Log
+from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
@@ -42,8 +44,15 @@ def modify(
     rotations: Rotations = "closest",
     capacity: float | None = None,
     likelihood: str = "bernoulli",
-    learning_rate: float = 1e-3,
+    learning_rate: float | None = None,
     seed: int = 0,
+    recipe: str = "default",
+    pace: float | None = None,
+    rounds: int | None = None,
+    warm: float | None = None,
+    objective: str | None = None,
+    normalise: bool | None = None,
+    scalar: str | None = None,
     device: str | torch.device = "cpu",
     checkpoint_every: int = 1000,
     quiet: bool = False,
@@ -52,8 +61,8 @@ def modify(
 
     The manipulation m is a function of the factors w of an image x. It is trained against pairs of an encoder and a
     decoder. Disentangling pairs have the factors themselves as latents, and entangling pairs have rotated factors as
-    latents. All pairs learn to reconstruct x'. The manipulation minimises the log error of the entangling pairs minus
-    the log error of the disentangling pairs.
+    latents. All pairs learn to reconstruct x'. By default, the manipulation minimises the log error of the entangling
+    pairs minus the log error of the disentangling pairs.
 
     If `out` exists and was made with the same settings, nothing is done. If a previous call with the same settings was
     interrupted, training resumes from its checkpoint. The checkpoint is in the folder of `out` and has the suffix
@@ -66,8 +75,7 @@ def modify(
         data: A dataset of images with factors, or its name.
         out: The file to write. Its name must end in ``.safetensors``.
         eps: The maximum change of a pixel, in (0, 1]. Default: 0.175 for Shapes3D, else 0.1.
-        steps: Number of training steps. In each step, the pairs are trained on three batches and m on one. In the first
-            tenth of the steps, only the pairs are trained.
+        steps: Number of training steps. In each step, the pairs are trained on `rounds` batches and m on one.
         batch: Number of images per batch.
         samples: Number of noisy codes per image.
         ensemble: Number of pairs of each kind. Default: 4 for Shapes3D, else 1.
@@ -77,8 +85,20 @@ def modify(
             the noise of latent j.
             Default: half of the log of the number of combinations of factors (see `settings.default_capacity`).
         likelihood: The likelihood that defines the reconstruction error: "bernoulli" or "gaussian".
-        learning_rate: Learning rate of the pairs. The learning rate of m is a tenth of it.
+        learning_rate: Learning rate of the pairs. Default: 1e-3, or 1e-4 in the recipe "paper".
         seed: Random seed.
+        recipe: "default", or "paper" for what the paper states (see `recipes.RECIPES`). It sets the defaults of the
+            learning rate and of the following six arguments.
+        pace: Learning rate of m divided by that of the pairs. Default: 0.1, or 1 in the recipe "paper".
+        rounds: Number of batches on which the pairs are trained in each step. Default: 3.
+        warm: Fraction of the steps, at the beginning, in which only the pairs are trained. Default: 0.1, or 0 in the
+            recipe "paper".
+        objective: What m minimises: "log_ratio" (the default), or "difference", the error of the entangling pairs minus
+            that of the disentangling pairs, as in the recipe "paper".
+        normalise: Whether the scalar and the pixels of m are normalised over the batch. Default: True, or False in the
+            recipe "paper".
+        scalar: The initial scalar, of which m is a function: the "diagonal" of the rotated factors (the default), or a
+            "random" function of all factors, as in the recipe "paper".
         device: Device to train on.
         checkpoint_every: Number of steps between checkpoints.
         quiet: Whether to hide the progress bar.
@@ -95,8 +115,13 @@ def modify(
 
     loaded = load_data(data, device, quiet).to(device)
     path = Path(out).expanduser()
+    choices = fill_recipe(
+        recipe,
+        {"learning_rate": learning_rate, "pace": pace, "rounds": rounds, "warm": warm, "objective": objective,
+         "normalise": normalise, "scalar": scalar},
+    )  # fmt: skip
     settings = fill_settings(
-        loaded, eps, steps, batch, samples, ensemble, rotations, capacity, likelihood, learning_rate, seed
+        loaded, eps, steps, batch, samples, ensemble, rotations, capacity, likelihood, seed=seed, **choices
     )
     _check_out(path, loaded, settings)
     if path.exists():
@@ -128,8 +153,8 @@ def _check_same_settings(
     path: Path, metadata: dict[str, Any], data: FactorData, settings: ManipulationSettings
 ) -> None:
     """Raise an error if the metadata of a file describe different data or settings."""
-    expected = {**describe_data(data), **settings.as_json()}
-    recorded = {**metadata, **metadata.get("recipe", {})}
+    expected = {**describe_data(data), **settings.as_json(complete=True)}
+    recorded = {**settings.later_defaults(), **metadata, **metadata.get("recipe", {})}
     for key, value in expected.items():
         if recorded.get(key) != value:
             raise UserError(

@@ -44,18 +44,21 @@ class Manipulation(nn.Module):
     normalisation a pattern that is the same for all images would be easier to find.
 
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
-    normalisation and the initialisation of the first layer are not from the paper.
+    normalisation and the initialisation of the first layer are not from the paper. Without `normalise` and with a zero
+    `axis`, only the bound of the output is left of them.
     """
 
-    def __init__(self, axis: Float[Tensor, " k"], shape: tuple[int, ...]) -> None:
+    def __init__(self, axis: Float[Tensor, " k"], shape: tuple[int, ...], normalise: bool = True) -> None:
         super().__init__()
         self.squeeze = nn.Sequential(nn.Linear(len(axis), N_HIDDEN), nn.ReLU(), nn.Linear(N_HIDDEN, 1))
         init_glorot(self.squeeze)
-        init_scalar_network(self.squeeze, axis)
+        if axis.any():
+            init_scalar_network(self.squeeze, axis)
         self.decoder = locatello(shape, 1)[1]
-        init_pattern_decoder(self.decoder)
-        self.level = nn.BatchNorm1d(1, affine=False)
-        self.contrast = nn.BatchNorm1d(math.prod(shape), affine=False)
+        if normalise:
+            init_pattern_decoder(self.decoder)
+        self.level = nn.BatchNorm1d(1, affine=False) if normalise else nn.Identity()
+        self.contrast = nn.BatchNorm1d(math.prod(shape), affine=False) if normalise else nn.Identity()
 
     def scalar(self, w: Float[Tensor, "b k"]) -> Float[Tensor, "b 1"]:
         """Return the scalar (b, 1) on which the pattern of each example depends."""

@@ -1,4 +1,7 @@
-"""Convolutional encoders and decoders for square images, from Locatello et al. (2019) and Burgess et al. (2018)."""
+"""Convolutional encoders and decoders for square images.
+
+They are those of Locatello et al. (2019), Burgess et al. (2018) and Fumero et al. (2021).
+"""
 
 from __future__ import annotations
 
@@ -112,3 +115,36 @@ def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]
     n = _count_halvings(shape)
     encoder = _encoder(shape, [32] * n, [4] * n, [256, 256], 2 * latents)
     return init_glorot(encoder), init_glorot(_decoder(latents, [256, 256], [32] * n + [shape[0]]))
+
+
+def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """Build the networks of Fumero et al. (2021), which they train with PMP.
+
+    For images of 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and one
+    dense layer of 256 units. The decoder has dense layers of 256, 256 and 1024 units and four transposed convolutions
+    of kernel size 4. For other image sizes, layers like the first are removed or added.
+
+    Deviation: the encoder has 2 outputs per latent instead of one, because methods with a posterior need its log
+    variances. PMP uses the first half.
+    Reference: Fumero et al. (2021), arXiv:2103.01638, supplement, table 1.
+
+    Args:
+        shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not one of those listed above.
+
+    >>> encoder, decoder = fumero((3, 64, 64), latents=10)
+    >>> [layer.out_features for layer in decoder if isinstance(layer, nn.Linear)]
+    [256, 256, 1024]
+    """
+    n = _count_halvings(shape)
+    narrow = [32] * (n - 2)
+    encoder = _encoder(shape, [*narrow, 64, 64], [4] * n, [256], 2 * latents)
+    decoder = _decoder(latents, [256, 256], [64, 64, *narrow, shape[0]])
+    return init_glorot(encoder), init_glorot(decoder)

@@ -10,23 +10,34 @@ from torch import nn
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.nets import vitae
-from unbraid.nets.conv import burgess, locatello
+from unbraid.nets.conv import burgess, fumero, locatello
 from unbraid.nets.mlp import mlp
+from unbraid.nets.pointnet import pointnet
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
-from unbraid.runtime.importing import import_name
+from unbraid.runtime.importing import check_trust, import_name, trust_name
 
 NETS: dict[str, PairBuilder] = {
     "locatello": locatello,
     "burgess": burgess,
+    "fumero": fumero,
     "mlp": mlp,
+    "pointnet": pointnet,
     "vitae_mlp": vitae.vitae_mlp,
     "vitae_mlp_half": vitae.vitae_mlp_half,
     "vitae_bodies": vitae.vitae_bodies,
     "vitae_bodies_half": vitae.vitae_bodies_half,
     "vitae_conv": vitae.vitae_conv,
     "vitae_conv_half": vitae.vitae_conv_half,
+    "vitae_celeba": vitae.vitae_celeba,
+    "vitae_celeba_half": vitae.vitae_celeba_half,
 }
 """The builders of all presets by name. Each maps the shape of one example and the number of latents to a pair."""
+
+RECORDED_NAMES = {"pointnet": "unbraid.nets.pointnet:pointnet"}
+"""The names that specs record for presets that earlier releases recorded by module. The ids of runs then stay equal."""
+
+QUALIFIED: dict[str, PairBuilder] = {recorded: NETS[name] for name, recorded in RECORDED_NAMES.items()}
+"""The builders of these presets by the name that specs record."""
 
 
 def _digest(pair: Pair) -> str:
@@ -45,6 +56,8 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
         net: The network, in one of three forms. A string is the name of a preset in `NETS`, or ``module:function``.
             A function ``(shape, latents) -> (encoder, decoder)`` is called once per seed, so each seed has different
             initial weights. A pair of modules is copied with its weights, so all runs start from the same weights.
+            The user must have passed the network or consented to run its code, because a name of the form
+            ``module:function`` is imported (see `check_stored_net`).
 
     Returns:
         The name, and a function ``(shape, latents) -> (encoder, decoder)``.
@@ -53,17 +66,19 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
         UserError: If the name is unknown or cannot be imported, or if it is the recorded name of a pair of modules.
             Such a name contains only a hash, so the pair itself must be passed again.
 
-    >>> resolve_net("mlp")[0], resolve_net(mlp)[0], resolve_net("unbraid.nets.pointnet:pointnet")[0]
+    >>> resolve_net("mlp")[0], resolve_net(mlp)[0], resolve_net("pointnet")[0]
     ('mlp', 'mlp', 'unbraid.nets.pointnet:pointnet')
     """
     if isinstance(net, tuple):
         pair = net
         return f"modules:{_digest(pair)}", lambda shape, latents: (copy.deepcopy(pair[0]), copy.deepcopy(pair[1]))
     if callable(net):
-        preset_names = {builder: name for name, builder in NETS.items()}
-        return preset_names.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}"), net
-    if net in NETS:
-        return net, NETS[net]
+        preset_names = {builder: RECORDED_NAMES.get(name, name) for name, builder in NETS.items()}
+        name = preset_names.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}")
+        trust_name(name)
+        return name, net
+    if net in NETS or net in QUALIFIED:
+        return RECORDED_NAMES.get(net, net), NETS[net] if net in NETS else QUALIFIED[net]
     if net.startswith("modules:"):
         raise UserError(
             f"A network that was given as a pair of modules cannot be built from its name. Got {net!r} instead of the "
@@ -72,7 +87,23 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     if ":" not in net:
         raise UserError(unknown_name_message("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
+    trust_name(net)
     return net, builder
+
+
+def check_stored_net(name: str, where: object, trust: bool) -> None:
+    """Raise an error if the network whose name was read from a file must not be imported.
+
+    Args:
+        name: The name of a preset, or ``module:function``.
+        where: The folder of the run, for the error message.
+        trust: Whether the user has consented to import modules that files name.
+
+    Raises:
+        UserError: If the name is not part of unbraid and the user has neither consented nor passed it in this process.
+    """
+    if ":" in name and name not in QUALIFIED and not name.startswith("modules:"):
+        check_trust("network", name, where, trust)
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
@@ -87,13 +118,19 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
 
     Raises:
         UserError: If the network has a dropout layer, if the encoder does not map (b, ...) to (b, 2 * latents), or
-            if the network has a decoder that does not map (b, latents) to (b, ...).
+            if the network has a decoder that does not map (b, latents) to (b, ...), or returns probabilities where its
+            likelihood expects logits.
     """
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             raise UserError(
                 f"A network must not draw random numbers itself. Got {module} instead. Remove the dropout layers."
             )
+    if net.likelihood.mean is torch.sigmoid and _ends_in_sigmoid(net.decoder):
+        raise UserError(
+            "A decoder of Bernoulli pixels must return logits, because the likelihood applies a sigmoid. Got a decoder "
+            "that ends in a sigmoid instead. Remove it, or choose the likelihood 'normal' or 'gaussian'."
+        )
     copied = copy.deepcopy(net).eval()
     with torch.no_grad():
         encoded = copied.encoder(torch.zeros(2, *shape))
@@ -109,3 +146,11 @@ def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:
         raise UserError(
             f"The decoder must return the shape of an example, {shape}. Got shape {tuple(output.shape[1:])} instead."
         )
+
+
+def _ends_in_sigmoid(decoder: nn.Module | None) -> bool:
+    """Return whether the last layer of a decoder, or of the decoder of VITAE's appearance, is a sigmoid."""
+    last = decoder.appearance if isinstance(decoder, vitae.VitaeDecoder) else decoder
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    return isinstance(last, nn.Sigmoid)

@@ -33,9 +33,13 @@ class VAENet(nn.Module):
         decoder: A module that maps codes (b, d) to (b, ...), in the form that the likelihood expects, for example
             logits for "bernoulli". A method that needs no decoder sets this attribute to None after construction.
         likelihood: Name of the likelihood p(x|z): "bernoulli", "gaussian" or "normal".
+
+    Attributes:
+        shape: Shape of one example, or None if it is not known.
     """
 
     decoder: nn.Module | None
+    shape: tuple[int, ...] | None = None
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, likelihood: str = "bernoulli") -> None:
         super().__init__()

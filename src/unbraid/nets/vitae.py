@@ -178,6 +178,54 @@ def vitae_conv_half(shape: tuple[int, ...], latents: int) -> Pair:
     return vitae_conv(shape, latents, (5, 10, 20))
 
 
+def vitae_celeba(shape: tuple[int, ...], latents: int) -> Pair:
+    """Build `vitae_conv` with a sigmoid after the last layer of the decoder, as the paper does for CelebA.
+
+    The decoder returns means in (0, 1). It is for the likelihoods "normal" and "gaussian", because a Bernoulli
+    likelihood applies a sigmoid itself.
+    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 4.
+
+    Args:
+        shape: Shape (c, h, w) of one image, where h and w are multiples of 16.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not that of an image whose height and width are multiples of 16.
+
+    >>> decoder = vitae_celeba((3, 128, 128), latents=2)[1]
+    >>> bool((decoder(torch.zeros(1, 2)) == 0.5).all())  # with zero biases
+    True
+    """
+    return _with_sigmoid(vitae_conv(shape, latents))
+
+
+def vitae_celeba_half(shape: tuple[int, ...], latents: int) -> Pair:
+    """Build `vitae_celeba` with half the channels, because VITAE has two encoders and two decoders.
+
+    Args:
+        shape: Shape (c, h, w) of one image, where h and w are multiples of 16.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not that of an image whose height and width are multiples of 16.
+    """
+    return _with_sigmoid(vitae_conv_half(shape, latents))
+
+
+def _with_sigmoid(pair: Pair) -> Pair:
+    """Return the pair with a sigmoid after the last layer of the decoder."""
+    encoder, decoder = pair
+    return encoder, nn.Sequential(*decoder.children(), nn.Sigmoid())
+
+
 class VitaeEncoder(nn.Module):
     """The encoder of the appearance and the encoder of the perspective, applied to the same images.
 
@@ -264,15 +312,18 @@ def build_vitae_net(
     transformer: Transformer,
     likelihood: str,
     conditional: bool,
+    perspective_hidden: tuple[int, int] = (32, 32),
 ) -> VitaeNet:
     """Build the network of VITAE.
 
     `latents` gives the number of latents of the appearance and of the perspective. `builder` builds both encoders and
-    the decoder of the appearance. The decoder of the perspective is a small network that returns the parameters of a
-    transformation. Initially, this transformation is close to the identity.
+    the decoder of the appearance. The decoder of the perspective is a network with two hidden layers of
+    `perspective_hidden` units that returns the parameters of a transformation. Initially, this transformation is close
+    to the identity.
     """
     (appearance_encoder, appearance_decoder), (perspective_encoder, _) = (builder(shape, n) for n in latents)
-    perspective_decoder = init_glorot(nn.Sequential(*dense_layers((latents[1], 32, 32, transformer.dim))))
+    widths = (latents[1], *perspective_hidden, transformer.dim)
+    perspective_decoder = init_glorot(nn.Sequential(*dense_layers(widths)))
     last = [layer for layer in perspective_decoder.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         last.weight.mul_(WARP_INIT_SCALE)

@@ -25,7 +25,7 @@ SPAN = 2.0  # positions run from -SPAN to SPAN
 LINE, GAP, LETTER = 14, 24, 6  # pixels: height of a line of the title, space between panels, width of a letter
 
 
-def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = None) -> Path:
+def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = None, *, trust: bool = False) -> Path:
     """Write a PNG file with one panel per side: examples, their reconstructions, and a traversal of the best run.
 
     Each side of a comparison is a folder of runs.
@@ -35,6 +35,7 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
         out: The path of the file.
         by: The metric that determines the best run. By default MIG if all sides have scores of MIG, otherwise the first
             metric of which all sides have scores. If there is no such metric, the first run of each side is shown.
+        trust: Whether to run code that the folders name, that is, methods and networks outside unbraid.
 
     Returns:
         The path.
@@ -43,7 +44,7 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
         UserError: If a side has no trained or scored run, or if no run has a decoder.
     """
     metric = comparison.ranking_metric(by)
-    chosen = [(side, load_best_run(side, metric)) for side in comparison.sides]
+    chosen = [(side, load_best_run(side, metric, trust)) for side in comparison.sides]
     if all(run.net.decoder is None for _, run in chosen):
         raise UserError(
             "A picture needs a decoder. The compared runs have encoders only. Compare their scores instead."
@@ -53,13 +54,13 @@ def draw_comparison(comparison: Comparison, out: str | Path, by: str | None = No
     return write_picture(out, place_side_by_side(panels))
 
 
-def load_best_run(side: Side, metric: str | None) -> Run:
+def load_best_run(side: Side, metric: str | None, trust: bool = False) -> Run:
     """Load the best run of a side, or the first run if `metric` is None."""
     entry = side.best(metric)
     if entry is None:
         what = "has finished training" if metric is None else f"has a score of {metric}"
         raise UserError(f"No run in {side.folder} {what}. Train the runs, or run: unbraid score {side.folder}")
-    return load_runs(entry.run.path)[0]
+    return load_runs(entry.run.path, trust=trust)[0]
 
 
 def panel_title(side: Side, run: Run, metric: str | None) -> str:

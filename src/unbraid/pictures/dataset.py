@@ -22,7 +22,7 @@ def draw_dataset(data: FactorData, out: str | Path) -> Path:
     Args:
         data: Data with images or meshes. If the data are a full grid of factors, each row changes one factor of the
             example in the middle of the grid. Otherwise the first row shows examples spread over the data, and each
-            further row shows one example for each of the first 10 values of one label.
+            further row shows one example for each of the first 10 values, or bins, of one label.
         out: The path of the file.
 
     Returns:
@@ -53,6 +53,8 @@ def label_rows(data: FactorData) -> list[tuple[str, list[Tensor]]]:
     rows = [("examples", example_images(data, torch.from_numpy(np.unique(spread))))]
     labels = data.factors(slice(None)).cpu()
     for name, column in list(zip(data.names, labels.unbind(1), strict=True))[:MAX_LABELS]:
-        first = [int((column == value).nonzero()[0]) for value in column.unique()[:COLUMNS]]
-        rows.append((f"{name}\n{len(column.unique())} values", example_images(data, torch.tensor(first))))
+        values = column[column >= 0].unique()
+        first = [int((column == value).nonzero()[0]) for value in values[:COLUMNS]]
+        kind = "bins" if name in data.continuous else "values"
+        rows.append((f"{name}\n{len(values)} {kind}", example_images(data, torch.tensor(first))))
     return rows

@@ -49,7 +49,7 @@ def example_images(data: FactorData, index: Tensor) -> list[Tensor]:
 
 
 def decoded_images(examples: Tensor, data: FactorData) -> list[Tensor]:
-    """Return examples (n, ...) with the shape of the data's examples as images (c, h, w) with values in [0, 1]."""
+    """Convert n examples, each of shape `data.shape`, to images (c, h, w) with values in [0, 1]."""
     return list(examples.cpu()) if len(data.shape) == 3 else mesh_images(examples, data)
 
 

@@ -18,7 +18,6 @@ from unbraid.data.loading import load_data
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
-from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, encode_population, output_folder
@@ -26,7 +25,9 @@ from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
 from unbraid.runs.spec import registry_name
+from unbraid.scoring.code_statistics import information_shares
 from unbraid.scoring.encoding import encode_table
+from unbraid.scoring.factor_table import FactorTable
 from unbraid.scoring.selection import draw_examples
 
 Pair = tuple[int | str, int | str]
@@ -100,12 +101,21 @@ class DecodedPair:
 
 
 @torch.no_grad()
-def decode_pair(run: Run, data: FactorData, example: int, pair: Pair, span: float, columns: int) -> DecodedPair:
-    """Decode a grid of values of two controls, starting from one example."""
+def decode_pair(
+    run: Run, data: FactorData, example: int, pair: Pair, span: float, columns: int, align: bool = False
+) -> DecodedPair:
+    """Decode a grid of values of two controls, starting from one example.
+
+    If the pair names two factors and `align` is true, a control whose codes fall as its factor rises is flipped, that
+    is, its values run from span to -span.
+    """
     x = data.batch(torch.tensor([example], device=data.device))
     controls = run.spec.method.controls(run.net, run.net.encode(x), encode_population(run, data))
     across, down = control_indices(run, data, controls, pair)
     positions = [control_positions(controls, i, span, columns) for i in (across, down)]
+    if align:
+        falls = falling_controls(run, data, len(controls.names), (str(pair[0]), str(pair[1])), (across, down))
+        positions = [values.flip(0) if fall else values for values, fall in zip(positions, falls, strict=True)]
     z = controls.to_latents(grid_values(controls, (across, down), positions), 0)
     decoded = run.decode(z).unflatten(0, (columns, columns)).cpu()
     names = [controls.names[i] + (f"\n({factor})" if isinstance(factor, str) else "")
@@ -155,7 +165,7 @@ def control_indices(run: Run, data: FactorData, controls: Controls, pair: Pair) 
     return int(first), int(second)
 
 
-def informative_controls(run: Run, data: FactorData, controls: int, factors: tuple[str, str]) -> tuple[int, int]:
+def informative_controls(run: Run, data: FactorData, controls: int | None, factors: tuple[str, str]) -> tuple[int, int]:
     r"""Return the indices i and j of two different controls with the most information about two factors.
 
     .. math:: \text{arg max}_{i \ne j} I(c_i; v_1) / H(v_1) + I(c_j; v_2) / H(v_2)
@@ -165,29 +175,50 @@ def informative_controls(run: Run, data: FactorData, controls: int, factors: tup
     Args:
         run: The run.
         data: A dataset with these factors.
-        controls: The number of controls of the run.
+        controls: The number of controls of the run, or None to choose among the columns of its codes.
         factors: The names of two factors.
     """
-    for name in factors:
-        if name not in data.names:
-            raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
-    index = draw_examples(data, ROWS, 0)
-    codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
-    if codes.shape[1] != controls:
-        raise UserError(
-            f"To choose controls by factors, a run must have one column of codes per control. {run.label} has "
-            f"{codes.shape[1]} columns and {controls} controls instead. Choose two controls by index, such as 0,1."
-        )
-    values = data.factors(index).cpu().numpy()[:, [data.names.index(name) for name in factors]]
-    fractions = mutual_information(discretise(codes), values) / np.maximum(entropy(values), 1e-12)
+    codes, table = codes_and_factors(run, data, controls, factors)
+    fractions, _ = information_shares(codes, *table)
     total = fractions[:, :1] + fractions[:, 1]
     np.fill_diagonal(total, -np.inf)
     first, second = np.unravel_index(int(total.argmax()), total.shape)
     return int(first), int(second)
 
 
-def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, float, Run]]:
-    """Return the best and the worst run for each combination of dataset and method, by a stored score.
+def codes_and_factors(
+    run: Run, data: FactorData, controls: int | None, factors: tuple[str, str]
+) -> tuple[Float[np.ndarray, "n m"], FactorTable]:
+    """Return the codes of `ROWS` examples, with one column per control, and the values of two factors.
+
+    If `controls` is None, the codes may have any number of columns.
+    """
+    for name in factors:
+        if name not in data.names:
+            raise UserError(unknown_name_message(f"factor of {data.name}", name, data.names))
+    index = draw_examples(data, ROWS, 0)
+    codes = run.codes(encode_table(run, data, index), run.spec.method.column_code_kind).cpu().numpy()
+    if controls is not None and codes.shape[1] != controls:
+        raise UserError(
+            f"To choose controls by factors, a run must have one column of codes per control. {run.label} has "
+            f"{codes.shape[1]} columns and {controls} controls instead. Choose two controls by index, such as 0,1."
+        )
+    return codes, FactorTable.of(data, index).select([data.names.index(name) for name in factors])
+
+
+def falling_controls(
+    run: Run, data: FactorData, controls: int, factors: tuple[str, str], chosen: tuple[int, int]
+) -> list[bool]:
+    """Return for each of two factors whether the codes of its control fall as the factor rises."""
+    codes, table = codes_and_factors(run, data, controls, factors)
+    centred = codes[:, list(chosen)] - codes[:, list(chosen)].mean(0)
+    values = np.asarray(table[0], dtype=np.float64)
+    slopes = np.nansum(centred * (values - np.nanmean(values, axis=0)), axis=0)
+    return [bool(slope < 0) for slope in slopes]
+
+
+def best_and_worst_runs(runs: Sequence[Run], metric: str, count: int = 1) -> list[tuple[str, float, Run]]:
+    """Return the best and the worst runs for each combination of dataset and method, by a stored score.
 
     Runs with fewer active latents than factors (the score `active` of studies) are left out, because they cannot
     represent all factors. If a group has only such runs, they are used.
@@ -195,10 +226,11 @@ def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, flo
     Args:
         runs: Runs with folders.
         metric: The name of a metric.
+        count: The number of best runs, and of worst runs, of each group.
 
     Returns:
-        Tuples ("best" or "worst", score, run). The best run of a group comes before the worst. A group with one run has
-        only a best run.
+        Tuples ("best" or "worst", score, run). The best runs of a group come before the worst, and no run is both. A
+        group with one run has only a best run.
 
     Raises:
         UserError: If the metric does not exist, or if no run has a score of it.
@@ -219,6 +251,7 @@ def best_and_worst_runs(runs: Sequence[Run], metric: str) -> list[tuple[str, flo
     for members in groups.values():
         eligible = [member[1:] for member in members if not member[0]] or [member[1:] for member in members]
         ordered = sorted(eligible, key=lambda member: -sign * member[0])
-        ends = {"best": ordered[0], "worst": ordered[-1]} if len(ordered) > 1 else {"best": ordered[0]}
-        selected += [(end, value, run) for end, (value, run) in ends.items()]
+        best = ordered[: max(1, min(count, len(ordered) // 2))]
+        worst = ordered[len(best) :][::-1][:count]
+        selected += [("best", *member) for member in best] + [("worst", *member) for member in worst]
     return selected

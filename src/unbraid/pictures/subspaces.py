@@ -1,23 +1,33 @@
-"""Pictures of what each subspace encodes. One subspace is taken from another example, and the others are kept."""
+"""Pictures of what parts of the latents encode. One part is taken from another example, and the others are kept.
+
+A part is a subspace, a latent, or a group of these.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.errors import UserError
-from unbraid.pictures.examples import decoded_images, example_images
+from unbraid.methods import UVITAE, DiffusionVAE
+from unbraid.pictures.comparison import GAP, add_title, place_side_by_side
+from unbraid.pictures.examples import check_drawable, decoded_images, example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
-from unbraid.pictures.traversal import output_folder
+from unbraid.pictures.sheets import choose_examples
+from unbraid.pictures.traversal import check_decoder, output_folder
 from unbraid.runs.run import Run
 
 DONORS = 8  # default number of donors
+Groups = Sequence[Sequence[int]]
+"""The indices of the subspaces or latents that are exchanged together, for each group."""
 
 
 def swap_codes(own: Float[Tensor, "k d"], donors: Float[Tensor, "m k d"]) -> Float[Tensor, "k m d"]:
@@ -75,3 +85,122 @@ def swap_rows(run: Run, data: FactorData, index: Tensor) -> list[tuple[str, list
     for i, z in enumerate(swap_codes(own, torch.stack(donors))):
         rows.append((f"subspace {i}\ntaken", [*unchanged, *decoded_images(run.decode(z), data)]))
     return rows
+
+
+def draw_swaps(
+    run: Run,
+    data: str | FactorData | None = None,
+    *,
+    examples: int = 5,
+    seed: int | None = None,
+    groups: Groups | None = None,
+    out: str | Path | None = None,
+) -> Path:
+    """Write `swap.png`, with one panel per group of latents that shows the exchange of this group between examples.
+
+    In each panel, the first row and the first column show the same examples. The other cells are decoded from the group
+    of the example at the top of the column and the rest of the example at the left of the row. The diagonal therefore
+    shows reconstructions.
+
+    Args:
+        run: A run with a decoder, on images or meshes.
+        data: A dataset or its name. By default the dataset of the run.
+        examples: The number of examples, at least 2.
+        seed: The random seed with which examples are drawn. By default they are spread evenly over the data.
+        groups: The groups to exchange, such as ``[[0], [3, 4]]``. The numbers are those of subspaces if the method has
+            subspaces (`PMP`), and those of latents otherwise. By default every subspace, the appearance and the
+            perspective (`CVITAE`), or every latent.
+        out: The folder of the file. By default the folder of the run.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UserError: If the run has no decoder, if the data cannot be drawn, if a group is not valid, if there are fewer
+            than 2 examples, or if the run has no folder and `out` is None.
+
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> (run,) = ub.train(ub.methods.CVITAE(), "sprites", steps=1, latents=4, net="vitae_mlp_half", quiet=True)
+    >>> draw_swaps(run, examples=2, out=tempfile.mkdtemp()).name  # two panels: appearance and perspective
+    'swap.png'
+    """
+    if examples < 2:
+        raise UserError(f"An exchange needs at least 2 examples. Got {examples} instead.")
+    check_decoder(run)
+    source = load_data(data if data is not None else run.spec.data, run.device)
+    check_drawable(source)
+    folder = output_folder(run, out)
+    panels = swap_panels(run, source, choose_examples(source, examples, seed), groups)
+    return write_picture(folder / "swap.png", place_in_rows(panels, math.ceil(math.sqrt(len(panels)))))
+
+
+@torch.no_grad()
+def swap_panels(run: Run, data: FactorData, index: Tensor, groups: Groups | None = None) -> list[Image.Image]:
+    """Draw one panel per group, with the examples at `index` in the first row and the first column."""
+    names, parts = latent_parts(run, data.batch(index))
+    shown = example_images(data, index)
+    panels = []
+    for group in default_groups(run, len(names)) if groups is None else groups:
+        name = group_name(run, names, group)
+        cells = run.decode(exchanged_latents(run, parts, group).flatten(0, 1)).unflatten(0, (len(index), len(index)))
+        rows = [("taken from", [torch.ones_like(shown[0]), *shown])]
+        rows += [("the rest\nkept", [own, *decoded_images(row, data)]) for own, row in zip(shown, cells, strict=True)]
+        panels.append(add_title(labelled_grid(rows, tile_scale(shown[0].shape[2])), name))
+    return panels
+
+
+def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]]:
+    """Return the names of the k parts of the latents, and the parts of each of n examples, whose sum is decoded.
+
+    The parts are the subspaces of the method if it has any, and single latents otherwise.
+    """
+    method, q = run.spec.method, run.net.encode(x)
+    vectors = method.subspace_codes(run.net, q)
+    if vectors is not None:
+        return method.column_names(vectors.shape[1]), vectors
+    z = method.manifold(q.mean.shape[1]).project(q.mean) if isinstance(method, DiffusionVAE) else q.mean
+    names = method.latent_names if isinstance(method, UVITAE) else method.column_names
+    return names(z.shape[1]), z.diag_embed()
+
+
+def exchanged_latents(run: Run, parts: Float[Tensor, "n k d"], group: Sequence[int]) -> Float[Tensor, "n n d"]:
+    """Return latents whose entry (i, j) has the parts `group` of example j and all other parts of example i.
+
+    Points of a curved latent space (`DiffusionVAE`) are projected back to it.
+    """
+    taken = parts[:, list(group)].sum(1)
+    z = (parts.sum(1) - taken)[:, None] + taken
+    method = run.spec.method
+    if not isinstance(method, DiffusionVAE):
+        return z
+    return method.manifold(z.shape[2]).project(z.flatten(0, 1)).view_as(z)
+
+
+def default_groups(run: Run, parts: int) -> Groups:
+    """Return appearance and perspective if the method separates them, and otherwise each part alone."""
+    appearance = run.spec.method.appearance_columns(parts)
+    if appearance is None:
+        return [[i] for i in range(parts)]
+    return [list(appearance), [i for i in range(parts) if i not in appearance]]
+
+
+def group_name(run: Run, names: Sequence[str], group: Sequence[int]) -> str:
+    """Return the title of a group, or raise a UserError if the group is empty or has an index that does not exist."""
+    if not group or len(set(group)) < len(group) or not set(group) <= set(range(len(names))):
+        raise UserError(
+            f"A group must have different indices of the {len(names)} latents or subspaces of {run.label}, 0 to "
+            f"{len(names) - 1}. Got {', '.join(map(str, group)) or 'none'} instead."
+        )
+    return " and ".join(names[i] for i in group)
+
+
+def place_in_rows(panels: Sequence[Image.Image], across: int) -> Image.Image:
+    """Return one picture with the panels in rows of `across` panels on white."""
+    rows = [place_side_by_side(list(panels[i : i + across])) for i in range(0, len(panels), across)]
+    height = sum(row.height for row in rows) + GAP * (len(rows) - 1)
+    canvas, top = Image.new("RGB", (max(row.width for row in rows), height), "white"), 0
+    for row in rows:
+        canvas.paste(row, (0, top))
+        top += row.height + GAP
+    return canvas

@@ -147,6 +147,21 @@ class Space(ABC):
             z = self.project(z + scale[:, None] * noise.normal(*z.shape))
         return z
 
+    def uniform(self, n_points: int, noise: Noise) -> Float[Tensor, "b n"]:
+        """Draw points from the uniform distribution on the manifold, which is the prior of the diffusion VAE.
+
+        Here, normally distributed points are projected to the manifold. The result is uniform if every isometry of the
+        manifold is a rotation or reflection of the ambient space, and one of them maps any point to any other point.
+
+        Args:
+            n_points: The number of points b.
+            noise: The source of random numbers.
+
+        Returns:
+            Points (b, n).
+        """
+        return self.project(noise.normal(n_points, self.latents))
+
     def kl(self, z: Float[Tensor, "*b n"], log_t: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
         r"""Return the KL divergence of the heat kernel from the uniform distribution, approximated for small t.
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
+from unbraid.noise import Noise
 from unbraid.spaces.manifold import Space, normalise
 
 
@@ -107,6 +108,20 @@ class Torus(Space):
 
     def project(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         return self._ambient_coordinates(*self._unit_vectors(x))
+
+    def uniform(self, n_points: int, noise: Noise) -> Float[Tensor, "b n"]:
+        """Draw points from the uniform distribution.
+
+        The area of a strip around the tube is proportional to c + a cos(theta), so angles theta are drawn uniformly and
+        accepted with a probability in proportion to it.
+        """
+        kept: list[Tensor] = []
+        while sum(map(len, kept)) < n_points:
+            ring, tube = (2 * math.pi * noise.uniform(2, 2 * n_points)).unbind(0)
+            accepted = noise.uniform(2 * n_points) * (self.c + self.a) < self.c + self.a * tube.cos()
+            vectors = (torch.stack([angle.cos(), angle.sin()], -1)[accepted] for angle in (ring, tube))
+            kept.append(self._ambient_coordinates(*vectors))
+        return torch.cat(kept)[:n_points]
 
     def curvature(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b"]:
         cosine = self._unit_vectors(z)[1][..., 0]

@@ -164,12 +164,14 @@ class AffineDiffeomorphic(Affine):
     Negating the parameters still gives the inverse map.
 
     Args:
-        stretch: The bound c for stretches, which are the symmetric part of the field, and for translations.
-        turn: The bound c for rotations, which are the skew-symmetric part of the field.
+        stretch: The bound c for stretches, which are the symmetric part of the field, and for translations. None means
+            that there is no bound.
+        turn: The bound c for rotations, which are the skew-symmetric part of the field. None means that there is no
+            bound. Without both bounds, the map is equation 3 of the supplement as it is printed.
     """
 
-    stretch: float = 1.5
-    turn: float = 3.5
+    stretch: float | None = 1.5
+    turn: float | None = 3.5
 
     name: ClassVar[str] = "affine_diffeomorphic"
 
@@ -183,9 +185,14 @@ class AffineDiffeomorphic(Affine):
         """Return the bounded parameters (b, 6) of the field, which are an odd function of `gamma`."""
         xx, xy, shift_x, yx, yy, shift_y = gamma.unbind(-1)
         stretches = torch.stack([xx, yy, 0.5 * (xy + yx), shift_x, shift_y], -1)
-        xx, yy, symmetric, shift_x, shift_y = (self.stretch * (stretches / self.stretch).tanh()).unbind(-1)
-        skew = self.turn * (0.5 * (yx - xy) / self.turn).tanh()
+        xx, yy, symmetric, shift_x, shift_y = _bounded(stretches, self.stretch).unbind(-1)
+        skew = _bounded(0.5 * (yx - xy), self.turn)
         return torch.stack([xx, symmetric - skew, shift_x, symmetric + skew, yy, shift_y], -1)
+
+
+def _bounded(values: Tensor, bound: float | None) -> Tensor:
+    """Return the values, bounded by c tanh(x / c) if there is a bound c."""
+    return values if bound is None else bound * (values / bound).tanh()
 
 
 @dataclass(frozen=True)

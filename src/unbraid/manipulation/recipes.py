@@ -1,0 +1,40 @@
+"""Recipes: named choices of how a manipulation is trained against the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbraid.errors import UserError, unknown_name_message
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "default": {
+        "learning_rate": 1e-3, "pace": 0.1, "rounds": 3, "warm": 0.1, "objective": "log_ratio", "normalise": True,
+        "scalar": "diagonal",
+    },
+    "paper": {
+        "learning_rate": 1e-4, "pace": 1.0, "rounds": 3, "warm": 0.0, "objective": "difference", "normalise": False,
+        "scalar": "random",
+    },
+}  # fmt: skip
+"""The settings of each recipe (see `ManipulationSettings`).
+
+"default" is what this library found to work. "paper" is what Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, state:
+equal learning rates of 1e-4, three batches for the pairs per batch for the manipulation, and the difference of the
+errors as the objective. They state no warm-up, no normalisation and no initial direction, so "paper" has none.
+"""
+
+
+CHOICES = {"objective": ("log_ratio", "difference"), "scalar": ("diagonal", "random")}
+"""The settings of a recipe that are names, and their values."""
+
+
+def fill_recipe(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe, where the given values replace those of the recipe unless they are None.
+
+    >>> fill_recipe("paper", {"rounds": 5, "pace": None})["rounds"], fill_recipe("paper", {"pace": None})["pace"]
+    (5, 1.0)
+    """
+    if recipe not in RECIPES:
+        raise UserError(unknown_name_message("recipe of a manipulation", recipe, RECIPES))
+    return RECIPES[recipe] | {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,173 @@
+"""Sheets that show several models: samples from the prior, and reconstructions of the same examples side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.loading import load_data
+from unbraid.errors import UserError
+from unbraid.methods import DiffusionVAE
+from unbraid.noise import Noise
+from unbraid.pictures.comparison import add_title, place_side_by_side, reconstructions
+from unbraid.pictures.examples import check_drawable, decoded_images
+from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
+from unbraid.pictures.traversal import check_decoder
+from unbraid.runs.run import Run
+from unbraid.runs.spec import registry_name
+
+MAX_TITLE_COLUMNS = 8  # columns of a panel of samples, so that its title fits above it
+
+
+def has_prior(run: Run) -> bool:
+    """Return whether the method of a run has a prior distribution of the latents."""
+    return "sampled" in run.spec.method.code_kinds
+
+
+def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
+    """Draw latents from the prior of a run.
+
+    The prior is a standard normal, or the uniform distribution on the latent space of a diffusion VAE.
+
+    Args:
+        run: A run of a method with a prior.
+        n: The number of vectors.
+        seed: The random seed.
+
+    Returns:
+        Latents (n, d).
+
+    Raises:
+        UserError: If the method has no prior.
+    """
+    method, key = run.spec.method, torch.tensor(seed, device=run.device)
+    noise = Noise.from_seed(key, torch.zeros_like(key))
+    if isinstance(method, DiffusionVAE):
+        return method.manifold(run.spec.latents).uniform(n, noise)
+    if not has_prior(run):
+        raise UserError(
+            f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
+            "reconstructions instead: unbraid reconstruct"
+        )
+    return noise.normal(n, run.spec.latents)
+
+
+def draw_samples(
+    runs: Sequence[Run], out: str | Path, *, data: str | FactorData | None = None, count: int = 64, seed: int = 0
+) -> Path:
+    """Write a PNG file with one panel per run that shows decoded samples from its prior.
+
+    All runs with the same number of latents decode the same samples of a standard normal.
+
+    Args:
+        runs: Runs with a decoder and a prior.
+        out: The path of the file.
+        data: A dataset with the shape of the examples, or its name. By default the dataset of each run.
+        count: The number of samples per run.
+        seed: The random seed.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: If there are no runs, if a run has no decoder or no prior, or if its data cannot be drawn.
+    """
+    check_runs(runs)
+    if count < 1:
+        raise UserError(f"The number of samples must be at least 1. Got {count} instead.")
+    columns = min(max(1, math.ceil(math.sqrt(count))), MAX_TITLE_COLUMNS)
+    panels = []
+    for run in runs:
+        source = load_data(data if data is not None else run.spec.data, run.device)
+        check_drawable(source)
+        images = decoded_images(run.decode(prior_latents(run, count, seed)), source)
+        rows = [("", images[i : i + columns]) for i in range(0, count, columns)]
+        panels.append(add_title(labelled_grid(rows, tile_scale(images[0].shape[2])), run.label))
+    return write_picture(out, place_side_by_side(panels))
+
+
+def draw_reconstructions(
+    runs: Sequence[Run],
+    out: str | Path,
+    *,
+    data: str | FactorData | None = None,
+    examples: int = 10,
+    seed: int | None = None,
+) -> Path:
+    """Write a PNG file with a row of examples and one row of their reconstructions per run.
+
+    Args:
+        runs: Runs with a decoder, on the same dataset.
+        out: The path of the file.
+        data: A dataset or its name, such as "mnist?part=test". By default the dataset of the runs.
+        examples: The number of examples.
+        seed: The random seed with which examples are drawn. By default they are spread evenly over the data.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: If there are no runs, if a run has no decoder, if the runs have different datasets and `data` is not
+            given, or if the data cannot be drawn.
+    """
+    check_runs(runs)
+    names = list(dict.fromkeys(run.spec.data for run in runs))
+    if data is None and len(names) > 1:
+        raise UserError(
+            f"A sheet of reconstructions needs runs on one dataset. Got {', '.join(names)} instead. Choose runs on one "
+            "of them, or name the data with --data (data=...)."
+        )
+    source = load_data(data if data is not None else names[0], runs[0].device)
+    check_drawable(source)
+    index = choose_examples(source, examples, seed)
+    rows = [("examples", decoded_images(source.batch(index), source))]
+    for run, label in zip(runs, row_labels(runs), strict=True):
+        rows.append((label, decoded_images(reconstructions(run, source, index), source)))
+    return write_picture(out, labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])))
+
+
+def check_runs(runs: Sequence[Run]) -> None:
+    """Raise a UserError if there are no runs, or if one of them has no decoder."""
+    if not runs:
+        raise UserError("A sheet needs at least one trained run with a decoder. Got none instead.")
+    for run in runs:
+        check_decoder(run)
+
+
+def choose_examples(data: FactorData, examples: int, seed: int | None) -> Tensor:
+    """Return the indices of examples that are spread evenly over the data, or that are drawn with a seed."""
+    if examples < 1:
+        raise UserError(f"The number of examples must be at least 1. Got {examples} instead.")
+    if seed is None:
+        return torch.linspace(0, len(data) - 1, examples + 2, device=data.device).long()[1:-1]
+    key = torch.tensor(seed, device=data.device)
+    return data.draw(Noise.from_seed(key, torch.zeros_like(key)), examples)
+
+
+def row_labels(runs: Sequence[Run]) -> list[str]:
+    """Return one label per run: its method, strength and seed. The id replaces the seed if labels would be equal."""
+    heads = []
+    for run in runs:
+        swept = run.spec.method.swept_field()
+        strength = "" if swept is None else f"\n{swept}={run.spec.method.strength:g}"
+        heads.append(f"{registry_name(type(run.spec.method))}{strength}")
+    labels = [f"{head}\nseed={run.spec.seed}" for head, run in zip(heads, runs, strict=True)]
+    return [
+        f"{head}\n{run.id}" if labels.count(label) > 1 else label
+        for head, run, label in zip(heads, runs, labels, strict=True)
+    ]
+
+
+def one_run_per_setting(runs: Sequence[Run]) -> list[Run]:
+    """Return the run with the lowest seed of each group of runs that differ only in the seed."""
+    first: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: run.spec.seed):
+        first.setdefault(run.spec.settings_key(), run)
+    chosen = {id(run) for run in first.values()}
+    return [run for run in runs if id(run) in chosen]
