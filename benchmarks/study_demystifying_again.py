@@ -1,6 +1,7 @@
 """The study `demystifying2021` with ten other seeds.
 
-Run: unbraid study benchmarks/study_demystifying_again.py. docs/guides/manipulated.md has the full command and results.
+Run: unbraid study benchmarks/study_demystifying_again.py
+docs/guides/manipulated_results.md has the full command and the results.
 """
 
 from __future__ import annotations

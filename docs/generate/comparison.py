@@ -1,4 +1,4 @@
-"""The page that compares unbraid with other libraries, from the facts in generate/peers.py."""
+"""The pages that compare unbraid with other libraries, from the facts in generate/peers.py."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from generate.peers import PEERS, TABLES, Feature, FeatureTable
 
 PAGE = ROOT / "docs" / "design" / "compare.md"
 WORDS = {"Y": "yes", "P": "partly", ".": "-"}
+TESTS_PAGE = ROOT / "docs" / "design" / "compare_tests.md"
 HEAD = """# How we compare
 
 After reading this page you know what unbraid has, what other libraries have, and when another library is the better
-choice. It is generated from `docs/generate/peers.py` by `make docs`.
+choice.
 
-The other libraries were surveyed in November 2026 from their sources and issue threads. Projects change, so check
-before you decide, and tell us what is out of date. *yes*: available. *partly*: available in part, or through another
-package. A dash: not available. Each *yes* and *partly* of ours names the tests that show it; a test fails if one of
-them does not exist, or if a name is not in the registries.
-
-Choose another library if it has what you need and unbraid does not: see [what unbraid does not
+Choose another library if it has a feature that you need and unbraid does not: see [what unbraid does not
 have](#what-unbraid-does-not-have).
+
+The other libraries were surveyed in November 2026, from their sources and issue threads. Projects change, so check
+before you decide, and tell us what is out of date. `make docs` generates this page from `docs/generate/peers.py`. Each
+*yes* and *partly* in the column of unbraid is shown by [tests](compare_tests.md).
+
+"""
+LEGEND = """The tables below have one row per feature, and one column per library, under its short name.
+*yes* means that the library has the feature. *partly* means that it has a part of the feature, or needs another package
+for it. A dash means that it does not have the feature. The column *elsewhere* names other projects that have it."""
+TESTS_HEAD = """# The tests behind the comparison
+
+This page lists the tests that show each *yes* and *partly* of unbraid in [the comparison](compare.md). A test fails if
+one of them does not exist, or if the comparison names a method, metric or dataset that is not registered.
 
 """
 
@@ -42,7 +51,7 @@ def feature_table(kind: FeatureTable) -> str:
     for feature in kind.features:
         cells = [feature.what, our_cell(feature, kind.registry), *(WORDS[mark] for mark in feature.peers.split())]
         body.append([*cells, *([feature.elsewhere] if elsewhere else [])])
-    return table([kind.title.lower(), "unbraid", *kind.peers, *(["elsewhere"] if elsewhere else [])], body)
+    return table(["feature", "unbraid", *kind.peers, *(["elsewhere"] if elsewhere else [])], body)
 
 
 def path_of_test(test: str) -> str:
@@ -56,7 +65,7 @@ def table_of_tests(kind: FeatureTable) -> str:
     """Return the tests of each of our cells."""
     ours = [feature for feature in kind.features if feature.tests]
     body = [[feature.what, "<br>".join(f"`{path_of_test(test)}`" for test in feature.tests)] for feature in ours]
-    return table([f"{kind.title.lower()}: our cell", "tests"], body)
+    return table(["feature", "tests"], body)
 
 
 def coverage(kind: FeatureTable) -> str:
@@ -65,7 +74,7 @@ def coverage(kind: FeatureTable) -> str:
     ours = sum(one.ours == "Y" for one in theirs)
     partly = sum(one.ours == "P" for one in theirs)
     rest = f", and {partly} partly" if partly else ""
-    return f"Of the {len(theirs)} features that disentanglement_lib (DL) has, unbraid has {ours}{rest}."
+    return f"Of the {len(theirs)} features below that disentanglement_lib (DL) has, unbraid has {ours}{rest}."
 
 
 def missing() -> str:
@@ -74,17 +83,19 @@ def missing() -> str:
     for kind in TABLES:
         absent = [one.what for one in kind.features if one.ours == "."]
         partial = [f"{one.what} ({one.partly})" for one in kind.features if one.partly]
-        lines.append(f"- **{kind.title}**: " + "; ".join([*absent, *partial]) + ".")
+        rest = f" Partly: {'; '.join(partial)}." if partial else ""
+        lines.append(f"- **{kind.title}**: {'; '.join(absent)}.{rest}")
     return "\n".join(lines)
 
 
 def comparison_pages() -> dict[Path, str]:
-    """Return the generated page."""
+    """Return the comparison, and the page of the tests behind it."""
     projects = [[short, *facts] for short, facts in PEERS.items()]
     parts = [
-        "## The libraries\n\n" + table(["short", "project", "licence", "last activity seen, built on"], projects),
-        *(f"## {kind.title}\n\n{feature_table(kind)}\n\n{coverage(kind)}" for kind in TABLES),
-        f"## What unbraid does not have\n\n{missing()}",
-        "## The tests of our cells\n\n" + "\n\n".join(table_of_tests(kind) for kind in TABLES),
+        "## The libraries\n\n" + table(["short name", "project", "licence", "last activity seen, built on"], projects),
+        f"## What unbraid does not have\n\nAt least one other project has the following:\n\n{missing()}",
+        f"## All features\n\n{LEGEND}",
+        *(f"### {kind.title}\n\n{coverage(kind)}\n\n{feature_table(kind)}" for kind in TABLES),
     ]
-    return {PAGE: HEAD + "\n\n".join(parts) + "\n"}
+    tests = "\n\n".join(f"## {kind.title}\n\n{table_of_tests(kind)}" for kind in TABLES)
+    return {PAGE: HEAD + "\n\n".join(parts) + "\n", TESTS_PAGE: TESTS_HEAD + tests + "\n"}

@@ -12,21 +12,28 @@ from unbraid.data.files.catalogue import SOURCES, Source
 FOLDER = ROOT / "docs" / "data"
 OVERVIEW = """# Data
 
-After reading this page you know which datasets there are and which of them need files. It is generated from the
-registry and the catalogue by `make docs`.
+This page lists all datasets, in three groups:
 
-Datasets in the first table are generated when they are loaded and need no file. Those in the second need the extra
-`bodies`. Those in the third are read from the files that their authors publish: `unbraid data get NAME` downloads
-them, or says how to get them ([files of datasets](../guides/data_files.md)). See also [your own
-data](../guides/own_data.md), [bodies](../guides/bodies.md) and [how examples are drawn](../guides/drawing.md).
+- *Built in*: they are generated when they are loaded, and need no file.
+- *With optional packages*: they are generated too, but need `pip install "unbraid[bodies]"`
+  ([bodies](../guides/bodies.md)).
+- *From files*: they are read from the files that their authors publish. `unbraid data get NAME` downloads the files, or
+  says how to get them ([files of datasets](../guides/data_files.md)).
+
+See also [your own data](../guides/own_data.md) and [how examples are drawn](../guides/drawing.md). Sizes are height x
+width x channels. `make docs` generates this page from the registry and the catalogue.
 
 """
+FILES_NOTE = (
+    "The column *sha256* says with what a file is compared: a published checksum, or the one that is recorded when the "
+    "file is first used. A dash means that no size is published."
+)
 
 
 def overview() -> str:
     """Return the three tables of datasets."""
     parts = []
-    for title, names in {"Built in": BUILT_IN, "With the extra `bodies`": BODIES, "From files": FILES}.items():
+    for title, names in {"Built in": BUILT_IN, "With optional packages": BODIES, "From files": FILES}.items():
         body = [[f"[{name}]({name}.md)", SOURCES[name].description, SOURCES[name].licence] for name in names]
         parts.append(f"## {title}\n\n" + table(["name", "contents", "licence"], body))
     return OVERVIEW + "\n\n".join([*parts, contents(DATASETS)]) + "\n"
@@ -37,7 +44,7 @@ def files(source: Source) -> str:
     lines = []
     for i, alternative in enumerate(source.alternatives):
         if len(source.alternatives) > 1:
-            lines.append("Either:" if i == 0 else "or:")
+            lines.append("Either these files:" if i == 0 else "Or these files:")
         body = [
             [f"`{file.name}`", "-" if file.size is None else f"{file.size:,}",
              "published" if file.sha256 else "recorded at first use", "<br>".join(file.urls)]
@@ -55,15 +62,17 @@ def dataset_page(name: str) -> str:
     parts = [f"# {name}", autodoc("autofunction", f"{function.__module__}.{function.__name__}")]
     if (ROOT / "docs" / "pictures" / f"{name}.png").exists():
         parts.append(f"![The factors of {name}](../pictures/{name}.png)")
-        parts.append("Each row varies one factor, with the others at their middle value.")
-        parts.append(f"`unbraid data show {name}` draws this picture.")
+        parts.append(
+            "Each row varies one factor, with the others at their middle value. "
+            f"`unbraid data show {name}` draws this picture."
+        )
     elif not source.built_in:
-        parts.append(f"If the files are in place, `unbraid data show {name}` draws every factor.")
+        parts.append(f"After you have the files, `unbraid data show {name}` draws a picture of its factors.")
     if source.alternatives:
-        parts.append("## Files\n\n" + files(source))
+        parts.append(f"## Files\n\n{FILES_NOTE}\n\n{files(source)}")
     if source.manual_steps:
         parts.append(source.manual_steps)
-    parts.append(f"## Licence and citation\n\n{source.licence}. {source.citation or 'Cite unbraid.'}")
+    parts.append(f"## Licence and citation\n\nLicence: {source.licence}.\n\nCitation: {source.citation or 'unbraid.'}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -44,13 +44,16 @@ def gpu_table() -> str:
         for row in colour["stacks"]
     )
     return "\n\n".join([
-        f"Model-steps per second (one step of one run; batch 64, 64x64 pixels, `locatello`, bf16) on one "
-        f"{bench['gpu']} by the number of runs in a stack, and memory per run in the largest stack "
-        "(`benchmarks/bench_gpu.py`):",
+        f"The table has the speed on one {bench['gpu']} in model-steps per second, with one column per number of runs "
+        "in a stack. A model-step is one step of one run, here with batches of 64 images of 64x64 pixels, the network "
+        "`locatello` and bf16. The last column is the memory per run in the largest stack that was measured. Empty "
+        "cells were not measured (`benchmarks/bench_gpu.py`).",
         table(["method", *map(str, sizes), "memory"], body),
-        f"A plain PyTorch loop of one beta-VAE (eager, Adam, data on the GPU) makes {plain:,.0f} in the same process; "
-        f"a stack of 128 is {one / plain:.0f} times as fast. With three channels and 128 runs: {colours} of the speed "
-        "with one channel. At these rates the 12,600 models of the large study, with 300,000 steps each, take "
+        f"For comparison, a plain PyTorch loop with one beta-VAE (eager, Adam, data on the GPU) makes {plain:,.0f} "
+        f"model-steps per second in the same process. A stack of 128 beta-VAEs is {one / plain:.0f} times as fast.",
+        "Images with three channels are slower. The speeds with 128 beta-VAEs, and in brackets the fraction of the "
+        f"speed with one channel, are: {colours}.",
+        "At these speeds the 12,600 models of the large study, with 300,000 steps each, take "
         f"{bench['study_gpu_days']:.1f} GPU-days.",
     ])  # fmt: skip
 
@@ -64,9 +67,9 @@ def concurrent_stacks_table() -> str:
         for row in bench["together"]
     ]  # fmt: skip
     return "\n\n".join([
-        f"Model-steps per second of several methods with {bench['seeds']} seeds each on {bench['data']}, with their "
-        f"stacks one after another and at the same time, on one {bench['machine']['devices'][0]} "
-        f"(`benchmarks/bench_concurrent_stacks.py`):",
+        f"The next table shows the gain from training small stacks at the same time: model-steps per second of several "
+        f"methods with {bench['seeds']} seeds each on {bench['data']}, on one {bench['machine']['devices'][0]} "
+        "(`benchmarks/bench_concurrent_stacks.py`).",
         table(["methods", "one after another", "at the same time", "ratio"], body),
     ])  # fmt: skip
 
@@ -87,9 +90,10 @@ def precision_table() -> str:
         for name, title in NAMES.items() if (row := scores[name])
     ]  # fmt: skip
     return "\n\n".join([
-        f"Comparison of the two: {settings['seeds']} seeds of `{settings['method']}` on {settings['data']}, "
-        f"{int(settings['steps']):,} steps in each precision on one {bench['machine']['devices'][0]} "
-        f"({rates['fp32']:,.0f} model-steps/s in fp32, {rates['bf16']:,.0f} in bf16), mean +- standard deviation over "
-        "seeds, p of a permutation test of the means and of the Kolmogorov-Smirnov test of the distributions:",
+        f"The next table compares fp32 with bf16. {settings['seeds']} seeds of `{settings['method']}` were trained on "
+        f"{settings['data']} for {int(settings['steps']):,} steps in each precision, on one "
+        f"{bench['machine']['devices'][0]}. The speed was {rates['fp32']:,.0f} model-steps per second in fp32 and "
+        f"{rates['bf16']:,.0f} in bf16. The table has means and standard deviations over seeds, and two p-values: of a "
+        "permutation test of the means, and of the Kolmogorov-Smirnov test of the distributions.",
         table(["", "fp32", "bf16", "p, means", "p, distributions"], body),
     ])  # fmt: skip

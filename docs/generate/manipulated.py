@@ -1,4 +1,4 @@
-"""The tables in docs/guides/manipulated.md: the manipulations, and a study compared with the published one."""
+"""The tables of the manipulations (guides/manipulated.md) and of the study on them (guides/manipulated_results.md)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from unbraid.scoring.permutation import p_value, stratified_p_value
 from unbraid.studies.demystifying import SEEDS
 
 PAGE = ROOT / "docs" / "guides" / "manipulated.md"
+RESULTS_PAGE = ROOT / "docs" / "guides" / "manipulated_results.md"
 RATES = {"5e-4": "study_demystifying", "5e-5": "study_demystifying_lower"}  # the study at two learning rates
 FULL = "study_demystifying_full"  # two methods on modified images and noise, 300,000 steps at 1e-4
-CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is cut off
+CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is clipped
 DATA = ("sprites", "dsprites")
 PLANE = "gap of x and y"  # the rotated factors
 SCORES = {**{name: COLUMNS[name] for name in ("MIG", "DCI", "FactorVAE", "SAP")}, PLANE: PLANE}
 UNITS = "active.units"
-WHOLE = "runs with all latents"
-COMPARED = ("p, original, modified", "p, modified, noise")
+WHOLE = "runs with all latents active"
+COMPARED = ("p, original vs. modified", "p, modified vs. noise")
 
 
 def manipulated_pages() -> dict[Path, str]:
-    """Return the page with its current tables."""
+    """Return both pages with their current tables."""
     text = replace_block(PAGE.read_text(), "manipulation", table_per_dataset("bench_manipulation", DATA, costs))
+    results = RESULTS_PAGE.read_text()
     for name, part in blocks().items():
-        text = replace_block(text, name, part)
-    return {PAGE: text}
+        results = replace_block(results, name, part)
+    return {PAGE: text, RESULTS_PAGE: results}
 
 
 def blocks() -> dict[str, str]:
@@ -52,7 +54,7 @@ def full_table() -> str:
         body.append([WHOLE, display_name(method), *whole(by), ""])
         for score, column in SCORES.items():
             body.append([score, display_name(method), *means(by, column), *compared([by], column)])
-    every_run = table(["all runs", "method", "modified", "noise", "p"], body)
+    every_run = table(["score, all runs", "method", "modified", "noise", "p"], body)
     return "\n\n".join([study_table(FULL), every_run])
 
 
@@ -63,7 +65,7 @@ def study_table(name: str) -> str:
     body = []
     for (column, method), group in cells.groupby([cells["column"], cells["row"].str.split(", ").str[0]], sort=False):
         by_form = {row["row"].split()[-1]: row for _, row in group.iterrows()}
-        pairs = [_beside(by_form[form]) if form in by_form else "" for form in VARIANTS]
+        pairs = [beside(by_form[form]) if form in by_form else "" for form in VARIANTS]
         body.append([column, display_name(method), *pairs])
     head = ["score", "method", *(f"{form}: ours / paper" for form in VARIANTS)]
     return "\n\n".join([table(head, body), found.summary_text()])
@@ -113,7 +115,7 @@ def parts_table() -> str:
             for part, runs in tables.items():
                 by, column = forms(runs, method), SCORES[score]
                 body.append([score, display_name(method), *part, *means(by, column), *compared([by], column)])
-    return table(["score", "method", "rate", "seeds", *VARIANTS, "p, first two", "p, last two"], body)
+    return table(["score", "method", "learning rate", "seeds", *VARIANTS, *COMPARED], body)
 
 
 def clipped() -> str:
@@ -121,14 +123,14 @@ def clipped() -> str:
     noise, cut = runs_of(RATES["5e-4"]).query("variant == 'noise'"), runs_of(CLIPPED)
     body = []
     for method in cut["method"].unique():
-        by = {name: runs[runs["method"] == method] for name, runs in (("reflected", noise), ("cut off", cut))}
+        by = {name: runs[runs["method"] == method] for name, runs in (("reflected", noise), ("clipped", cut))}
         body.append([WHOLE, display_name(method), *whole(by), "", ""])
         for score in ("MIG", "DCI"):
             column = SCORES[score]
             key = (f"{method}, dsprites noise", score)
             theirs = next(cell.value for cell in published_numbers() if (cell.row, cell.column) == key)
             body.append([score, display_name(method), *means(by, column), *compared([by], column), _short(theirs)])
-    return table(["score", "method", "reflected", "cut off", "p", "paper, over-pruned runs discarded"], body)
+    return table(["score", "method", "reflected", "clipped", "p", "paper, without over-pruned runs"], body)
 
 
 def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
@@ -141,7 +143,7 @@ def compared(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> list[str
     scores = [[part[column].to_numpy() for part in by.values()] for by in strata]
     pairs = [[(one[i], one[i + 1]) for one in scores] for i in range(len(scores[0]) - 1)]
     found = [p_value(*pair[0]) if len(pair) == 1 else stratified_p_value(pair) for pair in pairs]
-    return ["< .001" if p < 0.001 else _short(p) for p in found]
+    return ["< 0.001" if p < 0.001 else _short(p) for p in found]
 
 
 def whole(by: dict[str, pd.DataFrame]) -> list[str]:
@@ -152,14 +154,14 @@ def whole(by: dict[str, pd.DataFrame]) -> list[str]:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3f}".replace("0.", ".", 1)
+    return f"{value:.3f}"
 
 
-def _beside(cell: Any) -> str:
+def beside(cell: Any) -> str:
     """Return one cell: our value with its number of runs, the paper's, and a mark where they differ."""
     ours = f"{cell['ours']:.2f} +- {cell['ours_spread']:.2f} ({cell['runs']:.0f})"
     mark = " **differ**" if cell["verdict"] == "differ" else ""
-    return f"{ours} / {cell['paper']:.2f} +- {cell['paper_spread']:.2f}{mark}".replace("0.", ".")
+    return f"{ours} / {cell['paper']:.2f} +- {cell['paper_spread']:.2f}{mark}"
 
 
 def published_table() -> str:
@@ -174,7 +176,8 @@ def published_table() -> str:
 
     body = [[name.replace(", dsprites", ","), *cells(name)] for name in names]
     last = ["*variance explained by the MIG*", *(f"{fit['explained']:.0%}" for fit in related.values())]
-    return table(["published row", *related], [*body, last])
+    heads = [name.replace("today's", "current") for name in related]
+    return table(["published row", *heads], [*body, last])
 
 
 def _with(bench: dict[str, Any]) -> str:
@@ -189,8 +192,9 @@ def costs(bench: dict[str, Any]) -> str:
     recipe = bench["recipe"]
     plane = " and ".join(recipe["rotations"][0][0])
     head = (
-        f"`{bench['data']}`, {plane} rotated, {bench['steps']:,} steps of m with batches of {bench['batch']} and "
-        f"{bench['samples']} samples; {bench['lessons']:,} steps of the new decoders{_with(bench)}:"
+        f"`{bench['data']}`, with {plane} rotated. m was trained for {bench['steps']:,} steps with batches of "
+        f"{bench['batch']} and {bench['samples']} samples, and the new decoders for {bench['lessons']:,} steps"
+        f"{_with(bench)}:"
     )
     reaches = next(iter(bench["forms"].values()))["alignment"]
     body = []
@@ -198,7 +202,7 @@ def costs(bench: dict[str, Any]) -> str:
         gap = row["gap"]
         cells = [f"{gap['gap']:.2f} +- {gap['error']:.2f}", f"{gap['log_ratio']:.4f}"]
         for cell in row["alignment"].values():
-            cells.append(f"{cell['score']:.3f} ({-cell['less']:+.3f} +- {cell['error']:.3f})")
+            cells.append(f"{cell['score']:.3f} ({0.0 - cell['less']:+.3f} +- {cell['error']:.3f})")
         body.append([name, *cells])
     heads = [f"alignment, reach {reach} (change from the original)" for reach in reaches]
     return head + "\n\n" + table(["images", "gap, nats per image", "log ratio of the errors", *heads], body)

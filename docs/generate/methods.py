@@ -17,14 +17,14 @@ from unbraid.metrics import TRAITS
 FOLDER = ROOT / "docs" / "methods"
 OVERVIEW = """# Methods
 
-After reading a method's page you know its objective, its fields, where it deviates from the paper, and what it learns
-in a few minutes of training. This page is generated from the registry and `benchmarks/bench_methods.py` by `make
-docs`.
+This page lists all methods. The page of a method has its objective, its hyperparameters, its deviations from the paper,
+and what it learns in a few minutes of training.
 
-Scores are means of two seeds after a short training on `sprites` (1,000 to 2,400 steps, a minute or two on two
-cores). They show that a method works and what the command on its page gives, not which method is best. For
-comparisons with many seeds see [pairs and curved spaces](../guides/pairs_and_spaces.md), [appearance and
-perspective](../guides/appearance.md) and [studies](../guides/studies.md).
+The scores below are means over two seeds after a short training on `sprites`: 1,000 to 2,400 steps, which take one or
+two minutes on two cores. They show that a method works, but not which method is best. For comparisons with many seeds,
+see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE](../guides/appearance_results.md) and
+[results of reduced studies](../guides/analyses_results.md). `make docs` generates this page from the registry and
+`benchmarks/bench_methods.py`.
 
 """
 GUIDES = {  # guides that use a method
@@ -38,22 +38,22 @@ GUIDES = {  # guides that use a method
     "what beta means here": ("faq", ("vae", "beta_vae")),
 }
 IDENTITY = (
-    "If every perspective is the identity, it is a VAE of the appearance alone, with the KL of all latents "
-    "(`tests/methods/test_vitae.py`)."
+    "If every perspective is the identity, the method equals a VAE of the appearance, except that the KL includes the "
+    "perspective latents (`tests/methods/test_vitae.py`)."
 )
-ENCODER_ONLY = "It has no decoder and no other method as a special case; guessing has the loss log 2."
+ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Guessing has a loss of log 2."
 IN_WORDS = {"u_vitae": IDENTITY, "c_vitae": IDENTITY, "pcl": ENCODER_ONLY}  # cases that are not a pair of methods
-SHORTER = "Fewer steps were used to save time."
+SHORTER = "After a first trial, the number of steps was reduced to save time."
 NOTES = {  # settings that were changed after the first results
-    "diffusion_vae": "`beta` is 0.5 because 2, which was tried first, gave blurred images (mean MIG 0.04).",
+    "diffusion_vae": "`beta` is 0.5. With 2, which was tried first, images were blurred (mean MIG 0.04).",
     **dict.fromkeys(("factor_vae", "pcl", "pmp", "u_vitae", "c_vitae"), SHORTER),
 }
 WITHOUT_DECODER = ("pcl",)
 SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
 ROWS = {  # what a row of the traversal moves
-    "ae": "latent, from -2 to 2 standard deviations of its codes around their mean, largest deviation first",
+    "ae": "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first",
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
-    "diffusion_vae": "direction on the sphere, from -2 to 2 radians",
+    "diffusion_vae": "direction on the sphere from -2 to 2 radians",
 }
 
 
@@ -77,12 +77,12 @@ def fields(method: type[Method]) -> str:
         flag = f"`--{field.name.replace('_', '-')}`"
         body.append([flag, default, allowed_values(field, kinds[field.name]), field.metadata["help"], varies])
     if not body:
-        return "This method has no fields."
+        return "This method has no hyperparameters."
     note = (
-        "The fields of the dataclass and the flags of the command are the same. Runs that differ only in fields marked "
-        "*yes* in the last column can be trained together, as one stack."
+        "These are the fields of the dataclass and the flags of `unbraid train`. Runs that differ only in those marked "
+        "*yes* in the last column can be trained together."
     )
-    return note + "\n\n" + table(["flag", "default", "values", "meaning", "varies in a stack"], body)
+    return note + "\n\n" + table(["flag", "default", "values", "meaning", "can train together"], body)
 
 
 def expression(method: Method) -> str:
@@ -105,8 +105,8 @@ def special_cases(name: str) -> str:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return (
-        "A test asserts that both sides of each line below give the same loss and the same update, up to rounding:\n\n"
-        + "\n".join(lines)
+        "With some settings the method equals another one, that is, both have the same loss and the same update up to "
+        "rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
     )
 
 
@@ -118,7 +118,8 @@ def scores(name: str, bench: dict[str, Any]) -> str:
         mean = sum(untrained["scores"][metric]) / len(untrained["scores"][metric])
         cells = [*row["scores"][metric], mean, ceiling[metric][TRAITS[metric].headline]]
         body.append([f"[{shown}](../metrics/{metric}.md)", *(f"{value:.3f}" for value in cells)])
-    return table(["metric", *(f"seed {seed}" for seed in bench["seeds"]), "untrained", "perfect code"], body)
+    heads = ["metric", *(f"seed {seed}" for seed in bench["seeds"]), "untrained encoder", "perfect code"]
+    return table(heads, body)
 
 
 def measured(name: str, bench: dict[str, Any]) -> str:
@@ -127,21 +128,26 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     if row is None:
         return f"Not measured yet. Run `python benchmarks/bench_methods.py --methods {name}`, then `make docs`."
     traversal = (
-        "The first row shows an example and its reconstruction. Every other row varies one "
-        f"{ROWS.get(name, 'latent, from -2 to 2; latents are sorted by their KL')}."
+        "The first row shows an example and its reconstruction. Each of the remaining rows varies one "
+        f"{ROWS.get(name, 'latent from -2 to 2. The latent with the largest KL comes first')}."
     )
-    information = "There is no decoder to traverse. The picture shows the share of each factor's entropy in each code."
+    information = (
+        "There is no decoder, so there is no traversal. The picture shows the information about each factor in each "
+        "latent, as a fraction of the entropy of the factor."
+    )
     machine = row["machine"]
+    shown = (
+        f"The picture shows seed {bench['seeds'][0]}, even if another seed scored higher. Metrics score the "
+        f"codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. {NOTES.get(name, '')}"
+    ).strip()
     origin = (
         f"The picture and the scores were made by `python benchmarks/bench_methods.py --methods {name}` at commit "
-        f"`{row['commit'][:12]}` on {machine['processor']}, {machine['cores']} cores, torch "
-        f"{machine['versions']['torch']}. The picture shows seed {bench['seeds'][0]}, not the best one. Scores are "
-        f"those of the codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. "
-        f"{NOTES.get(name, '')}"
-    ).strip()
+        f"`{row['commit'][:12]}`, on {machine['cores']} cores of an {machine['processor']} processor with torch "
+        f"{machine['versions']['torch']}."
+    )
     picture = f"![Traversal of {name} on sprites](../pictures/methods/{name}.png)"
     caption = information if name in WITHOUT_DECODER else traversal
-    return f"{picture}\n\n{caption}\n\n{scores(name, bench)}\n\n{origin}"
+    return "\n\n".join([picture, caption, scores(name, bench), shown, origin])
 
 
 def guides(name: str) -> str:
@@ -159,7 +165,7 @@ def method_page(name: str) -> str:
         f"# {name}",
         autodoc("autoclass", f"unbraid.methods.{METHODS[name].__name__}"),
         guides(name),
-        f"## Fields\n\n{fields(METHODS[name])}",
+        f"## Hyperparameters\n\n{fields(METHODS[name])}",
         "## Train it\n\n```bash\n" + "\n".join(commands) + "\n```",
         f"## What it learns\n\n{measured(name, bench)}",
         f"## Special cases\n\n{special_cases(name)}",

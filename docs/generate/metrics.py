@@ -13,25 +13,31 @@ from unbraid.metrics.known_codes import KNOWN_CODES
 FOLDER = ROOT / "docs" / "metrics"
 LAW_NAMES = {
     "rows": "the order of rows",
-    "codes": "the order of codes",
+    "codes": "the order of latents",
     "factors": "the order of factors",
-    "affine": "positive scaling and shifting of each code",
+    "affine": "positive scaling and shifting of each latent",
 }
 OVERVIEW = """# Metrics
 
-After reading a metric's page you know its definition, range, cost, invariances and failure modes. This page is
-generated from the registry and `benchmarks/bench_known_codes.py` by `make docs`.
+This page lists all metrics. The page of a metric has its definition, range, cost, invariances and failure modes. See
+also:
 
-The table shows the scores of a perfect code, the same code rotated, and pure noise, for the factor sizes of dSprites
-(3, 6, 40, 32, 32) with 10,000 training and 5,000 test points. Compare every score with its floor and its ceiling.
-[Scores](../guides/scores.md) says how scores are computed, stored and compared, [edge cases](edge_cases.md) what
-happens with degenerate input, and [udr](udr.md) how to rank models without labels.
+- [Scores](../guides/scores.md): how scores are computed, stored and compared
+- [Edge cases](edge_cases.md): what happens with degenerate input
+- [UDR](udr.md): how to rank models without labels
+
+The table has one row per metric. *Headline* is the value that tables show if only one is shown. The next columns are
+the headline scores of three known codes: a perfect code (one latent per factor), the same code after a rotation that
+mixes all latents, and pure noise. Compare every score with these. The factors have the sizes of dSprites (3, 6, 40, 32
+and 32 values), and metrics got 10,000 training and 5,000 test examples. *Estimator* is what the metric fits or counts.
+`make docs` generates this page from the registry and `benchmarks/bench_known_codes.py`.
 
 """
 EDGE_CASES = """# Edge cases
 
-This page lists what each metric does with degenerate input. It is generated from the test tables by `make docs`.
-Metrics that are not named return finite scores in their range; their own pages say what they do in the case.
+This page lists which metrics raise an error for degenerate input, and with which message. All other metrics return
+finite scores in their range, and their own pages say which. `make docs` generates this page from the tables of the
+tests.
 
 """
 SIZES = "10,000 training and 5,000 test examples with 10 latents and the factors of dSprites"
@@ -45,11 +51,11 @@ def cost(name: str) -> str:
         return "Not measured yet. Run `python benchmarks/bench_metrics.py`, then `make docs`."
     reference = bench["reference"]["seconds"].get(name)
     beside = (
-        f" With scikit-learn's estimators, as in disentanglement_lib, it takes {reference:.1f} CPU seconds."
+        f" With scikit-learn's estimators, which disentanglement_lib uses, it takes {reference:.1f} CPU seconds."
         if reference
         else ""
     )
-    return f"{seconds:.2f} CPU seconds for {SIZES}.{beside}"
+    return f"It takes {seconds:.2f} CPU seconds for {SIZES}.{beside}"
 
 
 def invariances(name: str) -> str:
@@ -64,12 +70,13 @@ def invariances(name: str) -> str:
         if key == "affine" and set(law.changes) >= {k for k in law.ranges if TRAITS[name].headline in k}:
             continue
         lines.append(
-            f"- {what}" + (f" (scores change by at most {tolerance:g}, tested on 120 rows)" if tolerance > 1e-6 else "")
+            f"- {what}"
+            + (f", apart from differences of up to {tolerance:g} (tested on 120 rows)" if tolerance > 1e-6 else "")
         )
-    text = "Scores do not depend on\n\n" + "\n".join(lines)
+    text = "Scores do not depend on:\n\n" + "\n".join(lines)
     if law.changes:
         exceptions = [[f"`{key}`", reason] for key, reason in law.changes.items()]
-        text += "\n\nexcept for\n\n" + table(["key", "why scaling a latent changes it"], exceptions)
+        text += "\n\nThere are exceptions:\n\n" + table(["score", "why scaling a latent changes it"], exceptions)
     return text
 
 
@@ -92,11 +99,12 @@ def metric_page(name: str) -> str:
     parts = [
         f"# {name}",
         autodoc("autofunction", f"unbraid.metrics.{name}"),
-        f"The headline score is `{TRAITS[name].headline}`{low}.",
+        f"The headline score, which tables show if only one value is shown, is `{TRAITS[name].headline}`{low}.",
         f"## Cost\n\n{cost(name)}",
         f"## Invariances\n\n{invariances(name)}",
-        "## Scores of known codes\n\nFor the factor sizes of dSprites (3, 6, 40, 32, 32), with 10,000 training and "
-        "5,000 test points (`python benchmarks/bench_known_codes.py`):",
+        "## Scores of known codes\n\nThe table has the scores of codes with known strengths and weaknesses. The "
+        "factors have the sizes of dSprites (3, 6, 40, 32 and 32 values), with 10,000 training and 5,000 test examples "
+        "(`python benchmarks/bench_known_codes.py`).",
         known_codes(name),
     ]
     return "\n\n".join(parts) + "\n"

@@ -33,8 +33,8 @@ def medians(bench: dict[str, Any]) -> str:
     ]
     seconds = sum(row["training_seconds"] + row["scoring_seconds"] for row in bench["methods"].values())
     head = (
-        f"**{bench['data']}**, {bench['seeds']} seeds, {bench['steps']:,} steps, learning rate "
-        f"{bench['learning_rate']:g}, medians ({seconds / 60:.0f} minutes in total on one "
-        f"{bench['machine']['devices'][0]}):"
+        f"**{bench['data']}**: medians over {bench['seeds']} seeds after {bench['steps']:,} steps with a learning rate "
+        f"of {bench['learning_rate']:g}. Training and scoring took {seconds / 60:.0f} minutes in total on one "
+        f"{bench['machine']['devices'][0]}."
     )
     return head + "\n\n" + table(["method", "code", *METRICS.values()], body)

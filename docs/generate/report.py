@@ -8,7 +8,13 @@ from generate import ROOT
 from generate.markdown import replace_block, result, table
 
 PAGE = ROOT / "docs" / "guides" / "report.md"
-HEADER = ["decoder", "page", "opens in", "frames per second while a slider moves", "decodings per second"]
+HEADER = [
+    "decoder and size of its images",
+    "size of the page",
+    "time to open",
+    "frames per second while a slider moves",
+    "decodings per second",
+]
 
 
 def report_pages() -> dict[Path, str]:
@@ -25,7 +31,8 @@ def speeds() -> str:
         for case in bench["cases"]
     ]  # fmt: skip
     head = (
-        f"Pages with one decoder, in headless Chromium {bench['chromium'].split('.')[0]} on two cores of "
-        f"{bench['machine']['processor']} (`python benchmarks/bench_report.py`):"
+        "The next table has the size and speed of pages with one decoder, in headless Chromium "
+        f"{bench['chromium'].split('.')[0]} on two cores of an {bench['machine']['processor']} processor "
+        "(`python benchmarks/bench_report.py`)."
     )
     return head + "\n\n" + table(HEADER, body)

@@ -10,12 +10,13 @@ from generate.gpu import gpu_speed
 from generate.markdown import result, table
 
 PAGE = ROOT / "docs" / "design" / "speed.md"
-HEADER = ["what", "unbraid", "reference", "times as fast"]
+HEADER = ["what", "unbraid", "reference", "speed-up"]
 HEAD = """# Speed
 
 After reading this page you know how fast training, metrics and rendering are, compared with other implementations.
-It is generated from `benchmarks/results` by `make docs`; `make bench` measures again. [GPUs](../guides/gpu.md) has the
-speed on a GPU by method and stack size, and each metric's [page](../metrics/index.md) its cost.
+[GPUs](../guides/gpu.md) has the speed on a GPU by method and stack size, and the page of each
+[metric](../metrics/index.md) has its cost. `make bench` measures everything again, and `make docs` generates this page
+from `benchmarks/results`.
 
 """
 
@@ -33,10 +34,11 @@ def other_rows() -> list[list[str]]:
     render, metrics = result("bench_dsprites"), result("bench_metrics")
     ours, theirs = metrics["ours"]["total"], metrics["reference"]["total"]
     return [
-        ["the nine metric configurations of the large study, one representation, 10,000 and 5,000 points, one core",
+        ["all nine metric configurations of the large study for one run, 10,000 training and 5,000 test rows, one core",
          f"{ours:.1f} s", f"{theirs:.0f} s (scikit-learn)", f"{theirs / ours:.0f}"],
         gpu_speed(),
-        ["all 737,280 images of dSprites, one core", f"{render['render']['cpu']['median_seconds']:.2f} s", "", ""],
+        ["rendering all 737,280 images of dSprites, one core", f"{render['render']['cpu']['median_seconds']:.2f} s", "",
+         ""],
     ]  # fmt: skip
 
 
@@ -44,7 +46,7 @@ def machine() -> str:
     """Return the machine of the CPU rows."""
     about = result("bench_train")["machine"]
     where = f"{about['processor']}, {about['cores']} cores"
-    return f"CPU rows: {where}; milliseconds per run and step. pythae computes in fp32."
+    return f"CPU times were measured on an {where}. Training times are per run and step. pythae computes in fp32."
 
 
 def short_speed_table() -> str:

@@ -1,4 +1,4 @@
-"""The tables in docs/guides/appearance.md, measured by benchmarks/bench_vitae.py and bench_vitae_times.py."""
+"""The tables in docs/guides/appearance_results.md: models, times of their objectives, and times of transformations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 from generate import ROOT
 from generate.markdown import RESULTS, replace_block, result, table
 
-PAGE = ROOT / "docs" / "guides" / "appearance.md"
+PAGE = ROOT / "docs" / "guides" / "appearance_results.md"
+UPRIGHT = (
+    '"digit from upright images" is the accuracy with which nearest neighbours among the upright images predict the '
+    "digit. "
+)
 # Milliseconds forward and backward in the supplement's table 5, which gives no backward times of C-VITAE.
 PAPER = {"VAE": ("1.6", "14"), "beta-VAE": ("1.6", "14"), "beta-TCVAE": ("2.0", "16"), "DIP-VAE-II": ("2.5", "18"),
          "C-VITAE, affine": ("9.2", ""), "C-VITAE, cpab": ("100", "")}  # fmt: skip
@@ -19,7 +23,7 @@ def vitae_pages() -> dict[Path, str]:
     """Return the page with its current tables."""
     text = PAGE.read_text()
     made = {"vitae": models(result("bench_vitae_mnist")), "vitae bodies": models(result("bench_vitae_bodies"))}
-    for name, part in {**made, "vitae times": times()}.items():
+    for name, part in {**made, "vitae times": times(), "warps": warps()}.items():
         text = replace_block(text, name, part)
     return {PAGE: text}
 
@@ -40,10 +44,21 @@ def times() -> str:
     ]  # fmt: skip
     heads = [f"{device}, {what.removesuffix(', replayed')}" for device, what in columns]
     head = (
-        f"Milliseconds per evaluation of the objective on {cpu['batch']} images of {cpu['side']}x{cpu['side']}, "
-        f"medians of {cpu['repeats']}, on {where}; the last two columns are the paper's, on a GTX TITAN X."
+        f"The table has milliseconds per evaluation of the objective on {cpu['batch']} images of "
+        f"{cpu['side']}x{cpu['side']} pixels (medians of {cpu['repeats']}) on {where}. The last two columns are the "
+        "paper's, on a GTX TITAN X; empty cells were not published."
     )
     return head + "\n\n" + table(["model", *heads, "paper, forward", "paper, backward"], body)
+
+
+def warps() -> str:
+    """Return one row per transformation: its time on a GPU, divided by that of `affine`."""
+    names = {"affine_decomposed": "`affine_decomposed`", "affine_diffeomorphic": "`affine_diffeomorphic`",
+             "cpab 20 steps": "`cpab`, 20 integration steps", "cpab": "`cpab`, 50 integration steps"}  # fmt: skip
+    ratios = result("bench_warp_cuda")["ratios"]
+    columns = ("forward and backward", "forward and backward, replayed")
+    body = [[label, *(f"{ratios[name][column]:.1f}" for column in columns)] for name, label in names.items()]
+    return table(["transform", "one operation at a time", "as one CUDA graph"], body)
 
 
 def spread(found: list[dict[str, Any]], key: str) -> str:
@@ -75,10 +90,11 @@ def models(bench: dict[str, Any]) -> str:
         for name, found in bench["found"].items()
     ]  # fmt: skip
     head = (
-        f"{settings['seeds']} seeds, {int(settings['steps']):,} steps of {settings['batch']}, learning rate "
-        f"{settings['learning_rate']}, 4 latents, on the CPU: means over seeds (and their range). Bounds are in nats "
-        f"per image, with {settings['samples']} samples for IWAE. The last columns show how much appearance / "
-        "perspective / the whole code tell about each factor, from 0 to 1 (for VAEs, with the split of the latents "
-        "that separates best)."
+        f"All models have 4 latents and were trained on a CPU for {int(settings['steps']):,} steps with batches of "
+        f"{settings['batch']} and a learning rate of {settings['learning_rate']}. The table has means over "
+        f"{settings['seeds']} seeds, with the range in brackets. ELBO and IWAE (with {settings['samples']} samples) "
+        f"are in nats per image. {UPRIGHT * bool(upright)}The last columns, one per factor, have three numbers: how "
+        "well the appearance latents, the perspective latents and the whole code predict the factor, from 0 (at "
+        "chance) to 1. For VAEs, the latents are divided so that the separation is best."
     )
     return head + "\n\n" + table(["model", "parameters", "ELBO", "IWAE", "separation", *upright, *first["told"]], body)
