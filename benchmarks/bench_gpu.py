@@ -167,7 +167,7 @@ def checkpoint(method: str, runs: int, data: FactorData, net: str) -> dict[str, 
     stack.advance()
     torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
-        in_training = [RunInTraining.open(spec, Path(folder)) for spec in stack.specs]
+        in_training = [RunInTraining.open(spec, Path(folder), NETS[net]) for spec in stack.specs]
         started = time.perf_counter()
         write_checkpoints(stack, in_training)
         cost = time.perf_counter() - started

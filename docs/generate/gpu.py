@@ -16,7 +16,7 @@ NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "Facto
 def gpu_pages() -> dict[Path, str]:
     """Return the page with its current tables."""
     text = PAGE.read_text()
-    tables = {"gpu": gpu_table, "concurrent_stacks": concurrent_stacks_table, "precision": precision_table}
+    tables = {"gpu": gpu_table, "stacks": stacks_table, "concurrent_stacks": concurrent_stacks_table, "precision": precision_table}
     for name, make in tables.items():
         text = replace_block(text, name, make())
     return {PAGE: text}
@@ -56,6 +56,23 @@ def gpu_table() -> str:
         "At these speeds the 12,600 models of the large study, with 300,000 steps each, take "
         f"{bench['study_gpu_days']:.1f} GPU-days.",
     ])  # fmt: skip
+
+
+def stacks_table() -> str:
+    """Return the speed of two methods before and after the launch settings by number of runs."""
+    old, new = result("bench_gpu"), result("bench_gpu_stacks")
+    before = {(row["method"], row["runs"]): row["model_steps_per_second"] for row in old["stacks"]}
+    body = []
+    for row in new["stacks"]:
+        first, now = before.get((row["method"], row["runs"])), row["model_steps_per_second"]
+        ratio = f"{now / first:.2f}" if first else ""
+        body.append([f"`{row['method']}`", row["runs"], f"{first:,.0f}" if first else "", f"{now:,.0f}", ratio])
+    text = (
+        "The table above was measured before launch settings depended on the number of runs. Since then, two methods "
+        f"were measured again on one {new['gpu']}, in model-steps per second. In this session the plain loop made "
+        f"{new['plain_loop']['dsprites']:,.0f}."
+    )
+    return "\n\n".join([text, table(["method", "runs", "before", "now", "ratio"], body)])
 
 
 def concurrent_stacks_table() -> str:

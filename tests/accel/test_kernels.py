@@ -41,13 +41,8 @@ from support.layers import (
 from unbraid.accel.kernels.blocked import to_blocked, zero_border
 from unbraid.accel.kernels.conv2x2 import conv2x2, conv2x2_input_gradient, conv2x2_weight_gradient
 from unbraid.accel.kernels.conv4x4 import conv4x4
-from unbraid.accel.kernels.conv_transpose4x4 import (
-    BERNOULLI,
-    GAUSSIAN,
-    conv_transpose4x4,
-    conv_transpose4x4_image,
-    conv_transpose4x4_nll,
-)
+from unbraid.accel.kernels.conv_transpose4x4 import conv_transpose4x4
+from unbraid.accel.kernels.last_layer import BERNOULLI, GAUSSIAN, conv_transpose4x4_image, conv_transpose4x4_nll
 from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4_weight_gradient
 
 pytestmark = pytest.mark.usefixtures("poisoned")

@@ -218,17 +218,18 @@ def test_kernels_are_interpreted_only_without_a_gpu() -> None:
     assert is_interpreted() == (DEVICE == "cpu")
 
 
+@pytest.mark.parametrize("runs", [1, 4, 16, 40, 64, 128, 256])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tiles_divide_the_channels_of_every_layer(dtype: torch.dtype) -> None:
+def test_tiles_divide_the_channels_of_every_layer(dtype: torch.dtype, runs: int) -> None:
     """Tiles must cover the channels exactly, because kernels do not mask channels."""
     for C in (32, 64):
         for M in (32, 64):
             for name in ("conv4x4", "conv4x4 gradient"):
-                assert M % tuned.launch_settings(name, C, M, dtype)["BO"] == 0
+                assert M % tuned.launch_settings(name, C, M, dtype, runs)["BO"] == 0
             for name in ("conv_transpose4x4", "conv_transpose4x4 gradient"):
-                assert 4 * C % tuned.launch_settings(name, C, M, dtype)["BN"] == 0
+                assert 4 * C % tuned.launch_settings(name, C, M, dtype, runs)["BN"] == 0
             for name, columns in (("conv4x4 weight gradient", 4 * M), ("conv2x2 weight gradient", M)):
-                tile = tuned.launch_settings(name, C, M, dtype)
+                tile = tuned.launch_settings(name, C, M, dtype, runs)
                 assert 4 * C % tile["TM"] == 0
                 assert columns % tile["TN"] == 0, (name, C, M)
 

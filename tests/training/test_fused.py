@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method
 from unbraid.methods.method import Batch, Loss
-from unbraid.nets.conv import burgess, locatello
+from unbraid.nets.conv import burgess, fumero, locatello
 from unbraid.nets.mlp import critic
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
@@ -147,6 +147,7 @@ CASES = [
     ("ada_mlvae", locatello, 1, 32, "gaussian", 4),
     ("slow_vae", burgess, 1, 32, "bernoulli", 2),
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
+    ("vae", fumero, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0 (see the test below). VITAE has no kernels.
 TESTED_ELSEWHERE = {"pcl", "pmp", "u_vitae", "c_vitae"}
@@ -283,7 +284,9 @@ def test_vmap_inside_an_objective() -> None:
     """If an objective uses `vmap` over samples, they are computed as a larger batch."""
     plain, fused = plain_and_fused(locatello, [SampledLoss()] * 2, random_images(1))
     assert fused.storage.copied == FUSED_ROWS
-    assert_same_gradients(plain, fused)
+    # The loss is a logsumexp of values near 700, so rounding changes its weights. Both stacks differ by 2e-5 to 5e-5
+    # from float64, and by up to 6e-5 from each other.
+    assert_same_gradients(plain, fused, 2 * TOLERANCE)
 
 
 def test_networks_used_twice_and_inputs_without_gradients() -> None:

@@ -50,13 +50,22 @@ class RunInTraining:
     on_log: Callable[[RunFolder, Log], None] | None = None
 
     @classmethod
-    def open(cls, spec: RunSpec, out: Path | None, builder: PairBuilder, *, retrain: bool = False) -> RunInTraining:
+    def open(
+        cls,
+        spec: RunSpec,
+        out: Path | None,
+        builder: PairBuilder,
+        *,
+        retrain: bool = False,
+        data: str | None = None,
+    ) -> RunInTraining:
         """Create the folder of a run in `out`, or open an existing one and read the step of its checkpoint.
 
-        If the user's own code has changed since an existing run was started, raise a UserError, or delete the run and
-        create it again if `retrain` is true.
+        If the user's own code or the data in memory, whose fingerprint is `data`, have changed since an existing run
+        was started, raise a UserError, or delete the run and create it again if `retrain` is true.
         """
-        folder = None if out is None else RunFolder.create(out, spec, own_sources(spec, builder), retrain=retrain)
+        sources = own_sources(spec, builder)
+        folder = None if out is None else RunFolder.create(out, spec, sources, retrain=retrain, data=data)
         status = "new" if folder is None else folder.status
         step = folder.checkpoint_step() if folder is not None and status == "partial" else 0
         return cls(spec, folder, step, trained=status in ("done", "diverged"))

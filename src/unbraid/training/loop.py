@@ -16,7 +16,7 @@ import torch
 from unbraid.data.dataset import FactorData
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.network import build_net
-from unbraid.runs.run import Run, load_weights
+from unbraid.runs.run import Run, StoredRun, load_weights
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup
@@ -183,5 +183,6 @@ def finish_run(stack: Stack, i: int, run: RunInTraining, data: FactorData, build
         run.folder.finish(stack.step, weights, run.log, divergence)
         if run.on_log is not None:
             run.on_log(run.folder, run.log)
+        return StoredRun(run.folder, run.spec, data.shape, builder, data.device)
     net = load_weights(build_net(run.spec, data.shape, builder), weights, run.spec.id).to(data.device)
-    return Run(run.spec, net, run.log, None if run.folder is None else run.folder.path, divergence)
+    return Run(run.spec, net, run.log, divergence=divergence)

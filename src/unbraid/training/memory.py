@@ -1,10 +1,14 @@
-"""Measuring how many runs fit into the memory of a GPU."""
+"""Checking that a run fits into memory, and measuring how many runs fit into the memory of a GPU."""
 
 from __future__ import annotations
+
+import math
+import os
 
 import torch
 
 from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Stack
@@ -12,6 +16,30 @@ from unbraid.training.stack import Stack
 MAX_RUNS = 256  # per stack, because larger stacks are not faster
 MEMORY_FRACTION = 0.85  # of the free memory, because the process needs the rest for other work
 PROBE_RUNS = 2  # number of runs in the small stack whose memory is measured
+COPIES = 4  # at least: a batch and its reconstruction with their gradients; a weight with its gradient and two moments
+UNITS = 200  # at least: units of the layers beside the latents, in all networks that unbraid has
+
+
+def check_memory(spec: RunSpec, data: FactorData) -> None:
+    """Raise a UserError if a run certainly needs more memory than the machine has, before anything is allocated."""
+    numbers = spec.batch * (math.prod(data.shape) + spec.latents) + spec.latents * UNITS
+    needed, available = 4 * COPIES * numbers, physical_memory(data.device)
+    if needed > available:
+        raise UserError(
+            f"A run with batch={spec.batch} and latents={spec.latents} on examples of shape {tuple(data.shape)} needs "
+            f"at least {needed / 2**30:,.3g} GiB of memory. The device has {available / 2**30:,.3g} GiB. Use a smaller "
+            "batch or fewer latents."
+        )
+
+
+def physical_memory(device: torch.device) -> float:
+    """Return the size of the memory of a device in bytes, or infinity if it is not known."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return math.inf
 
 
 def max_runs_in_memory(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
+from unbraid.training.fused.streams import postponed_joins
 from unbraid.training.rows import Layout, Storage, adam_segments
 
 # Indices of the noise streams of a step, for the choice of examples, the objective and the random parts of examples.
@@ -143,6 +145,9 @@ class Stack:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
         self.modules = [ObjectiveModule(net).to(device) for net in (nets[:1] if self.vmapped else nets)]
+        owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
+        plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
+        self.critics: dict[Hashable, str] = {plan: name for name, plan in plans.items() if not plan.convs}
         self.rows = self.storage.to_storage_order(rows).to(device)
         self.moment1, self.moment2 = torch.zeros_like(self.rows), torch.zeros_like(self.rows)
         self.grad = self.rows.new_zeros(0) if self.vmapped else torch.zeros_like(self.rows)
@@ -176,16 +181,23 @@ class Stack:
 
     def _gradients_vmapped(self, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute all runs at once. Return the terms (r, terms) and the gradients (r, ...) by parameter name."""
+        values, gradients, _ = self._differentiate(step)
+        return values, gradients
+
+    def _differentiate(
+        self, step: Tensor, networks: Collection[Hashable] = ()
+    ) -> tuple[Tensor, dict[str, Tensor], dict[Hashable, list[Any]]]:
+        """Do the same as `_gradients_vmapped`, but leave the gradients of some networks as products of two factors."""
         columns = self.storage.layout.columns(self.rows)
         leaves = {name: part.detach().requires_grad_() for name, part in columns.items()}
         copies = self.storage.layout.columns(self.copy)
         read = {f"{name.removesuffix('.row')}.copy": copies[name] for name in self.storage.copied}
         mapped = vmap(self.objective, in_dims=(0, 0, 0, 0, None))
-        with matmul_precision(self.specs[0].precision):
+        with matmul_precision(self.specs[0].precision), postponed_joins(self.data.device, networks) as postponed:
             loss, values = mapped(leaves, {**self.buffers, **read}, self.hypers, self.seeds, step)
             inputs = list(leaves.values())
             gradients = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
-        return values, dict(zip(leaves, gradients, strict=True))
+        return values, dict(zip(leaves, gradients, strict=True)), postponed.products
 
     def _gradients_one_by_one(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute one run at a time with ordinary operations. Return the terms (r, terms) and the gradients (r, p).
@@ -220,24 +232,36 @@ class Stack:
 
     def _step_vmapped(self) -> None:
         """Take a step with `vmap`. It never waits for the device and works in place, so a CUDA graph can capture it."""
-        values, grads = self._gradients_vmapped(self.device_step)
-        flat = {name: grad.reshape(len(self), -1).contiguous() for name, grad in grads.items()}
-        sums = torch.stack([grad.sum(1) for grad in flat.values()]).sum(0)
-        self._record_terms(values, sums)
-        self.device_step.add_(1)
+        values, grads, postponed = self._differentiate(self.device_step, self.critics)
+        products = {self.critics[network]: found for network, found in postponed.items()}
+        flat = {name: g.reshape(len(self), -1).contiguous() for name, g in grads.items() if name not in products}
         if self.kernels:
-            self._adam_in_kernels(flat)
+            factors = [factor.flatten(1) for found in products.values() for p in found for factor in (p.x, p.g)]
+            self._record_terms_in_kernels(values, [*flat.values(), *factors])
+            self.device_step.add_(1)
+            self._adam_in_kernels(flat, products)
         else:
+            self._record_terms(values, torch.stack([grad.sum(1) for grad in flat.values()]).sum(0))
+            self.device_step.add_(1)
             self._adam_in_pytorch(torch.where(self.alive[:, None], torch.cat(list(flat.values()), 1), 0.0))
 
-    def _adam_in_kernels(self, grads: dict[str, Tensor]) -> None:
-        """Update the parameters by Adam, with one kernel launch for each parameter of the layout."""
+    def _adam_in_kernels(self, grads: dict[str, Tensor], products: dict[str, list[Any]]) -> None:
+        """Update the parameters by Adam, with one launch for each parameter of the layout or each product."""
         from unbraid.accel.kernels.adam import adam
+        from unbraid.accel.kernels.dense_adam import dense_adam
 
         for name, span in self.storage.layout.spans().items():
-            row, moment1, moment2, copy = (t[:, span] for t in (self.rows, self.moment1, self.moment2, self.copy))
-            rate, constants = self.rates[name], self.storage.adams[name]
-            adam(row, moment1, moment2, copy, grads[name], rate, self.alive, self.device_step, constants)
+            common = (self.rates[name], self.alive, self.device_step, self.storage.adams[name])
+            if name in grads:
+                adam(*self._optimiser_state(span), grads[name], *common)
+            for layer, x, g in products.get(name, ()):
+                start, bias = layer.weight.start, layer.bias.start
+                state = self._optimiser_state(slice(span.start + start, span.stop))
+                dense_adam(x, g, state, layer.matrix, bias - start, *common)
+
+    def _optimiser_state(self, columns: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return some columns of the parameters, of both moments of Adam and of the copy that kernels read."""
+        return self.rows[:, columns], self.moment1[:, columns], self.moment2[:, columns], self.copy[:, columns]
 
     def _step_one_by_one(self) -> None:
         """Take a step with ordinary operations, for the CPU."""
@@ -253,15 +277,27 @@ class Stack:
             values: The terms of each run, (r, terms).
             sums: The sum of the gradient of each run, (r,). It is finite only if the whole gradient is finite.
         """
-        if self.total.shape != values.shape:
-            self.total = torch.zeros_like(values)
-        if self.last.shape != values.shape:
-            self.last = values.clone()
+        self._allocate_terms(values)
         self.last.copy_(torch.where(self.alive[:, None], values, self.last))
         self.total.add_(self.last)
         finite = values.isfinite().all(1) & sums.isfinite()
         self.diverged_at.copy_(torch.where(self.alive & ~finite, self.device_step, self.diverged_at))
         self.alive.logical_and_(finite)
+
+    def _allocate_terms(self, values: Tensor) -> None:
+        """Allocate the sums for the log and the terms of the last step when their number is known."""
+        if self.total.shape != values.shape:
+            self.total = values.new_zeros(values.shape)
+        if self.last.shape != values.shape:
+            self.last = values.clone(memory_format=torch.contiguous_format)
+
+    def _record_terms_in_kernels(self, values: Tensor, grads: list[Tensor]) -> None:
+        """Do the same as `_record_terms` with GPU kernels, from the gradients of all parameters or their factors."""
+        from unbraid.accel.kernels.record import block_sums, record
+
+        self._allocate_terms(values)
+        sums = block_sums(grads)
+        record(values, sums, self.last, self.total, self.alive, self.diverged_at, self.device_step)
 
     def _adam_in_pytorch(self, grad: Tensor) -> None:
         """Update the parameters by Adam with PyTorch operations on whole segments of the rows."""

@@ -18,6 +18,7 @@ import torch
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
+from unbraid.data.own.arrays import OwnData
 from unbraid.data.readers.faust import Meshes
 from unbraid.errors import UserError
 from unbraid.methods import Method
@@ -26,6 +27,8 @@ from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
+from unbraid.runs.run_data import check_data_to_save, memory_fingerprint, remember_data
+from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log, update_during_training
@@ -97,7 +100,7 @@ def train(
     method: str | type[Method] | Method | Iterable[str | type[Method] | Method],
     data: DataLike = "sprites",
     *,
-    seeds: Iterable[int] = (0,),
+    seeds: int | Iterable[int] = (0,),
     steps: int = 300_000,
     batch: int = 64,
     learning_rate: float | Iterable[float] | None = None,
@@ -112,6 +115,7 @@ def train(
     quiet: bool = False,
     log: str | None = None,
     retrain: bool = False,
+    save_data: bool = False,
 ) -> list[Run]:
     """Train one run for every combination of methods, learning rates and seeds.
 
@@ -141,7 +145,10 @@ def train(
         quiet: Whether to hide the progress.
         log: If "tensorboard", TensorBoard event files are also written to the folder of each run.
         retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
-            own method or network has changed since they were started. By default this is an error.
+            own method or network, or your data in memory, have changed since they were started. By default this is an
+            error.
+        save_data: Whether to store data that were passed as arrays, or as a torch dataset, in the folder of the runs.
+            The runs can then be scored and shown with the folder alone.
 
     Returns:
         The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
@@ -170,11 +177,11 @@ def train(
     folder = None if out is None else Path(out)
     return train_specs(
         specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
-        retrain=retrain,
+        retrain=retrain, save_data=save_data,
     )  # fmt: skip
 
 
-def seed_list(seeds: Iterable[int]) -> list[int]:
+def seed_list(seeds: int | Iterable[int]) -> list[int]:
     """Return the seeds as a list, or raise a UserError if they are a single number."""
     if not isinstance(seeds, Iterable) or isinstance(seeds, str):
         raise UserError(
@@ -195,9 +202,12 @@ def train_specs(
     quiet: bool = False,
     log: str | None = None,
     retrain: bool = False,
+    save_data: bool = False,
 ) -> list[Run]:
     """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
     check_log(log, out)
+    if save_data:
+        check_data_to_save(data, out)
     unique = {spec.id: spec for spec in specs}
     check_specs(specs, data, builder)
     with ExitStack() as contexts:
@@ -209,9 +219,13 @@ def train_specs(
                 )
             if unique and not add:
                 reject_other_runs(out, set(unique))
-        return train_checked_specs(
+        if save_data and out is not None and isinstance(data, OwnData):
+            write_data(out, data)
+        runs = train_checked_specs(
             specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log, retrain=retrain
         )
+    remember_data(runs, data)
+    return runs
 
 
 def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder) -> None:
@@ -260,7 +274,10 @@ def train_checked_specs(
     once.
     """
     unique = {spec.id: spec for spec in specs}
-    in_training = [RunInTraining.open(spec, out, builder, retrain=retrain) for spec in unique.values()]
+    fingerprint = None if out is None else memory_fingerprint(data)
+    in_training = [
+        RunInTraining.open(spec, out, builder, retrain=retrain, data=fingerprint) for spec in unique.values()
+    ]
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
     if log is not None:

@@ -13,6 +13,37 @@ from unbraid.accel.kernels.tuned import launch_settings
 
 
 @kernel
+def corrections(STEP: tl.tensor, log1: tl.tensor, log2: tl.tensor) -> tl.tensor:
+    """Return the bias corrections 1 - beta^t of both moments, from the logarithms of the two betas."""
+    t = tl.load(STEP).to(tl.float64)
+    return (1.0 - tl.exp(t * log1)).to(tl.float32), (1.0 - tl.exp(t * log2)).to(tl.float32)
+
+
+@kernel
+def load_state(ROW: tl.tensor, M1: tl.tensor, M2: tl.tensor, at: tl.tensor, ok: tl.tensor) -> tl.tensor:
+    """Load parameters and their moments."""
+    m1 = tl.load(M1 + at, mask=ok, other=0.0)
+    m2 = tl.load(M2 + at, mask=ok, other=0.0)
+    return tl.load(ROW + at, mask=ok, other=0.0), m1, m2
+
+
+@kernel
+def store_update(
+    ROW: tl.tensor, M1: tl.tensor, M2: tl.tensor, COPY: tl.tensor, at: tl.tensor, ok: tl.tensor, p: tl.tensor,
+    m1: tl.tensor, m2: tl.tensor, g: tl.tensor, rate: tl.tensor, c1: tl.tensor, c2: tl.tensor, rest1: tl.tensor,
+    rest2: tl.tensor, epsilon: tl.tensor,
+) -> None:  # fmt: skip
+    """Update parameters p with moments m1 and m2 and gradients g by Adam, and store them."""
+    m1 += rest1 * (g - m1)
+    m2 += rest2 * (g * g - m2)
+    p -= rate * (m1 / c1) / (tl.sqrt(m2 / c2) + epsilon)
+    tl.store(M1 + at, m1, mask=ok)
+    tl.store(M2 + at, m2, mask=ok)
+    tl.store(ROW + at, p, mask=ok)
+    tl.store(COPY + at, p.to(COPY.dtype.element_ty), mask=ok)
+
+
+@kernel
 def _adam(
     ROW: tl.tensor, GRAD: tl.tensor, M1: tl.tensor, M2: tl.tensor, COPY: tl.tensor, RATE: tl.tensor, ALIVE: tl.tensor,
     STEP: tl.tensor, P: tl.tensor, stride: tl.tensor, rest1: tl.tensor, rest2: tl.tensor, log1: tl.tensor,
@@ -22,26 +53,23 @@ def _adam(
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     alive = tl.load(ALIVE + n) != 0
     ok = (r < P) & alive
-    at = n * stride + r
-    t = tl.load(STEP).to(tl.float64)
     rate = tl.load(RATE + n)
-    c1 = (1.0 - tl.exp(t * log1)).to(tl.float32)
-    c2 = (1.0 - tl.exp(t * log2)).to(tl.float32)
+    c1, c2 = corrections(STEP, log1, log2)
+    at = n * stride + r
     g = tl.load(GRAD + n * P + r, mask=ok, other=0.0)
-    m1 = tl.load(M1 + at, mask=ok, other=0.0)
-    m1 += rest1 * (g - m1)
-    m2 = tl.load(M2 + at, mask=ok, other=0.0)
-    m2 += rest2 * (g * g - m2)
-    p = tl.load(ROW + at, mask=ok, other=0.0) - rate * (m1 / c1) / (tl.sqrt(m2 / c2) + epsilon)
-    tl.store(M1 + at, m1, mask=ok)
-    tl.store(M2 + at, m2, mask=ok)
-    tl.store(ROW + at, p, mask=ok)
-    tl.store(COPY + at, p.to(COPY.dtype.element_ty), mask=ok)
+    p, m1, m2 = load_state(ROW, M1, M2, at, ok)
+    store_update(ROW, M1, M2, COPY, at, ok, p, m1, m2, g, rate, c1, c2, rest1, rest2, epsilon)
 
 
 def _log(beta: float) -> float:
     """Return the natural logarithm, or minus infinity for 0."""
     return math.log(beta) if beta > 0 else -math.inf
+
+
+def scalars(constants: Adam) -> tuple[float, float, float, float, float]:
+    """Return the arguments rest1, rest2, log1, log2 and epsilon of the kernels."""
+    beta1, beta2 = constants.beta1, constants.beta2
+    return 1 - beta1, 1 - beta2, _log(beta1), _log(beta2), constants.epsilon
 
 
 def adam(
@@ -62,9 +90,8 @@ def adam(
         constants: The other constants of Adam.
     """
     runs, p = grad.shape
-    tuned = launch_settings("adam", 0, 0, copy.dtype)
+    tuned = launch_settings("adam", 0, 0, copy.dtype, runs)
     _adam[(block_count(p, tuned["BLOCK"]), runs)](
         row, grad, moment1, moment2, copy, rate, alive, step, p, row.stride(0),
-        1 - constants.beta1, 1 - constants.beta2, _log(constants.beta1), _log(constants.beta2), constants.epsilon,
-        **tuned,
+        *scalars(constants), **tuned,
     )  # fmt: skip

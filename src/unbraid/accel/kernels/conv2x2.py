@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.part_sums import PartSums, add_parts
 from unbraid.accel.kernels.tuned import launch_settings
 
 
@@ -42,7 +43,7 @@ def _conv2x2(
 def conv2x2(x: Tensor, weight: Tensor, bias: Tensor, h: int, C: int, M: int) -> Tensor:
     """Compute a convolution with a ReLU, from plain images of side 2h to plain images of side h."""
     runs, batch = x.shape[:2]
-    tuned = launch_settings("conv2x2", C, M, x.dtype)
+    tuned = launch_settings("conv2x2", C, M, x.dtype, runs)
     y = x.new_empty(runs, batch, h, h, M)
     grid = (block_count(batch * h * h, tuned["BM"]), runs)
     _conv2x2[grid](x, weight, bias, y, weight.stride(0), batch, h=h, C=C, M=M, **tuned)
@@ -83,7 +84,7 @@ def conv2x2_input_gradient(g: Tensor, weight: Tensor, act: Tensor, h: int, C: in
         The gradient, which is zero where `act` is zero, and its partial sums over pixels, (r, parts, C).
     """
     runs, batch = g.shape[:2]
-    tuned = launch_settings("conv2x2 input gradient", C, M, g.dtype)
+    tuned = launch_settings("conv2x2 input gradient", C, M, g.dtype, runs)
     programs = block_count(batch * h * h, tuned["BM"])
     y = torch.empty_like(act)
     part = torch.empty(runs, programs, 4, C, device=g.device)
@@ -121,15 +122,17 @@ def _conv2x2_weight_gradient(
     tl.store(OUT + n * stride_n + s * stride_s + k[:, None] * M + o[None, :], acc)
 
 
-def conv2x2_weight_gradient(x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int) -> None:
-    """Write the weight gradient into `out`, (r, 4 C M). The rows of `out` may have any stride."""
+def conv2x2_weight_gradient(
+    x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int, sums: PartSums | None = None
+) -> None:
+    """Write the weight gradient into `out`, (r, 4 C M), whose rows may have any stride, or leave parts to `sums`."""
     runs, batch = x.shape[:2]
-    tuned = launch_settings("conv2x2 weight gradient", C, M, x.dtype)
+    tuned = launch_settings("conv2x2 weight gradient", C, M, x.dtype, runs)
     tiles, split = (4 * C // tuned["TM"]) * (M // tuned["TN"]), tuned["SPLIT"]
-    part = out if split == 1 else torch.empty(split, runs, 4 * C * M, device=x.device)
-    split_stride = part.stride(0) if split > 1 else 0
+    part = out if split == 1 else torch.empty(runs, split, 4 * C * M, device=x.device)
+    split_stride = part.stride(1) if split > 1 else 0
     _conv2x2_weight_gradient[(tiles * split, runs)](
-        x, g, part, part.stride(-2), split_stride, B=batch, h=h, C=C, M=M, **tuned
+        x, g, part, part.stride(0), split_stride, B=batch, h=h, C=C, M=M, **tuned
     )
     if split > 1:
-        torch.sum(part, 0, out=out)
+        add_parts(part, out, sums)

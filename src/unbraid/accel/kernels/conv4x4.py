@@ -5,8 +5,8 @@ shape (dy, dx, py, px, C, M), where the kernel element in row 2 dy + py and colu
 
 An output pixel reads a *strip* of two neighbouring blocks in each of two rows of blocks. A strip is 8C contiguous
 values, so the pixel is the sum of two products of a strip with a weight matrix (8C, M). Each program computes some
-columns of the output from top to bottom. It reads each strip once for two output rows, and keeps the weights on the
-chip.
+columns of one of RS parts of the rows of the output, from top to bottom. It reads each strip once for two output rows,
+and keeps the weights on the chip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from unbraid.accel.kernels.blocked import empty_blocked, image_offset, zero_border
-from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.jit import block_count, divisor, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
 MIN_STRIP_CHANNELS = 16  # with fewer channels, one product computes all 16 elements of the kernel
@@ -51,10 +51,12 @@ def _image_conv4x4(
 def _conv4x4(
     X: tl.tensor, W: tl.tensor, BIAS: tl.tensor, Y: tl.tensor, ACT: tl.tensor, PART: tl.tensor, P: tl.tensor,
     B: tl.tensor, h: tl.constexpr, C: tl.constexpr, M: tl.constexpr, BO: tl.constexpr, BM: tl.constexpr,
-    PLAIN: tl.constexpr, BACK: tl.constexpr, EVEN: tl.constexpr, ST: tl.constexpr, CAT: tl.constexpr,
+    PLAIN: tl.constexpr, BACK: tl.constexpr, EVEN: tl.constexpr, ST: tl.constexpr, CAT: tl.constexpr, RS: tl.constexpr,
 ) -> None:  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
+    rows: tl.constexpr = h // RS
+    first = tl.program_id(0) % RS * rows
     g: tl.constexpr = h + 1
     q: tl.constexpr = h // 2 + 1
     span: tl.constexpr = h * h * M if PLAIN else q * q * 4 * M
@@ -73,8 +75,9 @@ def _conv4x4(
     ACT += n * B * span
     bias = tl.load(BIAS + n * P + o).to(tl.float32)
     total = tl.zeros((BM, BO), tl.float32)
-    carry = tl.dot(tl.load(strip, mask=live[:, None], other=0.0), w0)
-    for i in tl.range(0, h, num_stages=ST):
+    carry = tl.dot(tl.load(strip + first * (g * 4 * C), mask=live[:, None], other=0.0), w0)
+    for step in tl.range(0, rows, num_stages=ST):
+        i = first + step
         to = image_offset(b, i, j, h, M, PLAIN)[:, None] + o[None, :]
         if BACK:  # load before the products, because the load then overlaps with them
             mask = tl.load(ACT + to, mask=live[:, None], other=0.0) > 0
@@ -123,19 +126,20 @@ def conv4x4(
     stride = weight.stride(0)
     y = x.new_empty(runs, batch, h, h, M) if plain else zero_border(empty_blocked(x, h, M, x.dtype), h, M)
     if C < MIN_STRIP_CHANNELS:
-        tuned = launch_settings("image conv4x4", C, M, x.dtype)
+        tuned = launch_settings("image conv4x4", C, M, x.dtype, runs)
         m = batch * h * h
         grid = (block_count(m, tuned["BM"]), runs)
         options = {"PLAIN": plain, "EVEN": m % tuned["BM"] == 0, **tuned}
         _image_conv4x4[grid](x, weight, bias, y, stride, batch, x.stride(0), h=h, C=C, M=M, **options)
         return y, y
-    tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype)
-    programs = block_count(batch * h, tuned["BM"])
+    tuned = launch_settings("conv4x4" if act is None else "conv4x4 gradient", C, M, x.dtype, runs)
+    parts = divisor(h, tuned["RS"])
+    programs = block_count(batch * h, tuned["BM"]) * parts
     even = batch * h % tuned["BM"] == 0
     back = act is not None
     part = torch.empty(runs, programs, M, device=x.device) if back else y
     _conv4x4[(programs, runs, M // tuned["BO"])](
         x, weight, weight if bias is None else bias, y, y if act is None else act, part, stride, batch,
-        h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **tuned,
+        h=h, C=C, M=M, PLAIN=plain, BACK=back, EVEN=even, **{**tuned, "RS": parts},
     )  # fmt: skip
     return y, part

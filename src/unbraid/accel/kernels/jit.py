@@ -16,6 +16,15 @@ def kernel(function: Callable[..., Any]) -> Any:
     return triton.jit(inspect.unwrap(function))  # because tests wrap every function in a type check
 
 
+def kernel_for_any_sizes(function: Callable[..., Any]) -> Any:
+    """Do the same as `kernel`, but compile it once for all values of arguments whose names have two characters.
+
+    Triton would otherwise compile a kernel again if a number is 1, or if it is a multiple of 16.
+    """
+    names = [name for name in inspect.signature(function).parameters if len(name) == 2 and name.islower()]
+    return triton.jit(inspect.unwrap(function), do_not_specialize=names)
+
+
 @functools.cache
 def is_interpreted() -> bool:
     """Return whether kernels run in the interpreter of Triton, on CPU tensors."""
@@ -25,6 +34,11 @@ def is_interpreted() -> bool:
 def block_count(n: int, size: int) -> int:
     """Return the number of blocks of `size` elements that cover n elements."""
     return -(-n // size)
+
+
+def divisor(n: int, most: int) -> int:
+    """Return the largest divisor of n that is at most `most`."""
+    return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
 
 
 def next_power_of_two(n: int) -> int:

@@ -1,7 +1,8 @@
 """The launch settings of each kernel, which benchmarks/tune_kernels.py found on an H200.
 
 Bad settings can be nine times slower. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image,
-channels of the small image). DEFAULT is used for all other sizes.
+channels of the small image), and then by the largest number of runs for which the settings are used. Stacks of more
+runs than all of these use the last settings. DEFAULT is used for all other sizes.
 """
 
 from __future__ import annotations
@@ -12,61 +13,244 @@ import torch
 
 Launch = dict[str, Any]
 
-BFLOAT16: dict[tuple[str, int, int], Launch] = {
-    ("image conv4x4", 1, 32): {"BM": 64, "num_warps": 1},
-    ("image conv4x4", 4, 32): {"BM": 128, "num_warps": 2},
-    ("conv4x4", 32, 32): {"BM": 64, "BO": 32, "ST": 3, "CAT": True, "num_warps": 4},
-    ("conv4x4", 32, 64): {"BM": 64, "BO": 64, "ST": 3, "CAT": True, "num_warps": 4},
-    ("conv4x4", 64, 64): {"BM": 64, "BO": 64, "ST": 1, "CAT": False, "num_warps": 8},
-    ("conv4x4 gradient", 32, 32): {"BM": 64, "BO": 32, "ST": 2, "CAT": True, "num_warps": 4},
-    ("conv4x4 gradient", 32, 64): {"BM": 64, "BO": 64, "ST": 3, "CAT": True, "num_warps": 4},
-    ("conv4x4 gradient", 64, 64): {"BM": 64, "BO": 64, "ST": 1, "CAT": False, "num_warps": 8},
-    ("conv_transpose4x4", 32, 32): {"BM": 64, "BN": 128, "ST": 3, "num_warps": 4},
-    ("conv_transpose4x4", 32, 64): {"BM": 64, "BN": 128, "ST": 3, "num_warps": 4},
-    ("conv_transpose4x4", 64, 64): {"BM": 64, "BN": 128, "ST": 3, "num_warps": 4},
-    ("conv_transpose4x4 gradient", 32, 32): {"BM": 128, "BN": 64, "ST": 3, "num_warps": 4},
-    ("conv4x4 weight gradient", 32, 32): {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
-    ("conv4x4 weight gradient", 32, 64): {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
-    ("conv4x4 weight gradient", 64, 64): {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
-    ("image conv_transpose4x4", 1, 32): {"BM": 64, "ST": 3, "num_warps": 4},
-    ("image conv_transpose4x4", 4, 32): {"BM": 64, "ST": 3, "num_warps": 4},
-    ("image weight gradient", 1, 32): {"BM": 128, "IT": 8, "num_warps": 2},
-    ("image weight gradient", 4, 32): {"BM": 128, "IT": 32, "num_warps": 4},
-    ("image decoder gradient", 1, 32): {"BM": 128, "IT": 16, "num_warps": 1},
-    ("image decoder gradient", 4, 32): {"BM": 32, "IT": 32, "num_warps": 1},
-    ("conv2x2", 32, 64): {"BM": 256, "num_warps": 8},
-    ("conv2x2", 64, 64): {"BM": 128, "num_warps": 4},
-    ("conv2x2 input gradient", 32, 64): {"BM": 64, "num_warps": 2},
-    ("conv2x2 weight gradient", 32, 64): {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
-    ("conv2x2 weight gradient", 64, 64): {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
+BFLOAT16: dict[tuple[str, int, int], dict[int, Launch]] = {
+    ("image conv4x4", 1, 32): {
+        2: {"BM": 32, "num_warps": 2},
+        256: {"BM": 64, "num_warps": 2},
+    },
+    ("image conv4x4", 4, 32): {256: {"BM": 128, "num_warps": 2}},
+    ("conv4x4", 32, 32): {
+        2: {"BM": 64, "BO": 32, "RS": 8, "CAT": False, "ST": 1, "num_warps": 4},
+        8: {"BM": 64, "BO": 32, "RS": 2, "CAT": True, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4", 32, 64): {128: {"BM": 64, "BO": 64, "ST": 3, "CAT": True, "RS": 1, "num_warps": 4}},
+    ("conv4x4", 64, 64): {128: {"BM": 64, "BO": 64, "ST": 1, "CAT": False, "RS": 1, "num_warps": 8}},
+    ("conv4x4 gradient", 32, 32): {
+        2: {"BM": 64, "BO": 32, "RS": 8, "CAT": False, "ST": 1, "num_warps": 4},
+        8: {"BM": 64, "BO": 32, "RS": 2, "CAT": True, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BO": 32, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4 gradient", 32, 64): {
+        2: {"BM": 32, "BO": 64, "RS": 8, "CAT": False, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BO": 64, "RS": 8, "CAT": False, "ST": 1, "num_warps": 4},
+        256: {"BM": 64, "BO": 64, "RS": 1, "CAT": True, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4 gradient", 64, 64): {
+        8: {"BM": 32, "BO": 64, "RS": 4, "CAT": False, "ST": 1, "num_warps": 4},
+        72: {"BM": 32, "BO": 64, "RS": 1, "CAT": False, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BO": 64, "RS": 1, "CAT": False, "ST": 1, "num_warps": 8},
+    },
+    ("conv_transpose4x4", 32, 32): {
+        2: {"BM": 64, "BN": 64, "RS": 8, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "RS": 4, "ST": 3, "num_warps": 4},
+        25: {"BM": 64, "BN": 64, "RS": 1, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "RS": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv_transpose4x4", 32, 64): {
+        2: {"BM": 64, "BN": 64, "RS": 4, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "RS": 2, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "RS": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv_transpose4x4", 64, 64): {
+        2: {"BM": 128, "BN": 64, "RS": 8, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "RS": 1, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "RS": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv_transpose4x4 gradient", 32, 32): {
+        2: {"BM": 64, "BN": 64, "RS": 8, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "RS": 2, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 64, "RS": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4 weight gradient", 32, 32): {
+        8: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 16, "ST": 3, "num_warps": 4},
+        72: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 8, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 2, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4 weight gradient", 32, 64): {
+        2: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 16, "ST": 3, "num_warps": 4},
+        8: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 8, "ST": 3, "num_warps": 4},
+        72: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 4, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv4x4 weight gradient", 64, 64): {
+        2: {"TM": 64, "TN": 64, "BK": 128, "SPLIT": 8, "ST": 3, "num_warps": 4},
+        8: {"TM": 64, "TN": 64, "BK": 128, "SPLIT": 1, "ST": 3, "num_warps": 4},
+        72: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 128, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
+    },
+    ("image conv_transpose4x4", 1, 32): {
+        8: {"BM": 32, "RS": 8, "ST": 2, "num_warps": 2},
+        25: {"BM": 32, "RS": 2, "ST": 3, "num_warps": 2},
+        256: {"BM": 32, "RS": 1, "ST": 3, "num_warps": 2},
+    },
+    ("image conv_transpose4x4", 4, 32): {
+        2: {"BM": 32, "RS": 4, "ST": 3, "num_warps": 2},
+        8: {"BM": 64, "RS": 4, "ST": 2, "num_warps": 4},
+        256: {"BM": 64, "RS": 1, "ST": 3, "num_warps": 4},
+    },
+    ("image weight gradient", 1, 32): {
+        2: {"BM": 128, "IT": 4, "num_warps": 2},
+        8: {"BM": 64, "IT": 8, "num_warps": 2},
+        25: {"BM": 64, "IT": 16, "num_warps": 2},
+        72: {"BM": 128, "IT": 32, "num_warps": 2},
+        256: {"BM": 128, "IT": 16, "num_warps": 2},
+    },
+    ("image weight gradient", 4, 32): {
+        8: {"BM": 64, "IT": 8, "num_warps": 2},
+        25: {"BM": 32, "IT": 32, "num_warps": 1},
+        256: {"BM": 64, "IT": 32, "num_warps": 2},
+    },
+    ("image decoder gradient", 1, 32): {
+        8: {"BM": 128, "IT": 4, "num_warps": 2},
+        256: {"BM": 128, "IT": 8, "num_warps": 1},
+    },
+    ("image decoder gradient", 4, 32): {
+        2: {"BM": 64, "IT": 4, "num_warps": 2},
+        8: {"BM": 64, "IT": 8, "num_warps": 2},
+        25: {"BM": 32, "IT": 32, "num_warps": 1},
+        72: {"BM": 32, "IT": 16, "num_warps": 1},
+        256: {"BM": 32, "IT": 32, "num_warps": 1},
+    },
+    ("conv2x2", 32, 64): {
+        2: {"BM": 32, "num_warps": 8},
+        256: {"BM": 128, "num_warps": 8},
+    },
+    ("conv2x2", 64, 64): {
+        2: {"BM": 16, "num_warps": 8},
+        8: {"BM": 32, "num_warps": 8},
+        256: {"BM": 128, "num_warps": 8},
+    },
+    ("conv2x2 input gradient", 32, 64): {
+        2: {"BM": 16, "num_warps": 4},
+        256: {"BM": 128, "num_warps": 4},
+    },
+    ("conv2x2 input gradient", 64, 64): {
+        2: {"BM": 16, "num_warps": 4},
+        8: {"BM": 32, "num_warps": 4},
+        256: {"BM": 64, "num_warps": 4},
+    },
+    ("conv2x2 weight gradient", 32, 64): {
+        2: {"TM": 64, "TN": 32, "BK": 128, "SPLIT": 8, "ST": 3, "num_warps": 4},
+        8: {"TM": 64, "TN": 32, "BK": 64, "SPLIT": 8, "ST": 3, "num_warps": 4},
+        25: {"TM": 64, "TN": 64, "BK": 128, "SPLIT": 4, "ST": 3, "num_warps": 4},
+        72: {"TM": 64, "TN": 64, "BK": 128, "SPLIT": 1, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 64, "BK": 128, "SPLIT": 1, "ST": 3, "num_warps": 4},
+    },
+    ("conv2x2 weight gradient", 64, 64): {
+        25: {"TM": 64, "TN": 32, "BK": 128, "SPLIT": 1, "ST": 3, "num_warps": 4},
+        72: {"TM": 64, "TN": 64, "BK": 128, "SPLIT": 1, "ST": 3, "num_warps": 4},
+        256: {"TM": 128, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 3, "num_warps": 4},
+    },
+    ("dense", 16, 256): {
+        2: {"BM": 16, "BN": 64, "BK": 128, "ST": 3, "num_warps": 4},
+        72: {"BM": 16, "BN": 128, "BK": 128, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 64, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense", 256, 24): {
+        72: {"BM": 64, "BN": 32, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+    },
+    ("dense", 256, 1024): {
+        8: {"BM": 64, "BN": 32, "BK": 64, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense", 1000, 1000): {
+        2: {"BM": 16, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "BK": 64, "ST": 3, "num_warps": 4},
+        25: {"BM": 128, "BN": 128, "BK": 128, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense", 1024, 256): {
+        8: {"BM": 64, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        25: {"BM": 128, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "BK": 128, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense input gradient", 16, 256): {
+        72: {"BM": 16, "BN": 32, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+    },
+    ("dense input gradient", 256, 24): {
+        8: {"BM": 16, "BN": 64, "BK": 128, "ST": 3, "num_warps": 4},
+        72: {"BM": 16, "BN": 128, "BK": 128, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "BK": 128, "ST": 3, "num_warps": 4},
+    },
+    ("dense input gradient", 256, 1024): {
+        8: {"BM": 16, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        25: {"BM": 128, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        256: {"BM": 64, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense input gradient", 1000, 1000): {
+        2: {"BM": 16, "BN": 32, "BK": 128, "ST": 3, "num_warps": 4},
+        8: {"BM": 64, "BN": 64, "BK": 64, "ST": 3, "num_warps": 4},
+        25: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense input gradient", 1024, 256): {
+        8: {"BM": 64, "BN": 32, "BK": 64, "ST": 3, "num_warps": 4},
+        72: {"BM": 64, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+        256: {"BM": 128, "BN": 128, "BK": 64, "ST": 3, "num_warps": 4},
+    },
+    ("dense weight gradient", 16, 256): {
+        25: {"TM": 64, "TN": 32, "BK": 64, "num_warps": 4},
+        256: {"TM": 32, "TN": 128, "BK": 64, "num_warps": 4},
+    },
+    ("dense weight gradient", 256, 24): {
+        25: {"TM": 64, "TN": 32, "BK": 64, "num_warps": 4},
+        72: {"TM": 128, "TN": 32, "BK": 64, "num_warps": 4},
+        256: {"TM": 64, "TN": 32, "BK": 64, "num_warps": 4},
+    },
+    ("dense weight gradient", 256, 1024): {
+        2: {"TM": 64, "TN": 32, "BK": 64, "num_warps": 4},
+        256: {"TM": 128, "TN": 64, "BK": 64, "num_warps": 4},
+    },
+    ("dense weight gradient", 1000, 1000): {256: {"TM": 128, "TN": 64, "BK": 64, "num_warps": 4}},
+    ("dense weight gradient", 1024, 256): {
+        2: {"TM": 64, "TN": 32, "BK": 64, "num_warps": 4},
+        256: {"TM": 128, "TN": 64, "BK": 64, "num_warps": 4},
+    },
+    ("dense adam", 1000, 1000): {256: {"TM": 64, "TN": 64, "BK": 64, "num_warps": 4}},
 }
-FLOAT32: dict[tuple[str, int, int], Launch] = {
-    ("conv4x4", 32, 32): {"BM": 64, "BO": 32, "ST": 1, "CAT": False, "num_warps": 4},
-    ("conv4x4", 32, 64): {"BM": 32, "BO": 32, "ST": 1, "CAT": False, "num_warps": 4},
-    ("conv4x4", 64, 64): {"BM": 16, "BO": 32, "ST": 1, "CAT": False, "num_warps": 4},
-    ("conv4x4 weight gradient", 32, 32): {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 2, "ST": 2, "num_warps": 4},
-    ("conv4x4 weight gradient", 32, 64): {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4},
-    ("conv4x4 weight gradient", 64, 64): {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4},
+FLOAT32: dict[tuple[str, int, int], dict[int, Launch]] = {
+    ("conv4x4", 32, 32): {128: {"BM": 64, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4}},
+    ("conv4x4", 32, 64): {128: {"BM": 32, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4}},
+    ("conv4x4", 64, 64): {128: {"BM": 16, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4}},
+    ("conv4x4 weight gradient", 32, 32): {128: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 2, "ST": 2, "num_warps": 4}},
+    ("conv4x4 weight gradient", 32, 64): {128: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4}},
+    ("conv4x4 weight gradient", 64, 64): {128: {"TM": 64, "TN": 64, "BK": 64, "SPLIT": 1, "ST": 2, "num_warps": 4}},
 }
 DEFAULT: dict[str, Launch] = {
     "image conv4x4": {"BM": 64, "num_warps": 2},
-    "conv4x4": {"BM": 32, "BO": 32, "ST": 1, "CAT": False, "num_warps": 4},
-    "conv4x4 gradient": {"BM": 16, "BO": 32, "ST": 1, "CAT": False, "num_warps": 4},
-    "conv_transpose4x4 gradient": {"BM": 32, "BN": 64, "ST": 1, "num_warps": 4},
-    "conv_transpose4x4": {"BM": 32, "BN": 64, "ST": 1, "num_warps": 4},
+    "conv4x4": {"BM": 32, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4},
+    "conv4x4 gradient": {"BM": 16, "BO": 32, "ST": 1, "CAT": False, "RS": 1, "num_warps": 4},
+    "conv_transpose4x4 gradient": {"BM": 32, "BN": 64, "ST": 1, "RS": 1, "num_warps": 4},
+    "conv_transpose4x4": {"BM": 32, "BN": 64, "ST": 1, "RS": 1, "num_warps": 4},
     "conv4x4 weight gradient": {"TM": 64, "TN": 64, "BK": 32, "SPLIT": 1, "ST": 2, "num_warps": 4},
-    "image conv_transpose4x4": {"BM": 64, "ST": 1, "num_warps": 4},
+    "image conv_transpose4x4": {"BM": 64, "ST": 1, "RS": 1, "num_warps": 4},
     "image weight gradient": {"BM": 64, "IT": 16, "num_warps": 2},
     "image decoder gradient": {"BM": 64, "IT": 16, "num_warps": 2},
     "conv2x2": {"BM": 64, "num_warps": 4},
     "conv2x2 input gradient": {"BM": 64, "num_warps": 4},
     "conv2x2 weight gradient": {"TM": 64, "TN": 32, "BK": 64, "SPLIT": 2, "ST": 2, "num_warps": 4},
+    "dense": {"BM": 64, "BN": 64, "BK": 64, "ST": 3, "num_warps": 4},
+    "dense input gradient": {"BM": 64, "BN": 64, "BK": 64, "ST": 3, "num_warps": 4},
+    "dense weight gradient": {"TM": 64, "TN": 64, "BK": 64, "num_warps": 4},
+    "dense adam": {"TM": 64, "TN": 64, "BK": 64, "num_warps": 4},
+    "block sums": {"BLOCK": 8192, "num_warps": 8},
     "adam": {"BLOCK": 2048, "num_warps": 8},
     "noise": {"BLOCK": 1024, "num_warps": 4},
 }
 
 
-def launch_settings(name: str, c: int, m: int, dtype: torch.dtype) -> Launch:
+def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
     """Return the settings of a kernel for a layer with c channels in the large image and m in the small image."""
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
-    return table.get((name, c, m), DEFAULT[name])
+    by_runs = table.get((name, c, m))
+    if by_runs is None:
+        return DEFAULT[name]
+    return by_runs[min((limit for limit in by_runs if limit >= runs), default=max(by_runs))]

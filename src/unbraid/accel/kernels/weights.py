@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unbraid.accel.kernels.blocked import image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.part_sums import PartSums, add_parts
 from unbraid.accel.kernels.tuned import launch_settings
 
 
@@ -57,7 +58,9 @@ def _conv4x4_weight_gradient(
     tl.store(OUT + n * stride_n + s * stride_s + (d * (4 * C))[None, :] * M + c[:, None] * M + o[None, :], acc)
 
 
-def conv4x4_weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M: int, plain: bool) -> None:
+def conv4x4_weight_gradient(
+    large: Tensor, small: Tensor, out: Tensor, h: int, C: int, M: int, plain: bool, sums: PartSums | None = None
+) -> None:
     """Write the weight gradient of a convolution or transposed convolution into `out`.
 
     Args:
@@ -70,18 +73,19 @@ def conv4x4_weight_gradient(large: Tensor, small: Tensor, out: Tensor, h: int, C
         C: The channels of the large images.
         M: The channels of the small images.
         plain: Whether the small images are plain or blocked.
+        sums: If given, parts of the sum may be left to it.
     """
     runs, batch = large.shape[:2]
-    tuned = launch_settings("conv4x4 weight gradient", C, M, large.dtype)
+    tuned = launch_settings("conv4x4 weight gradient", C, M, large.dtype, runs)
     split = tuned["SPLIT"]
     tiles = (4 * C // tuned["TM"]) * (4 * M // tuned["TN"])
-    part = out if split == 1 else torch.empty(split, runs, 16 * C * M, device=large.device)
-    split_stride = part.stride(0) if split > 1 else 0
+    part = out if split == 1 else torch.empty(runs, split, 16 * C * M, device=large.device)
+    split_stride = part.stride(1) if split > 1 else 0
     _conv4x4_weight_gradient[(tiles * split, runs)](
-        large, small, part, part.stride(-2), split_stride, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
+        large, small, part, part.stride(0), split_stride, B=batch, h=h, C=C, M=M, PLAIN=plain, **tuned
     )
     if split > 1:
-        torch.sum(part, 0, out=out)
+        add_parts(part, out, sums)
 
 
 @kernel
@@ -129,6 +133,7 @@ def _image_conv4x4_weight_gradient(
 def image_conv4x4_weight_gradient(
     images: Tensor, small: Tensor, out: Tensor, h: int, C: int, plain: bool,
     weight: Tensor | None = None, scale: Tensor | None = None, into: Tensor | None = None,
+    sums: PartSums | None = None,
 ) -> Tensor:  # fmt: skip
     """Write the weight gradient of the first layer of an encoder or of the last layer of a decoder into `out`.
 
@@ -145,6 +150,7 @@ def image_conv4x4_weight_gradient(
         weight: For a decoder, the weights of the last layer.
         scale: For a decoder, the weight of the loss of each sample, (r, b).
         into: For a decoder, receives the gradient with respect to `small`, which is zero where `small` is zero.
+        sums: If given, the sum of the parts of the weight gradient is left to it.
 
     Returns:
         For a decoder, the partial sums of `into` over pixels, (r, parts, M). Otherwise the value has no meaning.
@@ -152,15 +158,15 @@ def image_conv4x4_weight_gradient(
     runs, batch = images.shape[:2]
     width = out.shape[1] // (16 * C)
     name = "image weight gradient" if into is None else "image decoder gradient"
-    tuned = launch_settings(name, C, width, images.dtype)
+    tuned = launch_settings(name, C, width, images.dtype, runs)
     programs = block_count(batch * h * h, tuned["BM"] * tuned["IT"])
     part = torch.empty(runs, programs, 16 * C * width, device=images.device)
-    sums = torch.empty(runs, programs, width, device=images.device) if into is not None else part
+    columns = torch.empty(runs, programs, width, device=images.device) if into is not None else part
     pointers = (images if weight is None else weight, small, small if into is None else into)
     stride = 0 if weight is None else weight.stride(0)
     _image_conv4x4_weight_gradient[(programs, runs)](
-        images, *pointers, images if scale is None else scale, part, sums, stride, batch,
+        images, *pointers, images if scale is None else scale, part, columns, stride, batch,
         h=h, C=C, M=width, BACK=into is not None, PLAIN=plain, **tuned,
     )  # fmt: skip
-    torch.sum(part, 1, out=out)
-    return sums
+    add_parts(part, out, sums)
+    return columns

@@ -1,16 +1,19 @@
-"""Dense layers of all runs of a stack, computed as batched matrix products.
+"""Dense layers of all runs of a stack.
 
-The products read the low-precision copy of the parameter rows. Gradients are written directly into rows of gradients.
+Kernels read the low-precision copy of the parameter rows. Gradients are written directly into rows of gradients.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from unbraid.accel.kernels.dense import dense, dense_input_gradient, dense_weight_gradient
 from unbraid.training.fused.packing import Packing, Slot, arrange_matrix, arrange_vector, channels_last_order, round_up
 from unbraid.training.fused.streams import SideStream
 
@@ -25,6 +28,20 @@ class Dense:
     weight: Slot
     bias: Slot
     slope: float
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """The padded shape (inputs, outputs) of the weights."""
+        inputs, outputs = self.weight.shape
+        return inputs, outputs
+
+
+class Product(NamedTuple):
+    """The gradient of a dense layer, which is x^T g for the weights and the sum of g for the bias."""
+
+    layer: Dense
+    x: Tensor
+    g: Tensor
 
 
 def dense_layers(modules: list[nn.Module]) -> list[tuple[nn.Linear, float]] | None:
@@ -84,58 +101,59 @@ def pad_columns(x: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(x, (0, width - x.shape[-1])) if width > x.shape[-1] else x
 
 
-def forward(copy: Tensor, layers: list[Dense], x: Tensor) -> list[Tensor]:
-    """Return the padded input and the output of each layer, each (r, b, width)."""
-    values = [pad_columns(x.to(copy.dtype), layers[0].weight.shape[0])]
+def forward(copy: Tensor, layers: Sequence[Dense], x: Tensor, outputs: int | None = None) -> list[Tensor]:
+    """Return the input and the output of each layer, each (r, b, width).
+
+    If `outputs` is given, the output of the last layer is float32 and has this number of columns.
+    """
+    values = [x]
     for layer in layers:
-        y = torch.baddbmm(layer.bias.view(copy)[:, None], values[-1], layer.weight.view(copy))
-        if layer.slope != 1:
-            y = torch.relu_(y) if layer.slope == 0 else torch.nn.functional.leaky_relu_(y, layer.slope)
-        values.append(y)
+        weight, bias = layer.weight.flat_view(copy), layer.bias.flat_view(copy)
+        columns = outputs if layer is layers[-1] else None
+        values.append(dense(values[-1], weight, bias, layer.matrix, layer.slope, columns))
     return values
 
 
 def backward(
     copy: Tensor,
-    layers: list[Dense],
+    layers: Sequence[Dense],
     values: list[Tensor],
     g: Tensor,
     out: Tensor | None,
     side: SideStream,
-    masked: bool,
-) -> Tensor:
-    """Return the gradient with respect to the padded input, (r, b, width).
+    slope: float,
+    products: list[Product] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient with respect to the input of the activation before the first layer.
+
+    The gradient is float32 if there is no such activation. Otherwise the second result is its partial sums over the
+    batch, (r, parts, width).
 
     Args:
         copy: The parameters of all runs, (r, p).
         layers: The layers.
         values: The result of `forward`.
-        g: The gradient with respect to the last output.
+        g: The gradient with respect to the input of the last activation.
         out: Rows (r, p) that receive the gradients with respect to the parameters. If None, they are not computed.
         side: The CUDA stream on which these gradients are computed.
-        masked: Whether `g` is already the gradient with respect to the input of the last activation.
+        slope: The negative slope of the activation before the first layer, or 1 if there is none.
+        products: If given, the products of the parameter gradients are added to this list and not computed.
     """
+    half = copy.dtype == torch.bfloat16
     for i in reversed(range(len(layers))):
-        layer, y = layers[i], values[i + 1]
-        if layer.slope == 0 and not (masked and i == len(layers) - 1):
-            g = torch.ops.aten.threshold_backward(g, y, 0)
-        elif layer.slope != 1 and layer.slope != 0:
-            g = torch.ops.aten.leaky_relu_backward(g, y, layer.slope, True)
-        if out is not None:
-            side.run(multiply_into, values[i].mT, g, layer.weight.view(out))
-            side.run(sum_into, g, 1, layer.bias.view(out))
-        g = torch.bmm(g, layer.weight.view(copy).mT)
-    return g
+        layer, x = layers[i], values[i]
+        if products is not None:
+            products.append(Product(layer, x, g))
+        elif out is not None:
+            into = layer.weight.flat_view(out), layer.bias.flat_view(out)
+            side.run(dense_weight_gradient, x, g, *into, layer.matrix, half)
+        before = layers[i - 1].slope if i > 0 else slope
+        dtype = torch.float32 if i == 0 and slope == 1 else copy.dtype
+        weight, summed = layer.weight.flat_view(copy), i == 0 and slope != 1
+        g, part = dense_input_gradient(g, weight, layer.matrix, x, before, dtype, summed)
+    return g, part
 
 
-def sum_into(values: Tensor, dims: int | tuple[int, ...], out: Tensor) -> None:
-    """Write sums over the dimensions `dims` into `out`, in float32."""
-    torch.sum(values, dims, dtype=torch.float32, out=out)
-
-
-def multiply_into(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Write the batched matrix product a b into `out`, accumulated in float32."""
-    if a.dtype == torch.float32:
-        torch.bmm(a, b, out=out)
-    else:
-        torch.bmm(a, b, out_dtype=torch.float32, out=out)
+def through_activation(layer: Dense, y: Tensor, g: Tensor) -> Tensor:
+    """Return the gradient with respect to the input of the activation of a layer, from that of its output y."""
+    return g if layer.slope == 1 else torch.where(y <= 0, layer.slope * g, g)

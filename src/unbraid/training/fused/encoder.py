@@ -48,5 +48,5 @@ class StackEncoder:
             image = image.expand(len(self.rows), *image.shape[1:])
             for layer in self.plan.convs:
                 image = convolve(self.rows, layer, image)
-            values = dense.forward(self.rows, list(self.plan.dense), image.flatten(2))
-        return values[-1][..., : self.plan.outputs].float()
+            values = dense.forward(self.rows, self.plan.dense, image.flatten(2), self.plan.outputs)
+        return values[-1]

@@ -21,12 +21,13 @@ from torch.autograd import Function
 from unbraid.accel.kernels.blocked import to_blocked, zero_border
 from unbraid.accel.kernels.conv2x2 import conv2x2, conv2x2_input_gradient, conv2x2_weight_gradient
 from unbraid.accel.kernels.conv4x4 import conv4x4
-from unbraid.accel.kernels.conv_transpose4x4 import conv_transpose4x4, conv_transpose4x4_image, conv_transpose4x4_nll
+from unbraid.accel.kernels.conv_transpose4x4 import conv_transpose4x4
+from unbraid.accel.kernels.last_layer import conv_transpose4x4_image, conv_transpose4x4_nll
+from unbraid.accel.kernels.part_sums import PartSums
 from unbraid.accel.kernels.weights import conv4x4_weight_gradient, image_conv4x4_weight_gradient
 from unbraid.training.fused import dense
-from unbraid.training.fused.dense import sum_into
 from unbraid.training.fused.networks import Layer, Plan
-from unbraid.training.fused.streams import SideStream
+from unbraid.training.fused.streams import SideStream, count_use, postponed_products
 
 
 def convolve(copy: Tensor, layer: Layer, x: Tensor) -> Tensor:
@@ -42,13 +43,14 @@ class Encode(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, x: Tensor, plan: Plan) -> Tensor:
+        count_use(plan, ctx.needs_input_grad[0])
         images = [to_blocked(x, plan.convs[0].C, copy.dtype)]
         for layer in plan.convs:
             images.append(convolve(copy, layer, images[-1]))
-        values = dense.forward(copy, list(plan.dense), images[-1].flatten(2))
+        values = dense.forward(copy, plan.dense, images[-1].flatten(2), plan.outputs)
         ctx.plan, ctx.count = plan, len(images)
         ctx.save_for_backward(copy, *images, *values[1:])
-        return values[-1][..., : plan.outputs].float()
+        return values[-1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -56,49 +58,56 @@ class Encode(Function):
         copy, *saved = ctx.saved_tensors
         images, values = saved[: ctx.count], saved[ctx.count :]
         out, side = plan.packing.empty_gradient(copy), SideStream(copy.device)
-        (gradient,) = gradients
-        g = dense.pad_columns(gradient.to(copy.dtype), values[-1].shape[-1])
-        flat = images[-1].flatten(2)
-        g = dense.backward(copy, list(plan.dense), [flat, *values], g, out, side, masked=False)
-        g = torch.ops.aten.threshold_backward(g, flat, 0).view_as(images[-1])
-        side.run(sum_into, g, (1, 2, 3), plan.convs[-1].bias.view(out))
-        g = convolutions_backward(copy, plan.convs, images, g, out, side)
+        g = dense.through_activation(plan.dense[-1], values[-1], gradients[0])
+        g, part = dense.backward(copy, plan.dense, [images[-1].flatten(2), *values], g, out, side, slope=0.0)
+        g, last, sums = g.view_as(images[-1]), plan.convs[-1], PartSums()
+        sums.add(part.view(len(part), -1, last.M), last.bias.flat_view(out))
+        g = convolutions_backward(copy, plan.convs, images, g, out, side, sums)
         first = plan.convs[0]
-        image_conv4x4_weight_gradient(images[0], g, first.weight.flat_view(out), first.h, first.C, first.plain)
+        into = first.weight.flat_view(out)
+        image_conv4x4_weight_gradient(images[0], g, into, first.h, first.C, first.plain, sums=sums)
+        side.run(PartSums.run, sums)
         gx = None
         if ctx.needs_input_grad[2]:
             assert plan.image is not None
             gx = conv_transpose4x4_image(
                 g, first.weight.flat_view(copy), None, first.C, plan.image[0], first.h, first.plain
             )
-        side.join()
+        side.join(plan, len(copy))
         return out, None, gx, None
 
 
 def convolutions_backward(
-    copy: Tensor, layers: tuple[Layer, ...], images: list[Tensor], g: Tensor, out: Tensor, side: SideStream
+    copy: Tensor,
+    layers: tuple[Layer, ...],
+    images: list[Tensor],
+    g: Tensor,
+    out: Tensor,
+    side: SideStream,
+    sums: PartSums,
 ) -> Tensor:
     """Return the gradient at the first convolution, given the gradient `g` at the last one.
 
     Both are gradients with respect to the input of the ReLU. The gradients with respect to the parameters are written
-    to `out`, except for the weights of the first convolution and the bias of the last one.
+    to `out`, except for the weights of the first convolution and the bias of the last one. Some of them are left to
+    `sums`.
     """
     for i in range(len(layers) - 1, 0, -1):
         layer, x = layers[i], images[i]
         sizes, weight, into = (layer.h, layer.C, layer.M), layer.weight.flat_view(copy), layer.weight.flat_view(out)
         if layer.kernel == 2:
-            side.run(conv2x2_weight_gradient, x, g, into, *sizes)
+            side.run(conv2x2_weight_gradient, x, g, into, *sizes, sums)
             g, part = conv2x2_input_gradient(g, weight, x, *sizes)
         else:
-            side.run(conv4x4_weight_gradient, x, g, into, *sizes, layer.plain)
+            side.run(conv4x4_weight_gradient, x, g, into, *sizes, layer.plain, sums)
             g, part = conv_transpose4x4(g, weight, None, *sizes, layer.plain, act=x)
-        side.run(sum_into, part, 1, layers[i - 1].bias.view(out))
+        sums.add(part, layers[i - 1].bias.flat_view(out))
     return g
 
 
 def decoder_forward(copy: Tensor, plan: Plan, z: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Return the outputs of the dense layers of a decoder, and the input images of each of its convolutions."""
-    values = dense.forward(copy, list(plan.dense), z)
+    values = dense.forward(copy, plan.dense, z)
     first = plan.convs[0]
     images = [values[-1].view(*z.shape[:2], first.h, first.h, first.M)]
     for layer in plan.convs[:-1]:
@@ -129,16 +138,20 @@ def decoder_backward(
     if not final.plain:
         zero_border(g, final.h, final.M)
     weight, into = final.weight.flat_view(copy), final.weight.flat_view(out)
-    part = image_conv4x4_weight_gradient(slopes, images[-1], into, final.h, final.C, final.plain, weight, scale, g)
-    side.run(sum_into, (scale[..., None, None] * sums).flatten(1, 2), 1, final.bias.view(out))
+    later = PartSums()
+    part = image_conv4x4_weight_gradient(
+        slopes, images[-1], into, final.h, final.C, final.plain, weight, scale, g, later
+    )
+    later.add((scale[..., None, None] * sums).flatten(1, 2), final.bias.flat_view(out))
     for i in range(len(plan.convs) - 2, -1, -1):
         layer, sizes = plan.convs[i], (plan.convs[i].h, plan.convs[i].C, plan.convs[i].M)
-        side.run(sum_into, part, 1, layer.bias.view(out))
-        side.run(conv4x4_weight_gradient, g, images[i], layer.weight.flat_view(out), *sizes, layer.plain)
+        later.add(part, layer.bias.flat_view(out))
+        side.run(conv4x4_weight_gradient, g, images[i], layer.weight.flat_view(out), *sizes, layer.plain, later)
         g, part = conv4x4(g, layer.weight.flat_view(copy), None, *sizes, layer.plain, act=images[i])
-    gz = dense.backward(copy, list(plan.dense), values, g.flatten(2), out, side, masked=True)
-    side.join()
-    return out, gz[..., : plan.inputs].float()
+    gz, _ = dense.backward(copy, plan.dense, values, g.flatten(2), out, side, slope=1.0)
+    side.run(PartSums.run, later)
+    side.join(plan, len(copy))
+    return out, gz
 
 
 class Nll(Function):
@@ -146,6 +159,7 @@ class Nll(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, x: Tensor, plan: Plan, kind: int) -> Tensor:
+        count_use(plan, ctx.needs_input_grad[0])
         values, images = decoder_forward(copy, plan, z)
         last = plan.convs[-1]
         weight, bias = last.weight.flat_view(copy), last.bias.flat_view(copy)
@@ -167,6 +181,7 @@ class Decode(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, plan: Plan) -> Tensor:
+        count_use(plan, ctx.needs_input_grad[0])
         values, images = decoder_forward(copy, plan, z)
         last = plan.convs[-1]
         assert plan.image is not None
@@ -192,18 +207,23 @@ class Critic(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, z: Tensor, plan: Plan) -> Tensor:
-        values = dense.forward(copy, list(plan.dense), z)
+        count_use(plan, ctx.needs_input_grad[0])
+        values = dense.forward(copy, plan.dense, z, plan.outputs)
         ctx.plan = plan
         ctx.save_for_backward(copy, *values)
-        return values[-1][..., : plan.outputs].float()
+        return values[-1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         copy, *values = ctx.saved_tensors
-        out = plan.packing.empty_gradient(copy) if ctx.needs_input_grad[0] else None
-        side = SideStream(copy.device)
-        g = dense.pad_columns(gradients[0].to(copy.dtype), values[-1].shape[-1])
-        gz = dense.backward(copy, list(plan.dense), values, g, out, side, masked=False)
-        side.join()
-        return out, None, gz[..., : plan.inputs].float(), None
+        products = postponed_products(plan) if ctx.needs_input_grad[0] else None
+        side, out = SideStream(copy.device), None
+        if products is not None:
+            out = torch.zeros((), device=copy.device).expand(len(copy), plan.packing.size)
+        elif ctx.needs_input_grad[0]:
+            out = plan.packing.empty_gradient(copy)
+        g = dense.through_activation(plan.dense[-1], values[-1], gradients[0])
+        gz, _ = dense.backward(copy, plan.dense, values, g, out, side, 1.0, products)
+        side.join(plan, len(copy))
+        return out, None, gz, None

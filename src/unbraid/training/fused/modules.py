@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from unbraid.accel.kernels.conv_transpose4x4 import BERNOULLI, GAUSSIAN
+from unbraid.accel.kernels.last_layer import BERNOULLI, GAUSSIAN
 from unbraid.nets.vae import VAENet
 from unbraid.training.fused.functions import Critic, Decode, Encode, Nll
 from unbraid.training.fused.networks import Plan, plan_decoder, plan_dense, plan_encoder

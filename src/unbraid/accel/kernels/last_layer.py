@@ -1,0 +1,213 @@
+"""The last layer of a decoder with the likelihood of images, which is also the input gradient of a first layer.
+
+It is a 4x4 stride-2 transposed convolution to images of few channels (see `unbraid.accel.kernels.conv_transpose4x4`).
+Each program computes groups of neighbouring blocks, because a single block has too few columns for a matrix product.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from unbraid.accel.kernels.blocked import empty_blocked, image_offset
+from unbraid.accel.kernels.jit import block_count, kernel
+from unbraid.accel.kernels.tuned import launch_settings
+
+COLUMNS = 16  # of a matrix product
+OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # whether to return the output or a likelihood
+
+
+@kernel
+def _nll(t: tl.tensor, s: tl.tensor, KIND: tl.constexpr) -> tl.tensor:
+    """Return the negative log-likelihood of the target t given the output s, and its derivative with respect to s."""
+    if KIND == 1:
+        e = tl.exp(-tl.abs(s))
+        return tl.maximum(s, 0.0) - s * t + tl.log(1.0 + e), tl.where(s >= 0, 1.0, e) / (1.0 + e) - t
+    else:  # noqa: RET505 (Triton compiles one branch)
+        return 0.5 * (s - t) * (s - t), s - t
+
+
+@kernel
+def load_pixel(
+    G: tl.tensor, b: tl.tensor, i: tl.tensor, j: tl.tensor, live: tl.tensor, h: tl.constexpr, M: tl.constexpr,
+    PLAIN: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Load the small pixels (i, j). Pixels outside of the image are zero."""
+    ok = live & (i >= 0) & (i < h) & (j >= 0) & (j < h) if PLAIN else live & (i >= 0) & (j <= h)
+    return tl.load(G + image_offset(b, i, j, h, M, PLAIN)[:, None] + tl.arange(0, M)[None, :], ok[:, None], other=0.0)
+
+
+@kernel
+def load_group_weights(
+    W: tl.tensor, d: tl.constexpr, C: tl.constexpr, M: tl.constexpr, NP: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Load the weights of pixel d - 1 of a group for the blocks of its row and of the next row, each (M, NP)."""
+    column = tl.arange(0, NP)
+    dx = column // (4 * C) - d + 1
+    at = W + (dx * (4 * C) + column % (4 * C))[None, :] * M + tl.arange(0, M)[:, None]
+    real = ((dx >= 0) & (dx < 2))[None, :]
+    return tl.load(at, mask=real, other=0.0), tl.load(at + 8 * C * M, mask=real, other=0.0)
+
+
+@kernel
+def _image_conv_transpose4x4(
+    G: tl.tensor, W: tl.tensor, BIAS: tl.tensor, T: tl.tensor, D: tl.tensor, LOSS: tl.tensor, SLOPES: tl.tensor,
+    P: tl.tensor, B: tl.tensor, h: tl.constexpr, C: tl.constexpr, CR: tl.constexpr, M: tl.constexpr, BM: tl.constexpr,
+    NP: tl.constexpr, PLAIN: tl.constexpr, KIND: tl.constexpr, BIASED: tl.constexpr, ST: tl.constexpr,
+    RS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Compute groups of GB neighbouring blocks, so that a product has NP columns for images of any channels.
+
+    Small pixel d - 1 of a group, counted from its first block, belongs to blocks d - 1 and d of the group.
+    """
+    n = tl.program_id(1).to(tl.int64)
+    g: tl.constexpr = h + 1
+    side: tl.constexpr = 2 * h
+    GB: tl.constexpr = NP // (4 * C)
+    groups: tl.constexpr = (g + GB - 1) // GB
+    span: tl.constexpr = h * h * M if PLAIN else (h + 2) * (h + 2) * M
+    rows: tl.constexpr = (g + RS - 1) // RS
+    r = tl.program_id(0) // RS * BM + tl.arange(0, BM)
+    part = tl.program_id(0) % RS
+    first = part * rows
+    b = r // groups
+    j = r % groups * GB
+    live = r < B * groups
+    c = tl.arange(0, NP)
+    block = j[:, None] + (c // (4 * C))[None, :]
+    py = c // (2 * C) % 2
+    G += n * B * span
+    W += n * P
+    u0, v0 = load_group_weights(W, 0, C, M, NP)
+    u1, v1 = load_group_weights(W, 1, C, M, NP)
+    if GB == 4:
+        u2, v2 = load_group_weights(W, 2, C, M, NP)
+        u3, v3 = load_group_weights(W, 3, C, M, NP)
+        u4, v4 = load_group_weights(W, 4, C, M, NP)
+    x2 = 2 * block + (c // C % 2)[None, :]
+    exists = live[:, None] & (block < g)
+    inside = exists & (x2 > 0) & (x2 <= side) & (c % C < CR)[None, :]
+    target_offset = (n * B + b[:, None]) * (CR * side * side) + (c % C)[None, :] * (side * side) + x2 - 1
+    row = n * B * (g * g * 4 * C) + ((b * (g * g) + j) * (4 * C))[:, None] + c[None, :]
+    total = tl.zeros((BM, NP), tl.float32)
+    slopes = tl.zeros((BM, NP), tl.float32)
+    carry = tl.zeros((BM, NP), tl.float32)
+    if RS > 1:
+        carry = tl.dot(load_pixel(G, b, first - 1, j - 1, live & (first <= h), h, M, PLAIN), v0, carry)
+        carry = tl.dot(load_pixel(G, b, first - 1, j, live & (first <= h), h, M, PLAIN), v1, carry)
+        if GB == 4:
+            carry = tl.dot(load_pixel(G, b, first - 1, j + 1, live & (first <= h), h, M, PLAIN), v2, carry)
+            carry = tl.dot(load_pixel(G, b, first - 1, j + 2, live & (first <= h), h, M, PLAIN), v3, carry)
+            carry = tl.dot(load_pixel(G, b, first - 1, j + 3, live & (first <= h), h, M, PLAIN), v4, carry)
+    for step in tl.range(0, rows, num_stages=ST):
+        i = first + step
+        here = live & (i < g) if g % RS != 0 else live
+        y2 = 2 * i + py
+        ok = here[:, None] & inside & ((y2 > 0) & (y2 <= side))[None, :]
+        at = T + target_offset + ((y2 - 1) * side)[None, :]
+        if KIND != 0:
+            target = tl.load(at, mask=ok, other=0.0)
+        x = load_pixel(G, b, i, j - 1, here, h, M, PLAIN)
+        acc = tl.dot(x, u0, carry)
+        carry = tl.dot(x, v0)
+        x = load_pixel(G, b, i, j, here, h, M, PLAIN)
+        acc = tl.dot(x, u1, acc)
+        carry = tl.dot(x, v1, carry)
+        if GB == 4:
+            x = load_pixel(G, b, i, j + 1, here, h, M, PLAIN)
+            acc = tl.dot(x, u2, acc)
+            carry = tl.dot(x, v2, carry)
+            x = load_pixel(G, b, i, j + 2, here, h, M, PLAIN)
+            acc = tl.dot(x, u3, acc)
+            carry = tl.dot(x, v3, carry)
+            x = load_pixel(G, b, i, j + 3, here, h, M, PLAIN)
+            acc = tl.dot(x, u4, acc)
+            carry = tl.dot(x, v4, carry)
+        if BIASED:
+            acc += tl.load(BIAS + n * P + c % C).to(tl.float32)[None, :]
+        if KIND == 0:
+            tl.store(at, acc, mask=ok)
+        else:
+            cost, slope = _nll(target, acc, KIND)
+            slope = tl.where(ok, slope, 0.0)
+            total += tl.where(ok, cost, 0.0)
+            slopes += slope
+            tl.store(D + row + i * (g * 4 * C), slope.to(D.dtype.element_ty), mask=here[:, None] & exists)
+    if KIND != 0:
+        to = (n * B * groups + r) * RS + part
+        tl.store(LOSS + to, tl.sum(total, 1), mask=live)
+        tl.store(SLOPES + to[:, None] * NP + c[None, :], slopes, mask=live[:, None])
+
+
+def _group_count(side: int, stored: int) -> int:
+    """Return the number of groups of blocks in a row of blocks of an image."""
+    return block_count(side // 2 + 1, COLUMNS // (4 * stored))
+
+
+def conv_transpose4x4_nll(
+    small: Tensor, weight: Tensor, bias: Tensor, target: Tensor, stored: int, plain: bool, kind: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the last layer of a decoder and the likelihood of target images in one kernel.
+
+    Args:
+        small: The input of the last layer.
+        weight: The weights of each run.
+        bias: The bias of each run.
+        target: The images whose likelihood is computed, (r, b, c, 2h, 2h).
+        stored: The number of channels of blocked images, which is 1, or 4 for RGB images.
+        plain: Whether `small` is plain. Otherwise it is blocked.
+        kind: BERNOULLI or GAUSSIAN.
+
+    Returns:
+        A tuple of the negative log-likelihood of each sample, (r, b), its derivatives with respect to the output of the
+        layer, blocked, and the sums of the derivatives over the blocks of each sample, (r, b, 4, stored).
+    """
+    runs, batch, channels, side = target.shape[:4]
+    slopes = empty_blocked(target, side, stored, small.dtype)
+    width = weight.shape[1] // (16 * stored)
+    tuned = launch_settings("image conv_transpose4x4", stored, width, small.dtype, runs)
+    parts = _group_count(side, stored) * tuned["RS"]
+    loss = torch.empty(runs, batch, parts, device=small.device)
+    sums = torch.empty(runs, batch, parts, COLUMNS // (4 * stored), 4, stored, device=small.device)
+    _launch(small, weight, bias, target.contiguous(), slopes, loss, sums, stored, channels, plain, kind)
+    return loss.sum(-1), slopes, sums.flatten(2, 3).sum(2)
+
+
+def conv_transpose4x4_image(
+    small: Tensor, weight: Tensor, bias: Tensor | None, stored: int, channels: int, h: int, plain: bool
+) -> Tensor:
+    """Compute the last layer of a decoder, or the input gradient of the first layer of an encoder.
+
+    Args:
+        small: The input of the last layer of a decoder, or the output gradient of the first layer of an encoder.
+        weight: The weights of each run.
+        bias: The bias of each run, or None for a gradient.
+        stored: The number of channels of blocked images, which is 1, or 4 for RGB images.
+        channels: The number c of channels of the images.
+        h: The side of the small images.
+        plain: Whether `small` is plain. Otherwise it is blocked.
+
+    Returns:
+        Float images (r, b, c, 2h, 2h), without an activation.
+    """
+    runs, batch = small.shape[:2]
+    out = torch.empty(runs, batch, channels, 2 * h, 2 * h, device=small.device)
+    _launch(small, weight, bias, out, small, small, small, stored, channels, plain, OUTPUT)
+    return out
+
+
+def _launch(
+    small: Tensor, weight: Tensor, bias: Tensor | None, images: Tensor, slopes: Tensor, loss: Tensor, sums: Tensor,
+    stored: int, channels: int, plain: bool, kind: int,
+) -> None:  # fmt: skip
+    """Launch the kernel of the last layer. It writes `images`, or for a likelihood `slopes`, `loss` and `sums`."""
+    runs, batch, side = images.shape[0], images.shape[1], images.shape[3]
+    h = side // 2
+    width = weight.shape[1] // (16 * stored)
+    tuned = launch_settings("image conv_transpose4x4", stored, width, small.dtype, runs)
+    grid = (block_count(batch * _group_count(side, stored), tuned["BM"]) * tuned["RS"], runs)
+    _image_conv_transpose4x4[grid](
+        small, weight, weight if bias is None else bias, images, slopes, loss, sums, weight.stride(0), batch,
+        h=h, C=stored, CR=channels, M=width, NP=COLUMNS, PLAIN=plain, KIND=kind, BIASED=bias is not None, **tuned,
+    )  # fmt: skip
