@@ -21,7 +21,7 @@ from unbraid.metrics.identity import (
     identity_digest,
 )
 from unbraid.metrics.interventions import DRAWS, check_draws
-from unbraid.metrics.rows import Array, Outcome, Rows, Values, disjoint_sizes
+from unbraid.metrics.rows import Array, Outcome, Rows, Selection, Values, disjoint_sizes, draw_with_replacement
 
 LINES_PER_FACTOR = 100  # number of complete lines along each factor in the table of a large grid
 
@@ -30,8 +30,8 @@ LINES_PER_FACTOR = 100  # number of complete lines along each factor in the tabl
 class Protocol:
     """Which rows of a dataset the metrics receive.
 
-    Codes are computed for a table of examples: all examples of a small dataset, or about `table` examples of a large
-    one. Metrics receive samples of the rows of this table.
+    Codes are computed for a table of examples: all examples of a small dataset, or a selection from a large one.
+    Metrics receive samples of the rows of this table.
 
     Args:
         train: Number of rows from which metrics learn.
@@ -42,7 +42,8 @@ class Protocol:
         seed: Random seed for the samples and the metrics.
         draws: How the samples are drawn. With "disjoint", no row is in both samples, and both samples shrink in
             proportion if the table has too few rows. With "reference", both samples are drawn independently and with
-            replacement, as in the library of Locatello et al. (2019), arXiv:1811.12359. Use "reference" to compare
+            replacement from all examples of the dataset, as in the library of Locatello et al. (2019),
+            arXiv:1811.12359. The table of a large dataset then also holds these examples. Use "reference" to compare
             scores with published numbers. On small datasets it overstates every accuracy, because most test rows are
             also training rows.
 
@@ -86,7 +87,8 @@ class Protocol:
 
         The table of a small grid holds all examples. The table of a large grid holds a random selection of examples and
         100 complete lines along each factor. A line is the set of examples that differ in one factor only and take all
-        of its values. Interventions on that factor need such sets.
+        of its values. Interventions on that factor need such sets. With reference draws, the table also holds the
+        examples of both samples.
 
         Args:
             sizes: Number of values of each factor.
@@ -107,24 +109,37 @@ class Protocol:
             factors = rng.integers(sizes, size=(LINES_PER_FACTOR, len(sizes))).repeat(size, axis=0)
             factors[:, j] = np.tile(np.arange(size), LINES_PER_FACTOR)
             parts.append(np.ravel_multi_index(tuple(factors.T), tuple(sizes)))
-        return np.unique(np.concatenate(parts))
+        return np.unique(np.concatenate([*parts, *self._drawn_examples(count)]))
 
     def list_indices(self, count: int) -> Array:
         """Return the sorted indices of the examples in the table of `count` examples that form no grid.
 
-        The table holds all examples, or a random selection of `table` examples if there are more.
+        The table holds all examples, or a random selection of `table` examples if there are more. With reference draws,
+        the table also holds the examples of both samples.
         """
         if count <= self.table:
             return np.arange(count)
-        return np.sort(np.random.default_rng(self.seed).choice(count, self.table, replace=False))
+        table = np.random.default_rng(self.seed).choice(count, self.table, replace=False)
+        return np.unique(np.concatenate([table, *self._drawn_examples(count)]))
 
-    def rows(self, codes: Array, factors: Array, continuous: Sequence[bool] | None = None) -> Rows:
+    def _drawn_examples(self, count: int) -> tuple[Array, ...]:
+        """Return the samples that reference draws take from `count` examples, or nothing for disjoint draws."""
+        return draw_with_replacement(count, self.train, self.test, self.seed) if self.draws == "reference" else ()
+
+    def rows(
+        self,
+        codes: Array,
+        factors: Array,
+        continuous: Sequence[bool] | None = None,
+        selection: Selection | None = None,
+    ) -> Rows:
         """Return the samples of a table that the metrics receive.
 
         Args:
             codes: The codes, (n, d).
             factors: The factors, (n, k): integers, or float64 if a factor is continuous or a label is missing (NaN).
             continuous: Whether each factor is continuous. By default all factors are discrete.
+            selection: Which examples of a dataset the rows are. By default they are all of its examples.
 
         Returns:
             The rows and their samples.
@@ -133,8 +148,10 @@ class Protocol:
             >>> Protocol().rows(np.zeros((3, 1)), np.array([[0.1], [0.2], [0.4]]), [True]).continuous
             (True,)
         """
-        draw = Rows.sample_disjoint if self.draws == "disjoint" else Rows.sample_with_replacement
-        rows = draw(codes, factors, self.train, self.test, self.seed)
+        if self.draws == "disjoint":
+            rows = Rows.sample_disjoint(codes, factors, self.train, self.test, self.seed)
+        else:
+            rows = Rows.sample_with_replacement(codes, factors, self.train, self.test, self.seed, selection)
         return replace(rows, continuous=as_continuous(continuous))
 
     def rows_with_zero_codes(self, sizes: Sequence[int], d: int) -> Rows:
@@ -145,8 +162,9 @@ class Protocol:
         >>> Protocol(train=5, test=5).rows_with_zero_codes((3, 4), 2).codes.shape
         (12, 2)
         """
-        factors = np.stack(np.unravel_index(self.grid_indices(sizes), tuple(sizes)), axis=1)
-        return self.rows(np.zeros((len(factors), d)), factors)
+        index = self.grid_indices(sizes)
+        factors = np.stack(np.unravel_index(index, tuple(sizes)), axis=1)
+        return self.rows(np.zeros((len(factors), d)), factors, selection=Selection(index, math.prod(sizes)))
 
 
 def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:
@@ -176,6 +194,7 @@ __all__ = [
     "Outcome",
     "Protocol",
     "Rows",
+    "Selection",
     "Values",
     "as_continuous",
     "check_comparable",

@@ -32,6 +32,30 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Selection:
+    """The examples of a dataset that are rows of a table.
+
+    Attributes:
+        index: Sorted indices of the examples, one per row.
+        count: Number of examples of the dataset.
+    """
+
+    index: Array
+    count: int
+
+    def row_numbers(self, examples: Array) -> Array:
+        """Return the row number of each example, or raise a `UserError` if an example is not in the table.
+
+        >>> Selection(np.array([2, 5, 7]), 10).row_numbers(np.array([7, 2]))
+        array([2, 0])
+        """
+        rows = np.searchsorted(self.index, examples)
+        if not np.array_equal(self.index.take(rows, mode="clip"), examples):
+            raise UserError("The table must hold every example that is drawn. Select it with the same protocol.")
+        return rows
+
+
+@dataclass(frozen=True)
 class Rows:
     """A table of codes and factors, and the row numbers of its samples.
 
@@ -56,14 +80,18 @@ class Rows:
     draws: str = "disjoint"
 
     @classmethod
-    def sample_with_replacement(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
+    def sample_with_replacement(
+        cls, codes: Array, factors: Array, train: int, test: int, seed: int, selection: Selection | None = None
+    ) -> Rows:
         """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
 
-        If the table has few rows, most test rows are also training rows, so accuracies do not measure generalisation.
+        The samples are drawn from all examples of the dataset. The table must hold the examples that
+        `draw_with_replacement` draws. If there are few examples, most test rows are also training rows, so accuracies
+        do not measure generalisation.
         """
-        rng = np.random.default_rng(seed)
-        samples = {part: rng.integers(len(codes), size=size) for part, size in (("train", train), ("test", test))}
-        return cls(codes, factors, samples["train"], samples["test"], draws="reference")
+        selection = selection or Selection(np.arange(len(codes)), len(codes))
+        fitted, tested = map(selection.row_numbers, draw_with_replacement(selection.count, train, test, seed))
+        return cls(codes, factors, fitted, tested, draws="reference")
 
     @classmethod
     def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
@@ -127,6 +155,16 @@ class Rows:
         if self.continuous is not None and any(self.continuous):
             arguments["continuous"] = self.continuous
         return METRICS[name](**{key: value for key, value in arguments.items() if key in parameters})
+
+
+def draw_with_replacement(count: int, train: int, test: int, seed: int) -> tuple[Array, Array]:
+    """Draw a training and a test sample of the indices of `count` examples, independently and with replacement.
+
+    >>> [part.shape for part in draw_with_replacement(100, 20, 10, seed=0)]
+    [(20,), (10,)]
+    """
+    rng = np.random.default_rng(seed)
+    return rng.integers(count, size=train), rng.integers(count, size=test)
 
 
 def disjoint_sizes(count: int, train: int, test: int) -> tuple[int, int]:

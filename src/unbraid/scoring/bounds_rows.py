@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unbraid.metrics.bounds import bounds
-from unbraid.metrics.protocol import Protocol, Rows
+from unbraid.metrics.protocol import Protocol, Rows, Selection
 from unbraid.runtime.progress import no_progress, progress
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
         return protocol.rows_with_zero_codes(data.sizes, latents)
     from unbraid.scoring.factor_table import FactorTable
 
-    values, continuous = FactorTable.of(data, protocol.list_indices(len(data)))
-    return protocol.rows(np.zeros((len(values), latents)), values, continuous)
+    index = protocol.list_indices(len(data))
+    values, continuous = FactorTable.of(data, index)
+    return protocol.rows(np.zeros((len(values), latents)), values, continuous, Selection(index, len(data)))
 
 
 def bounds_rows(

@@ -16,6 +16,7 @@ from unbraid.metrics.protocol import (
     Outcome,
     Protocol,
     Rows,
+    Selection,
     Values,
     identity,
     identity_digest,
@@ -133,10 +134,10 @@ class RunScorer:
             q = self.queue.pop_posterior(self, on_message)
             zero = torch.tensor(0, device=q.mean.device)
             method, seed = self.run.spec.method, zero + self.protocol.seed
-            factors = self.table.factors
+            factors, selection = self.table.factors, Selection(self.index.cpu().numpy(), len(self.data))
             for name in method.code_kinds:
                 codes = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
-                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), factors.values, factors.continuous)
+                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), *factors, selection)
         return self.code_rows[kind]
 
 
