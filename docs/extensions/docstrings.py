@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sphinx.environment import BuildEnvironment
 
 STARRED = re.compile(r"(?<=[\s(,])\*(?=\w+[),\]])")  # as in (b, *shape), which is not emphasis
-LABEL = re.compile(r"^(Deviations?(?: from the paper)?|References?|Limitations|Beware)([:,]) ?")
+LABEL = re.compile(r"^(Continuous factors|Deviations?(?: from the paper)?|References?|Limitations|Beware)([:,]) ?")
 
 
 def label_paragraphs(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

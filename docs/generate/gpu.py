@@ -16,7 +16,12 @@ NAMES = {"rec": "reconstruction", "kl": "KL", "mig": "MIG", "factor_vae": "Facto
 def gpu_pages() -> dict[Path, str]:
     """Return the page with its current tables."""
     text = PAGE.read_text()
-    tables = {"gpu": gpu_table, "stacks": stacks_table, "concurrent_stacks": concurrent_stacks_table, "precision": precision_table}
+    tables = {
+        "gpu": gpu_table,
+        "stacks": stacks_table,
+        "concurrent_stacks": concurrent_stacks_table,
+        "precision": precision_table,
+    }
     for name, make in tables.items():
         text = replace_block(text, name, make())
     return {PAGE: text}
@@ -66,7 +71,7 @@ def stacks_table() -> str:
     for row in new["stacks"]:
         first, now = before.get((row["method"], row["runs"])), row["model_steps_per_second"]
         ratio = f"{now / first:.2f}" if first else ""
-        body.append([f"`{row['method']}`", row["runs"], f"{first:,.0f}" if first else "", f"{now:,.0f}", ratio])
+        body.append([f"`{row['method']}`", str(row["runs"]), f"{first:,.0f}" if first else "", f"{now:,.0f}", ratio])
     text = (
         "The table above was measured before launch settings depended on the number of runs. Since then, two methods "
         f"were measured again on one {new['gpu']}, in model-steps per second. In this session the plain loop made "

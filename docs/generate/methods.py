@@ -38,8 +38,8 @@ GUIDES = {  # guides that use a method
     "what beta means here": ("faq", ("vae", "beta_vae")),
 }
 IDENTITY = (
-    "If every perspective is the identity, the method equals a VAE of the appearance, except that the KL includes the "
-    "perspective latents (`tests/methods/test_vitae.py`)."
+    "If the transformation of every example is the identity, the method equals a VAE that has only the appearance "
+    "latents, except that the KL includes the perspective latents (`tests/methods/test_vitae.py`)."
 )
 ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Guessing has a loss of log 2."
 IN_WORDS = {"u_vitae": IDENTITY, "c_vitae": IDENTITY, "pcl": ENCODER_ONLY}  # cases that are not a pair of methods
@@ -138,7 +138,8 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     machine = row["machine"]
     shown = (
         f"The picture shows seed {bench['seeds'][0]}, even if another seed scored higher. Metrics score the "
-        f"codes called `{row['code']}`, with 10,000 examples for training and 5,000 for testing. {NOTES.get(name, '')}"
+        f"codes called `{row['code']}`. Each metric learns from 10,000 examples and is tested on 5,000 others. "
+        f"{NOTES.get(name, '')}"
     ).strip()
     origin = (
         f"The picture and the scores were made by `python benchmarks/bench_methods.py --methods {name}` at commit "

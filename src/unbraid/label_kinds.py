@@ -124,12 +124,15 @@ def looks_continuous(values: Array) -> bool:
     return count > MANY_VALUES or (count > FEW_VALUES and 2 * count > n)
 
 
-def equal_count_bins(values: Float[np.ndarray, " n"], bins: int = DEFAULT_BINS) -> Int[np.ndarray, " n"]:
+def equal_count_bins(
+    values: Float[np.ndarray, " n"], bins: int = DEFAULT_BINS, *, merge_small: bool = True
+) -> Int[np.ndarray, " n"]:
     """Divide numbers into bins with nearly equal counts, and return the bin number of each row.
 
-    Equal numbers are in the same bin. A bin with fewer than 2 rows, or with fewer than half of the number of rows
-    divided by `bins`, is merged with the smaller of its neighbours. There may therefore be fewer than `bins` bins. A
-    missing number (NaN) has the bin number -1.
+    Equal numbers are in the same bin. There are at most `bins` bins, and at most half as many bins as rows. If
+    `merge_small` is true, a bin with fewer than 2 rows, or with fewer than half of the number of rows divided by
+    `bins`, is merged with the smaller of its neighbours. If it is false, numbers that vary always have at least 2 bins.
+    A missing number (NaN) has the bin number -1.
 
     >>> np.bincount(equal_count_bins(np.linspace(0, 1, 101))).tolist()
     [10, 10, 10, 10, 10, 11, 10, 10, 10, 10]
@@ -139,16 +142,25 @@ def equal_count_bins(values: Float[np.ndarray, " n"], bins: int = DEFAULT_BINS) 
     present = ~np.isnan(values)
     _, inverse, counts = np.unique(values[present], return_inverse=True, return_counts=True)
     n = int(present.sum())
-    bins = max(1, min(bins, n // 2))
+    bins = min(bins, max(2, n // 2))
     middle_rank = np.cumsum(counts) - counts / 2
     number = np.unique((bins * middle_rank / n).astype(np.int64), return_inverse=True)[1]
-    while (sizes := np.bincount(number, weights=counts)).size > 1 and sizes.min() < max(2, n / (2 * bins)):
-        smallest = int(sizes.argmin())
-        above = smallest == 0 or (smallest + 1 < len(sizes) and sizes[smallest + 1] < sizes[smallest - 1])
-        number = number - (number > (smallest if above else smallest - 1))
+    if merge_small:
+        number = _merge_small_bins(number, counts, max(2, n / (2 * bins)))
     result = np.full(len(values), -1, np.int64)
     result[present] = number[inverse]
     return result
+
+
+def _merge_small_bins(
+    number: Int[np.ndarray, " v"], counts: Int[np.ndarray, " v"], least: float
+) -> Int[np.ndarray, " v"]:
+    """Merge bins with fewer than `least` rows. `number` is the bin of each value and `counts` its number of rows."""
+    while (sizes := np.bincount(number, weights=counts)).size > 1 and sizes.min() < least:
+        smallest = int(sizes.argmin())
+        above = smallest == 0 or (smallest + 1 < len(sizes) and sizes[smallest + 1] < sizes[smallest - 1])
+        number = number - (number > (smallest if above else smallest - 1))
+    return number
 
 
 def split_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -161,7 +173,7 @@ def split_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for entry in entries for part in entry.split(",") if part.strip()))
 
 
-def told_kinds(
+def declared_kinds(
     names: Sequence[str], continuous: str | Iterable[str] | None, discrete: str | Iterable[str] | None
 ) -> dict[str, bool]:
     """Return whether each factor that the user named is continuous.
@@ -174,30 +186,30 @@ def told_kinds(
     Raises:
         UserError: If a name is unknown or is in both lists.
 
-    >>> told_kinds(["angle", "shape"], "angle", None)
+    >>> declared_kinds(["angle", "shape"], "angle", None)
     {'angle': True}
     """
-    told: dict[str, bool] = {}
+    declared: dict[str, bool] = {}
     for kind, given in (("continuous", continuous), ("discrete", discrete)):
         for name in split_names(given):
             if not names:
                 raise UserError(f"The option '{kind}' needs data with factors. Got {name!r} for data without factors.")
             if name not in names:
                 raise UserError(unknown_name_message(f"factor in the option '{kind}'", name, names))
-            if name in told:
+            if name in declared:
                 raise UserError(f"A factor must be either continuous or discrete. Got {name} as both. Remove one.")
-            told[name] = kind == "continuous"
-    return told
+            declared[name] = kind == "continuous"
+    return declared
 
 
 def find_continuous(
-    columns: Mapping[str, Array], told: Mapping[str, bool], is_grid: Callable[[], bool]
+    columns: Mapping[str, Array], declared: Mapping[str, bool], is_grid: Callable[[], bool]
 ) -> tuple[str, ...]:
     """Return the names of the continuous factors. A warning announces each decision that the user did not make.
 
     Args:
         columns: The labels of each numeric factor, with NaN for missing labels.
-        told: Whether each factor that the user named is continuous; see `told_kinds`.
+        declared: Whether each factor that the user named is continuous; see `declared_kinds`.
         is_grid: Returns whether there is one example for each combination of labels. Factors on such a grid are
             classes, unless the user says otherwise.
 
@@ -205,11 +217,11 @@ def find_continuous(
     >>> find_continuous(columns, {"angle": True}, lambda: False)
     ('angle',)
     """
-    found = [name for name, values in columns.items() if name not in told and looks_continuous(values)]
+    found = [name for name, values in columns.items() if name not in declared and looks_continuous(values)]
     gridded = bool(found) and is_grid()
     for name in found:
         announce(_describe_guess(name, columns[name], gridded))
-    return tuple(name for name in columns if told.get(name, name in found and not gridded))
+    return tuple(name for name in columns if declared.get(name, name in found and not gridded))
 
 
 def _describe_guess(name: str, values: Array, gridded: bool) -> str:

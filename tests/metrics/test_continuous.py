@@ -18,7 +18,7 @@ from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS, fairness, infomec, sap
 from unbraid.metrics.factor_information import factor_information, neighbour_information, neighbour_shares
 from unbraid.metrics.information import discretise, entropy, mutual_information
-from unbraid.metrics.labels import as_labels, equal_count_bins
+from unbraid.metrics.labels import as_labels
 from unbraid.metrics.mig import gap_per_factor
 from unbraid.metrics.protocol import Protocol, identity
 
@@ -106,9 +106,14 @@ def test_the_recipe_of_the_error_message_gives_bins_of_equal_counts(x: Array) ->
     assert counts.max() <= len(x) // 10 + 1
 
 
+def bins_of(values: Array) -> Array:
+    """Return the bin of each label of one continuous factor."""
+    return as_labels(values[:, None], [True]).binned()[:, 0]
+
+
 @pytest.mark.parametrize("n", [5, 20, 57, 1000])
 def test_bins_have_equal_counts(n: int) -> None:
-    counts = np.bincount(equal_count_bins(noise(n, 1)[:, 0]))
+    counts = np.bincount(bins_of(noise(n, 1)[:, 0]))
     assert counts.min() >= 2
     assert counts.max() - counts.min() <= 1
     assert len(counts) == min(10, n // 2)
@@ -117,10 +122,10 @@ def test_bins_have_equal_counts(n: int) -> None:
 def test_bins_of_repeated_labels() -> None:
     """Equal labels share a bin, and a factor with two labels keeps two bins, however rare one of them is."""
     for counts in ((1, 99), (99, 1), (50, 50)):
-        assert len(np.unique(equal_count_bins(np.repeat([0.0, 1.0], counts)))) == 2
+        assert len(np.unique(bins_of(np.repeat([0.0, 1.0], counts)))) == 2
     values = np.repeat(np.arange(7), 20)
-    assert np.array_equal(equal_count_bins(values), np.unique(equal_count_bins(values))[values])
-    assert len(np.unique(equal_count_bins(values))) == 7
+    assert np.array_equal(bins_of(values), values)
+    assert len(np.unique(bins_of(values))) == 7
 
 
 @pytest.mark.parametrize("name", SAME_FORM)

@@ -1,4 +1,4 @@
-"""Codes and factors in files: headers are recognised, and what was read is told."""
+"""Codes and factors in files: headers are recognised, and what was read is printed."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Twin:
         return q.mean @ self.matrix.T, (self.matrix * q.logvar.exp()[:, None, :]) @ self.matrix.T
 
     def kl(self, x: Any) -> Float[Tensor, " b"]:
-        r"""Return the KL from the prior of each posterior, in nats.
+        r"""Return the KL divergence of the posterior of each example from the prior, in nats.
 
         .. math:: \tfrac12 (\mathrm{tr}\, \Sigma + \mu^T \mu - d - \log \det \Sigma)
         """

@@ -1,6 +1,7 @@
 """Adversarial training of a manipulation.
 
-The manipulation is a network that computes a change of each image from its factors. Pairs of an encoder and a decoder
+The manipulation is a network that computes a scalar from the factors of an image, and a pattern from the scalar. The
+pattern, multiplied by `eps`, is added to the image. Pairs of an encoder and a decoder
 learn to reconstruct the changed images. Disentangling pairs have the factors as latents, and entangling pairs have
 rotated factors as latents. The manipulation learns to make reconstruction easier for the entangling pairs and harder
 for the disentangling pairs.
@@ -21,9 +22,9 @@ from unbraid.manipulation.networks import Manipulation, PairFamilies, make_adam
 from unbraid.manipulation.settings import FactorStandardiser, ManipulationSettings
 from unbraid.noise import Noise
 
-N_PATTERNS = 1024  # patterns in the table that is written to the file
-PATTERNS_PER_BATCH = 256  # patterns that are decoded at the same time
-EXAMPLES_PER_BATCH = 65_536  # examples whose scalar is computed at the same time
+N_PATTERNS = 1024  # number of patterns in the table that is stored with the manipulation
+PATTERNS_PER_BATCH = 256  # number of patterns that are computed at the same time
+EXAMPLES_PER_BATCH = 65_536  # number of examples whose scalar is computed at the same time
 MIN_ERROR = 1e-3  # in nats per image; smaller errors are replaced by this value before the logarithm is taken
 TERMS = ("disentangling", "entangling", "gap", "change")
 """The logged terms: both errors, the gap (entangling minus disentangling), and the mean absolute value of a pattern."""
@@ -81,8 +82,9 @@ class AdversarialTraining:
         """Compute the gradient of the manipulation on one batch, and update the manipulation if `update` is true.
 
         By default, the loss is the log error of the entangling pairs minus the log error of the disentangling pairs.
-        The difference of the errors themselves, as in the paper, also falls if all images lose their contrast. Such a
-        change favours no axes, but training can get stuck there. Returns the values of `TERMS` before the update.
+        The difference of the errors themselves, which Zietlow et al. (2021) use, also falls if all images lose their
+        contrast. A loss of contrast does not favour the entangling pairs, but training can get stuck at images without
+        contrast. Returns the values of `TERMS` before the update.
         """
         w, x, noise = self.draw_batch(batch_number)
         pattern = self.manipulation(w)
@@ -144,8 +146,8 @@ class AdversarialTraining:
 def initial_axis(standardise: FactorStandardiser, settings: ManipulationSettings) -> Float[Tensor, " k"]:
     """Return the direction, in the space of factors, along which the scalar varies initially.
 
-    It is a unit vector with equal entries for all factors that are rotated, and zeros for the others. If the scalar is
-    to start as a random function, it is zero.
+    It is a unit vector with equal entries for all factors that are rotated, and zeros for the others. If
+    `settings.scalar` is "random", the scalar starts as a random function, and a zero vector is returned.
     """
     axis = torch.zeros(len(standardise.names))
     if settings.scalar == "random":

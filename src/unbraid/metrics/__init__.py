@@ -27,8 +27,9 @@ from unbraid.metrics.modularity import modularity
 from unbraid.metrics.sap import sap
 from unbraid.metrics.udr import udr
 from unbraid.metrics.unsupervised import unsupervised
+from unbraid.runtime.plugins import Registry
 
-METRICS: dict[str, Callable[..., dict[str, float]]] = {
+METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "beta_vae": beta_vae,
     "factor_vae": factor_vae,
     "mig": mig,
@@ -46,7 +47,7 @@ METRICS: dict[str, Callable[..., dict[str, float]]] = {
     "jemmig": jemmig,
     "mig_sup": mig_sup,
     "fairness": fairness,
-}
+})  # fmt: skip
 
 
 class Trait(NamedTuple):
@@ -70,7 +71,20 @@ HISTOGRAM = "plug-in information on equal-width bins"
 TREES = "gradient-boosted trees by the definition of scikit-learn 1.9: 100 stages of depth 3, exact cuts"
 LOGISTIC = "multinomial logistic regression by the definition of scikit-learn 1.9: lbfgs, 100 iterations"
 
-TRAITS: dict[str, Trait] = {
+class Traits(Registry[Trait]):
+    """The properties of metrics. A metric of another package has them in its attribute `trait`."""
+
+    def __missing__(self, name: str) -> Trait:
+        trait = getattr(METRICS[name], "trait", None)
+        if not isinstance(trait, Trait):
+            raise UserError(
+                f"The metric {name!r} must have an attribute 'trait' of type unbraid.metrics.Trait. Got {trait!r} "
+                "instead. Set it after the definition of the function."
+            )
+        return trait
+
+
+TRAITS = Traits("metrics", {
     "beta_vae": Trait("eval_accuracy", LOGISTIC, whole_table=True),
     "factor_vae": Trait("eval_accuracy", "majority vote", whole_table=True),
     "mig": Trait("discrete_mig", HISTOGRAM),
@@ -88,7 +102,7 @@ TRAITS: dict[str, Trait] = {
     "jemmig": Trait("jemmig", HISTOGRAM),
     "mig_sup": Trait("mig_sup", HISTOGRAM),
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
-}
+})  # fmt: skip
 
 
 def headline(metric: str) -> str:

@@ -44,8 +44,8 @@ def beta_vae(
     a row may be paired with itself, as in published scores. If few rows share a value, the classifier then recognises
     rows that it has seen, and codes without information score above 1/k.
 
-    Continuous factors: A continuous factor is fixed within a bin, that is, both rows of a pair are in the same of 10
-    bins of equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
+    Continuous factors: A continuous factor is fixed within a bin: both rows of a pair fall into the same bin. There are
+    10 bins with equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
 
     Limitations: The score saturates and is no evidence of axis alignment, because a rotated representation reaches 1
     like an aligned one. Latents that hold noise or a constant do not lower the score, and neither do copies of good

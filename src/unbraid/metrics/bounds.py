@@ -29,11 +29,11 @@ def bounds(
     """Return the scores of perfect codes and of noise.
 
     The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
-    normal latents as the codes of `rows`. The scores are stored in the cache folder, where factors, rows, estimator and
-    versions identify them. Later calls read them from there.
+    normal latents as the codes of `rows`. The scores are stored in the cache folder. Their key consists of the
+    factors, the rows, the estimator of the metric and the versions of the libraries. Later calls read them from there.
 
     Args:
-        rows: The factors and the samples. Only the number of latents of its codes is used.
+        rows: The factors, and the row numbers of the samples. Of its codes, only the number of latents is used.
         names: Keys of `METRICS`.
         seed: Random seed for the noise and the metrics.
         on_metric: Function that is called with a message before each metric is computed.

@@ -12,7 +12,7 @@ from unbraid.metrics.labels import Continuous, as_codes_and_labels
 def dcimig(
     codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
 ) -> dict[str, float]:
-    r"""Measure the fraction of the information in all factors that one pure latent per factor contains.
+    r"""Measure how much more the best latent of each factor tells about this factor than about any other factor.
 
     .. math:: \frac{\sum_j \max_{i \in M_j} g_i}{\sum_j H(v_j)}, \quad g_i = I(c_i; v_{j_1}) - I(c_i; v_{j_2}), \quad
         M_j = \{ i : j_1(i) = j \}
@@ -20,19 +20,17 @@ def dcimig(
     where :math:`j_1` and :math:`j_2` are the factors about which latent :math:`i` has the most and the second most
     information, in nats. If a factor is the best factor :math:`j_1` of no latent, it contributes 0 to the sum.
 
-    The score lies in [0, 1]. 0 means that every latent is equally informative about two factors, or about none. 1 means
-    that for each factor there is one latent that determines it and is informative about no other factor.
+    The score lies in [0, 1]. 0 means that every latent is either equally informative about its two best factors or
+    informative about no factor. 1 means that for each factor there is one latent that determines it and is informative
+    about no other factor.
 
     Factors are weighted by their entropy, whereas MIG weights them equally. As with MIG, the maximum score is below 1
     for factors with more than `bins` values. A constant latent contributes nothing.
 
-    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
-    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
-    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
-    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
-    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
-    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one,
-    and gives all factors the same weight.
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
+    how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
+    to scores. With ``estimator="neighbours"``, :math:`I` is a share in [0, 1] instead of the information in nats,
+    :math:`H(v_j)` is 1, and all factors therefore have the same weight.
 
     Limitations: Only the best latent of a factor contributes, so duplicated latents and additional noise latents do not
     lower the score. Use MIG or DCI to measure completeness. A latent that is equally informative about two factors
@@ -50,7 +48,7 @@ def dcimig(
         factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        estimator: "plug-in", "miller-madow" or "neighbours", see above.
+        estimator: Estimator of the information: "plug-in", "miller-madow" or "neighbours".
         bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:

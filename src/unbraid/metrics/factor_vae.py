@@ -45,8 +45,8 @@ def factor_vae(
     rows in both halves. With ``draws="reference"``, all votes draw from all rows, as in published scores. If few rows
     share a value, test votes then repeat training votes, and codes without information score above 1/k.
 
-    Continuous factors: A continuous factor is fixed within a bin, that is, the rows of a vote are in the same of 10
-    bins of equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
+    Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
+    10 bins with equal counts. Rows without a label of a factor are not drawn when this factor is fixed.
 
     Limitations: A rotated representation may still score 1, so a high score is no evidence of axis alignment. Latents
     that hold noise and duplicated latents do not lower the score. The scale of the codes matters, because a latent

@@ -26,12 +26,10 @@ def jemmig(
     The joint entropy equals H(c) + H(v) - I(c; v). A latent is therefore penalised for information about other factors,
     unlike in MIG. If several latents are equally informative, the one with the largest entropy is used.
 
-    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
-    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
-    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
-    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` estimates the information, but
-    not the entropies, from 3 nearest neighbours (Kraskov et al., 2004; Ross, 2014). It is then limited to the
-    entropies of the bins, because the information of two continuous variables has no upper bound.
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
+    how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
+    to scores. With ``estimator="neighbours"``, the entropies are still those of the bins. The information of two
+    continuous variables has no upper bound, so it is limited to these entropies.
 
     Limitations: A collapsed representation does not score 0. A constant has no entropy, so constant latents score
     log(bins) / (H(v) + log(bins)), which is 0.81 for a factor with 2 values and 0.49 for a factor with 24 values. Two
@@ -50,7 +48,7 @@ def jemmig(
         factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        estimator: "plug-in", "miller-madow" or "neighbours", see above.
+        estimator: Estimator of the information: "plug-in", "miller-madow" or "neighbours".
         bins: Number of equal-width bins into which each latent is discretised, at least 2.
 
     Returns:

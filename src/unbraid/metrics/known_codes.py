@@ -15,7 +15,9 @@ CodeGenerator = Callable[[Int[np.ndarray, "n k"], int], Float[np.ndarray, "n d"]
 
 
 def make_perfect_codes(factors: Real[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return one latent per factor, which holds the centred values of the factor. Missing labels (NaN) become 0.
+    """Return one latent per factor, which holds the centred values of the factor.
+
+    The code of a missing label (NaN) is 0.
 
     >>> make_perfect_codes(np.array([[0, 0], [2, 3]])).tolist()
     [[-1.0, -1.5], [1.0, 1.5]]
@@ -51,7 +53,7 @@ def make_duplicated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Flo
 
 
 def make_merged_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n d"]:
-    """Return one latent, the joint index of the first two factors, and perfect latents of the other factors."""
+    """Return one latent with the joint index of the first two factors, and one perfect latent for each other factor."""
     width = np.ptp(factors[:, 1]) + 1
     pair = (factors[:, 0] - factors[:, 0].min()) * width + factors[:, 1] - factors[:, 1].min()
     return make_perfect_codes(np.c_[pair, factors[:, 2:]])

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 
 from unbraid.errors import UserError
+from unbraid.label_kinds import equal_count_bins
 from unbraid.metrics.arrays import (
     Codes,
     Factors,
@@ -22,7 +23,6 @@ from unbraid.metrics.arrays import (
 )
 
 MISSING = int(np.iinfo(np.int64).min)  # the bin number of a missing label
-BINS = 10  # number of bins of equal counts into which continuous factors are sorted
 Continuous = Sequence[bool] | bool | None
 
 
@@ -69,33 +69,20 @@ class Labels(NamedTuple):
             rows = slice(None) if present.all() else np.flatnonzero(present)
             yield Column(rows, values[rows] if continuous else values[rows].astype(np.int64), continuous)
 
-    def binned(self, bins: int = BINS) -> Int[np.ndarray, "n k"]:
-        """Return integers: the labels of discrete factors, and bins of equal counts of continuous factors.
+    def binned(self) -> Int[np.ndarray, "n k"]:
+        """Return integers: the labels of discrete factors, and the bin numbers of continuous factors.
 
-        A missing label becomes `MISSING`.
+        Bins have nearly equal counts. A missing label becomes `MISSING`.
         """
         table = np.full(self.values.shape, MISSING)
         for j, column in enumerate(self.columns()):
-            table[column.rows, j] = equal_count_bins(column.values, bins) if column.continuous else column.values
+            values = equal_count_bins(column.values, merge_small=False) if column.continuous else column.values
+            table[column.rows, j] = values
         return table
 
     def complete_rows(self) -> Bool[np.ndarray, " n"]:
         """Return whether each row has a label of every factor."""
         return np.asarray(~np.isnan(self.values).any(axis=1))
-
-
-def equal_count_bins(x: Real[np.ndarray, " n"], bins: int = BINS) -> Int[np.ndarray, " n"]:
-    """Return the number, from 0, of the bin that contains each entry. Bins hold nearly equal numbers of entries.
-
-    Equal entries are in the same bin. There are at most n / 2 bins, so that no bin holds a single entry if the entries
-    are distinct. A column that varies has at least two bins.
-
-    >>> equal_count_bins(np.array([0.3, 0.1, 0.2, 9.0]), 2).tolist()
-    [1, 0, 0, 1]
-    """
-    _, index, counts = np.unique(x, return_inverse=True, return_counts=True)
-    middle = (np.cumsum(counts) - counts / 2) / len(x)  # mean rank of each value, between 0 and 1
-    return np.asarray((middle * max(2, min(bins, len(x) // 2))).astype(np.int64)[index])
 
 
 def as_labels(factors: Factors, continuous: Continuous = None, name: str = "Factors", *, columns: int = 1) -> Labels:

@@ -27,19 +27,16 @@ def mig_sup(
     :math:`i`, and :math:`A` is the set of active latents. A latent is active if it varies and its standard deviation is
     at least `prune`.
 
-    The score lies in [0, 1]. 0 means that every latent is equally informative about two factors, that no latent is
-    informative, or that no latent is active. 1 means that each active latent determines one factor and is informative
-    about no other factor.
+    The score lies in [0, 1]. 0 means that no latent is active, or that every active latent is either equally
+    informative about its two best factors or informative about no factor. 1 means that each active latent determines
+    one factor and is informative about no other factor.
 
     MIG-sup complements MIG, which takes the gap between latents and does not penalise a latent that is informative
     about two factors. The maximum score is below 1 for factors with more than `bins` values.
 
-    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
-    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
-    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
-    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
-    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
-    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one.
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
+    how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
+    to scores.
 
     Limitations: The score does not require that every factor is represented. One perfect latent beside constant latents
     scores 1, and so do duplicated latents. A latent that holds pure noise is active and scores about 0, so unused
@@ -58,7 +55,7 @@ def mig_sup(
         factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        estimator: "plug-in", "miller-madow" or "neighbours", see above.
+        estimator: Estimator of the information: "plug-in", "miller-madow" or "neighbours".
         bins: Number of equal-width bins into which each latent is discretised.
         prune: Minimum standard deviation of an active latent, in units of the codes.
 

@@ -21,13 +21,9 @@ def modularity(
     latent is informative about a single factor. A latent without any information, such as a constant latent, scores 0
     and is included in the mean.
 
-    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are, and its entropy
-    is that of the bins. With at most `bins` equally spaced values, the score is that of a discrete factor. Each factor
-    uses the rows that have a label of it. The estimate from bins is biased upwards in small samples.
-    ``estimator="miller-madow"`` subtracts most of this bias. ``estimator="neighbours"`` uses 3 nearest neighbours
-    (Kraskov et al., 2004; Ross, 2014) and no bins. It replaces the information by a share in [0, 1], which is
-    :math:`1 - e^{-2 I}` for a continuous factor and :math:`I / H(v)` for a discrete one,
-    and uses it in place of :math:`I_{ij}`.
+    Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. `estimator` says
+    how the information is estimated; see :ref:`Continuous factors and missing labels <continuous-factors>` in the guide
+    to scores. With ``estimator="neighbours"``, :math:`I_{ij}` is not the information in nats, but a share in [0, 1].
 
     Limitations: Two latents may represent the same factor and a factor may be represented by no latent, so a high score
     is no evidence of a complete representation, and duplicated latents are not penalised. The bias of the information
@@ -42,7 +38,7 @@ def modularity(
         factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        estimator: "plug-in", "miller-madow" or "neighbours", see above.
+        estimator: Estimator of the information: "plug-in", "miller-madow" or "neighbours".
         bins: Number of equal-width bins into which each latent is discretised.
 
     Returns:

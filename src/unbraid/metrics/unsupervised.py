@@ -24,9 +24,9 @@ def unsupervised(codes: Codes, *, bins: int = 20) -> dict[str, float]:
     All scores are at least 0 and have no upper bound. Low values are better. 0 means that the latents are independent
     (MI) or uncorrelated (TC and W). The value 1 has no special meaning.
 
-    Limitations: Independence is not disentanglement. A rotated representation with unit variances and pure noise both
-    score close to 0, and so does a representation that contains no information about any factor. TC and W detect only
-    linear dependence.
+    Limitations: Independence is not disentanglement. Two kinds of bad codes score close to 0: rotated codes with unit
+    variances, and codes without information about the factors, such as pure noise. TC and W detect only linear
+    dependence.
 
     Deviations: All deviations concern cases in which disentanglement_lib (the library of Locatello et al.) returns nan,
     inf or complex numbers. Exactly constant latents are excluded from TC and W, and TC and W are 0 if fewer than two

@@ -33,8 +33,10 @@ TARGETS: dict[str, Target] = {
 STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # the reason why there are no published numbers to compare with
     "locatello2020_weak": "the scores in its paper are not included in unbraid",
     "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not included in unbraid",
+    "pmp_meshes": "its paper gives no scores for meshes",
     "diffusion2019": "the scores of its submission to the challenge were not published",
     "vitae_celeba": "its paper gives no scores for faces",
+    "vitae_stability": "figure 1 of its supplement has no numbers (the analysis stability draws it)",
     "small": "it is a test study of unbraid and does not come from a paper",
 }
 

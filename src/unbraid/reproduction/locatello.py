@@ -23,7 +23,8 @@ METRICS = ("beta_vae", "dci", "factor_vae", "mig", "modularity", "sap")
 METHODS, SETTINGS, SEEDS = 6, 36, 50
 RUNS = SETTINGS * SEEDS  # per dataset
 TOLERANCE = 0.05  # the guide on reproduction gives the reason for this value
-GROUPINGS = {"objective": ["method"], "setting": SETTING}  # columns that define the groups of each explained fraction
+# Columns that define groups of runs. An explained fraction is the part of the variance of scores between such groups.
+GROUPINGS = {"objective": ["method"], "setting": SETTING}
 TITLES = {
     "beta_vae": "BetaVAE",
     "dci": "DCI",
@@ -120,7 +121,7 @@ def our_results(runs: DataFrame) -> OurResults:
 
 
 def explained_fractions(runs: DataFrame) -> OurResults:
-    """Compute the explained variance for each dataset and metric, as expected with the number of seeds in the paper."""
+    """Compute the explained fractions for each dataset and metric, converted to the number of seeds in the paper."""
     results: dict[CellKey, OurResult | str] = {}
     for data, part in runs.groupby(PUBLISHED_DATA):
         for metric in METRICS:
@@ -169,7 +170,7 @@ def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wante
 
 
 def win_rate_results(runs: DataFrame) -> OurResults:
-    """Compute how often a setting that is chosen by one run beats a random setting, if all 36 settings have runs."""
+    """Compute how often a setting beats a random one if it was chosen by a single run. This needs all 36 settings."""
     counts = runs.groupby([PUBLISHED_DATA, *SETTING]).ngroups
     if counts < SETTINGS * runs[PUBLISHED_DATA].nunique():
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")

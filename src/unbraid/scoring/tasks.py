@@ -13,7 +13,7 @@ from unbraid.runtime.workers import worker_pool
 from unbraid.scoring.run_scorer import RunScorer
 
 PARALLEL_SECONDS = 4.0  # other processes are started if the remaining work is expected to take longer than this
-QUEUED_RUNS_PER_PROCESS = 8  # maximum number of tasks in memory per process: 65,536 rows of 10 latents take 5 MB
+QUEUED_RUNS_PER_PROCESS = 8  # maximum number of runs per process whose codes are in memory, about 5 MB per run
 
 
 class ProgressCounter:

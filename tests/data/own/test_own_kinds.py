@@ -1,4 +1,4 @@
-"""Labels are classes or continuous, as told or recognised, and some of them may be missing."""
+"""Labels are classes or continuous, as declared or recognised, and some of them may be missing."""
 
 from __future__ import annotations
 
@@ -78,11 +78,14 @@ def test_arrays_datasets_and_files_agree(tmp_path: Path) -> None:
     table[5, 0] = table[7, 1] = np.nan
     images = random_pixels(N, 8, 8)
     objects = [[None if math.isnan(v) else v for v in row] for row in table.tolist()]
-    told: dict[str, Any] = {"names": ["angle", "shape"], "continuous": "angle"}
+    options: dict[str, Any] = {"names": ["angle", "shape"], "continuous": "angle"}
     np.savez(tmp_path / "data.npz", images=images, factors=table)
     masked = np.ma.masked_invalid(table)
-    variants = [from_arrays(images, factors, **told) for factors in (table, torch.tensor(table), objects, masked)]
-    variants += [from_dataset(zip(images, objects, strict=True), **told), from_file(tmp_path / "data.npz", **told)]
+    variants = [from_arrays(images, factors, **options) for factors in (table, torch.tensor(table), objects, masked)]
+    variants += [
+        from_dataset(zip(images, objects, strict=True), **options),
+        from_file(tmp_path / "data.npz", **options),
+    ]
     for data in variants:
         check_labels(data)
     assert len({data.fingerprint for data in variants[:-1]}) == 1

@@ -19,11 +19,11 @@ from unbraid.label_kinds import (
     DEFAULT_BINS,
     MANY_VALUES,
     announce,
+    declared_kinds,
     equal_count_bins,
     find_continuous,
     label_columns,
     split_names,
-    told_kinds,
 )
 
 Label: TypeAlias = int | float | str
@@ -35,7 +35,7 @@ Factors: TypeAlias = Real[Tensor, "n ..."] | Real[np.ndarray, "n ..."] | ArrayLi
 
 @dataclass(frozen=True)
 class LabelKinds:
-    """Which factors are continuous, as told by the user.
+    """Which factors are continuous, as declared by the user.
 
     Attributes:
         continuous: Names of continuous factors, as a list or separated by commas.
@@ -86,10 +86,10 @@ class Labels:
             n: Number of examples.
             kinds: Which factors are continuous.
         """
-        told = told_kinds(list(columns), kinds.continuous, kinds.discrete)
+        declared = declared_kinds(list(columns), kinds.continuous, kinds.discrete)
         varying = {name: column for name, column in columns.items() if len(_distinct_values(column)) > 1}
-        used = _without_identifiers(varying, told)
-        is_continuous = _choose_kinds(used, told)
+        used = _without_identifiers(varying, declared)
+        is_continuous = _choose_kinds(used, declared)
         if kinds.bins is not None and not any(is_continuous.values()):
             raise UserError("The option 'bins' needs a continuous factor. Got none. Name one with continuous=NAME.")
         coded = {
@@ -163,7 +163,7 @@ def _rename(columns: Mapping[str, T], names: Sequence[str] | None) -> dict[str, 
     return dict(zip(chosen, columns.values(), strict=True))
 
 
-def _checked_lengths(columns: dict[str, Column], n: int) -> dict[str, Column]:
+def _checked_lengths(columns: Mapping[str, Column], n: int) -> Mapping[str, Column]:
     """Return columns, or raise a UserError if one of them does not have n labels."""
     for name, column in columns.items():
         if len(column) != n:
@@ -231,23 +231,23 @@ def _bin_column(column: Column, bins: int) -> tuple[Int[np.ndarray, " n"], list[
     return number, [float(np.median(values[number == i])) for i in range(number.max() + 1)]
 
 
-def _choose_kinds(columns: Mapping[str, Column], told: Mapping[str, bool]) -> dict[str, bool]:
+def _choose_kinds(columns: Mapping[str, Column], declared: Mapping[str, bool]) -> dict[str, bool]:
     """Return for each factor whether it is continuous."""
     for name, column in columns.items():
-        if told.get(name) and not _is_numeric(column):
+        if declared.get(name) and not _is_numeric(column):
             word = next(value for value in column if isinstance(value, str))
             raise UserError(f"A continuous factor must have numbers. Got {word!r} in {name}. Use discrete={name}.")
     numeric = {name: _as_floats(column) for name, column in columns.items() if _is_numeric(column)}
-    found = find_continuous(numeric, told, lambda: len(columns) > 1 and _is_grid(columns))
+    found = find_continuous(numeric, declared, lambda: len(columns) > 1 and _is_grid(columns))
     return {name: name in found for name in columns}
 
 
-def _without_identifiers(columns: Mapping[str, Column], told: Mapping[str, bool]) -> dict[str, Column]:
+def _without_identifiers(columns: Mapping[str, Column], declared: Mapping[str, bool]) -> dict[str, Column]:
     """Leave out words that are different in every row, because they identify the examples and describe nothing."""
     kept = {}
     for name, column in columns.items():
         count = len(_distinct_values(column))
-        if _is_numeric(column) or name in told or count <= MANY_VALUES or count < len(column):
+        if _is_numeric(column) or name in declared or count <= MANY_VALUES or count < len(column):
             kept[name] = column
         else:
             announce(

@@ -118,8 +118,8 @@ def fill_polygons(polygons: Tensor, x: Tensor, y: Tensor, pixels: int) -> Tensor
 
     A pixel is set if an odd number of edges cross its row at or to the left of its centre. A centre on a left edge is
     therefore inside, and a centre on a right edge is outside. A row of at most 64 pixels is one 64-bit word, and each
-    crossing flips all bits from its column on. The rows that an edge crosses depend only on y, so crossings are
-    computed once for all x.
+    crossing inverts the bit of its column and all bits to the right of it. The rows that an edge crosses depend only on
+    y, so crossings are computed once for all x.
 
     Args:
         polygons: Vertices of m polygons, float64 of shape (m, vertices, 2).
@@ -177,9 +177,10 @@ def _flip_masks(y: Tensor, x: Tensor, edge: Tensor, row: Tensor) -> Tensor:
 
     These are the bits of all columns whose centres are at the crossing or to the right of it. The edge crosses the row
     at x0 + (centre - y0) (x1 - x0) / (y1 - y0). The first column to flip is the ceiling of a quotient of integers whose
-    denominator is below 2^31. Float64 computes it exactly for two reasons. Products and sums are below 2^53, and the
-    quotient is either an integer, which the division returns exactly, or differs from every integer by at least 2^-31,
-    which is much more than the rounding error.
+    denominator is below 2^31. Float64 computes it exactly for two reasons. First, all products and sums are integers
+    below 2^53. Second, rounding the quotient does not change its ceiling. If the quotient is an integer, the division
+    returns it exactly. Otherwise it differs from every integer by at least 2^-31, which is much more than the rounding
+    error.
     """
     centres, vertices = y.shape[1], y.shape[2]
     y0, y1 = y.flatten()[edge], y.roll(-1, -1).flatten()[edge]
