@@ -20,7 +20,7 @@ from unbraid.studies.demystifying import SEEDS
 PAGE = ROOT / "docs" / "guides" / "manipulated.md"
 RESULTS_PAGE = ROOT / "docs" / "guides" / "manipulated_results.md"
 RATES = {"5e-4": "study_demystifying", "5e-5": "study_demystifying_lower"}  # the study at two learning rates
-FULL = "study_demystifying_full"  # two methods on modified images and noise, 300,000 steps at 1e-4
+FULL = "demystifying-dsprites"  # start of the names of the parts at the study's own length
 CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is clipped
 DATA = ("sprites", "dsprites")
 PLANE = "gap of x and y"  # the rotated factors
@@ -60,7 +60,7 @@ def full_table() -> str:
 
 def study_table(name: str) -> str:
     """Return our and the paper's means and standard deviations per score and method, and how many agree."""
-    found = reproduce("demystifying2021", pd.read_csv(RESULTS / f"{name}.csv"))
+    found = reproduce("demystifying2021", results_table(name))
     cells = found.table().query("kind == 'value' and runs > 0")
     body = []
     for (column, method), group in cells.groupby([cells["column"], cells["row"].str.split(", ").str[0]], sort=False):
@@ -71,11 +71,17 @@ def study_table(name: str) -> str:
     return "\n\n".join([table(head, body), found.summary_text()])
 
 
+def results_table(name: str) -> pd.DataFrame:
+    """Return a results table from the benchmarks, or the runs of the evidence if the name is `FULL`."""
+    if name != FULL:
+        return pd.read_csv(RESULTS / f"{name}.csv")
+    evidence = pd.read_csv(ROOT / "evidence" / "results.csv")
+    return evidence[evidence["part"].str.startswith(FULL)].reset_index(drop=True)
+
+
 def runs_of(name: str) -> pd.DataFrame:
     """Return a committed results table, with the form of each run's data and the gap of the rotated factors."""
-    runs = pd.read_csv(RESULTS / f"{name}.csv").assign(
-        variant=lambda t: [dataset_variant(name)[1] for name in t["data"]]
-    )
+    runs = results_table(name).assign(variant=lambda t: [dataset_variant(name)[1] for name in t["data"]])
     return runs.assign(**{PLANE: runs[["gaps.x", "gaps.y"]].mean(axis=1)})
 
 
