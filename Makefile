@@ -12,7 +12,7 @@ help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
 	@echo "make test       the tests CI runs"
 	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
-	@echo "make test-faults  new cases of bad input for MINUTES=5 minutes; FAULTS='--seed 1' repeats a campaign"
+	@echo "make test-faults  bad input, kills, concurrent commands, full disks and requests for MINUTES=5; SEED=1 repeats one"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
@@ -43,7 +43,7 @@ test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"
 
 test-faults: $(READY)
-	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --minutes $(MINUTES) $(FAULTS)
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q -m gpu

@@ -29,4 +29,4 @@ def test_the_server_decodes_for_the_browser(page: Any) -> None:
         pixels = np.asarray(page.evaluate(decode, [run.id, z]), np.float32)
         page.context.close()
     assert np.allclose(pixels, run.decode(torch.tensor([z]))[0].flatten(), atol=1e-6)
-    assert any(url.startswith(f"{server.url}decode?") for url in requested)
+    assert any(url.startswith(f"http://127.0.0.1:{server.port}/decode?") for url in requested)

@@ -70,6 +70,7 @@ def test_the_page_opens_with_all_its_sections(opened: Any) -> None:
     assert opened.locator("#scores tbody tr").count() == 3
     assert opened.locator("#scores tfoot tr").count() == 2
     assert opened.locator("table.heat").count() == 2
+    assert opened.locator("table.heat tr.floor").count() == 1
     assert opened.locator("svg.curve path").count() == 3
     for image in opened.locator("img").all():
         assert image.get_attribute("alt") is not None

@@ -1,83 +1,108 @@
-"""Run the campaign: python -m faults.campaign --minutes 5, in the folder `tests`."""
+"""Run the campaign of faults: python -m faults.campaign --minutes 5, in the folder `tests`."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import itertools
 import os
 import secrets
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
-from faults.commands import check_coverage, write_files
-from faults.execution import Result, run_case
+from faults.bad_input import BadInput
+from faults.commands import check_coverage
+from faults.disk import Disk
+from faults.kills import Kills
+from faults.pairs import Pairs
+from faults.parts import Part, Result, run_number
+from faults.processes import preload
+from faults.requests import Requests
+
+PARTS: dict[str, type[Part]] = {part.name: part for part in (BadInput, Kills, Pairs, Disk, Requests)}
 
 
-def preload() -> None:
-    """Import everything that commands import, so that forked processes start fast."""
-    import torch
+@dataclass
+class Tally:
+    """The number of cases of a part, of what they did (signals, requests), and of faults, and the time."""
 
-    from unbraid.cli.dispatch import COMMANDS
-
-    torch.set_num_threads(1)
-    for command in COMMANDS.values():
-        importlib.import_module(f"unbraid.cli.{command.module}")
-    for name in ("analysis", "studies.runner", "studies.appearance", "reporting.page", "reporting.explore",
-                 "pictures.pair", "exporting.export", "scoring.selection", "scoring.comparison", "reproduction",
-                 "manipulation", "runs.results"):  # fmt: skip
-        importlib.import_module(f"unbraid.{name}")
-    import matplotlib.pyplot  # noqa: F401
-    import pandas  # noqa: F401
-    import sklearn.linear_model  # noqa: F401
+    cases: int = 0
+    count: int = 0
+    faults: int = 0
+    seconds: float = 0.0
 
 
-def run_cases(seed: int, numbers: Iterator[int]) -> Iterator[Result]:
-    """Run the cases with these numbers."""
-    check_coverage()
-    preload()
-    with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        template, scratch = Path(name) / "template", Path(name) / "cases"
-        template.mkdir()
-        scratch.mkdir()
+@contextmanager
+def prepared(part: Part) -> Iterator[Part]:
+    """Prepare a part in a temporary folder, which is removed in the end. Its commands print nothing."""
+    with tempfile.TemporaryDirectory(prefix=f"faults-{part.name}-") as name:
+        Path(name).chmod(0o755)
         with Path(os.devnull).open("w") as null, redirect_stdout(null), redirect_stderr(null):
-            write_files(template)
+            part.prepare(Path(name))
+        try:
+            yield part
+        finally:
+            part.close()
+
+
+def run_part(part: Part, seed: int, numbers: Iterator[int], seconds: float, *, minimise: bool) -> Tally:
+    """Run the cases with these numbers until the time is used up, and print the failures."""
+    tally, start = Tally(), time.monotonic()
+    with prepared(part):
         for number in numbers:
-            yield run_case(seed, number, template, scratch)
+            result = run_number(part, seed, number, minimise=minimise)
+            tally.cases += 1
+            tally.count += result.outcome.count
+            if result.outcome.fault:
+                tally.faults += 1
+                print_failure(result, seed)
+            if time.monotonic() - start > seconds:
+                break
+    tally.seconds = time.monotonic() - start
+    return tally
+
+
+def print_failure(result: Result, seed: int) -> None:
+    """Print a failing case, the command that repeats it, and the end of its output."""
+    lines = [line for line in result.outcome.output.splitlines() if line.strip()]
+    shown = lines[-6:-1] if "Traceback" in result.outcome.output else lines[-1:]
+    print(f"FAULT in {result.part}: {result.outcome.fault}\n    {result.case}")
+    print("".join(f"    {line[:300]}\n" for line in shown), end="")
+    again = f"--parts {result.part} --seed {seed} --first {result.number} --cases 1"
+    print(f"    To repeat it: make test-faults FAULTS='{again}'", flush=True)
 
 
 def main() -> int:
-    """Run cases until the time or the cases are used up, print the failures, and return how many there are."""
+    """Run all parts, print the number of cases and faults of each, and return 1 if there is a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="time to spend [5]")
-    parser.add_argument("--cases", type=int, default=10**9, help="largest number of cases")
-    parser.add_argument("--seed", type=int, help="seed of the generator [a new one each time]")
+    parser.add_argument("--minutes", type=float, default=5.0, help="time to spend on all parts together [5]")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"parts to run [{','.join(PARTS)}]")
+    parser.add_argument("--cases", type=int, default=10**9, help="largest number of cases of each part")
+    parser.add_argument("--seed", type=int, help="seed of the generators [a new one each time]")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--every", type=int, default=1, help="distance of the numbers of two cases")
+    parser.add_argument("--no-minimise", action="store_true", help="print failing cases as they are")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking a process with threads
     seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    end = time.monotonic() + 60 * options.minutes
-    numbers = range(options.first, options.first + options.cases * options.every, options.every)
-    counts: Counter[str] = Counter()
-    for result in run_cases(seed, iter(numbers)):
-        counts["cases"] += 1
-        if result.fault:
-            counts["faults"] += 1
-            lines = [line for line in result.output.splitlines() if line.strip()]
-            shown = lines[-3:-1] if "Traceback" in result.output else lines[-1:]
-            print(f"{result.fault} (--seed {seed} --first {result.number} --cases 1): {result.case}", flush=True)
-            print("".join(f"    {line[:300]}\n" for line in shown), end="", flush=True)
-        if time.monotonic() > end:
-            break
-    print(f"{counts['cases']} cases, {counts['faults']} faults, seed {seed}")
-    return int(counts["faults"] > 0)
+    check_coverage()
+    preload()
+    parts = [PARTS[name]() for name in options.parts.split(",")]
+    total = sum(part.weight for part in parts)
+    faults = 0
+    for part in parts:
+        numbers = itertools.islice(itertools.count(options.first), options.cases)
+        seconds = 60 * options.minutes * part.weight / total
+        tally = run_part(part, seed, numbers, seconds, minimise=not options.no_minimise)
+        done = f"{tally.cases} cases, {tally.count} {part.unit}, {tally.faults} faults"
+        print(f"{part.name:<9} {done}, {tally.seconds:.0f} s (seed {seed})", flush=True)
+        faults += tally.faults
+    return int(faults > 0)
 
 
 if __name__ == "__main__":

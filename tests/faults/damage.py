@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from faults.exemptions import ENDLESS_KEYS
 
 JSON_VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, float("nan"), float("inf"), 2**31, 2**63, 2**64, 10**400, "", "text", "\ud800", "\0", [],
@@ -127,16 +128,8 @@ def changed(content: Any, random: Random) -> Any:
         for _ in range(500):
             nested = [nested]
         copy[key] = nested
-    elif key == "steps":  # large numbers of steps are valid and only take long
+    elif key in ENDLESS_KEYS:
         copy[key] = random.choice([None, -1, 1.5, "a", [], 2**64, float("nan")])
     else:
         copy[key] = changed(copy[key], random)
     return copy
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

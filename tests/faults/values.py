@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from random import Random
 
+from faults.exemptions import ENDLESS_FLAGS
 from unbraid.metrics import METRICS
 
 NUMBERS = (
@@ -29,14 +30,13 @@ PATHS = (
     "factors.csv", "arrays.npz", "images", "study.toml", "study.json", "results.csv", "runs/results.sqlite", "RUN",
     "RUN/run.json", "zero", "x" * 200, 50 * "d/",
 )  # fmt: skip
-"""Paths in the folder of a case. `execution.add_odd_files` writes the odd ones."""
-ENDLESS = {"steps", "checkpoint_every"}  # flags whose large values are valid and only take long
+"""Paths in the folder of a case. `bad_input.add_odd_files` writes the odd ones."""
 FEW = ("-1", "0", "1", "2", "1.5", "nan", "", "--", "a", "-inf", str(2**63), 400 * "9", "0x10")
 
 
 def choose_value(random: Random, action: argparse.Action | None) -> str:
     """Return a value for a flag, or for a positional argument if `action` is None."""
-    if action is not None and action.dest in ENDLESS:
+    if action is not None and action.dest in ENDLESS_FLAGS:
         return random.choice(FEW)
     pools = [NUMBERS, TEXTS, PATHS]
     if action is not None and action.choices and random.random() < 0.5:

@@ -195,3 +195,10 @@ def test_a_file_is_written_while_another_process_removes_temporary_files(tmp_pat
         stop.set()
         thread.join()
     assert (tmp_path / "scores.csv").read_bytes() == b"199"
+
+
+def test_writing_a_file_removes_what_killed_processes_left_of_it(tmp_path: Path) -> None:
+    for name in (".a[1].csv.7.8.tmp", ".other.csv.7.8.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    write_atomic(tmp_path / "a[1].csv", b"whole")
+    assert names(tmp_path) == [".other.csv.7.8.tmp", "a[1].csv"]

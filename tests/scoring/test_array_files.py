@@ -126,3 +126,9 @@ def test_kinds_and_missing_labels_are_told(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "Continuous factors: angle." in out
     assert "Missing labels (of 300 rows): angle 4." in out
+
+
+def test_a_cell_that_is_not_a_number_is_named(tmp_path: Path) -> None:
+    (tmp_path / "z.csv").write_text("a,b\n1,2\n3,x y\n")
+    with pytest.raises(UserError, match=r"z.csv cannot .* every cell must be a number or empty, but row 3 has 'x y'"):
+        read_arrays(tmp_path / "z.csv", write(tmp_path / "v.csv", FACTORS[:2]))

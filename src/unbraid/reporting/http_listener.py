@@ -69,7 +69,7 @@ class RequestError(Exception):
 class Listener(ThreadingHTTPServer):
     """Accepts connections, handles each in its own thread, and keeps a set of open connections.
 
-    At most `MAX_CONNECTIONS` are open at the same time. Others are told to try again later.
+    At most `MAX_CONNECTIONS` are open at the same time. Others get an answer that says to try again later.
     """
 
     owner: PageApplication
@@ -214,6 +214,7 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status: HTTPStatus, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
         """Send an answer. `HEADERS` are added to the given headers."""
         self.close_connection |= self.pending
+        self.request_version = self.protocol_version  # the base class sends no headers if it could not parse a version
         self.send_response(status)
         own = {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}
         if self.close_connection:

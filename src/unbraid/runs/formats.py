@@ -26,11 +26,14 @@ class OwnCode:
             unbraid are left out.
         strength: The value of the swept setting of the method.
         codes: The kinds of codes of the method.
+        files: The file of the method and of the network, each by its name, if it was given as a path. With consent, it
+            is used if the module cannot be imported.
     """
 
     sources: dict[str, str] = field(default_factory=dict)
     strength: float | None = None
     codes: list[str] | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """Return what tables need to know about a method that is not imported."""
@@ -46,11 +49,12 @@ class AnyFormat:
 
 @dataclass(frozen=True)
 class RunFile:
-    """The content of `run.json`. The provenance of the run is not read."""
+    """The content of `run.json`. The provenance of the run is not read. `data` is the fingerprint of data in memory."""
 
     id: str
     spec: dict[str, Any]
     own: OwnCode = OwnCode()
+    data: str | None = None
 
 
 @dataclass(frozen=True)

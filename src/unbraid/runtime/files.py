@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import stat
@@ -49,7 +50,11 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def _replace_file(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it to `path`. If this fails, remove the temporary file."""
+    """Write a temporary file and rename it to `path`. If this fails, remove the temporary file.
+
+    Temporary files of `path` that killed processes have left are removed too.
+    """
+    remove_temporary_files(path.parent, path.name)
     unique = f"{os.getpid()}.{threading.get_ident()}"
     temporary = path.with_name(f".{path.name[:TEMPORARY_NAME]}.{unique}{TEMPORARY}")
     try:
@@ -145,12 +150,16 @@ def make_folder(path: Path) -> None:
         raise UserError(f"Could not create the folder {path}: {error.strerror}. Choose another one.") from error
 
 
-def remove_temporary_files(folder: Path) -> None:
+def remove_temporary_files(folder: Path, name: str = "") -> None:
     """Remove temporary files of `write_atomic` that a killed process left in a folder.
 
     Files that another process is writing at this moment are kept.
+
+    Args:
+        folder: The folder.
+        name: The name of the file whose temporary files are removed. By default, those of all files are removed.
     """
-    for leftover in folder.glob(f".*{TEMPORARY}"):
+    for leftover in folder.glob(f".{glob.escape(name[:TEMPORARY_NAME])}*{TEMPORARY}"):
         with contextlib.suppress(OSError), leftover.open("rb") as file:
             _lock_file(file, wait=False)
             if os.path.samestat(os.fstat(file.fileno()), leftover.stat()):  # not renamed before it was locked

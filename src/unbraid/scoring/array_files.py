@@ -141,12 +141,21 @@ def _is_number(cell: str) -> bool:
     return True
 
 
+def _number(cell: str, row: int) -> float:
+    """Return the number in a cell, or NaN if the cell is missing."""
+    if cell.lower() in MISSING:
+        return np.nan
+    if not _is_number(cell):
+        raise UserError(f"every cell must be a number or empty, but row {row + 1} has {cell[:60]!r}")
+    return float(cell)
+
+
 def _csv_table(path: Path, rows: Sequence[Sequence[str]], header: bool) -> ArrayFile:
     """Return the numbers of a csv file, without the header and without a first column that counts the rows."""
     body = rows[1:] if header else rows
     if not body:
         raise UserError("it has no rows below the header")
-    array = np.array([[np.nan if cell.lower() in MISSING else float(cell) for cell in row] for row in body])
+    array = np.array([[_number(cell, i + header) for cell in row] for i, row in enumerate(body)])
     names = tuple(rows[0]) if header else None
     remark = " (the first row is a header)" if header else " (no header)"
     counts_rows = np.array_equal(array[:, 0], np.arange(len(array)))
