@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from unbraid.cli.parser import Parser
 from unbraid.cli.printing import table
+from unbraid.runtime.plugins import Registry
 
 KINDS = ("methods", "metrics", "data", "nets")
 
 
-def registries(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def registries(names: Sequence[str]) -> dict[str, Registry[Any]]:
     """Return the registries with these names. Torch is imported only if one of them needs it."""
-    chosen: dict[str, Mapping[str, Any]] = {}
+    chosen: dict[str, Registry[Any]] = {}
     for name in names:
         if name == "methods":
             from unbraid.methods import METHODS
@@ -48,5 +49,6 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
     texts = []
     for kind, registry in registries([options.what] if options.what else KINDS).items():
         rows = [[name, first_line(thing)] for name, thing in registry.items()]
+        rows += [[name, f"from the package {package}"] for name, package in registry.added().items()]
         texts.append(table([kind, "description"], rows))
     print("\n\n".join(texts))

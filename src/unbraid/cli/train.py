@@ -25,6 +25,7 @@ from unbraid.errors import UserError
 from unbraid.methods import METHODS, Method
 from unbraid.nets.registry import NETS
 from unbraid.runs.run import Run
+from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.runs.tensorboard import KINDS, check_log
 from unbraid.scoring.score import describe_run
@@ -66,7 +67,7 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     data = f"dataset: {', '.join(datasets.DATASETS)}, or the path of your own data; may end with ?options [sprites]"
     run.add_argument("--data", default="sprites", help=data)
     defaults = "locatello; pointnet for meshes, mlp for other vectors"
-    run.add_argument("--net", help=f"network: {', '.join(NETS)}, or module:function [{defaults}]")
+    run.add_argument("--net", help=f"network: {', '.join(NETS)}, module:function or file.py:function [{defaults}]")
     likelihood = "likelihood of the decoder [bernoulli; gaussian for vectors]"
     run.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help=likelihood)
     precision = "precision of matrix products [the fastest on the device]"
@@ -77,7 +78,7 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
 
 def add_output_flags(parser: Arguments, name: str) -> None:
     """Add the flags that do not change what is trained."""
-    out = Path("runs") / name
+    out = Path("runs") / name.rpartition(":")[2]
     parser.add_argument("--out", type=path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
     parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
     retrain = "delete and train again runs whose own method or network has changed since they were started"
@@ -109,6 +110,7 @@ def spec_combinations(cls: type[Method], options: argparse.Namespace, defaults: 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: unbraid train METHOD [flags]\n\n{__doc__}\nmethods: {', '.join(METHODS)}\n"
+              "A method of your own is file.py:Class or module:Class.\n"
               "To see the flags of a method, run: unbraid train METHOD --help")  # fmt: skip
         return 0
     name = arguments[0]
@@ -131,9 +133,10 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log, retrain=options.retrain,
     )  # fmt: skip
     print(runs_table(runs))
-    next_commands = [f"unbraid score {options.out}"]
+    consent = " --trust" if any(is_own(run.spec) for run in runs) else ""
+    next_commands = [f"unbraid score {options.out}{consent}"]
     if any(run.net.decoder is not None for run in runs):
-        next_commands.append(f"unbraid traverse {options.out}")
+        next_commands.append(f"unbraid traverse {options.out}{consent}")
     print(f"\n{len(runs)} run(s) in {options.out}. Next: {'   or   '.join(next_commands)}")
 
 

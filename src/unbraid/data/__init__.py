@@ -12,7 +12,7 @@ from unbraid.data import readers
 from unbraid.data.dataset import BinaryImages, FactorData, Progress
 from unbraid.data.in_memory import ByteImages, Labelled
 from unbraid.data.options import apply_options, check_options, split_name, split_own_name
-from unbraid.data.own.arrays import from_arrays
+from unbraid.data.own.arrays import OwnData, from_arrays
 from unbraid.data.own.load import from_file, from_folder, load_own
 from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.data.rendered.bodies import bodies
@@ -23,6 +23,7 @@ from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.plugins import Registry
 
 # Datasets that are generated and need no files.
 BUILT_IN: dict[str, Callable[..., FactorData]] = {
@@ -54,7 +55,7 @@ FILES: dict[str, Callable[..., FactorData]] = {
     "faust": readers.faust,
 }
 
-DATASETS: dict[str, Callable[..., FactorData]] = {**BUILT_IN, **BODIES, **FILES}
+DATASETS: Registry[Callable[..., FactorData]] = Registry("data", {**BUILT_IN, **BODIES, **FILES})
 
 
 def load(
@@ -92,10 +93,36 @@ def load(
             unknown_name_message("dataset", plain_name, DATASETS) + " Or pass the path of your own folder or file."
         )
     function = DATASETS[plain_name]
+    if not DATASETS.is_built_in(plain_name):
+        return _load_added(function, name, device, progress, root)
     options = check_options(plain_name, function, given)
     if "root" in inspect.signature(function).parameters:
         options["root"] = root
     return apply_options(function(device=device, progress=progress, **options), name, given, root)
+
+
+def _load_added(
+    function: Callable[..., FactorData],
+    name: str,
+    device: str | torch.device,
+    progress: Progress | None,
+    root: str | Path | None,
+) -> FactorData:
+    """Load a dataset of another package. Its function takes those of the usual arguments that it needs."""
+    plain_name, given = split_name(name)
+    options = check_options(plain_name, function, given)
+    usual = {"device": device, "progress": progress, "root": root}
+    parameters = inspect.signature(function).parameters
+    data = function(**options, **{key: value for key, value in usual.items() if key in parameters})
+    if not isinstance(data, FactorData):
+        raise UserError(
+            f"The function of the dataset {plain_name!r} must return a dataset, for example that of "
+            f"ub.data.from_arrays. Got {type(data).__name__} instead."
+        )
+    data.name = plain_name
+    if isinstance(data, OwnData) and data.in_memory:
+        data.source = data.fingerprint  # the name loads these data again
+    return apply_options(data.to(device), name, given, root)
 
 
 def _load_path(name: str, device: str | torch.device, progress: Progress | None, root: str | Path | None) -> FactorData:
@@ -108,7 +135,12 @@ def _load_path(name: str, device: str | torch.device, progress: Progress | None,
 
 def is_path(name: str) -> bool:
     """Return whether a name that is not in the registry looks like a path."""
-    return any(mark in name for mark in ("/", "\\", ".")) or Path(name).expanduser().exists()
+    if any(mark in name for mark in ("/", "\\", ".")):
+        return True
+    try:
+        return Path(name).expanduser().exists()
+    except (OSError, RuntimeError):  # a name that is too long for a file, or the home of a user who does not exist
+        return False
 
 
 __all__ = [

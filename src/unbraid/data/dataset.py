@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from unbraid.accel.capture import supports_kernels
 from unbraid.errors import UserError
@@ -37,8 +38,10 @@ class ExampleSampler(Protocol):
         ...
 
 
-class FactorData(ABC):
+class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     """A dataset with one example for each combination of factor values.
+
+    It is a torch `Dataset` with items (example, factors), so a `DataLoader` accepts it.
 
     Examples are ordered so that the last factor varies fastest (C order). The subclass `Labelled` is for data whose
     labels do not form a full grid.
@@ -84,6 +87,34 @@ class FactorData(ABC):
 
     def __len__(self) -> int:
         return math.prod(self.sizes)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return one example and its factors, as a torch `DataLoader` expects.
+
+        Args:
+            index: Index of the example. Negative indices count from the end.
+
+        Returns:
+            The example as input for a network, float32 of shape `shape` with pixels in [0, 1], and its k factors. They
+            are those of `factors`, int64, or those of `factor_values`, float64, if a factor is continuous.
+
+        Raises:
+            IndexError: If there is no such example.
+
+        >>> import unbraid as ub
+        >>> x, factors = ub.data.load("toy")[-1]
+        >>> x.shape, factors.tolist()
+        (torch.Size([16]), [7, 5, 4, 3])
+        """
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"The index of {self.name} must lie in 0..{len(self) - 1}. Got {index} instead.")
+        return self.__getitems__([int(index) % len(self)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return several items. A `DataLoader` calls this once per batch."""
+        index = torch.as_tensor(indices, dtype=torch.int64, device=self.device)
+        factors = self.factor_values_at(index) if self.continuous else self.factors_at(index)
+        return list(zip(self.batch(index), factors, strict=True))
 
     def __repr__(self) -> str:
         grid = ", ".join(f"{name} {size}" for name, size in zip(self.names, self.sizes, strict=True))

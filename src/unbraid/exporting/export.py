@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.exporting.formats import FORMATS, Runner, check_installed
 from unbraid.exporting.parts import CHECKED_BATCHES, ExportPart, export_parts
-from unbraid.runs.folder import read_json
 from unbraid.runs.run import Run
+from unbraid.runs.run_data import run_data
 from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.progress import progress
+from unbraid.runtime.schema import read_json
 
 FORMAT = 1  # version of the layout of the JSON file
 TOLERANCE = 1e-4
 RULE = f"every output within {TOLERANCE:g} times its largest magnitude, or within {TOLERANCE:g} where that is below 1"
 LIBRARIES = ("unbraid", "torch", "onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """The field of an exported JSON file that names its run."""
+
+    run: str
 
 
 def export(
@@ -58,7 +66,7 @@ def export(
     check_installed(format)
     folder = Path(out)
     check_folder(folder, run.id)
-    source = load_data(data if data is not None else run.spec.data, quiet=quiet)
+    source = run_data(run, data, quiet=quiet)
     contents, about = _write_parts(export_parts(run, source), format, quiet)
     facts = {
         "format": FORMAT, "kind": format, "run": run.id, "spec": run.spec.to_dict(), "files": about,
@@ -95,7 +103,7 @@ def check_folder(folder: Path, run: str) -> None:
     The encoder and the decoder in a folder are therefore always those of the same run.
     """
     for file in sorted(folder.glob("export.*.json")):
-        other = read_json(file).get("run")
+        other = read_json(file, ExportFile, "Delete the file and export the run again.").run
         if other != run:
             raise UserError(f"{folder} contains the export of run {other}. Choose another folder, or remove that one.")
 

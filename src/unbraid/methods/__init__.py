@@ -2,12 +2,14 @@
 
 `METHODS` maps the name of each method to its class. To add a method, write one file with a subclass of `Method`, add
 one entry to `METHODS`, and add one entry to the tables in `tests/families`. To train a method of your own without
-registering it, pass an instance of it to `unbraid.train`.
+registering it, pass an instance of it to `unbraid.train`. Other packages add methods by entry points in the group
+`unbraid.methods`.
 """
 
 from __future__ import annotations
 
 from unbraid.accel.adam import Adam
+from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
@@ -24,8 +26,11 @@ from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
 from unbraid.methods.vae import VAE, elbo
 from unbraid.methods.vitae import CVITAE, UVITAE
+from unbraid.nets.vae import VAENet as VAENet
+from unbraid.noise import Noise
+from unbraid.runtime.plugins import Registry
 
-METHODS: dict[str, type[Method]] = {
+METHODS: Registry[type[Method]] = Registry("methods", {
     "ae": AE,
     "vae": VAE,
     "beta_vae": BetaVAE,
@@ -42,10 +47,10 @@ METHODS: dict[str, type[Method]] = {
     "diffusion_vae": DiffusionVAE,
     "u_vitae": UVITAE,
     "c_vitae": CVITAE,
-}
+})  # fmt: skip
 
 __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
-    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE", "EncoderOutput", "FactorVAE", "Hyper",
-    "Loss", "Method", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE", "EncoderOutput", "FactorVAE",
+    "Gaussian", "Hyper", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
 ]  # fmt: skip

@@ -71,6 +71,7 @@ HISTOGRAM = "plug-in information on equal-width bins"
 TREES = "gradient-boosted trees by the definition of scikit-learn 1.9: 100 stages of depth 3, exact cuts"
 LOGISTIC = "multinomial logistic regression by the definition of scikit-learn 1.9: lbfgs, 100 iterations"
 
+
 class Traits(Registry[Trait]):
     """The properties of metrics. A metric of another package has them in its attribute `trait`."""
 

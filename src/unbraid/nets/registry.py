@@ -15,8 +15,9 @@ from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.runtime.importing import check_trust, import_name, trust_name
+from unbraid.runtime.plugins import Registry
 
-NETS: dict[str, PairBuilder] = {
+NETS: Registry[PairBuilder] = Registry("nets", {
     "locatello": locatello,
     "burgess": burgess,
     "fumero": fumero,
@@ -30,8 +31,11 @@ NETS: dict[str, PairBuilder] = {
     "vitae_conv_half": vitae.vitae_conv_half,
     "vitae_celeba": vitae.vitae_celeba,
     "vitae_celeba_half": vitae.vitae_celeba_half,
-}
-"""The builders of all presets by name. Each maps the shape of one example and the number of latents to a pair."""
+})  # fmt: skip
+"""The builders of all presets by name. Each maps the shape of one example and the number of latents to a pair.
+
+Other packages add networks by entry points in the group `unbraid.nets`.
+"""
 
 RECORDED_NAMES = {"pointnet": "unbraid.nets.pointnet:pointnet"}
 """The names that specs record for presets that earlier releases recorded by module. The ids of runs then stay equal."""
@@ -53,7 +57,8 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     """Return the name that a spec records for a network, and the function that builds the network.
 
     Args:
-        net: The network, in one of three forms. A string is the name of a preset in `NETS`, or ``module:function``.
+        net: The network, in one of three forms. A string is the name of a preset in `NETS`, ``module:function`` or
+            ``file.py:function``.
             A function ``(shape, latents) -> (encoder, decoder)`` is called once per seed, so each seed has different
             initial weights. A pair of modules is copied with its weights, so all runs start from the same weights.
             The user must have passed the network or consented to run its code, because a name of the form
@@ -77,6 +82,8 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
         name = preset_names.get(net, f"{net.__module__}:{getattr(net, '__qualname__', type(net).__qualname__)}")
         trust_name(name)
         return name, net
+    if net in NETS.added():
+        return resolve_net(NETS[net])  # its name in specs is module:function
     if net in NETS or net in QUALIFIED:
         return RECORDED_NAMES.get(net, net), NETS[net] if net in NETS else QUALIFIED[net]
     if net.startswith("modules:"):
@@ -87,23 +94,26 @@ def resolve_net(net: str | PairBuilder | Pair) -> tuple[str, PairBuilder]:
     if ":" not in net:
         raise UserError(unknown_name_message("net", net, NETS))
     builder: PairBuilder = import_name("net", net)
+    if net.rpartition(":")[0].endswith(".py"):
+        return resolve_net(builder)
     trust_name(net)
     return net, builder
 
 
-def check_stored_net(name: str, where: object, trust: bool) -> None:
+def check_stored_net(name: str, where: object, trust: bool, file: str | None = None) -> None:
     """Raise an error if the network whose name was read from a file must not be imported.
 
     Args:
         name: The name of a preset, or ``module:function``.
         where: The folder of the run, for the error message.
         trust: Whether the user has consented to import modules that files name.
+        file: The file that is imported if the module cannot be imported by its name, or None.
 
     Raises:
         UserError: If the name is not part of unbraid and the user has neither consented nor passed it in this process.
     """
     if ":" in name and name not in QUALIFIED and not name.startswith("modules:"):
-        check_trust("network", name, where, trust)
+        check_trust("network", name, where, trust, file)
 
 
 def check_net(net: VAENet, shape: tuple[int, ...], latents: int) -> None:

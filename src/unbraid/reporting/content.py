@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
+from unbraid.label_kinds import split_names
 from unbraid.pictures.examples import example_images, is_drawable
 from unbraid.pictures.images import to_image
 from unbraid.reporting.detail import Examples, run_detail
@@ -60,13 +62,14 @@ def report_content(
     runs: Sequence[Run],
     title: str,
     *,
-    metrics: Iterable[str] = REPORT_METRICS,
+    metrics: str | Iterable[str] = REPORT_METRICS,
     rank: str | None = None,
     best: int = 4,
     scoring: bool = True,
     study: Path | None = None,
     quiet: bool = False,
     embed: bool = True,
+    data: DataLike | None = None,
 ) -> Content:
     """Collect the data of a page.
 
@@ -80,10 +83,11 @@ def report_content(
         study: The folder of a study whose analyses are shown, or None.
         quiet: If True, do not show progress.
         embed: Whether the page contains the decoders. Otherwise a server runs them.
+        data: The dataset of all runs. By default each run has its own.
     """
-    datasets = load_datasets(runs, quiet=quiet)
+    datasets = load_datasets(runs, data, quiet)
     trained = [run for run in runs if run.divergence is None]
-    scores, notes = read_and_compute_scores(trained, datasets, list(metrics), scoring, quiet)
+    scores, notes = read_and_compute_scores(trained, datasets, list(split_names(metrics)), scoring, quiet)
     columns, labels = metrics_with_scores(scores), short_labels(runs)
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from unbraid.accel.devices import check_device
+from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
 from unbraid.pictures.examples import decoded_images, is_drawable
 from unbraid.reporting.page import live_page
@@ -15,7 +16,15 @@ from unbraid.runs.run import Run, load_runs
 from unbraid.scoring.score import load_datasets
 
 
-def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cpu", trust: bool = False) -> Server:
+def explore(
+    runs: str | Path,
+    *,
+    port: int = 0,
+    best: int = 4,
+    device: str = "cpu",
+    trust: bool = False,
+    data: DataLike | None = None,
+) -> Server:
     """Serve the page of `report` from this machine, with decoders of any size.
 
     The server binds to 127.0.0.1 and runs in the background until it is closed.
@@ -26,6 +35,8 @@ def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cp
         best: Number of runs that are shown in detail, with their decoders.
         device: Device on which the decoders run: "cpu" or "cuda".
         trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
+        data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
+            trained on data in memory that were not saved.
 
     Returns:
         The running server. Open its `url` in a browser. `wait()` blocks until the server is closed. `close()` or the
@@ -45,7 +56,7 @@ def explore(runs: str | Path, *, port: int = 0, best: int = 4, device: str = "cp
     if best < 1:
         raise UserError(f"The number of best runs must be at least 1. Got best={best} instead.")
     check_device(device)
-    loaded = load_runs(runs, device=device, trust=trust)
+    loaded = load_runs(runs, data, device=device, trust=trust)
     decoding = [run for run in loaded if run.net.decoder is not None and run.divergence is None]
     if not decoding:
         raise UserError(

@@ -11,11 +11,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
 from unbraid.reporting.content import Content, report_content
 from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.results import RESULTS_FILE
-from unbraid.runs.run import Run, load_runs
+from unbraid.runs.run import Run, as_runs
 from unbraid.runtime.files import make_folder, write_atomic
 
 SCRIPTS = ("warp.js", "decoder.js", "controls.js", "room.js", "truth.js", "page.js", "explorer.js")
@@ -25,12 +26,13 @@ def report(
     runs: str | Path | Run | Sequence[Run],
     out: str | Path | None = None,
     *,
-    metrics: Iterable[str] = REPORT_METRICS,
+    metrics: str | Iterable[str] = REPORT_METRICS,
     rank: str | None = None,
     best: int = 4,
     scoring: bool = True,
     quiet: bool = False,
     trust: bool = False,
+    data: DataLike | None = None,
 ) -> Path:
     """Write a self-contained HTML page about trained runs.
 
@@ -41,12 +43,14 @@ def report(
     Args:
         runs: A folder of runs, one run, or a list of runs.
         out: The file to write. The default is `report.html` in the folder of the runs.
-        metrics: Metrics whose missing scores are computed and stored.
+        metrics: Metrics whose missing scores are computed and stored, as a list or separated by commas.
         rank: The metric by which runs are ranked. The default is the first metric that any run has a score for.
         best: Number of runs that are shown in detail, at least 1.
         scoring: Whether to compute missing scores. Otherwise the page shows stored scores only.
         quiet: If True, do not show progress.
         trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
+        data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
+            trained on data in memory that were not saved.
 
     Returns:
         The path of the page.
@@ -65,25 +69,18 @@ def report(
     if best < 1:
         raise UserError(f"A report must show at least 1 run in detail, so 'best' must be >= 1. Got {best} instead.")
     folder = Path(runs) if isinstance(runs, str | Path) else None
-    trained = _load_trained_runs(runs, trust)
+    trained = as_runs(runs, data, trust)
     if not trained:
         raise UserError(f"No trained runs in {folder or 'the list'}. Finish the training first.")
     path = Path(out) if out is not None else _default_path(folder, trained)
     study = folder if folder is not None and (folder / RESULTS_FILE).exists() else None
     title = trained[0].label if folder is None else _page_title(folder.resolve())
     content = report_content(
-        trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet
+        trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet, data=data
     )
     make_folder(path.parent)
     write_atomic(path, page_html(content))
     return path
-
-
-def _load_trained_runs(runs: str | Path | Run | Sequence[Run], trust: bool) -> list[Run]:
-    """Load the trained runs of a folder, or return the given runs as a list."""
-    if isinstance(runs, str | Path):
-        return load_runs(runs, trust=trust)
-    return [runs] if isinstance(runs, Run) else list(runs)
 
 
 def _page_title(folder: Path) -> str:
@@ -98,9 +95,12 @@ def _default_path(folder: Path | None, runs: Sequence[Run]) -> Path:
     return parent / "report.html"
 
 
-def live_page(runs: Sequence[Run], token: str, *, best: int = 4, scoring: bool = False) -> bytes:
+def live_page(
+    runs: Sequence[Run], token: str, *, best: int = 4, scoring: bool = False, data: DataLike | None = None
+) -> bytes:
     """Return the page of a local server, which runs the decoders. The token identifies the page to the server."""
-    return page_html(report_content(list(runs), "explore", best=best, scoring=scoring, embed=False), token=token)
+    content = report_content(list(runs), "explore", best=best, scoring=scoring, embed=False, data=data)
+    return page_html(content, token=token)
 
 
 def page_html(content: Content, token: str | None = None) -> bytes:

@@ -4,7 +4,8 @@
 
 - `run.json`: a JSON object with `format` (1), `id`, `spec` (see `RunSpec.to_dict`), and the `versions` of libraries,
   the `commit` and the `machine` with which the run was started. If the method or the network is not part of unbraid,
-  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`).
+  `own` records a digest of its source code (see `unbraid.runs.formats.OwnCode`). If the run was trained on data in
+  memory, `data` is their fingerprint (see `unbraid.runs.run_data`).
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
@@ -41,6 +42,7 @@ from unbraid.runs.stored_method import method_facts
 from unbraid.runs.tensor_files import RESTORE, read_tensors, write_tensors
 from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder, remove_temporary_files, write_atomic, write_jsonl
+from unbraid.runtime.importing import file_of
 from unbraid.runtime.schema import WrongContentError, check, read_json, read_jsonl
 
 Status = Literal["new", "partial", "done", "diverged"]
@@ -56,15 +58,23 @@ class RunFolder:
         path: The path of the folder.
         spec: The spec of the run. A method of the user's own may be a `StoredMethod`, which is not imported.
         own: What is recorded about a method or a network of the user's own.
+        data: The fingerprint of the data, if they were passed as arrays.
     """
 
     path: Path
     spec: RunSpec
     own: OwnCode = OwnCode()
+    data: str | None = None
 
     @classmethod
     def create(
-        cls, folder: Path, spec: RunSpec, sources: Mapping[str, str] = {}, *, retrain: bool = False
+        cls,
+        folder: Path,
+        spec: RunSpec,
+        sources: Mapping[str, str] = {},
+        *,
+        retrain: bool = False,
+        data: str | None = None,
     ) -> RunFolder:
         """Return the run folder of a spec inside `folder`. Create it, with `run.json`, if it does not exist.
 
@@ -72,11 +82,13 @@ class RunFolder:
             folder: The folder of the runs.
             spec: The spec of the run.
             sources: Digests of the source code of the user's own method and network (see `unbraid.runs.sources`).
-            retrain: Whether to delete a run that was started with other source code, and to create it again.
+            retrain: Whether to delete a run that was started with other source code or on other data in memory, and to
+                create it again.
+            data: The fingerprint of the data, if they were passed as arrays.
 
         Raises:
             UserError: If the folder exists and contains another run or, unless `retrain` is true, a run that was
-                started with other source code.
+                started with other source code or on other data.
         """
         path = folder / spec.id
         make_folder(path)
@@ -88,8 +100,14 @@ class RunFolder:
                     f"{path} must contain the run {spec.id}. Got the run {present.spec.id} instead. {RETRAIN}"
                 )
             changed = changed_sources(present.own.sources, sources)
-            if not changed:
-                return cls(path, spec, present.own)
+            other_data = None not in (present.data, data) and present.data != data
+            if not (changed or other_data):
+                return cls(path, spec, present.own, present.data)
+            if other_data and not retrain:
+                raise UserError(
+                    f"The run {path} was trained on other data that are also called {spec.data!r}. Give your data "
+                    "another name (name=), choose another output folder, or pass retrain=True to delete the old run."
+                )
             if not retrain:
                 raise UserError(
                     f"The source code of {changed[0]} has changed since the run {path} was started, so the run belongs "
@@ -99,7 +117,8 @@ class RunFolder:
                 )
             delete_run(path)
             make_folder(path)
-        own = OwnCode(dict(sources), **method_facts(spec.method)) if sources else OwnCode()
+        files = {name: str(file) for name in sources if (file := file_of(name)) is not None}
+        own = OwnCode(dict(sources), **method_facts(spec.method), files=files) if sources else OwnCode()
         origin = {
             "versions": provenance.library_versions(),
             "commit": provenance.git_commit(),
@@ -107,9 +126,11 @@ class RunFolder:
         }
         content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
         if sources:
-            content["own"] = dataclasses.asdict(own)
+            content["own"] = {key: value for key, value in dataclasses.asdict(own).items() if key != "files" or value}
+        if data is not None:
+            content["data"] = data
         write_atomic(path / "run.json", json.dumps(content, indent=1).encode())
-        return cls(path, spec, own)
+        return cls(path, spec, own, data)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -134,7 +155,7 @@ class RunFolder:
                 f"{file} has been edited: its spec is that of the run {spec.id}, but its id is {content.id}. The id "
                 f"of a run is a hash of its spec. {RETRAIN}"
             )
-        return cls(path, spec, content.own)
+        return cls(path, spec, content.own, content.data)
 
     @property
     def status(self) -> Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.loading import DataLike, load_data
 from unbraid.data.own.examples import network_input
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
@@ -19,7 +21,8 @@ from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
-from unbraid.runs.own_code import check_consent, warn_about_changed_sources
+from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
+from unbraid.runs.run_data import folder_data
 from unbraid.runs.spec import RunSpec, import_method
 from unbraid.runs.stored_network import StoredNetwork
 
@@ -37,6 +40,7 @@ class Run:
         path: The folder of the run, or None if it was trained without a folder.
         divergence: The `step` at which the run diverged and the training `term` that was not finite, or None if the run
             did not diverge.
+        data: The data that the run was trained on, if they cannot be loaded by the name in the spec, or None.
     """
 
     spec: RunSpec
@@ -44,6 +48,7 @@ class Run:
     log: Log = field(default_factory=list, repr=False)
     path: Path | None = None
     divergence: dict[str, Any] | None = None
+    data: FactorData | None = field(default=None, repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -191,6 +196,7 @@ def open_run(
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
     trust: bool = False,
+    methods: Iterable[type[Method]] = (),
 ) -> Run:
     """Load a trained run from its folder.
 
@@ -198,8 +204,9 @@ def open_run(
     """
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
-    check_consent([folder], net is not None, trust)
-    spec = import_method(folder.spec)
+    check_consent([folder], net is not None, trust, methods)
+    offer_files(folder)
+    spec = import_method(folder.spec, methods)
     builder = resolve_net(spec.net if net is None else net)[1]
     warn_about_changed_sources(folder, spec, builder)
     return StoredRun(folder, spec, data.shape, builder, device)
@@ -207,11 +214,12 @@ def open_run(
 
 def load_runs(
     folder: str | Path,
-    data: FactorData | None = None,
+    data: DataLike | None = None,
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
     *,
     trust: bool = False,
+    methods: Iterable[type[Method]] = (),
 ) -> list[Run]:
     """Load all trained runs in a folder.
 
@@ -221,12 +229,15 @@ def load_runs(
 
     Args:
         folder: A folder of runs, or the folder of one run.
-        data: The dataset of all runs. It is needed only if the dataset cannot be loaded by the name in the spec.
+        data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
+            trained on data in memory that were not saved (see `save_data` of `train`).
         net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the networks, such as "cpu" or "cuda".
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
             was not used in this process before. Its module is imported and runs with your rights, so pass True only if
             you trust both the folder and the module.
+        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
+            class in a script or notebook is found by its name.
 
     Returns:
         The runs, sorted by their specs.
@@ -234,40 +245,80 @@ def load_runs(
     Raises:
         UserError: If the folder contains no runs, if the files of a run are damaged, or if `trust` is needed.
     """
-    from unbraid.data import load
-
     folders = find_runs(Path(folder))
     if not folders:
         raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
     finished = [run for run in folders if run.status in ("done", "diverged")]
-    check_consent(finished, net is not None, trust)
-    loaded: dict[str, FactorData] = {}
+    methods = list(methods)
+    check_consent(finished, net is not None, trust, methods)
+    given = None if data is None else load_data(data, quiet=True)
+    loaded: dict[tuple[str, str | None], FactorData] = {}
     runs = []
     for run in finished:
-        if data is None and run.spec.data not in loaded:
-            loaded[run.spec.data] = load(run.spec.data)
-        runs.append(open_run(run, loaded[run.spec.data] if data is None else data, net, device, trust))
+        key = run.spec.data, run.data
+        if given is None and key not in loaded:
+            loaded[key] = folder_data(run)
+        runs.append(_open_with_data(run, given, loaded.get(key), net, device, trust, methods))
     return runs
+
+
+def _open_with_data(
+    folder: RunFolder,
+    given: FactorData | None,
+    found: FactorData | None,
+    net: str | PairBuilder | Pair | None,
+    device: str,
+    trust: bool,
+    methods: list[type[Method]],
+) -> Run:
+    """Load a run that keeps the data that the user has given, or that were saved beside it."""
+    data = given if given is not None else found if found is not None else folder_data(folder)
+    run = open_run(folder, data, net, device, trust, methods)
+    run.data = data if given is not None or folder.data is not None else None
+    return run
+
+
+def as_runs(runs: Any, data: DataLike | None = None, trust: bool = False) -> list[Run]:
+    """Return one run, several runs or the runs of a folder as a list. The other arguments are those of `load_runs`.
+
+    Raises:
+        UserError: If the runs are something else, or cannot be loaded.
+    """
+    if isinstance(runs, str | Path):
+        return load_runs(runs, data, trust=trust)
+    if isinstance(runs, Run):
+        return [runs]
+    listed = list(runs) if isinstance(runs, Iterable) and not hasattr(runs, "shape") else [runs]
+    for run in listed:
+        if not isinstance(run, Run):
+            raise UserError(
+                f"Runs must be trained runs or a folder of runs. Got {type(run).__name__} instead. To score codes "
+                "without a run, call ub.score(codes=z, factors=v)."
+            )
+    return listed
 
 
 def load_run(
     folder: str | Path,
-    data: FactorData | None = None,
+    data: DataLike | None = None,
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
     *,
     trust: bool = False,
+    methods: Iterable[type[Method]] = (),
 ) -> Run:
     """Load one trained run.
 
     Args:
         folder: The folder of the run, or a folder that contains only this run.
-        data: The dataset of the run. It is needed only if the dataset cannot be loaded by the name in the spec.
+        data: The dataset of the run, as in `load_runs`.
         net: The network of the run. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the network, such as "cpu" or "cuda".
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
             was not used in this process before. Its module is imported and runs with your rights, so pass True only if
             you trust both the folder and the module.
+        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
+            class in a script or notebook is found by its name.
 
     Returns:
         The run.
@@ -283,8 +334,6 @@ def load_run(
     ...     ub.load_run(run.path).id == ub.load_run(out).id == run.id
     True
     """
-    from unbraid.data import load
-
     folders = find_runs(Path(folder))
     if len(folders) != 1:
         count = f"{len(folders)} runs" if folders else "no run"
@@ -292,7 +341,10 @@ def load_run(
             f"{folder} must contain exactly one run. Got {count} instead. Pass the folder of one run, or use load_runs."
         )
     (found,) = folders
-    check_consent(folders, net is not None, trust)
-    run = open_run(found, load(found.spec.data) if data is None else data, net, device, trust)
+    methods = list(methods)
+    check_consent(folders, net is not None, trust, methods)
+    run = _open_with_data(
+        found, None if data is None else load_data(data, quiet=True), None, net, device, trust, methods
+    )
     _ = run.net  # raises an error now if the weights are damaged
     return run

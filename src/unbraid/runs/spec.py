@@ -23,16 +23,21 @@ def registry_name(cls: type[Method]) -> str:
     return names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
+def method_name(method: Method) -> str:
+    """Return the name that specs record for a method: the one that it was stored under, or that of its class."""
+    return getattr(method, "recorded_name", None) or registry_name(type(method))
+
+
 def method_class(name: str) -> type[Method]:
-    """Return the method class for a name in the registry or of the form `module:Class`. Inverse of `registry_name`.
+    """Return the method class for a name in the registry, `module:Class` or `file.py:Class`.
 
     A name outside the registry is imported, so it must be one that the user has passed or consented to.
     """
-    if name in METHODS:
+    if METHODS.is_built_in(name):
         return METHODS[name]
-    if ":" not in name:
-        raise UserError(unknown_name_message("method", name, METHODS))
-    cls = import_name("method", name)
+    if ":" not in name and name not in METHODS:
+        raise UserError(unknown_name_message("method", name, [*METHODS, *METHODS.added()]))
+    cls = METHODS[name] if name in METHODS else import_name("method", name)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UserError(f"The method {name!r} must be a subclass of unbraid.methods.Method. Got {cls!r} instead.")
     return cls
@@ -116,7 +121,7 @@ class RunSpec:
             object.__setattr__(self, "learning_rate", self.method.default_learning_rate)
         check_settings("RunSpec", self)
         if not isinstance(self.method, StoredMethod):
-            trust_name(registry_name(type(self.method)))
+            trust_name(registry_name(type(self.method)), type(self.method))
 
     def to_dict(self, complete: bool = False) -> dict[str, Any]:
         """Return the fields as plain values. `method` is a dictionary with the `name` and the fields of the method.
@@ -127,7 +132,7 @@ class RunSpec:
         if isinstance(self.method, StoredMethod):
             return {**values, "method": {"name": self.method.name, **dict(self.method.values)}}
         fields = _field_values(self.method, complete)
-        return {**values, "method": {"name": registry_name(type(self.method)), **fields}}
+        return {**values, "method": {"name": method_name(self.method), **fields}}
 
     def flat(self, complete: bool = False) -> dict[str, Any]:
         """Return the name of the method, its fields and all other fields in one flat dictionary.
@@ -213,12 +218,33 @@ def _field_values(instance: Any, complete: bool) -> dict[str, Any]:
     }
 
 
-def import_method(spec: RunSpec) -> RunSpec:
+def find_method(name: str, methods: Iterable[type[Method]]) -> type[Method] | None:
+    """Return the class among `methods` that a stored name refers to, or None.
+
+    A class that was defined in a script is stored as `__main__:Class`. If no class has the stored name, the class name
+    after the colon decides.
+    """
+    by_name = {registry_name(cls): cls for cls in methods}
+    by_class = {cls.__qualname__: cls for cls in methods}
+    return by_name.get(name) or by_class.get(name.rpartition(":")[2])
+
+
+def import_method(spec: RunSpec, methods: Iterable[type[Method]] = ()) -> RunSpec:
     """Return a spec with its real method instead of a `StoredMethod`. The user must have consented to run its code.
+
+    Args:
+        spec: The spec.
+        methods: Classes of methods that the user has passed. The class of the spec is imported if it is none of them.
 
     Raises:
         UserError: If the class cannot be imported or does not have the stored settings.
     """
+    stored = spec.method
+    if isinstance(stored, StoredMethod) and (cls := find_method(stored.name, methods)) is not None:
+        _check_fields(cls, dict(stored.values))
+        method = cls(**dict(stored.values))
+        object.__setattr__(method, "recorded_name", stored.name)
+        return dataclasses.replace(spec, method=method)
     return RunSpec.from_dict(spec.to_dict(), trust=True) if isinstance(spec.method, StoredMethod) else spec
 
 

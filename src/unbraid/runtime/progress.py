@@ -13,6 +13,8 @@ from typing import Protocol, runtime_checkable
 
 QUIET_SECONDS = 2.0  # time before the first output
 LINE_SECONDS = 5.0  # minimum time between two plain lines
+MEASURED_SECONDS = 1.5  # time over which the speed of a job is measured before its duration is announced
+LONG_SECONDS = 600.0  # minimum duration that is announced
 
 
 @runtime_checkable
@@ -39,6 +41,43 @@ def format_duration(seconds: float) -> str:
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m:02d}:{s:02d}"
+
+
+def describe_duration(seconds: float) -> str:
+    """Describe a duration in words.
+
+    >>> describe_duration(1300), describe_duration(150_000), describe_duration(864_000)
+    ('22 minutes', '42 hours', '10 days')
+    """
+    for size, unit in ((86_400, "days"), (3_600, "hours")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
+
+
+def announce_duration(report: ProgressCallback, total: float, advice: str) -> ProgressCallback:
+    """Return a callback that also prints, once and soon after the start, how long the job will take if this is long.
+
+    Args:
+        report: The callback that shows the progress.
+        total: The amount of work at which the job is complete.
+        advice: What the user can do about a long job. It follows after the duration.
+    """
+    first: tuple[float, float] | None = None
+    announced = False
+
+    def report_and_announce(done: float, note: str = "") -> None:
+        nonlocal first, announced
+        now = time.monotonic()
+        first = first or (now, done)
+        if not announced and now - first[0] >= MEASURED_SECONDS and done > first[1]:
+            announced = True
+            remaining = (total - done) * (now - first[0]) / (done - first[1])
+            if remaining >= LONG_SECONDS:
+                print(f"unbraid: this will take about {describe_duration(remaining)}. {advice}", file=sys.stderr)
+        report(done, note)
+
+    return report_and_announce
 
 
 @contextlib.contextmanager

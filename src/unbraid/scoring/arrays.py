@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unbraid.errors import UserError
-from unbraid.label_kinds import find_continuous, label_columns, told_kinds
+from unbraid.label_kinds import declared_kinds, find_continuous, label_columns
 from unbraid.metrics.arrays import as_codes
 from unbraid.metrics.labels import as_labels
 from unbraid.metrics.protocol import Array, Protocol, Rows, identity_digest, resolve_metric_names, sample_description
@@ -138,11 +138,13 @@ def prepare_factors(
     chosen = factor_names(table.shape[1]) if names is None else list(names)
     if len(set(chosen)) != table.shape[1] or len(chosen) != table.shape[1]:
         raise UserError(f"There must be {table.shape[1]} different names, one per factor. Got {chosen} instead.")
-    told = dict.fromkeys(words, False) | told_kinds(chosen, continuous, discrete)
-    if wrong := [name for name in words if told[name]]:
-        raise UserError(f"A continuous factor must have numbers. Got words in {wrong[0]}. Leave it out of 'continuous'.")
+    declared = dict.fromkeys(words, False) | declared_kinds(chosen, continuous, discrete)
+    if wrong := [name for name in words if declared[name]]:
+        raise UserError(
+            f"A continuous factor must have numbers. Got words in {wrong[0]}. Leave it out of 'continuous'."
+        )
     columns = dict(zip(chosen, table.T.astype(np.float64), strict=True))
-    found = find_continuous(columns, told, lambda: len(columns) > 1 and _is_grid(table))
+    found = find_continuous(columns, declared, lambda: len(columns) > 1 and _is_grid(table))
     flags = tuple(name in found for name in chosen)
     if table.dtype.kind != "f" and not any(flags):
         return as_labels(table).values, flags

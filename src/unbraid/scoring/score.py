@@ -5,64 +5,142 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
+from unbraid.data.loading import DataLike, load_data
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
-from unbraid.runs.run import Run
+from unbraid.runs.run import Run, as_runs
+from unbraid.runs.run_data import run_data
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.scoring.arrays import score_arrays
 from unbraid.scoring.run_scorer import ExampleTable, RunScorer, share_encoding_queue
 from unbraid.scoring.tasks import ProgressCounter, ScoringTask, available_cores, run_tasks
 
 
 def score(
-    runs: Run | Sequence[Run],
-    metrics: Iterable[str] | None = None,
+    runs: str | Path | Run | Iterable[Run] | None = None,
+    metrics: str | Iterable[str] | None = None,
     *,
-    data: str | FactorData | None = None,
-    codes: Iterable[str] | None = None,
+    data: DataLike | None = None,
+    codes: Any = None,
+    factors: Any = None,
+    continuous: str | Sequence[str] | None = None,
+    discrete: str | Sequence[str] | None = None,
     protocol: Protocol | None = None,
     jobs: int | None = None,
     quiet: bool = False,
+    trust: bool = False,
 ) -> list[dict[str, Any]]:
-    """Compute the scores of trained runs.
+    """Compute the scores of trained runs, or of codes from any other source.
 
     If a run has a folder, its scores are stored there in `scores.jsonl`, together with their estimator, sample sizes,
     seed and library versions. Stored scores are not computed again.
 
     Args:
-        runs: One run or several runs.
-        metrics: Names of metrics. By default all metrics. A metric that cannot be computed for the data raises an error
-            if it is named here, and is left out with a warning otherwise.
-        data: The dataset to encode with all runs. By default each run encodes its own dataset.
-        codes: Kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
+        runs: One run, several runs, or a folder of runs, whose diverged runs are left out with a warning. None scores
+            `codes` and `factors`.
+        metrics: Names of metrics, as a list or separated by commas. By default all metrics. A metric that cannot be
+            computed for the data raises an error if it is named here, and is left out with a warning otherwise.
+        data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
+            its own dataset.
+        codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
+            Without runs, the codes themselves, (n, d), as an array, a tensor or a data frame.
+        factors: Without runs, the factors of the same n examples: numbers or words of shape (n, k) or (n,) in an array,
+            a data frame or a dictionary of columns. NaN or None is a missing label.
+        continuous: Names of continuous columns of `factors`, as a list or separated by commas.
+        discrete: Names of columns of `factors` whose values are classes. A column that is named in neither argument is
+            continuous if it has many distinct numbers; see `unbraid.label_kinds.looks_continuous`. A warning says so.
         protocol: Defines which examples the metrics use. By default each run uses the protocol of the study that it
             belongs to. If it belongs to no study, metrics are fitted and tested on disjoint samples.
-        jobs: Number of processes that compute metrics. By default one per core. The processes are started only if
-            there is enough work.
+        jobs: Number of processes that compute metrics of runs. By default one per core. The processes are started only
+            if there is enough work.
         quiet: Whether to hide the progress bar.
+        trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
 
     Returns:
         One flat dictionary per run with `run` (id), `label`, all settings, and the scores. Scores of the first kind of
         codes, which is the posterior mean for most methods, are called ``metric.key``. Scores of other kinds have the
         kind as a suffix, such as ``metric.key.sampled``. ``protocol`` is a digest that is equal for scores that can be
-        compared. ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used.
+        compared. ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used. For codes and factors,
+        the list has one dictionary with the label "codes".
 
     Raises:
         UserError: If a metric or a kind of codes is unknown, a run has diverged, or a metric in `metrics` cannot be
             computed.
 
     >>> import unbraid as ub
-    >>> (run,) = ub.train(ub.methods.VAE(), data="toy", steps=5, quiet=True)
-    >>> [row] = ub.score(run, ["mig"], quiet=True)
+    >>> (run,) = ub.train("vae", data="toy", steps=5, quiet=True)
+    >>> [row] = ub.score(run, "mig", quiet=True)
     >>> 0 <= row["mig.discrete_mig"] <= 1
     True
+    >>> factors = ub.data.load("toy").factors(slice(None))
+    >>> [row] = ub.score(codes=factors + 0.5, factors=factors, metrics="mig", quiet=True)
+    >>> round(row["mig.discrete_mig"], 2)
+    1.0
     """
-    runs = [runs] if isinstance(runs, Run) else list(runs)
+    if runs is None or factors is not None:
+        _check_arrays(runs, data, codes, factors)
+        names = None if metrics is None else resolve_metric_names(metrics)
+        row, _ = score_arrays(
+            codes,
+            factors,
+            names,
+            continuous=continuous,
+            discrete=discrete,
+            protocol=protocol or Protocol(),
+            quiet=quiet,
+        )
+        return [row]
+    if continuous is not None or discrete is not None:
+        raise UserError(
+            "`continuous` and `discrete` are for `codes` and `factors`. Got them with runs. Pass them to the dataset "
+            "instead, as in ub.data.from_arrays(images, factors, continuous='angle')."
+        )
+    return score_runs(_scorable_runs(runs, data, trust), metrics, data, codes, protocol, jobs, quiet)
+
+
+def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
+    """Raise an error unless both codes and factors are given, and nothing that belongs to runs."""
+    if runs is not None or data is not None:
+        raise UserError(
+            "Pass either runs, or codes and factors. Got both. The data of runs are passed as data=, together with "
+            "their factors."
+        )
+    if codes is None or factors is None:
+        given = (
+            "codes without factors" if codes is not None else "factors without codes" if factors is not None else "none"
+        )
+        raise UserError(f"Pass runs, a folder of runs, or both codes and factors. Got {given} instead.")
+
+
+def _scorable_runs(runs: Any, data: DataLike | None, trust: bool) -> list[Run]:
+    """Return the runs to score. Diverged runs of a folder are left out with a warning."""
+    found = as_runs(runs, data, trust)
+    if not isinstance(runs, str | Path):
+        return found
+    trained = [run for run in found if run.divergence is None]
+    if not trained:
+        raise UserError(f"No run in {runs} can be scored: {len(found)} diverged. The others are not fully trained.")
+    if len(trained) < len(found):
+        warnings.warn(f"left out: {len(found) - len(trained)} diverged run(s)", RuntimeWarning, stacklevel=3)
+    return trained
+
+
+def score_runs(
+    runs: Sequence[Run],
+    metrics: str | Iterable[str] | None = None,
+    data: DataLike | None = None,
+    codes: Any = None,
+    protocol: Protocol | None = None,
+    jobs: int | None = None,
+    quiet: bool = False,
+) -> list[dict[str, Any]]:
+    """Compute the scores of trained runs. The arguments and the returned rows are those of `score`."""
     names = resolve_metric_names(metrics)
     kinds = {run.id: _code_kinds(run, codes) for run in runs}
     datasets = load_datasets(runs, data, quiet)
@@ -78,7 +156,7 @@ def score(
     share_encoding_queue([scorer for scorer in scorers if scorer.kinds_to_score])
     errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
     for name, reason in errors.items():
-        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
     return [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
 
 
@@ -106,11 +184,15 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
     return errors
 
 
-def _code_kinds(run: Run, codes: Iterable[str] | None) -> list[str]:
+def _code_kinds(run: Run, codes: Any) -> list[str]:
     """Return the kinds of codes to score: those in `codes`, or all kinds of the method if `codes` is None."""
     available = run.spec.method.code_kinds
-    kinds = list(available if codes is None else codes)
+    kinds = [codes] if isinstance(codes, str) else list(available if codes is None else codes)
     for kind in kinds:
+        if not isinstance(kind, str):
+            raise UserError(
+                f"With runs, `codes` are kinds of codes, such as 'mean'. Got {type(codes).__name__} instead."
+            )
         if kind not in available:
             raise UserError(f"Codes of {run.label} must be among {', '.join(available)}. Got {kind!r} instead.")
     return kinds
@@ -121,14 +203,28 @@ def study_protocol(run: Run) -> Protocol:
     return Protocol() if run.path is None else read_protocol(run.path.parent)
 
 
-def load_datasets(
-    runs: Sequence[Run], data: str | FactorData | None = None, quiet: bool = False
-) -> dict[str, FactorData]:
-    """Return the dataset for each dataset name in the specs of the runs. If `data` is given, use it for all names."""
-    names = dict.fromkeys(run.spec.data for run in runs)
-    if data is None:
-        return {name: load_data(name, quiet=quiet) for name in names}
-    return dict.fromkeys(names, load_data(data, quiet=quiet))
+def load_datasets(runs: Sequence[Run], data: DataLike | None = None, quiet: bool = False) -> dict[str, FactorData]:
+    """Return the dataset for each dataset name in the specs of the runs. If `data` is given, use it for all names.
+
+    Raises:
+        UserError: If a dataset cannot be loaded, or if two runs have different data in memory with the same name.
+    """
+    if data is not None:
+        return dict.fromkeys((run.spec.data for run in runs), load_data(data, quiet=quiet))
+    first: dict[str, Run] = {}
+    for run in runs:
+        other = first.setdefault(run.spec.data, run)
+        if other.data is not run.data and _fingerprint(other) != _fingerprint(run):
+            raise UserError(
+                f"Runs with different data must have different names of data. Got the runs {other.id} and {run.id}, "
+                f"whose data are both called {run.spec.data!r}. Pass the runs separately, or give the data names."
+            )
+    return {name: run_data(run, quiet=quiet) for name, run in first.items()}
+
+
+def _fingerprint(run: Run) -> str | None:
+    """Return the fingerprint of the data that a run has in memory."""
+    return getattr(run.data, "fingerprint", None)
 
 
 def describe_run(run: Run) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log, update_during_training
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
-from unbraid.runtime.progress import ProgressCallback, progress
+from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
 from unbraid.runtime.signals import deferred_signals
 from unbraid.training.active import RunInTraining
 from unbraid.training.loop import Monitor
@@ -284,10 +284,25 @@ def train_checked_specs(
         update_event_files(in_training, runs)
     with ExitStack() as contexts:
         if report is None and not quiet:
-            report = contexts.enter_context(progress("training", sum(run.spec.steps for run in untrained)))
+            total = sum(run.spec.steps for run in untrained)
+            report = contexts.enter_context(progress("training", total))
+            if data.device.type == "cpu":
+                report = announce_duration(report, total, long_training_advice(out))
         monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
         runs |= {run.id: run for run in train_runs(in_training, data, builder, monitor)}
     return [runs[spec.id] for spec in specs]
+
+
+def long_training_advice(out: Path | None) -> str:
+    """Return what the user can do about a training on a CPU that takes long."""
+    kept = (
+        "Ctrl-C stops it, and the same command resumes it from its last checkpoint."
+        if out is not None
+        else "Pass out= to keep checkpoints, with which an interrupted training can be resumed."
+    )
+    return (
+        f"{kept} For a first result, use fewer steps, such as --steps 5000 (steps=5000). With a GPU, use --device cuda."
+    )
 
 
 def update_event_files(in_training: list[RunInTraining], runs: dict[str, Run]) -> None:

@@ -104,9 +104,13 @@ def test_iterable_datasets_and_vectors_are_read() -> None:
 
 
 def test_labels_of_a_dataset_may_be_words() -> None:
-    named = from_dataset([(TWO_IMAGES[i], {"pet": pet, "age": age}) for i, (pet, age) in enumerate([("dog", 3), ("cat", 4)])])
+    named = from_dataset(
+        [(TWO_IMAGES[i], {"pet": pet, "age": age}) for i, (pet, age) in enumerate([("dog", 3), ("cat", 4)])]
+    )
     assert named.values == {"pet": ["cat", "dog"], "age": [3, 4]}
-    assert from_dataset([(TWO_IMAGES[i], word) for i, word in enumerate(["dog", "cat"])]).values == {"label": ["cat", "dog"]}
+    assert from_dataset([(TWO_IMAGES[i], word) for i, word in enumerate(["dog", "cat"])]).values == {
+        "label": ["cat", "dog"]
+    }
 
 
 BAD_DATASETS: dict[str, tuple[list[Any], type[Exception], str]] = {

@@ -35,6 +35,11 @@ class OwnData(FactorData):
     values: dict[str, list[Label]]
     source: str = ""
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the data were passed as arrays or as a torch dataset, so that their name does not load them again."""
+        return not self.source
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """A digest that changes when the data change. It is `source`, or else a digest of the arrays."""

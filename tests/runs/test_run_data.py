@@ -1,0 +1,146 @@
+"""Data in memory: runs keep them, find them beside their folder, and say so if they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import unbraid as ub
+from support.own import random_pixels
+from support.training import quick_train
+from unbraid.cli.dispatch import main
+from unbraid.errors import UserError
+from unbraid.runs import run_data
+from unbraid.runs.run_data import read_saved_data, save_data
+from unbraid.runs.tensor_files import read_tensors, write_tensors
+
+
+def random_vectors(n: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=(n, 6))
+
+
+LABELS = pd.DataFrame({
+    "shape": ["square", "heart", None, "square"] * 5,
+    "size": [0.5, 1.5] * 10,
+    "angle": [*np.linspace(0, 1, 19), np.nan],
+})  # fmt: skip
+FORMS: dict[str, Callable[[], Any]] = {
+    "array": lambda: random_vectors(20),
+    "pair": lambda: (random_vectors(20), LABELS),
+    "dataset": lambda: ub.data.from_arrays(random_pixels(20, 16, 16), LABELS, continuous="angle", name="mine"),
+    "grid": lambda: ub.data.from_arrays(random_pixels(20, 16, 16), [[i // 4, i % 4] for i in range(20)]),
+    "torch dataset": lambda: TensorDataset(torch.rand(20, 1, 16, 16), torch.arange(20) % 3),
+}
+USES: dict[str, Callable[[Path, Any], object]] = {
+    "score": lambda folder, data: ub.score(folder, "unsupervised", data=data, quiet=True),
+    "report": lambda folder, data: ub.report(folder, metrics="unsupervised", data=data, quiet=True),
+    "explore": lambda folder, data: ub.explore(folder, data=data).close(),
+    "traverse": lambda folder, data: ub.traverse(ub.load_run(folder, data)),
+    "export": lambda folder, data: ub.export(ub.load_run(folder, data), folder / "x", format="torch", quiet=True),
+    "select": lambda folder, data: ub.select(ub.load_runs(folder, data), within="data", examples=10, quiet=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:angle")
+@pytest.mark.parametrize("form", FORMS)
+def test_saved_data_are_read_back_unchanged(form: str, tmp_path: Path) -> None:
+    (run,) = quick_train(tmp_path, data=FORMS[form](), save_data=True, steps=1)
+    saved = ub.load_run(tmp_path).data
+    assert isinstance(run.data, ub.data.FactorData)
+    assert isinstance(saved, type(run.data))
+    assert (saved.name, saved.names, saved.sizes, saved.values, saved.continuous, saved.categorical, saved.gridded) == (
+        run.data.name, run.data.names, run.data.sizes, run.data.values, run.data.continuous, run.data.categorical,
+        run.data.gridded,
+    )  # fmt: skip
+    everything = slice(None)
+    assert torch.equal(saved.images(everything), run.data.images(everything))
+    assert torch.equal(saved.factors(everything), run.data.factors(everything))
+    assert torch.equal(
+        saved.factor_values(everything).nan_to_num(-9), run.data.factor_values(everything).nan_to_num(-9)
+    )
+
+
+@pytest.mark.parametrize("use", USES)
+def test_every_function_works_with_the_same_object_or_with_the_folder_alone(use: str, tmp_path: Path) -> None:
+    data = ub.data.from_arrays(random_pixels(20, 16, 16), [i % 3 for i in range(20)], name="mine")
+    seeds = [0, 1] if use == "select" else [0]
+    quick_train(tmp_path / "a", data=data, steps=1, seeds=seeds)
+    with pytest.raises(UserError, match=r"was trained on data in memory \('mine'\).*data=.*save_data=True"):
+        USES[use](tmp_path / "a", None)
+    USES[use](tmp_path / "a", data)
+    quick_train(tmp_path / "b", data=data, steps=1, seeds=seeds, save_data=True)
+    USES[use](tmp_path / "b", None)
+
+
+def test_runs_in_memory_keep_their_data(glyphs: ub.data.FactorData, tmp_path: Path) -> None:
+    """Scores, pictures and exports of a run that was just trained need no data=."""
+    for data in (glyphs, (random_pixels(20, 16, 16), [i % 3 for i in range(20)])):
+        (run,) = quick_train(data=data, steps=1, net="mlp")
+        assert "mig.discrete_mig" in ub.score(run, "mig", quiet=True)[0]
+        assert ub.traverse(run, out=tmp_path).image.size
+    assert quick_train(steps=1)[0].data is None
+
+
+def test_other_data_of_the_same_name_are_not_mixed(tmp_path: Path) -> None:
+    one, other = random_vectors(20), random_vectors(20, seed=1)
+    (run,) = quick_train(tmp_path, data=one)
+    assert [same.id for same in quick_train(tmp_path, data=one)] == [run.id]
+    with pytest.raises(UserError, match="was trained on other data that are also called 'arrays'"):
+        quick_train(tmp_path, data=other)
+    assert quick_train(tmp_path, data=other, retrain=True)[0].log != run.log
+    with pytest.raises(UserError, match="must have different names of data"):
+        ub.score([run, *quick_train(data=other, seeds=[1])], "unsupervised", quiet=True)
+
+
+def test_saving_is_refused_where_it_is_useless_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="needs a folder"):
+        quick_train(data=random_vectors(20), save_data=True)
+    with pytest.raises(UserError, match="toy can be loaded by its name"):
+        quick_train(tmp_path, save_data=True)
+    monkeypatch.setattr(run_data, "MAX_BYTES", 100)
+    with pytest.raises(UserError, match="Store them yourself"):
+        quick_train(tmp_path, data=random_vectors(20), save_data=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files_are_errors(tmp_path: Path) -> None:
+    data = ub.data.from_arrays(random_vectors(20), [i % 3 for i in range(20)])
+    path = save_data(tmp_path, data)
+    tensors, metadata = read_tensors(path)
+    wrong: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"labels": tensors["labels"] + 9}, {}),
+        ({"labels": tensors["labels"][:3]}, {}),
+        ({"examples": tensors["examples"].double()}, {}),
+        ({"exact": torch.zeros(3)}, {}),
+        ({}, {"name": 3}),
+        ({}, {"name": "other", "values": {"label": [7, 8, 9]}}),  # another fingerprint
+    ]
+    for changed, facts in wrong:
+        write_tensors(path, {**tensors, **changed}, {**metadata, **facts})
+        with pytest.raises(UserError, match="Restore the file from a copy, or pass the data"):
+            read_saved_data(path)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(UserError, match="damaged"):
+        read_saved_data(path)
+
+
+def test_the_command_line_uses_saved_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick_train(tmp_path, data=(random_vectors(20), [i % 3 for i in range(20)]), steps=1)
+    command = ["score", str(tmp_path), "--metrics", "mig", "--jobs", "1", "--quiet"]
+    assert main(command) == 2
+    assert "save_data=True" in capsys.readouterr().err
+    quick_train(tmp_path, data=(random_vectors(20), [i % 3 for i in range(20)]), steps=1, save_data=True)
+    assert main(command) == 0
+
+
+def test_data_of_another_shape_are_an_error() -> None:
+    run = quick_train()[0]
+    with pytest.raises(UserError, match=r"examples of the shape .* Got the shape \(6,\)"):
+        run_data.run_data(run, random_vectors(5))
