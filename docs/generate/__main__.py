@@ -16,6 +16,7 @@ from generate.manipulated import manipulated_pages
 from generate.methods import method_pages
 from generate.metrics import metric_pages
 from generate.pairs import pair_pages
+from generate.papers import paper_pages
 from generate.readme import readme_pages
 from generate.report import report_pages
 from generate.speed import speed_pages
@@ -23,7 +24,7 @@ from generate.vitae import vitae_pages
 
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
-    metric_pages, dataset_pages, comparison_pages,
+    metric_pages, dataset_pages, comparison_pages, paper_pages,
 )  # fmt: skip
 
 

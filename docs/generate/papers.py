@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import statistics
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import nn
 
@@ -20,6 +22,7 @@ from generate.pairs import METRICS
 from generate.vitae import times
 from unbraid.analysis.demystifying import VARIANTS
 from unbraid.analysis.plots import display_name
+from unbraid.analysis.trace_bound import best_noise, stochastic_loss
 from unbraid.nets import NETS
 from unbraid.reproduction import reproduce
 from unbraid.studies.demystifying import PRIMARY
@@ -27,7 +30,7 @@ from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import STUDIES
 
 PAPERS = ROOT / "docs" / "papers"
-EVIDENCE = {"picture": "a picture", "table": "a table", "none": "no result"}
+VARIANCES = (4.0, 1.0)  # of the reconstructions along their two principal axes
 
 
 def paper_pages() -> dict[Path, str]:
@@ -44,8 +47,8 @@ def with_blocks(text: str, made: dict[str, str]) -> str:
 
 def papers() -> list[dict[str, Any]]:
     """Return the papers in the order of papers.toml, with their tables and figures."""
-    found: list[dict[str, Any]] = tomllib.loads((PAPERS / "papers.toml").read_text())["paper"]
-    return found
+    listed: list[dict[str, Any]] = tomllib.loads((PAPERS / "papers.toml").read_text())["paper"]
+    return listed
 
 
 @functools.cache
@@ -69,24 +72,34 @@ def blocks() -> dict[str, dict[str, str]]:
             "celeba": network_table("vitae_celeba", celeba, 2),
             "times": times(),
         },
-        "demystifying": {"strengths": strengths_table(), **scores},
+        "demystifying": {"rotation": rotation_table(), "strengths": strengths_table(), **scores},
     }
 
 
 def contents_table() -> str:
-    """Return one row per table or figure: the page, the item, what it shows, and the kind of result on the page."""
+    """Return one row per table or figure: the source, a link, what it shows, and the kind of result on the page."""
     rows = [
-        [f"[{paper['short']}]({paper['page']}.md)", item["name"], item["shows"], EVIDENCE[item["evidence"]]]
+        [paper["short"], f"[{item['name']}]({paper['page']}.md#{anchor(item['name'])})", item["shows"], found(item)]
         for paper in papers()
         for item in paper["item"]
     ]
     return table(["source", "table or figure", "what it shows", "on the page"], rows)
 
 
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading, which has no punctuation."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def found(item: dict[str, Any]) -> str:
+    """Return the kind of result of a table or figure, or the reason why there is none."""
+    return {"picture": "a picture", "table": "a table"}.get(item["evidence"]) or f"no result: {item['reason']}"
+
+
 def variance_table(part: str) -> str:
     """Return the fractions of variance that `part` explains on dSprites, ours and the paper's."""
-    found = reproduce("locatello2019", pd.read_csv(RESULTS / "study_dsprites.csv")).table()
-    cells = found[found["row"] == f"dsprites, {part}"]
+    cells = reproduce("locatello2019", pd.read_csv(RESULTS / "study_dsprites.csv")).table()
+    cells = cells[cells["row"] == f"dsprites, {part}"]
     body = [
         ["paper, 50 seeds", *(f"{value:.0%}" for value in cells["paper"])],
         ["here, 4 seeds, expected with 50", *(f"{value:.0%}" for value in cells["ours"])],
@@ -170,6 +183,19 @@ def diffusion_table() -> str:
     return table(["hyperparameter", "report", "`unbraid study diffusion2019`"], rows)
 
 
+def rotation_table() -> str:
+    """Return the cost of noise for a decoder whose latents are rotated away from the principal axes."""
+    covariance, log_noise = np.diag(VARIANCES), 0.0
+    rows = []
+    for degrees in (0, 15, 30, 45):
+        c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+        u = np.array([[c, -s], [s, c]])
+        noise = best_noise(u, covariance, log_noise)
+        lengths = ", ".join(f"{value:.2f}" for value in np.sqrt(np.diag(u @ covariance @ u.T)))
+        rows.append([f"{degrees} degrees", lengths, f"{stochastic_loss(u, covariance, noise):.2f}"])
+    return table(["rotation of the latents", "scales on the diagonal of Sigma", "smallest cost of the noise"], rows)
+
+
 def primary_runs() -> Iterable[PlannedRun]:
     """Return the runs of the study at the primary strength, with the first seed and on original images."""
     runs = (run for run in STUDIES["demystifying2021"]() if run.level == PRIMARY and run.spec.seed == 0)
@@ -178,18 +204,18 @@ def primary_runs() -> Iterable[PlannedRun]:
 
 def strengths_table() -> str:
     """Return the primary strength of each method that has one, per dataset."""
-    found: dict[str, dict[str, str]] = {}
+    strengths: dict[str, dict[str, str]] = {}
     for run in primary_runs():
         if run.strength:
-            found.setdefault(run.facts()["method"], {})[run.spec.data] = f"{run.strength:g}"
-    data = list(next(iter(found.values())))
-    return table(["method", *data], [[display_name(name), *(row[d] for d in data)] for name, row in found.items()])
+            strengths.setdefault(run.facts()["method"], {})[run.spec.data] = f"{run.strength:g}"
+    data = list(next(iter(strengths.values())))
+    return table(["method", *data], [[display_name(name), *(row[d] for d in data)] for name, row in strengths.items()])
 
 
 def score_table(score: str) -> str:
     """Return one score of the main training on dSprites, next to the paper's."""
-    found = reproduce("demystifying2021", pd.read_csv(RESULTS / f"{RATES['5e-4']}.csv")).table()
-    cells = found.query("kind == 'value' and runs > 0 and column == @score")
+    cells = reproduce("demystifying2021", pd.read_csv(RESULTS / f"{RATES['5e-4']}.csv")).table()
+    cells = cells.query("kind == 'value' and runs > 0 and column == @score")
     body = []
     for method, group in cells.groupby(cells["row"].str.split(", ").str[0], sort=False):
         by_form = {row["row"].split()[-1]: row for _, row in group.iterrows()}

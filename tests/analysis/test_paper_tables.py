@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from unbraid.analysis import example_results
 from unbraid.analysis.efficiency import EFFICIENCY
 from unbraid.errors import UserError
 from unbraid.metrics import headline
+from unbraid.runs.results import write_results
 
 MIG, DCI = headline("mig"), headline("dci")
 TERMS = ("distance", "sparsity", "consistency", "regularisation")
@@ -125,3 +128,47 @@ def test_general_analyses_of_the_tables_do_not_pool_ablations() -> None:
     medians = ub.analysis.scores(pmp_table(), ["mig"]).table
     assert len(medians) == 2 * 6
     assert pd.Series(medians["method"]).nunique() == 6
+
+
+def stability_table() -> DataFrame:
+    """Two parametrisations at three learning rates. One of them diverges at the highest, always or once."""
+    rows = [
+        {"run": f"{name}{rate}{seed}", "data": "mnist", "method": "c_vitae", "variant": name, "level": level,
+         "strength": rate, "seed": seed, "learning_rate": rate, "setting.transform": name, "train.elbo": elbo,
+         "status": "diverged" if level == 2 and seed <= last else "done"}
+        for name, shift, last in (("affine", 0.0, 2), ("affine_diffeomorphic", 5.0, 0))
+        for level, rate in enumerate((1e-4, 1e-3, 1e-2)) for seed in range(3)
+        for elbo in [1e9 if level == 2 and seed <= last else -100.0 + shift + level + 0.1 * seed]
+    ]  # fmt: skip
+    return DataFrame(rows)
+
+
+def test_stability_has_the_elbo_of_the_runs_that_did_not_diverge() -> None:
+    result = ub.analysis.stability(stability_table())
+    found = result.table.set_index(["parametrisation", "learning_rate"])
+    assert found["diverged"].tolist() == [0, 0, 3, 0, 0, 1]
+    assert set(found["runs"]) == {3}
+    assert found.loc[("affine", 1e-3), "median"] == pytest.approx(-98.9)
+    assert np.isnan(found.loc[("affine", 1e-2), "median"])
+    assert found.loc[("affine_diffeomorphic", 1e-2), "median"] == pytest.approx(-92.85)
+    assert "4 of 18 runs diverged" in result.text
+    assert "affine up to 0.001, affine_diffeomorphic up to 0.01" in result.text
+    assert "-92.8 nats (affine_diffeomorphic, learning rate 0.01)" in result.text
+    (top,) = result.figure.axes  # without the folder of the runs there are no learning curves
+    assert [np.isfinite(line.get_ydata()).sum() for line in top.lines] == [2, 3]
+    with pytest.raises(UserError, match=r"several learning rates.*unbraid study vitae_stability"):
+        ub.analysis.stability(stability_table().query("level == 0"))
+
+
+def test_stability_draws_the_logs_at_the_lowest_learning_rate(tmp_path: Path) -> None:
+    methods = [ub.methods.CVITAE(transform="affine"), ub.methods.CVITAE(bound="none")]
+    for rate in (1e-4, 1e-3):
+        ub.train(methods, "sprites", steps=3, batch=4, latents=4, net="vitae_mlp_half", learning_rate=rate,
+                 out=tmp_path, add=True, quiet=True)  # fmt: skip
+    write_results(tmp_path)
+    result = ub.analyse(tmp_path, ["stability"])["stability"]
+    curves = result.figure.axes[1].lines
+    low = [run for run in ub.load_runs(tmp_path) if run.spec.learning_rate == 1e-4]
+    wanted = {tuple(-line["rec"] - line["kl"] for line in run.log) for run in low}
+    assert len(curves) == len(wanted) == 2
+    assert {tuple(np.asarray(line.get_ydata())) for line in curves} == wanted

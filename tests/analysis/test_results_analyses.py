@@ -27,7 +27,7 @@ TC = headline("unsupervised")
 OVER_SEEDS = ["total_correlation", "scores", "strengths", "distributions", "variance", "transfer", "capacity"]
 OVER_RUNS = ["agreement", "selection", "downstream", "efficiency"]
 PLAIN = [*OVER_SEEDS, *OVER_RUNS]  # the others, on modified images, are tested in test_demystifying
-SINGLE_STUDIES = ("challenge", "pmp_comparison", "pmp_ablation")  # tested in test_paper_tables
+SINGLE_STUDIES = ("challenge", "pmp_comparison", "pmp_ablation", "stability")  # tested in test_paper_tables
 
 
 @cache

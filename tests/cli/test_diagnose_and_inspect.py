@@ -12,6 +12,8 @@ from PIL import Image
 import unbraid as ub
 from support.command_line import Capture, unbraid
 from unbraid.analysis import alignment, optimum, orthogonality
+from unbraid.analysis.times import objective_times
+from unbraid.errors import UserError
 from unbraid.methods import PCL, VAE, DiffusionVAE
 
 
@@ -75,3 +77,20 @@ def test_inspect_draws_the_latents_of_a_factor(folder: Path, tmp_path: Path, cap
 def test_inspect_of_an_empty_folder_is_an_error(tmp_path: Path, capsys: Capture) -> None:
     assert unbraid("inspect", str(tmp_path)) == 2
     assert "No" in capsys.readouterr().err
+
+
+def test_inspect_measures_times_of_every_method(folder: Path, capsys: Capture) -> None:
+    """The time is that of the objective: a batch of 2,048 images takes longer than one of 8."""
+    assert unbraid("inspect", str(folder), "--times", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["batch"] for row in rows] == [8, 8, 8]
+    assert all(row["forward"] > 0 and row["backward"] > 0 and "active" not in row for row in rows)
+    assert unbraid("inspect", str(folder), "--times") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["run", "batch", "forward", "backward"]
+    run = next(run for run in ub.load_runs(folder) if isinstance(run.spec.method, VAE))
+    small, large = (objective_times(run, ub.data.load("sprites"), batch, repeats=5) for batch in (8, 2048))
+    assert large.forward > small.forward
+    assert large.backward > small.backward
+    with pytest.raises(UserError, match="at least 1"):
+        objective_times(run, ub.data.load("sprites"), repeats=0)

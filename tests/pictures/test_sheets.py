@@ -16,10 +16,12 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import AE, PMP, VAE, BetaVAE, DiffusionVAE
 from unbraid.noise import Noise
+from unbraid.pictures.comparison import GAP
 from unbraid.pictures.images import LABEL, MARGIN
 from unbraid.pictures.sheets import (
     draw_reconstructions,
     draw_samples,
+    draw_traversals,
     one_run_per_setting,
     prior_latents,
     row_labels,
@@ -77,6 +79,32 @@ def test_samples_are_decoded_from_the_prior(runs: list[Run], tmp_path: Path) -> 
     files = [draw_samples(runs[:2], tmp_path / f"{i}.png", count=9, seed=seed) for i, seed in enumerate((0, 0, 1))]
     first, again, other = (path.read_bytes() for path in files)
     assert first == again != other
+
+
+def test_sheet_of_traversals_has_the_picture_of_each_run(runs: list[Run], tmp_path: Path) -> None:
+    """Panels are placed in rows. Below its title, each has the pixels of the picture that `traverse` writes."""
+    path = draw_traversals(runs[:3], tmp_path / "sheet.png", columns=3, titles=["a", "b", "c"])
+    alone = [ub.traverse(run, "sprites", columns=3, out=tmp_path).image for run in runs[:3]]
+    width, height = alone[0].size
+    with Image.open(path) as sheet:
+        assert sheet.width == 2 * width + GAP
+        top = (sheet.height - GAP) // 2 - height
+        places = [(0, top), (width + GAP, top), (0, 2 * top + height + GAP)]
+        for picture, (left, up) in zip(alone, places, strict=True):
+            found = sheet.convert("RGB").crop((left, up, left + width, up + height))
+            assert found.tobytes() == picture.convert("RGB").tobytes()
+    with pytest.raises(UserError, match="at least 2 columns"):
+        draw_traversals(runs, tmp_path / "none.png", columns=1)
+
+
+def test_traverse_draws_one_run_per_setting_in_a_sheet(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "sheet.png"
+    assert unbraid("traverse", str(folder), "--sheet", str(out), "--columns", "2") == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    width = LABEL + 2 * (64 + MARGIN) + MARGIN
+    with Image.open(out) as picture:
+        assert picture.width == 2 * width + GAP  # of six runs, three settings are drawn, in rows of two
+    assert not list(folder.glob("*/traversal.png"))
 
 
 def test_prior_of_a_curved_space_is_uniform_on_it() -> None:

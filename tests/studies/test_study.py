@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pandas
 import pytest
 
 import unbraid as ub
+from support.meshes import write_faust
 from support.studies import assert_same_weights, small_settings, small_study, sorted_results
 from unbraid.errors import UserError
 from unbraid.methods import PMP, AdaGVAE, AnnealedVAE, BetaVAE
@@ -318,6 +320,27 @@ def test_pmp_study_converts_epochs_and_names_its_ablations() -> None:
     ada = [run.spec for run in runs if isinstance(run.spec.method, AdaGVAE)]
     assert len(ada) == 4
     assert {(s.steps, s.learning_rate, s.net, s.likelihood) for s in ada} == {(300_000, 1e-4, "locatello", "bernoulli")}
+
+
+def test_mesh_study_uses_faust_if_its_files_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it uses the built-in bodies. The settings of both are the same: PointNet, and those of table 4."""
+    monkeypatch.setenv("UNBRAID_DATA", str(tmp_path))
+    without = list(STUDIES["pmp_meshes"]())
+    assert {run.spec.data for run in without} == {"bodies"}
+    write_faust(tmp_path)
+    runs = list(STUDIES["pmp_meshes"]())
+    assert {run.spec.data for run in runs} == {"faust"}
+    assert [replace(run.spec, data="bodies") for run in runs] == [run.spec for run in without]
+    assert [run.variant for run in runs[::5]] == ["", *(f"without {term}" for term in TERMS)]
+    for run in runs:
+        method, spec = run.spec.method, run.spec
+        assert isinstance(method, PMP)
+        assert (spec.net, spec.likelihood, spec.learning_rate, spec.batch) == ("pointnet", "gaussian", 5e-4, 64)
+        assert (spec.latents, spec.steps, method.subspaces, method.pairs) == (10, 16_470, 2, "sharing")
+        removed = run.variant.removeprefix("without ")
+        weights = {"distance": 0.1, "sparsity": 0.1, "consistency": 100.0, "regularisation": 1e-4}
+        wanted = [0.0 if term == removed else weights[term] for term in TERMS]
+        assert [getattr(method, term) for term in TERMS] == wanted
 
 
 def test_challenge_study_has_the_settings_of_its_table() -> None:

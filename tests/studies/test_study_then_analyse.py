@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.meshes import write_faust
 from unbraid.cli.dispatch import main
 from unbraid.runs.results import load_results
 from unbraid.studies.published import STUDIES
@@ -20,6 +21,7 @@ REDUCED: dict[str, tuple[list[str], set[str]]] = {
     ),
     "locatello2020_weak": (["--data", "toy", "--only", "level=0,5"], {"agreement"}),
     "pmp2021": (["--data", "toy", "--data", "toy?subset=900"], {"transfer", "pmp_comparison", "pmp_ablation"}),
+    "pmp_meshes": (["--only", "variant=,without sparsity"], {"pmp_ablation"}),
     "diffusion2019": (["--data", "toy", "--likelihood", "gaussian"], {"agreement", "challenge"}),
     "demystifying2021": (
         [
@@ -42,6 +44,7 @@ REDUCED: dict[str, tuple[list[str], set[str]]] = {
     "vitae_mnist": (["--data", "sprites", "--only", "method=vae,u_vitae,c_vitae"], set()),
     "vitae_bodies": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
     "vitae_celeba": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),
+    "vitae_stability": (["--data", "sprites", "--only", "level=0,1"], {"stability"}),
 }  # for each study, how it is reduced, and which analyses must be answered in addition to the general ones
 
 
@@ -52,8 +55,12 @@ def test_every_study_is_reduced() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.filterwarnings("ignore:A capacity c_m.* is out of reach:RuntimeWarning")
-def test_a_study_is_analysed_by_the_next_command(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_is_analysed_by_the_next_command(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags, wanted = REDUCED[name]
+    if name == "pmp_meshes":
+        flags = [*flags, "--root", str(write_faust(tmp_path_factory.mktemp("data")))]
     assert main(["study", name, *flags, *QUICK, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert f"unbraid analyse {tmp_path}" in printed

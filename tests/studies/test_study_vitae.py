@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import unbraid as ub
 from unbraid.cli.dispatch import main
@@ -16,6 +18,9 @@ from unbraid.data.in_memory import Labelled
 from unbraid.data.moving import MovedImages, move_images
 from unbraid.errors import UserError
 from unbraid.methods import CVITAE, VAE
+from unbraid.nets.registry import resolve_net
+from unbraid.nets.vitae import VitaeNet
+from unbraid.runs.network import build_net
 from unbraid.runs.results import load_results
 from unbraid.scoring.appearance import appearance_columns, separation
 from unbraid.studies import appearance
@@ -35,7 +40,7 @@ QUICK = AppearanceSettings(examples=200, samples=3)
     [
         ("vitae_mnist", "vitae_mlp", "bernoulli", 512, 2_000, 60_000, ("affine_diffeomorphic", 4, 4)),
         ("vitae_bodies", "vitae_bodies", "normal", 256, 5_000, 10_000, ("cpab", 2, 4)),
-        ("vitae_celeba", "vitae_conv", "normal", 256, 5_000, 202_599, ("cpab", 4, 4)),
+        ("vitae_celeba", "vitae_celeba", "normal", 256, 5_000, 202_599, ("cpab", 4, 4)),
     ],
 )
 def test_studies_agree_with_the_supplement(
@@ -50,10 +55,55 @@ def test_studies_agree_with_the_supplement(
         assert spec.net == (f"{net}_half" if warps else net)
         assert (spec.likelihood, spec.batch, spec.latents, spec.learning_rate) == (likelihood, batch, 4, 1e-4)
         assert abs(spec.steps * batch / examples - epochs) < 1
+        facts = run.facts()
+        assert facts["warmup"] == 0.5  # for all models
         if warps:
-            facts = run.facts()
             assert (facts["transform"], facts["nx"], facts["ny"]) == warp
-            assert (facts["perspective"], facts["warmup"]) == (2, 0.5)
+            assert facts["perspective"] == 2
+
+
+def test_decoders_of_bodies_have_half_the_units_of_table_3() -> None:
+    """Both decoders of VITAE have 64 and 128 hidden units, and the decoder of the VAEs has 128 and 256."""
+    for planned in (run for run in STUDIES["vitae_bodies"]() if run.spec.seed == 0):
+        spec = planned.spec
+        net = build_net(spec, (1, 64, 64), resolve_net(spec.net)[1])
+        decoders = [net.decoder.appearance, net.decoder.perspective] if isinstance(net, VitaeNet) else [net.decoder]
+        wanted = [64, 128] if isinstance(net, VitaeNet) else [128, 256]
+        for decoder in decoders:
+            assert isinstance(decoder, nn.Module)
+            layers = [layer.out_features for layer in decoder.modules() if isinstance(layer, nn.Linear)]
+            assert layers[:2] == wanted
+
+
+def test_decoders_of_faces_end_in_the_sigmoid_of_table_4() -> None:
+    """Whatever is decoded lies in [0, 1], also for the VAEs."""
+    for planned in (run for run in STUDIES["vitae_celeba"]() if run.spec.seed == 0):
+        spec = replace(planned.spec, seed=1)
+        net = build_net(spec, (3, 32, 32), resolve_net(spec.net)[1])
+        images = net.decode(100 * torch.randn(5, spec.latents)).detach()
+        assert 0 <= float(images.min()) <= float(images.max()) <= 1
+
+
+def test_stability_study_varies_parametrisation_and_learning_rate() -> None:
+    """Section 3 of the supplement: equations 1 to 3, four learning rates, and the network and batches of MNIST."""
+    runs = list(STUDIES["vitae_stability"]())
+    assert len(runs) == 3 * 4 * 5
+    assert {(run.variant, run.strength, run.level) for run in runs} == {
+        (name, 10.0 ** (level - 4), level)
+        for name in ("affine", "affine_decomposed", "affine_diffeomorphic")
+        for level in range(4)
+    }
+    mnist = next(run.spec for run in STUDIES["vitae_mnist"]() if isinstance(run.spec.method, CVITAE))
+    for run in runs:
+        method, spec = run.spec.method, run.spec
+        assert isinstance(method, CVITAE)
+        assert (method.transform, spec.learning_rate) == (run.variant, run.strength)
+        same = replace(spec, method=mnist.method, learning_rate=1e-4, seed=0)
+        assert same == mnist
+        if method.transform == "affine_diffeomorphic":
+            gamma = torch.tensor([[0.0, 9.0, 0.0, -9.0, 0.0, 0.0]])  # far more than half a turn, so not bounded
+            unbounded = replace(method, bound="tanh").transformer().matrix(gamma)
+            assert not torch.allclose(method.transformer().matrix(gamma), unbounded)
 
 
 def test_fields_of_a_setting_override_those_of_the_study() -> None:

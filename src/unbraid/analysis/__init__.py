@@ -28,6 +28,7 @@ from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.trace_bound import trace_bound
 from unbraid.analysis.transfer import transfer, win_rates
 from unbraid.analysis.variance import variance
+from unbraid.analysis.vitae import stability
 
 if TYPE_CHECKING:
     from unbraid.analysis.annealing import growth
@@ -71,6 +72,7 @@ __all__ = [
     "rotation",
     "scores",
     "selection",
+    "stability",
     "strengths",
     "total_correlation",
     "trace_bound",

@@ -23,6 +23,7 @@ from unbraid.analysis.scores import distributions, scores, strengths
 from unbraid.analysis.total_correlation import total_correlation
 from unbraid.analysis.transfer import transfer
 from unbraid.analysis.variance import variance
+from unbraid.analysis.vitae import stability
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import TRAITS
 from unbraid.runtime.files import make_folder, write_atomic
@@ -35,15 +36,19 @@ class Analysis:
     Attributes:
         question: The question.
         run: The function from a results table to a result. If it has a parameter `metrics`, it analyses these metrics.
+            If it has a parameter `folder`, it also reads the folder of the runs.
     """
 
     question: str
     run: Callable[..., Result]
 
-    def answer(self, table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-        """Run the analysis, with the given metrics if it has a choice of metrics."""
-        chooses = "metrics" in inspect.signature(self.run).parameters
-        return self.run(table, metrics=metrics) if chooses else self.run(table)
+    def answer(
+        self, table: DataFrame, metrics: Sequence[str] | None = None, folder: str | Path | None = None
+    ) -> Result:
+        """Run the analysis, with the given metrics and the folder of the runs if it has such parameters."""
+        given = {"metrics": metrics, "folder": folder}
+        parameters = inspect.signature(self.run).parameters
+        return self.run(table, **{name: value for name, value in given.items() if name in parameters})
 
 
 ANALYSES: dict[str, Analysis] = {
@@ -58,9 +63,10 @@ ANALYSES: dict[str, Analysis] = {
     "downstream": Analysis("Do disentangled codes help downstream tasks?", downstream),
     "efficiency": Analysis("Do runs with high scores need fewer labels for a downstream task?", efficiency),
     "capacity": Analysis("What is the effect of more capacity in AnnealedVAE?", capacity),
-    "challenge": Analysis("What do dimension, capacity and walk change in diffusion VAEs?", challenge),
+    "challenge": Analysis("How do dimension, capacity and length of the random walk affect diffusion VAEs?", challenge),
     "pmp_comparison": Analysis("Does PMP have better scores than Ada-GVAE?", pmp_comparison),
     "pmp_ablation": Analysis("Which of its terms does PMP need?", pmp_ablation),
+    "stability": Analysis("Which affine parametrisations of VITAE train at which learning rates?", stability),
     "manipulated": Analysis("How much do methods lose on images modified to mislead VAEs?", manipulated),
     "manipulated_spread": Analysis("How does the MIG vary over seeds on modified images?", manipulated_spread),
     "manipulated_factors": Analysis("Which factors are lost on modified images?", manipulated_factors),
@@ -111,10 +117,11 @@ def analyse(
         if metric not in TRAITS:
             raise UserError(unknown_name_message("metric", metric, TRAITS))
     table = runs if isinstance(runs, DataFrame) else _load_table(runs)
+    folder = None if isinstance(runs, DataFrame) else Path(runs).parent if Path(runs).is_file() else Path(runs)
     results = {}
     for name in names or ANALYSES:
         try:
-            results[name] = ANALYSES[name].answer(table, metrics)
+            results[name] = ANALYSES[name].answer(table, metrics, folder)
         except UserError as error:
             if names:
                 raise

@@ -2,7 +2,8 @@
 
 The distance is 0 if the latents change the decoded images in orthogonal directions, and "random" is the distance of
 random axes. A VAE is polarised if each latent is either active or equal to the prior: "delta_kl" is at most 0.03. With
---circle, the two latents with the most information about a factor are drawn as points coloured by its value.
+--circle, the two latents with the most information about a factor are drawn as points coloured by its value. With
+--times, only the milliseconds of one forward and one backward pass on a batch are measured.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.printing import table
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from unbraid.runs.run import Run
 
 COLUMNS = ("active", "distance", "error", "random", "kl", "delta_kl")
+TIME_COLUMNS = ("batch", "forward", "backward")
 CIRCLE_EXAMPLES = 2000  # points of a picture
 
 
@@ -31,6 +33,9 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=whole_number(), default=0, help="random seed for the examples [0]")
     circle = "also write circle.png: the two latents with the most information about this factor"
     parser.add_argument("--circle", metavar="FACTOR", help=circle)
+    times = "measure the time of the objective on one batch instead, in milliseconds"
+    parser.add_argument("--times", action="store_true", help=times)
+    add_device(parser)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
     add_quiet(parser)
@@ -41,19 +46,24 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 
 def run(options: Any) -> None:
     """Inspect every run and print one row per run."""
+    from unbraid.accel.devices import check_device
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import load_datasets
 
-    runs = load_runs(options.runs, trust=options.trust)
+    check_device(options.device)
+    runs = load_runs(options.runs, device=options.device, trust=options.trust)
     if not runs:
         raise UserError(f"No trained runs in {options.runs}. Train some with: unbraid train METHOD --out FOLDER")
     data = load_datasets(runs, quiet=options.quiet)
-    rows = [inspect_run(run, data[run.spec.data], options) for run in runs]
+    data = {name: one.to(options.device) for name, one in data.items()}
+    columns = TIME_COLUMNS if options.times else COLUMNS
+    measure = measure_times if options.times else inspect_run
+    rows = [measure(run, data[run.spec.data], options) for run in runs]
     if options.json:
         print(json.dumps(rows, allow_nan=False))
         return
-    shown = [[row["label"], *(_format(row.get(name)) for name in COLUMNS)] for row in rows]
-    print(table(["run", *COLUMNS], shown))
+    shown = [[row["label"], *(_format(row.get(name)) for name in columns)] for row in rows]
+    print(table(["run", *columns], shown))
     for row in rows:
         if "reason" in row:
             print(f"{row['label']}: {row['reason']}")
@@ -75,6 +85,14 @@ def inspect_run(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
     if options.circle:
         row["circle"] = str(draw_factor(run, data, options))
     return row
+
+
+def measure_times(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
+    """Return the milliseconds of one forward and one backward pass of one run, and the size of its batch."""
+    from unbraid.analysis.times import objective_times
+
+    times = objective_times(run, data)
+    return {"run": run.id, "label": run.label, "batch": run.spec.batch, **times._asdict()}
 
 
 def draw_factor(run: Run, data: FactorData, options: Any) -> Any:

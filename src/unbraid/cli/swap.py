@@ -22,8 +22,8 @@ def parse_groups(text: str) -> list[list[int]]:
     """
     groups: list[list[int]] = []
     for part in text.split(","):
-        joined = [parse_integers(one) for one in part.split("+")]
-        groups += [[i] for i in joined[0]] if len(joined) == 1 else [sum(joined, [])]
+        numbers = parse_integers(part.replace("+", ","))
+        groups += [numbers] if "+" in part else [[i] for i in numbers]
     return groups
 
 
@@ -33,8 +33,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--latents", type=argument_type(parse_groups), metavar="A,B", help=groups)
     examples = "number of rows and columns of each panel [5]"
     parser.add_argument("--examples", type=whole_number(2, 100), default=5, help=examples)
-    seed = "random seed with which examples are drawn [examples spread over the data]"
-    parser.add_argument("--seed", type=whole_number(), help=seed)
+    seed = "random seed with which examples are drawn [0]"
+    parser.add_argument("--seed", type=whole_number(), default=0, help=seed)
     parser.add_argument("--data", help="dataset of the examples, such as mnist?part=test [that of the runs]")
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_trust(parser)
@@ -45,15 +45,13 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
 def run(options: Any) -> None:
     """Draw one picture per run and print the paths."""
     from unbraid.cli.traverse import runs_with_decoder
-    from unbraid.data.loading import load_data
     from unbraid.pictures.subspaces import draw_swaps
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import load_datasets
 
     runs = runs_with_decoder(load_runs(options.runs, trust=options.trust), options.runs)
-    given = None if options.data is None else load_data(options.data)
-    datasets = load_datasets(runs) if given is None else {}
+    data = load_datasets(runs, options.data)
     settings = {"examples": options.examples, "seed": options.seed, "groups": options.latents}
     for one in runs:
         out = None if options.out is None else options.out / one.id
-        print(f"{one.label}: {draw_swaps(one, given or datasets[one.spec.data], out=out, **settings)}")
+        print(f"{one.label}: {draw_swaps(one, data[one.spec.data], out=out, **settings)}")

@@ -57,7 +57,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
     count = "with --extremes: number of best and of worst runs of each dataset and method [1]"
     parser.add_argument("--count", type=whole_number(1, 100), default=1, help=count)
-    sheet = "with --extremes and --pair of two factors: draw all in this one file, with latents flipped to align"
+    sheet = "draw all in this one file; with --pair and --extremes, latents are flipped to align"
     parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_trust(parser)
@@ -76,13 +76,16 @@ def run(options: Any) -> None:
 
     loaded = load_runs(options.runs, trust=options.trust)
     runs = [(run.label, run) for run in runs_with_decoder(loaded, options.runs)]
-    if options.sheet and not (options.extremes and options.pair and isinstance(options.pair[0], str)):
-        raise UserError("--sheet needs --extremes METRIC and --pair with two factors, such as x,y.")
+    if options.sheet and options.pair and not (options.extremes and isinstance(options.pair[0], str)):
+        raise UserError("--sheet with --pair needs --extremes METRIC and two factors, such as x,y.")
     if options.extremes:
         chosen = best_and_worst_runs([run for _, run in runs], options.extremes, options.count)
         runs = [(f"{end} {options.extremes} {value:.3f}: {run.label}", run) for end, value, run in chosen]
     data = load_datasets([run for _, run in runs])
     settings = {"example": options.example, "span": options.span, "columns": options.columns}
+    if options.sheet and not options.pair:
+        print(draw_sheet(runs, options, **settings))
+        return
     if options.sheet:
         print(draw_extremes(chosen, options.pair, data, options.sheet, metric=options.extremes, **settings))
         return
@@ -95,3 +98,13 @@ def run(options: Any) -> None:
             else:
                 paths = traverse(run, data[run.spec.data], out=out, **settings).paths
             print(f"{label}: {' '.join(map(str, paths))}")
+
+
+def draw_sheet(runs: Sequence[tuple[str, Run]], options: Any, **settings: Any) -> Path:
+    """Draw traversals in one file: of the best and worst runs with --extremes, or else of one run per setting."""
+    from unbraid.pictures.sheets import draw_traversals, one_run_per_setting
+
+    titles = {id(run): title for title, run in runs}
+    chosen = [run for _, run in runs]
+    drawn = chosen if options.extremes else one_run_per_setting(chosen)
+    return draw_traversals(drawn, options.sheet, titles=[titles[id(run)] for run in drawn], **settings)

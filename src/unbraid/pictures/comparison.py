@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -113,4 +114,15 @@ def place_side_by_side(panels: list[Image.Image]) -> Image.Image:
     for picture in panels:
         canvas.paste(picture, (left, 0))
         left += picture.width + GAP
+    return canvas
+
+
+def place_in_rows(panels: Sequence[Image.Image], across: int) -> Image.Image:
+    """Return one picture with the panels in rows of `across` panels on white."""
+    rows = [place_side_by_side(list(panels[i : i + across])) for i in range(0, len(panels), across)]
+    height = sum(row.height for row in rows) + GAP * (len(rows) - 1)
+    canvas, top = Image.new("RGB", (max(row.width for row in rows), height), "white"), 0
+    for row in rows:
+        canvas.paste(row, (0, top))
+        top += row.height + GAP
     return canvas

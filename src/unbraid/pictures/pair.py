@@ -14,7 +14,6 @@ from PIL import Image
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods.controls import Controls
 from unbraid.metrics import TRAITS, headline
@@ -24,6 +23,7 @@ from unbraid.pictures.traversal import check_decoder, check_grid_arguments, enco
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
+from unbraid.runs.run_data import run_data
 from unbraid.runs.spec import registry_name
 from unbraid.scoring.code_statistics import information_shares
 from unbraid.scoring.encoding import encode_table
@@ -69,7 +69,7 @@ def traverse_pair(
     """
     check_grid_arguments(span, columns)
     check_decoder(run)
-    source = load_data(data if data is not None else run.spec.data, run.device)
+    source = run_data(run, data, run.device)
     folder = output_folder(run, out)
     check_drawable(source)
     chosen = middle_example(source) if example is None else example

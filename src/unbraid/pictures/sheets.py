@@ -1,4 +1,4 @@
-"""Sheets that show several models: samples from the prior, and reconstructions of the same examples side by side."""
+"""Sheets that show several models: samples from the prior, reconstructions of the same examples, and traversals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.methods import DiffusionVAE
 from unbraid.noise import Noise
-from unbraid.pictures.comparison import add_title, place_side_by_side, reconstructions
-from unbraid.pictures.examples import check_drawable, decoded_images
+from unbraid.pictures.comparison import add_title, place_in_rows, place_side_by_side, reconstructions
+from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
-from unbraid.pictures.traversal import check_decoder
+from unbraid.pictures.traversal import check_decoder, check_grid_arguments, decode_traversal, draw_grid
 from unbraid.runs.run import Run
+from unbraid.runs.run_data import run_data
 from unbraid.runs.spec import registry_name
 
 MAX_TITLE_COLUMNS = 8  # columns of a panel of samples, so that its title fits above it
@@ -84,7 +84,7 @@ def draw_samples(
     columns = min(max(1, math.ceil(math.sqrt(count))), MAX_TITLE_COLUMNS)
     panels = []
     for run in runs:
-        source = load_data(data if data is not None else run.spec.data, run.device)
+        source = run_data(run, data, run.device)
         check_drawable(source)
         images = decoded_images(run.decode(prior_latents(run, count, seed)), source)
         rows = [("", images[i : i + columns]) for i in range(0, count, columns)]
@@ -123,13 +123,55 @@ def draw_reconstructions(
             f"A sheet of reconstructions needs runs on one dataset. Got {', '.join(names)} instead. Choose runs on one "
             "of them, or name the data with --data (data=...)."
         )
-    source = load_data(data if data is not None else names[0], runs[0].device)
+    source = run_data(runs[0], data, runs[0].device)
     check_drawable(source)
     index = choose_examples(source, examples, seed)
     rows = [("examples", decoded_images(source.batch(index), source))]
     for run, label in zip(runs, row_labels(runs), strict=True):
         rows.append((label, decoded_images(reconstructions(run, source, index), source)))
     return write_picture(out, labelled_grid(rows, tile_scale(rows[0][1][0].shape[2])))
+
+
+def draw_traversals(
+    runs: Sequence[Run],
+    out: str | Path,
+    *,
+    data: str | FactorData | None = None,
+    titles: Sequence[str] | None = None,
+    example: int | None = None,
+    span: float = 2.0,
+    columns: int = 9,
+) -> Path:
+    """Write a PNG file with one panel per run that shows the effect of each of its latents.
+
+    Args:
+        runs: Runs with a decoder.
+        out: The path of the file.
+        data: A dataset or its name. By default the dataset of each run.
+        titles: One title per run. By default the labels of the runs.
+        example: The index of the example to start from. By default the one in the middle of the data.
+        span: The largest position. Positions run from -span to span (see `traverse`).
+        columns: The number of positions.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: If there are no runs, if a run has no decoder, if its data cannot be drawn, or if an argument is not
+            valid.
+    """
+    check_runs(runs)
+    check_grid_arguments(span, columns)
+    positions = torch.linspace(-span, span, columns)
+    panels = []
+    for run, title in zip(runs, titles or [run.label for run in runs], strict=True):
+        source = run_data(run, data, run.device)
+        check_drawable(source)
+        chosen = middle_example(source) if example is None else example
+        source.factors([chosen])  # raises an error if there is no such example
+        traversal = decode_traversal(run, source, chosen, positions).as_images(source)
+        panels.append(add_title(draw_grid(traversal, tile_scale(traversal.decoded.shape[3])), title))
+    return write_picture(out, place_in_rows(panels, math.ceil(math.sqrt(len(panels)))))
 
 
 def check_runs(runs: Sequence[Run]) -> None:

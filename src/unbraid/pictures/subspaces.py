@@ -15,15 +15,15 @@ from PIL import Image
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.errors import UserError
 from unbraid.methods import UVITAE, DiffusionVAE
-from unbraid.pictures.comparison import GAP, add_title, place_side_by_side
+from unbraid.pictures.comparison import add_title, place_in_rows
 from unbraid.pictures.examples import check_drawable, decoded_images, example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.sheets import choose_examples
 from unbraid.pictures.traversal import check_decoder, output_folder
 from unbraid.runs.run import Run
+from unbraid.runs.run_data import run_data
 
 DONORS = 8  # default number of donors
 Groups = Sequence[Sequence[int]]
@@ -62,7 +62,7 @@ def swap_subspaces(
     Raises:
         UserError: If the method has no subspaces, if there is no donor, or if the run has no folder and `out` is None.
     """
-    source = load_data(data if data is not None else run.spec.data, run.device)
+    source = run_data(run, data, run.device)
     spread = torch.linspace(0, len(source) - 1, min(DONORS, len(source))).long().tolist()
     index = [len(source) // 2 if example is None else example, *(spread if donors is None else donors)]
     if len(index) < 2:
@@ -92,7 +92,7 @@ def draw_swaps(
     data: str | FactorData | None = None,
     *,
     examples: int = 5,
-    seed: int | None = None,
+    seed: int = 0,
     groups: Groups | None = None,
     out: str | Path | None = None,
 ) -> Path:
@@ -106,7 +106,7 @@ def draw_swaps(
         run: A run with a decoder, on images or meshes.
         data: A dataset or its name. By default the dataset of the run.
         examples: The number of examples, at least 2.
-        seed: The random seed with which examples are drawn. By default they are spread evenly over the data.
+        seed: The random seed with which examples are drawn.
         groups: The groups to exchange, such as ``[[0], [3, 4]]``. The numbers are those of subspaces if the method has
             subspaces (`PMP`), and those of latents otherwise. By default every subspace, the appearance and the
             perspective (`CVITAE`), or every latent.
@@ -128,7 +128,7 @@ def draw_swaps(
     if examples < 2:
         raise UserError(f"An exchange needs at least 2 examples. Got {examples} instead.")
     check_decoder(run)
-    source = load_data(data if data is not None else run.spec.data, run.device)
+    source = run_data(run, data, run.device)
     check_drawable(source)
     folder = output_folder(run, out)
     panels = swap_panels(run, source, choose_examples(source, examples, seed), groups)
@@ -193,14 +193,3 @@ def group_name(run: Run, names: Sequence[str], group: Sequence[int]) -> str:
             f"{len(names) - 1}. Got {', '.join(map(str, group)) or 'none'} instead."
         )
     return " and ".join(names[i] for i in group)
-
-
-def place_in_rows(panels: Sequence[Image.Image], across: int) -> Image.Image:
-    """Return one picture with the panels in rows of `across` panels on white."""
-    rows = [place_side_by_side(list(panels[i : i + across])) for i in range(0, len(panels), across)]
-    height = sum(row.height for row in rows) + GAP * (len(rows) - 1)
-    canvas, top = Image.new("RGB", (max(row.width for row in rows), height), "white"), 0
-    for row in rows:
-        canvas.paste(row, (0, top))
-        top += row.height + GAP
-    return canvas

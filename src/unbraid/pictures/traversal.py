@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
-from unbraid.data.loading import load_data
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.traversal import RowLabel
@@ -21,6 +20,7 @@ from unbraid.pictures.any_model import Adapter, as_images, warn_if_not_pixels
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
 from unbraid.runs.run import Run
+from unbraid.runs.run_data import run_data
 from unbraid.scoring.encoding import encode_table
 
 POPULATION = 2_000  # maximum number of examples from which directions are computed and sorted
@@ -191,7 +191,7 @@ def traverse(
 def _decode_from_data(run: Run, data: str | FactorData | None, example: int | None) -> Callable[[Tensor], Any]:
     """Return a function that takes positions and returns the decoded traversal of a run on a dataset."""
     check_decoder(run)
-    source = load_data(data if data is not None else run.spec.data, run.device)
+    source = run_data(run, data, run.device)
     check_drawable(source)
     chosen = middle_example(source) if example is None else example
     source.factors([chosen])  # raises an error if there is no such example

@@ -9,11 +9,8 @@ from typing import Any
 
 from unbraid.data.readers.smallnorb import GRID_NAME
 from unbraid.methods import (
-    CVITAE,
     DIPVAEI,
     DIPVAEII,
-    UVITAE,
-    VAE,
     AdaGVAE,
     AdaMLVAE,
     AnnealedVAE,
@@ -25,7 +22,8 @@ from unbraid.methods import (
 from unbraid.spaces import Sphere
 from unbraid.studies.demystifying import demystifying2021
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid, number_runs, replace_spec, sweep
-from unbraid.studies.pmp import pmp2021
+from unbraid.studies.pmp import pmp2021, pmp_meshes
+from unbraid.studies.vitae import vitae_bodies, vitae_celeba, vitae_mnist, vitae_stability
 
 SEVEN_DATASETS = ("dsprites", "color_dsprites", "noisy_dsprites", "scream_dsprites", "smallnorb", "cars3d", "shapes3d")
 BETAS = (1.0, 2.0, 4.0, 6.0, 8.0, 16.0)
@@ -89,73 +87,6 @@ def diffusion2019() -> Iterator[PlannedRun]:
     yield from grid(("mpi3d_toy", "mpi3d_realistic", "mpi3d_real", "cars3d"), settings, 5, likelihood="gaussian")
 
 
-def vitae_settings(net: str, **warps: Any) -> list[Setting]:
-    """Return the settings of four VAEs with the network `net`, and of two VITAEs with its half-size variant.
-
-    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective.
-
-    The supplement gives no strengths. We use beta 4 for the beta-VAE, beta 6 for the beta-TCVAE, and 10 for both
-    weights of DIP-VAE-II.
-
-    Args:
-        net: The name of the network.
-        **warps: Fields of the VITAE methods, such as `transform`.
-    """
-    whole, half = {"net": net, "latents": 4}, {"net": f"{net}_half", "latents": 4}
-    return [
-        Setting(VAE(), 0.0, 0, whole),
-        Setting(BetaVAE(beta=4.0), 4.0, 0, whole),
-        Setting(BetaTCVAE(beta=6.0), 6.0, 0, whole),
-        Setting(DIPVAEII(lambda_od=10.0), 10.0, 0, whole),
-        Setting(UVITAE(**warps), 0.0, 0, half),
-        Setting(CVITAE(**warps), 0.0, 0, half),
-    ]
-
-
-def vitae_mnist() -> Iterator[PlannedRun]:
-    """Yield 30 runs of VITAE and VAEs on moved digits: 6 settings x 5 seeds.
-
-    VITAE uses affine flows. Pixels have Bernoulli likelihoods. Each run is trained for 2,000 epochs with batches of
-    512, by Adam at learning rate 1e-4. Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is
-    moved by a fixed amount, whereas the authors' code moves it by a new amount each time.
-
-    Deviations in all three VITAE studies: The strengths are our choice (see `vitae_settings`). The weight of the KL
-    divergence increases over the first half of the training in VITAE only, not in the VAEs.
-    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
-    """
-    data, settings = "mnist?turn=20&shift=10&pad=0&part=train", vitae_settings("vitae_mlp")
-    yield from grid([data], settings, 5, steps=2_000 * 60_000 // 512, batch=512)
-
-
-def vitae_bodies() -> Iterator[PlannedRun]:
-    """Yield 30 runs of VITAE and VAEs on images of bodies: 6 settings x 5 seeds.
-
-    VITAE uses CPAB flows on 2 x 4 rectangles. Pixels have normal likelihoods of variance 0.1. Each run is trained for
-    5,000 epochs with batches of 256, by Adam at learning rate 1e-4.
-
-    Deviations: those of `vitae_mnist`. The bodies are the freely available ones of `body_images`. Images have 64x64
-    instead of 400x200 pixels; ``--data "body_images?size=400x200"`` restores the original size. Flows are integrated
-    in 20 steps.
-    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
-    """
-    settings = vitae_settings("vitae_bodies", transform="cpab", nx=2, ny=4)
-    yield from grid(["body_images"], settings, 5, steps=5_000 * 10_000 // 256, batch=256, likelihood="normal")
-
-
-def vitae_celeba() -> Iterator[PlannedRun]:
-    """Yield 30 runs of VITAE and VAEs on faces of 128x128 pixels: 6 settings x 5 seeds.
-
-    VITAE uses CPAB flows on 4 x 4 rectangles. Networks are convolutional. Pixels have normal likelihoods of variance
-    0.1. Each run is trained for 5,000 epochs with batches of 256, by Adam at learning rate 1e-4.
-
-    Deviations: those of `vitae_mnist`. The VAEs have 4 latents, whereas in the paper's table every encoder has 2.
-    Decoders end in a linear layer instead of a sigmoid. Flows are integrated in 20 steps.
-    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 2.
-    """
-    settings = vitae_settings("vitae_conv", transform="cpab", nx=4, ny=4)
-    yield from grid(["celeba?size=128"], settings, 5, steps=5_000 * 202_599 // 256, batch=256, likelihood="normal")
-
-
 def small() -> Iterator[PlannedRun]:
     """Yield 72 short runs to try out every analysis in about ten minutes on two cores. The results are not meaningful.
 
@@ -177,10 +108,12 @@ STUDIES: dict[str, Study] = {
     "locatello2019": locatello2019,
     "locatello2020_weak": locatello2020_weak,
     "pmp2021": pmp2021,
+    "pmp_meshes": pmp_meshes,
     "diffusion2019": diffusion2019,
     "demystifying2021": demystifying2021,
     "small": small,
     "vitae_mnist": vitae_mnist,
     "vitae_bodies": vitae_bodies,
     "vitae_celeba": vitae_celeba,
+    "vitae_stability": vitae_stability,
 }

@@ -1,0 +1,83 @@
+"""The time that the objective of a trained run takes: one forward and one backward pass on a batch."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from typing import NamedTuple
+
+import torch
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
+from unbraid.methods.method import Batch
+from unbraid.noise import Noise
+from unbraid.runs.run import Run
+
+REPEATS = 15  # default number of measurements
+
+
+class ObjectiveTimes(NamedTuple):
+    """The result of `objective_times`.
+
+    Attributes:
+        forward: Median milliseconds to compute the loss of a batch.
+        backward: Median milliseconds to compute its gradient with respect to all parameters, after the loss.
+    """
+
+    forward: float
+    backward: float
+
+
+def objective_times(run: Run, data: FactorData, batch: int | None = None, repeats: int = REPEATS) -> ObjectiveTimes:
+    """Measure how long the objective of a run takes, for one run alone and without the optimiser.
+
+    The batch is drawn once, as in training. Operations are launched one by one, so training many runs together on a GPU
+    takes less time per run.
+
+    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, table 5.
+
+    Args:
+        run: The run.
+        data: The dataset of the run, on the device of the run.
+        batch: The number of examples. By default that of the run.
+        repeats: The number of measurements. One more, the first, is not counted.
+
+    Returns:
+        The medians of the measurements, in milliseconds.
+
+    Raises:
+        UserError: If there is no measurement, or if the method cannot train on such a batch.
+
+    >>> import unbraid as ub
+    >>> (run,) = ub.train(ub.methods.VAE(), "toy", steps=1, batch=4, latents=2, quiet=True)
+    >>> times = objective_times(run, ub.data.load("toy"), repeats=3)
+    >>> times.forward > 0, times.backward > 0
+    (True, True)
+    """
+    if repeats < 1:
+        raise UserError(f"The number of measurements must be at least 1. Got {repeats} instead.")
+    size, method, spec = batch or run.spec.batch, run.spec.method, run.spec
+    method.check(data, size, spec.latents)
+    net = copy.deepcopy(run.net).requires_grad_(True)
+    parameters = list(net.parameters())
+    seed, step = torch.zeros((), dtype=torch.int64, device=run.device), torch.zeros((), device=run.device)
+    drawn = method.draw(data, Noise.from_seed(seed, seed), size)
+    examples = Batch(data.batch(drawn.examples, Noise.from_seed(seed, seed)), len(data), drawn.changed, spec.steps)
+    found = []
+    for _ in range(repeats + 1):
+        start = _now(run)
+        loss = method.objective(net, examples, Noise.from_seed(seed, seed), step)[0]
+        middle = _now(run)
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+        found.append((middle - start, _now(run) - middle))
+    forward, backward = zip(*found[1:], strict=True)
+    return ObjectiveTimes(1000 * statistics.median(forward), 1000 * statistics.median(backward))
+
+
+def _now(run: Run) -> float:
+    """Return the time in seconds, after all operations on the device of the run have ended."""
+    if run.device.type == "cuda":
+        torch.cuda.synchronize(run.device)
+    return time.perf_counter()

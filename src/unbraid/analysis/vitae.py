@@ -1,0 +1,118 @@
+"""The stability of affine parametrisations in VITAE: the ELBO at each learning rate, and learning curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from unbraid.analysis import plots
+from unbraid.analysis.results_table import Result, check_columns, quartiles, reject
+
+METHOD = "c_vitae"
+ELBO, TRANSFORM = "train.elbo", "setting.transform"
+GROUP = ["data", "parametrisation", "learning_rate"]
+
+
+def stability(table: DataFrame, folder: str | Path | None = None) -> Result:
+    """Show which parametrisation of affine maps can be trained by C-VITAE at which learning rates.
+
+    Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, supplement, section 3 and figure 1.
+
+    Args:
+        table: A results table with one row per run. The study `vitae_stability` has such runs.
+        folder: The folder of the runs. If it is given, their logs are read and the figure has learning curves.
+
+    Returns:
+        A result whose table has one row per dataset, parametrisation and learning rate: the number of `runs`, how many
+        of them `diverged`, and the quartiles and the median of the ELBO at the end of the training, in nats per
+        example, over the runs that did not diverge. The upper figure shows this ELBO; points are missing where all runs
+        diverged. The lower figure shows the ELBO over the steps at the lowest learning rate.
+
+    Raises:
+        UserError: If there are no runs of C-VITAE with several learning rates.
+    """
+    check_columns(table, ["learning_rate", "status", ELBO, TRANSFORM])
+    runs = table[table["method"] == METHOD]
+    if runs["learning_rate"].nunique() < 2:
+        got = f"{runs['learning_rate'].nunique()} learning rates"
+        reject(
+            f"There must be runs of {METHOD} with several learning rates.", got, "Run: unbraid study vitae_stability"
+        )
+    runs = runs.assign(parametrisation=parametrisations(runs))
+    summary = summarise(runs)
+    lowest = runs[runs["learning_rate"] == runs["learning_rate"].min()]
+    curves = None if folder is None else learning_curves(lowest, Path(folder))
+    return Result(summary, draw_stability(summary, curves), stability_text(summary))
+
+
+def parametrisations(runs: DataFrame) -> Any:
+    """Return the names of the parametrisations: the variants of a study, or the transformations."""
+    transforms = runs[TRANSFORM].astype(str)
+    if "variant" not in runs:
+        return transforms
+    variants = runs["variant"].fillna("").astype(str)
+    return variants.where(variants != "", transforms)
+
+
+def summarise(runs: DataFrame) -> DataFrame:
+    """Return one row per dataset, parametrisation and learning rate."""
+    failed = runs["status"] == "diverged"
+    counts = runs.assign(failed=failed).groupby(GROUP, sort=False)["failed"].agg(["size", "sum"]).reset_index()
+    counts = counts.set_axis([*GROUP, "runs", "diverged"], axis=1)
+    elbo = quartiles(runs[~failed], ELBO, GROUP).drop(columns="runs")
+    return counts.merge(elbo, how="left", on=GROUP)
+
+
+def learning_curves(runs: DataFrame, folder: Path) -> DataFrame:
+    """Return quartiles of the ELBO over seeds at each logged step, per dataset and parametrisation."""
+    from unbraid.runs.folder import RunFolder
+
+    rows = []
+    for run in runs.to_dict("records"):
+        path = folder / run["run"]
+        log = RunFolder.open(path).read_log() if (path / "run.json").exists() else []
+        key = {"data": run["data"], "parametrisation": run["parametrisation"]}
+        rows += [{**key, "step": line["step"], ELBO: -line["rec"] - line["kl"]} for line in log]
+    curves = pd.DataFrame(rows, columns=["data", "parametrisation", "step", ELBO])
+    return quartiles(curves, ELBO, ["data", "parametrisation", "step"]) if rows else curves
+
+
+def stability_text(summary: DataFrame) -> str:
+    """Say up to which learning rate each parametrisation can be trained, and which has the highest ELBO."""
+    trained = summary[summary["diverged"] < summary["runs"]]
+    highest = trained.groupby("parametrisation", sort=False)["learning_rate"].max()
+    parts = [f"{name} up to {rate:g}" for name, rate in highest.items()]
+    failed = f"{int(summary['diverged'].sum())} of {int(summary['runs'].sum())} runs diverged."
+    if summary["median"].isna().all():
+        return failed
+    best = summary.loc[summary["median"].idxmax()]
+    return (
+        f"{failed} Some runs could be trained at these learning rates: {', '.join(parts)}. The highest median ELBO is "
+        f"{best['median']:.1f} nats ({best['parametrisation']}, learning rate {best['learning_rate']:g})."
+    )
+
+
+def draw_stability(summary: DataFrame, curves: DataFrame | None) -> Figure:
+    """Draw one column per dataset: the ELBO at each learning rate and, below it, the learning curves."""
+    names, styles = list(summary["data"].unique()), plots.line_styles(summary["parametrisation"])
+    parts = [(summary, "learning_rate")]
+    if curves is not None and len(curves):
+        parts.append((curves, "step"))
+    figure, grid = plots.grid_figure(len(parts), len(names), size=(3.6, 2.3))
+    for line, (frame, x) in zip(grid, parts, strict=True):
+        for axes, data in zip(line, names, strict=True):
+            for name, part in frame[frame["data"] == data].groupby("parametrisation", sort=False):
+                style = styles[str(name)]
+                plots.draw_band(axes, part, x, style if x == "learning_rate" else {**style, "marker": ""})
+            plots.set_labels(axes, x=x.replace("_", " "))
+    for axes, data in zip(grid[0], names, strict=True):
+        axes.set_xscale("log")
+        plots.set_labels(axes, data)
+    for line in grid:
+        plots.set_labels(line[0], y="ELBO [nats]")
+    plots.draw_legend(figure, styles, columns=2)
+    return figure
