@@ -106,7 +106,7 @@ def test_progress_is_plain_lines_with_eta_outside_a_terminal(tmp_path: Path) -> 
     command = [sys.executable, "-m", "unbraid", "train", "beta_vae", "--data", "sprites", "--steps", "100000", "--out"]
     process = subprocess.Popen([*command, str(tmp_path)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    line = process.stderr.readline()
+    line = next(line for line in process.stderr if not line.startswith("unbraid: this will take about"))
     process.kill()
     process.wait()
     process.stderr.close()
@@ -183,7 +183,7 @@ sys.exit("torch" in sys.modules)"""
         (["score", "--codes", "nowhere.npy", "--factors", "nowhere.npy"], "nowhere.npy cannot be read"),
         (["score", "--codes", "z.txt", "--factors", "v.txt"], "must be a .npy, .npz or .csv file"),
         (["score", "--metrics", "mgi", "runs"], "Unknown metric 'mgi'. Did you mean 'mig'?"),
-        (["score", "--train", "0", "runs"], "--train must be at least 2"),
+        (["score", "--train", "0", "runs"], "--train: must be a whole number from 2 to 10000000"),
         (["traverse", "nowhere"], "No runs in nowhere"),
         (["traverse"], "The following arguments are required: runs"),
     ],

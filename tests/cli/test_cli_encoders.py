@@ -62,7 +62,7 @@ def test_wrong_settings_of_pairs_give_one_line(tmp_path: Path, capsys: Capture) 
 
 def test_warnings_are_one_line(tmp_path: Path, capsys: Capture) -> None:
     """A warning of a method is printed as a sentence, without its place in the code."""
-    curved = ["--latents", "11", "--iteration-threshold", "9", "--data", "toy", "--steps", "1", "--quiet"]
+    curved = ["--latents", "11", "--iteration-threshold", "9", "--data", "toy", "--steps", "9", "--quiet"]
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert unbraid("train", "diffusion_vae", "--out", tmp_path / "r", *curved) == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.command_line import FAST_TRAINING, Capture, error_line, unbraid
-from support.faults import file_size_limit
+from support.full_disk import file_size_limit
 from unbraid.runs.results import RESULTS_FILE, load_results
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.faults import file_size_limit
+from support.full_disk import file_size_limit
 from unbraid.errors import UserError
 from unbraid.runtime.files import remove_temporary_files, write_atomic
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.faults import file_size_limit
+from support.full_disk import file_size_limit
 from unbraid.errors import UserError
 from unbraid.runtime.folders import new_folder
 

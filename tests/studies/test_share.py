@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from support.faults import file_size_limit
+from support.full_disk import file_size_limit
 from support.studies import small_settings, small_study, sorted_results
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
