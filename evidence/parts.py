@@ -50,10 +50,14 @@ class Part:
     learning_rate: float | None = None
 
     @functools.cached_property
+    def runs(self) -> list[PlannedRun]:
+        """All runs of the part, with the precision of the study."""
+        return select_runs(all_runs(self.study), self.only, self.seeds, self.steps, self.learning_rate, 1.0, None, None)
+
+    @functools.cached_property
     def run_ids(self) -> list[str]:
         """The ids of all runs of the part."""
-        runs = select_runs(all_runs(self.study), self.only, self.seeds, self.steps, self.learning_rate, 1.0, None, None)
-        return [replace(run.spec, precision=PRECISION).id for run in runs]
+        return [replace(run.spec, precision=PRECISION).id for run in self.runs]
 
     def run(self) -> Path:
         """Train and score the runs of the part, or resume them. Return the folder of the runs."""

@@ -206,6 +206,25 @@ def test_strengths_are_drawn_for_every_score() -> None:
         assert list(axes.lines[0].get_ydata()) == pytest.approx(rows["original"].tolist(), nan_ok=True)
 
 
+@pytest.mark.parametrize("name", ["manipulated", "manipulated_strengths"])
+def test_metrics_of_modified_images_can_be_chosen(name: str) -> None:
+    """Figures 4 to 6 of the supplement have one score each. A metric without a score of its own has its headline."""
+    table = known_table().assign(**{"modularity.modularity_score": 0.5})
+    for metric, scores in {"sap": ["SAP"], "dci": ["DCI", "DCI, per tree"], "modularity": ["Modularity"]}.items():
+        assert list(ANALYSES[name].answer(table, [metric]).table["score"].unique()) == scores
+    with pytest.raises(UserError, match=r"must have values: beta_vae.eval_accuracy. Got none"):
+        ANALYSES[name].answer(table, ["mig", "beta_vae"])
+
+
+@pytest.mark.parametrize("name", MANIPULATED)
+def test_the_legend_names_only_what_is_drawn(name: str) -> None:
+    table = known_table()
+    without = table[table["data"] != DATA["modified"]]
+    for rows, wanted in ((table, ["original", "modified", "noise"]), (without, ["original", "noise"])):
+        (legend,) = ANALYSES[name].run(rows).figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == wanted
+
+
 @pytest.mark.parametrize("name", MANIPULATED)
 def test_laws_of_analyses_of_modified_images(name: str) -> None:
     """The table is not changed, row order does not matter, missing values are left out, missing columns are errors."""

@@ -55,6 +55,8 @@ def test_ablations_have_one_row_per_term_by_name() -> None:
     assert found["mig"].to_dict() == pytest.approx(wanted)
     assert set(found["runs"]) == {5}
     assert "fall most without the term sparsity, by 0.40" in result.text
+    for _, rows in ub.analysis.pmp_ablation(pmp_table().iloc[::-1], ["mig"]).table.groupby("data"):
+        assert list(rows["removed"]) == ["", *TERMS[::-1]]  # the full method comes first in any order of the runs
     with pytest.raises(UserError, match="without one of its terms"):
         ub.analysis.pmp_ablation(pmp_table().query("variant == ''"), ["mig"])
 

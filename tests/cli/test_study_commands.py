@@ -9,6 +9,8 @@ import pytest
 
 from unbraid.cli.dispatch import main
 from unbraid.runs.results import RESULTS_FILE, load_results
+from unbraid.studies.pmp import TERMS
+from unbraid.studies.published import STUDIES
 
 
 def test_study_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +40,22 @@ def test_study_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "PROPERTY=VALUE" in capsys.readouterr().err
     assert main(["study", "locatello2019", "--plan", "--shard", "x", *flags]) == 2
     assert "I/N" in capsys.readouterr().err
+
+
+def test_the_help_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["study", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert set(STUDIES) <= set(words)
+
+
+def test_an_empty_value_selects_runs_without_a_variant(tmp_path: Path) -> None:
+    """`variant=` leaves out the ablations of PMP. Without the sign =, there is no value."""
+    flags = ["--data", "toy", "--only", "method=pmp", "--only", "variant=", "--seeds", "0", "--steps", "2"]
+    assert main(["study", "pmp2021", *flags, "--metrics", "none", "--quiet", "--out", str(tmp_path)]) == 0
+    table = load_results(tmp_path)
+    assert list(table["method"]) == ["pmp"]
+    assert (table[[f"setting.{term}" for term in TERMS]] > 0).all(axis=None)
 
 
 def test_analyse_writes_the_answers_and_lists_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from unbraid.analysis.results_table import (
     columns_with_values,
     name_variants,
     reject,
+    score_name,
 )
+from unbraid.metrics import headline
 from unbraid.scoring.permutation import p_value
 
 VARIANTS = ("original", "modified", "noise")
@@ -111,7 +114,7 @@ def is_over_pruned(done: DataFrame) -> Series:
     return ~cannot_prune & (counted[UNITS] < counted[FACTORS])
 
 
-def manipulated(table: DataFrame) -> Result:
+def manipulated(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Compute how much the scores of each method fall on modified images and on images with noise of the same size.
 
     The modification is designed to mislead VAEs, so the scores of other methods should not fall. A loss is the mean
@@ -124,6 +127,7 @@ def manipulated(table: DataFrame) -> Result:
 
     Args:
         table: A results table with one row per run.
+        metrics: Names of metrics. By default those of MIG, DCI, FactorVAE score and SAP that are in the table.
 
     Returns:
         A result whose table has one row per dataset, method and score, with `level` and `strength`. For each variant
@@ -135,19 +139,34 @@ def manipulated(table: DataFrame) -> Result:
     Raises:
         UserError: If there are no scores, or if no dataset has runs on both its original and another variant.
     """
-    columns = available_scores(table)
+    columns = available_scores(table, metrics)
     rows = runs_at_primary_strength(comparable_runs(table, columns))
     summary = summarise_scores(rows, columns)
     return Result(summary, draw_manipulated(rows, columns), summary_text(summary, rows))
 
 
-def available_scores(table: DataFrame) -> dict[str, str]:
-    """Return the columns of `SCORES` that have values in the table, by display name."""
-    columns = columns_with_values(table, SCORES)
-    if not columns:
-        wanted = ", ".join(SCORES.values())
-        reject(f"One of these columns must have values: {wanted}.", "none of them", "Score the runs.")
-    return columns
+def available_scores(table: DataFrame, metrics: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the columns of `SCORES` that have values in the table, by display name.
+
+    If metrics are given, return the columns of each of them instead, which must have values.
+    """
+    chosen = [SCORES] if metrics is None else [metric_columns(metric) for metric in metrics]
+    found = [columns_with_values(table, columns) for columns in chosen]
+    for columns, available in zip(chosen, found, strict=True):
+        if not available:
+            wanted = ", ".join(columns.values())
+            reject(f"One of these columns must have values: {wanted}.", "none of them", "Score the runs.")
+    return {name: column for available in found for name, column in available.items()}
+
+
+def metric_columns(metric: str) -> dict[str, str]:
+    """Return the columns of a metric in `SCORES`, or its headline column if it has none there.
+
+    >>> metric_columns("sap"), metric_columns("modularity")
+    ({'SAP': 'sap.SAP_score'}, {'Modularity': 'modularity.modularity_score'})
+    """
+    columns = {name: column for name, column in SCORES.items() if column.startswith(f"{metric}.")}
+    return columns or {score_name(metric): headline(metric)}
 
 
 def comparable_runs(table: DataFrame, columns: dict[str, str]) -> DataFrame:
@@ -276,8 +295,13 @@ def draw_manipulated(rows: DataFrame, columns: dict[str, str]) -> Figure:
         names = [plots.display_name(method) for method in methods]
         axes.set_xticks(range(len(methods)), names, rotation=40, ha="right", rotation_mode="anchor")
     plots.label_edges(grid, bases, list(columns), "")
-    plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})
+    draw_variant_legend(figure, list(rows["variant"].unique()))
     return figure
+
+
+def draw_variant_legend(figure: Figure, drawn: Sequence[str]) -> None:
+    """Draw the legend of the variants of a dataset that are drawn."""
+    plots.draw_legend(figure, {name: {"color": COLOURS[name], "marker": "o"} for name in VARIANTS if name in drawn})
 
 
 def draw_dots(axes: Axes, part: DataFrame, column: str, methods: list[str]) -> None:

@@ -16,6 +16,7 @@ from unbraid.analysis.demystifying import (
     VARIANTS,
     available_scores,
     comparable_runs,
+    draw_variant_legend,
     primary_level,
     runs_at_primary_strength,
     summarise_scores,
@@ -147,7 +148,7 @@ def draw_factors(summary: DataFrame) -> Figure:
     return draw_by_method(shown, draw_bars, "factor", share_x=False)
 
 
-def manipulated_strengths(table: DataFrame) -> Result:
+def manipulated_strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     """Show whether a different regularisation strength compensates for the loss on modified images.
 
     The table and the figure contain the scores at all levels of the sweep over strengths. In the study
@@ -157,6 +158,7 @@ def manipulated_strengths(table: DataFrame) -> Result:
 
     Args:
         table: A results table with one row per run.
+        metrics: Names of metrics. By default those of MIG, DCI, FactorVAE score and SAP that are in the table.
 
     Returns:
         A result whose table has one row per dataset, method, level and score, with the columns of `manipulated`.
@@ -164,7 +166,7 @@ def manipulated_strengths(table: DataFrame) -> Result:
     Raises:
         UserError: If no method has several levels, or if no dataset has runs on both its original and another variant.
     """
-    columns = available_scores(table)
+    columns = available_scores(table, metrics)
     rows = comparable_runs(table, columns)
     levels = rows.groupby("method")["level"].nunique()
     several = levels[levels > 1].index
@@ -221,7 +223,7 @@ def draw_strengths(summary: DataFrame) -> Figure:
         grid = plots.tidy_axes(block.subplots(len(methods), len(bases), squeeze=False, sharey="row"))
         block.suptitle(score, size=plots.TITLE, fontweight="bold")
         fill_by_method(grid, rows[rows["score"] == score], bases, methods, draw_lines, "strength")
-    draw_variant_legend(figure)
+    draw_variant_legend(figure, [name for name in VARIANTS if rows[name].notna().any()])
     return figure
 
 
@@ -235,7 +237,8 @@ def draw_by_method(rows: DataFrame, draw: Any, x: str, share_x: bool = True) -> 
     shared: dict[str, Any] = {"sharex": True} if share_x else {"sharey": "row"}
     figure, grid = plots.grid_figure(len(methods), len(bases), size=(3.0, 1.5 if share_x else 1.9), **shared)
     fill_by_method(grid, rows, bases, methods, draw, x)
-    draw_variant_legend(figure)
+    by_column = [name for name in VARIANTS if name in rows and rows[name].notna().any()]
+    draw_variant_legend(figure, by_column or list(rows["variant"].unique()))
     return figure
 
 
@@ -247,8 +250,3 @@ def fill_by_method(grid: Any, rows: DataFrame, bases: Sequence[str], methods: Se
             if len(part):
                 draw(axes, part)
     plots.label_edges(grid, bases, [plots.display_name(method) for method in methods], x)
-
-
-def draw_variant_legend(figure: Figure) -> None:
-    """Draw the legend of the variants of a dataset."""
-    plots.draw_legend(figure, {variant: {"color": COLOURS[variant], "marker": "o"} for variant in VARIANTS})

@@ -59,7 +59,7 @@ def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Resu
 
     Returns:
         A result whose table has one row per dataset and variant of PMP (`method`): `removed`, the name of the term
-        (empty for the full method), `runs`, and the median score of each metric.
+        (empty for the full method, which comes first), `runs`, and the median score of each metric.
 
     Raises:
         UserError: If there are no scores, or no dataset has runs of PMP with and without a term.
@@ -71,7 +71,7 @@ def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Resu
     if not ablations:
         remedy = "Train them with: unbraid study pmp2021"
         reject("There must be runs of PMP without one of its terms.", "none", remedy)
-    rows = runs_of_both(rows, [PMP])
+    rows = full_method_first(runs_of_both(rows, [PMP]))
     summary = median_scores(rows, columns)
     removed = summary["method"].map(lambda name: name.removeprefix(WITHOUT).removesuffix(")") if name != PMP else "")
     summary.insert(2, "removed", removed)
@@ -89,6 +89,14 @@ def runs_of_both(rows: DataFrame, methods: list[str]) -> DataFrame:
         remedy = "Train them with: unbraid study pmp2021"
         reject(f"At least one dataset must have runs of {' and '.join(methods)}.", f"runs of {got}", remedy)
     return rows[rows["data"].isin(complete)]
+
+
+def full_method_first(rows: DataFrame) -> DataFrame:
+    """Return the rows in the order of their datasets, where the runs of the full method come first."""
+    datasets = {data: i for i, data in enumerate(rows["data"].unique())}
+    return rows.sort_values(
+        ["data", "method"], key=lambda c: c.map(datasets) if c.name == "data" else c != PMP, kind="stable"
+    )
 
 
 def median_scores(rows: DataFrame, columns: dict[str, str]) -> DataFrame:

@@ -1,9 +1,10 @@
 """Measure properties of trained VAEs: active latents, polarised regime, and distance of the decoder to orthogonality.
 
-The distance is 0 if the latents change the decoded images in orthogonal directions, and "random" is the distance of
-random axes. A VAE is polarised if each latent is either active or equal to the prior: "delta_kl" is at most 0.03. With
---circle, the two latents with the most information about a factor are drawn as points coloured by its value. With
---times, only the milliseconds of one forward and one backward pass on a batch are measured.
+The "distance" is 0 if the latents change the decoded images in orthogonal directions. "error" is its standard error,
+and "random" is the distance of random axes. "kl" is the mean KL from the prior in nats. A VAE is polarised if each
+latent is either active or equal to the prior. "delta_kl" is then at most 0.03. With --circle, the two latents with the
+most information about a factor are drawn as points coloured by its value. With --times, only the milliseconds of one
+forward and one backward pass on a batch are measured.
 """
 
 from __future__ import annotations

@@ -17,15 +17,15 @@ from unbraid.metrics.protocol import DRAWS
 from unbraid.runtime.progress import format_duration
 
 STUDY_HELP = (
-    "study to run: locatello2019, locatello2020_weak, pmp2021, diffusion2019, demystifying2021, vitae_mnist, "
-    "vitae_bodies, vitae_celeba, small, or a .py, .toml or .json file of your own"
+    "study to run: locatello2019, locatello2020_weak, pmp2021, pmp_meshes, diffusion2019, demystifying2021, small, "
+    "vitae_mnist, vitae_bodies, vitae_celeba, vitae_stability, or a .py, .toml or .json file of your own"
 )
 
 
 HELP = {
     "out": "folder for the runs and results.sqlite (required except with --plan)",
-    "only": "select runs by a property, such as data=dsprites, method=beta_vae, level=0,5 or beta=4; can be repeated "
-    "[all runs]",
+    "only": "select runs by a property, such as data=dsprites, method=beta_vae, level=0,5, beta=4, or variant= for "
+    "runs without a variant; can be repeated [all runs]",
     "seeds": "select seeds, such as 0-4 [all seeds of the study]",
     "steps": "number of training steps of all runs; schedules are rescaled [the value of the study]",
     "learning-rate": "learning rate of all runs [the value of the study]",
@@ -109,8 +109,8 @@ def parse_metric_names(text: str | None) -> list[str] | None:
 def selection_arguments(options: Any) -> dict[str, Any]:
     """Return the flags that select and change runs, as arguments of `unbraid.study` and `plan_study`."""
     only: dict[str, list[str]] = {}
-    for fact, _, values in (text.partition("=") for text in options.only):
-        if not values:
+    for fact, equals, values in (text.partition("=") for text in options.only):
+        if not equals:
             raise UserError(f"--only must be PROPERTY=VALUE, such as data=dsprites. Got {fact!r} instead.")
         only.setdefault(fact, []).extend(values.split(","))
     names = ("seeds", "steps", "learning_rate", "scale", "data", "shard", "precision", "likelihood", "device")

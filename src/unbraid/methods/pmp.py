@@ -88,8 +88,8 @@ class PMP(Method):
     subspaces: int = setting(10, "number k of subspaces", low=2)
     horizon: Hyper = setting(
         0.0,
-        "number of training steps of which the schedules are fractions; 0 means all steps of the run. All terms have "
-        "their full weight after half of these steps",
+        "number of training steps of which the schedules are fractions; 0 means all steps of the run. All weights "
+        "are constant after half of these steps",
         low=0,
     )
     distance: Hyper = setting(0.1, "weight of the distance term L_dis", low=0)
