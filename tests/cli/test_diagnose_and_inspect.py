@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,9 @@ def test_inspect_draws_the_latents_of_a_factor(folder: Path, tmp_path: Path, cap
     assert unbraid("inspect", str(folder), "--examples", "8", "--circle", "orientation", "--out", str(tmp_path)) == 0
     files = sorted(tmp_path.glob("*/circle.png"))
     assert len(files) == 3
+    named = re.findall(r"circle\.png: columns (\d) and (\d) of the code", capsys.readouterr().out)
+    assert len(named) == 3
+    assert all(first != second for first, second in named)
     with Image.open(files[0]) as picture:
         assert picture.size == (360, 360)
     assert unbraid("inspect", str(folder), "--circle", "colour") == 2

@@ -69,7 +69,8 @@ def run(options: Any) -> None:
         if "reason" in row:
             print(f"{row['label']}: {row['reason']}")
         if "circle" in row:
-            print(f"{row['label']}: {row['circle']}")
+            first, second = row["columns"]
+            print(f"{row['label']}: {row['circle']}: columns {first} and {second} of the code")
 
 
 def inspect_run(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def inspect_run(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
     except UserError as error:
         row["reason"] = str(error)
     if options.circle:
-        row["circle"] = str(draw_factor(run, data, options))
+        row |= draw_factor(run, data, options)
     return row
 
 
@@ -96,8 +97,8 @@ def measure_times(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
     return {"run": run.id, "label": run.label, "batch": run.spec.batch, **times._asdict()}
 
 
-def draw_factor(run: Run, data: FactorData, options: Any) -> Any:
-    """Draw the two columns of codes with the most information about a factor, and return the path of the picture."""
+def draw_factor(run: Run, data: FactorData, options: Any) -> dict[str, Any]:
+    """Draw the two columns of codes with the most information about a factor, and return the path and the columns."""
     from unbraid.pictures.circle import draw_circle
     from unbraid.pictures.images import write_picture
     from unbraid.pictures.pair import codes_and_factors, informative_controls
@@ -108,7 +109,8 @@ def draw_factor(run: Run, data: FactorData, options: Any) -> Any:
     first, second = informative_controls(run, data, None, pair)
     codes, factors = codes_and_factors(run, data, None, pair)
     few = slice(CIRCLE_EXAMPLES)
-    return write_picture(folder / "circle.png", draw_circle(codes[few][:, [first, second]], factors.values[few, 0]))
+    picture = draw_circle(codes[few][:, [first, second]], factors.values[few, 0])
+    return {"circle": str(write_picture(folder / "circle.png", picture)), "columns": [int(first), int(second)]}
 
 
 def _format(value: Any) -> Any:
