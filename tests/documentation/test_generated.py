@@ -117,3 +117,24 @@ def test_layers_are_those_of_the_contract() -> None:
     names = {name for layer in layers() for name in layer}
     package = ROOT / "src" / "unbraid"
     assert names == {p.stem for p in package.iterdir() if not p.stem.startswith("_") and p.suffix in ("", ".py")}
+
+
+def test_the_page_of_pmp_shows_planned_runs_and_their_scores_when_they_exist() -> None:
+    """Without results it says so. With the results of all parts it has the medians, with and without each term."""
+    from generate.pmp import evidence_tables, planned_runs
+
+    planned = planned_runs().assign(part="pmp-part")
+    text = evidence_tables(planned.iloc[:0])
+    assert "None of these runs has been trained yet" in text
+    assert "| dsprites | PMP | 300,000 of 691,200 | 5 | 0 |" in text
+    assert "| cars3d | PMP (without sparsity) | 16,470 | 5 | 0 |" in text
+    seeds = planned.groupby(["data", "method"]).cumcount()
+    scores = {"mig.discrete_mig": 0.1 * (planned["method"] == "pmp") + 0.2 + 0.01 * seeds}
+    results = planned.assign(seed=seeds, level=0, strength=1.0, **scores)
+    text = evidence_tables(results)
+    assert "not been trained" not in text
+    assert "| dsprites | PMP | 300,000 of 691,200 | 5 | 5 |" in text
+    assert "| dsprites | PMP | 5 | 0.320 |" in text
+    assert "| cars3d | Ada-GVAE | 5 | 0.220 |" in text
+    assert "| cars3d | PMP (without sparsity) | 5 | 0.220 |" in text
+    assert "better than that of Ada-GVAE in 2 of 2 combinations" in text

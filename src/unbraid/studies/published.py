@@ -81,6 +81,9 @@ def diffusion2019() -> Iterator[PlannedRun]:
     dimensions are variants with the names "d = 10" and "d = 20". The datasets are those of the challenge (MPI3D), whose
     files must be downloaded, and Cars3D, the example of the report. The report gives the duration of the annealing in
     epochs, but not the length of an epoch.
+
+    Deviations: the encoder of the report is a multilayer perceptron of unknown size, and here it is the network of
+    `locatello2019`. A step of the random walk has the scale sqrt(t / L), whereas the report prints t.
     Reference: Perez Rey (2019), NeurIPS 2019 Disentanglement Challenge.
     """
     settings = [*diffusion_settings(11), *diffusion_settings(21)]
