@@ -19,6 +19,7 @@ from generate import ROOT
 from generate.manipulated import RATES, beside
 from generate.markdown import RESULTS, replace_block, result, table
 from generate.pairs import METRICS
+from generate.pmp import evidence_tables, sprites_medians
 from generate.vitae import times
 from unbraid.analysis.demystifying import VARIANTS
 from unbraid.analysis.plots import display_name
@@ -63,6 +64,8 @@ def blocks() -> dict[str, dict[str, str]]:
             "network": network_table("fumero", (3, 64, 64), 10),
             "pointnet": network_table("pointnet", (3 * 6890,), 10),
             "settings": pmp_settings_table(),
+            "sprites": sprites_medians(),
+            "evidence": evidence_tables(pd.read_csv(ROOT / "evidence" / "results.csv")),
             "medians": medians_table(),
         },
         "diffusion_vae": {"settings": diffusion_table()},
