@@ -18,16 +18,17 @@ from torch.func import vmap
 import unbraid as ub
 from unbraid.data import DATASETS, FactorData, load
 from unbraid.data.files.catalogue import SOURCES
+from unbraid.data.samplers import joint_distribution
 from unbraid.data.sampling import (
     PAIRS,
     Pairs,
-    joint_distribution,
     laplace_transitions,
     pairs,
     pairs_sharing,
     random_walks,
     uniform_transitions,
 )
+from unbraid.errors import UserError
 from unbraid.noise import Noise
 
 MANY = 40_000
@@ -207,6 +208,38 @@ def test_only_the_fixed_subset_is_drawn() -> None:
     assert torch.equal(seen, load("toy?subset=50").draw(noise(8), MANY).unique())
     assert not torch.equal(seen, load("toy?subset=50&seed=1").draw(noise(), MANY).unique())
     assert len(data) == 960
+
+
+def test_correlated_factors_within_a_subset() -> None:
+    """Only the subset is drawn, in proportion to the probabilities of the two factors."""
+    data, rows = (
+        load("toy?correlate=a:b:0.3&subset=40&seed=2"),
+        load("toy?subset=40&seed=2").draw(noise(), MANY).unique(),
+    )
+    drawn = torch.bincount(data.draw(noise(), MANY), minlength=960)
+    assert drawn.sum() == drawn[rows].sum() == MANY
+    a, b = load("toy").factors(rows)[:, :2].unbind(1)
+    weights = joint_distribution((8, 6), 0.3, torch.device("cpu"))[a, b].numpy()
+    assert weights.max() > 5 * weights.min()
+    assert stats.chisquare(drawn[rows].numpy(), weights / weights.sum() * MANY).pvalue > 1e-5
+    with pytest.raises(UserError, match=r"Got 1 examples of toy, none of which is. Use a larger subset"):
+        load("toy?correlate=a:b:0.001&subset=1&seed=3")
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "consecutive"])
+def test_pairs_never_leave_a_subset(name: str) -> None:
+    """The second example of a pair need not be in the subset, so a subset is rejected."""
+    options = {"shared": ["a"]} if name == "sharing" else {}
+    for options_of_data in ("subset=50", "correlate=a:b:0.3&subset=50"):
+        with pytest.raises(UserError, match=r"Got toy\?.*subset=50 instead, .* Remove the option subset"):
+            PAIRS[name](load(f"toy?{options_of_data}"), noise(), 8, **options)
+    PAIRS[name](load("toy?correlate=a:b:0.3"), noise(), 8, **options)
+
+
+@pytest.mark.parametrize("method", ["ada_gvae", "slow_vae", "pmp"])
+def test_methods_for_pairs_reject_a_subset(method: str) -> None:
+    with pytest.raises(UserError, match="Remove the option subset"):
+        ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
 
 
 def test_random_colours_depend_only_on_the_run() -> None:

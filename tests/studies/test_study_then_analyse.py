@@ -20,7 +20,7 @@ REDUCED: dict[str, tuple[list[str], set[str]]] = {
         {"transfer", "capacity"},
     ),
     "locatello2020_weak": (["--data", "toy", "--only", "level=0,5"], {"agreement"}),
-    "pmp2021": (["--data", "toy", "--data", "toy?subset=900"], {"transfer", "pmp_comparison", "pmp_ablation"}),
+    "pmp2021": (["--data", "toy", "--data", "toy?correlate=a:b:9"], {"transfer", "pmp_comparison", "pmp_ablation"}),
     "pmp_meshes": (["--only", "variant=,without sparsity"], {"pmp_ablation"}),
     "diffusion2019": (["--data", "toy", "--likelihood", "gaussian"], {"agreement", "challenge"}),
     "demystifying2021": (

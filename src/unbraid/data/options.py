@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from unbraid.data.dataset import FactorData
-from unbraid.data.sampling import joint_distribution
+from unbraid.data.samplers import CorrelatedSampler, SubsetSampler
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.noise import Noise
 
 # Options that every dataset in the registry accepts.
 COMMON_OPTIONS = {
     "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; a spread of 0.2 is strong",
-    "subset": "number of examples in a fixed random subset, from which all examples are drawn",
+    "subset": "number of examples in a fixed random subset, from which all examples are drawn; with correlate, in "
+    "proportion to their probability",
     "seed": "random seed for the subset [0]",
     "modified": "file written by `unbraid data modify`, or default; its changes are added to the images. For dSprites "
     "and Shapes3D also a file of modified images (.npz, .h5) in the layout of the original",
@@ -99,77 +93,14 @@ def apply_options(
 
     changed = copy.copy(apply_image_options(data, options, root))
     changed.name = name
-    if "correlate" in options:
-        changed.sampler = CorrelatedSampler.parse(data, options["correlate"])
+    correlated = CorrelatedSampler.parse(data, options["correlate"]) if "correlate" in options else None
+    if correlated is not None:
+        changed.sampler = correlated
     if "subset" in options:
         size = parse_integer(options["subset"], "subset", 1, len(data))
         seed = parse_integer(options.get("seed", "0"), "seed", 0, 2**63 - 1)
-        changed.sampler = SubsetSampler(data, size, seed)
+        changed.sampler = SubsetSampler(data, size, seed, correlated)
     return changed
-
-
-class CorrelatedSampler:
-    """A sampler that draws two factors from a joint distribution and all other factors uniformly."""
-
-    def __init__(self, data: FactorData, first: int, second: int, spread: float) -> None:
-        self.first, self.second, self.width = first, second, data.sizes[second]
-        table = joint_distribution((data.sizes[first], self.width), spread, torch.device("cpu"))
-        self.cumulative = table.flatten().cumsum(0).float().to(data.device)
-
-    @classmethod
-    def parse(cls, data: FactorData, text: str) -> CorrelatedSampler:
-        """Create the sampler from the text ``factor:factor:spread``."""
-        parts = text.split(":")
-        if len(parts) != 3:
-            raise UserError(f"Write correlate=FACTOR:FACTOR:SPREAD, such as correlate=x:y:0.2. Got {text!r} instead.")
-        if not data.gridded:
-            raise UserError(
-                f"To correlate factors, a dataset must have one example for each combination of factor values. "
-                f"{data.name} does not."
-            )
-        for name in parts[:2]:
-            if name not in data.names:
-                raise UserError(unknown_name_message(f"factor of {data.name}", name, list(data.names)))
-        if parts[0] == parts[1]:
-            raise UserError(f"The option 'correlate' must name two different factors. Got {parts[0]} twice instead.")
-        try:
-            spread = float(parts[2])
-        except ValueError:
-            spread = math.nan
-        if not 0 < spread < math.inf:
-            raise UserError(f"The spread of a correlation must be finite and > 0. Got {parts[2]!r} instead.")
-        return cls(data, data.names.index(parts[0]), data.names.index(parts[1]), spread)
-
-    def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """Return the indices of `n` examples, int64 of shape (n,)."""
-        factors = list(noise.integers(data.grid[0], n, len(data.sizes)).unbind(1))
-        cell = torch.searchsorted(self.cumulative[:-1], noise.uniform(n))
-        factors[self.first], factors[self.second] = cell // self.width, cell % self.width
-        return data.index_of(torch.stack(factors, 1))
-
-    def to(self, device: str | torch.device) -> CorrelatedSampler:
-        """Return the same sampler on a different device."""
-        moved = copy.copy(self)
-        moved.cumulative = self.cumulative.to(device)
-        return moved
-
-
-class SubsetSampler:
-    """A sampler that draws uniformly from a fixed random subset of the examples."""
-
-    def __init__(self, data: FactorData, size: int, seed: int) -> None:
-        chosen = np.random.default_rng(seed).choice(len(data), size, replace=False)
-        self.rows = torch.from_numpy(np.sort(chosen)).to(data.device)
-
-    def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
-        """Return the indices of `n` examples of the subset, int64 of shape (n,)."""
-        return self.rows[noise.integers(len(self.rows), n)]
-
-    def to(self, device: str | torch.device) -> SubsetSampler:
-        """Return the same sampler on a different device."""
-        moved = copy.copy(self)
-        moved.rows = self.rows.to(device)
-        return moved
 
 
 def parse_integer(text: str, what: str, low: int, high: int) -> int:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.samplers import SubsetSampler
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.noise import Noise
 
@@ -216,19 +217,6 @@ def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
     return Pairs(torch.stack([row, row + 1], 1), data.factors_at(row) != data.factors_at(row + 1))
 
 
-def joint_distribution(sizes: tuple[int, int], spread: int | float, device: torch.device) -> Float[Tensor, "a b"]:
-    r"""Return the joint distribution of two correlated factors, float64 of shape `sizes`.
-
-    .. math:: p(a, b) \propto \exp(-(a - b)^2 / (2 \, \text{spread}^2))
-
-    with both factors scaled to [0, 1]. A spread of 0.2 is a strong correlation, and a spread of 10 is almost none.
-    Reference: Traeuble et al. (2021), arXiv:2006.07886, eq. 1.
-    """
-    a, b = (torch.linspace(0, 1, size, dtype=torch.float64, device=device) for size in sizes)
-    weights = (-((a[:, None] - b) ** 2) / (2 * spread**2)).exp()
-    return weights / weights.sum()
-
-
 PAIRS: dict[str, Callable[..., Pairs]] = {
     "pairs": pairs,
     "uniform": uniform_transitions,
@@ -240,6 +228,11 @@ PAIRS: dict[str, Callable[..., Pairs]] = {
 
 
 def _draw_factors(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n k"]:
+    if isinstance(data.sampler, SubsetSampler):
+        raise UserError(
+            "Pairs and walks change factors, so all combinations of factor values must be available. Got "
+            f"{data.name} instead, whose examples are a random subset. Remove the option subset."
+        )
     return data.factors_at(data.draw(noise, n))
 
 
