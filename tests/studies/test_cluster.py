@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import os
 import shutil
 import socket
 import sys
@@ -58,23 +60,64 @@ def test_a_run_is_stored_atomically_and_never_overwritten(tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.iterdir()} == {"x", ".arriving.lock"}
 
 
-def test_a_partial_run_is_replaced_and_a_killed_writer_leaves_no_run(
+def killed_at(operation: int, monkeypatch: pytest.MonkeyPatch, out: Path, files: dict[str, bytes]) -> bool:
+    """Store the run x, and interrupt the given rename, replacement or deletion of a file. Return whether it occurred."""
+    count = itertools.count()
+
+    def interrupted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if next(count) == operation:
+                raise KeyboardInterrupt
+            return original(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((Path, "rename"), (Path, "replace"), (Path, "unlink"), (os, "replace"), (os, "rename")):
+            patch.setattr(owner, name, interrupted(getattr(owner, name)))
+        try:
+            store_run(out, "x", files)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def test_a_killed_writer_leaves_the_partial_run_or_the_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_run_files(tmp_path / "x", {"run.json": b"{}", "checkpoint.safetensors": b"0"})
+    part = {"run.json": b"{}", "checkpoint.safetensors": b"0", "diverged.json": b"{}", "log.jsonl": b"1"}
+    whole = {"log.jsonl": b"2", "run.json": b"{}", "scores.jsonl": ONE, "weights.safetensors": b"1"}
+    for operation in itertools.count():
+        out = tmp_path / str(operation)
+        write_run_files(out / "x", part)
+        killed = killed_at(operation, monkeypatch, out, whole)
+        found = read_run_files(out / "x")
+        assert "run.json" in found
+        assert found.get("checkpoint.safetensors") == b"0" or "weights.safetensors" in found
+        if "weights.safetensors" in found:
+            assert {**found, "checkpoint.safetensors": b""} == {**whole, "checkpoint.safetensors": b""}
+        if not killed:
+            break
+        store_run(out, "x", whole)
+        assert whole.items() <= read_run_files(out / "x").items()
+        assert not (out / ".arriving").exists()
+    assert operation > len(whole)
+    assert found == whole
+
+
+def test_a_killed_writer_leaves_no_part_of_a_new_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {"run.json": b"{}", "weights.safetensors": b"1"}
-
-    def dies(self: Path, target: Path) -> Path:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "rename", dies)
-        store_run(tmp_path, "x", whole)
-    assert [path.parent.name for path in tmp_path.glob("*/run.json")] == ["x"]
-    assert "checkpoint.safetensors" in read_run_files(tmp_path / "x")
-    store_run(tmp_path, "x", whole)
-    assert read_run_files(tmp_path / "x") == whole
-    assert not (tmp_path / ".arriving").exists()
+    for operation in itertools.count():
+        out = tmp_path / str(operation)
+        out.mkdir()
+        killed = killed_at(operation, monkeypatch, out, whole)
+        assert not (out / "x").exists() or read_run_files(out / "x") == whole
+        if not killed:
+            break
+        store_run(out, "x", whole)
+        assert read_run_files(out / "x") == whole
+        assert not (out / ".arriving").exists()
+    assert operation > len(whole)
 
 
 def test_unfinished_runs(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from unbraid.studies.settings import StudySettings
 from unbraid.studies.stacks import StudyStack, study_stacks
 from unbraid.version import __version__
 
+WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
 RunFiles = dict[str, bytes]
 """The contents of the files in the folder of a run, by file name."""
 
@@ -51,23 +52,37 @@ def write_run_files(folder: Path, files: RunFiles) -> None:
 
 
 def store_run(out: Path, name: str, files: RunFiles) -> None:
-    """Write a finished run to the folder `out` atomically. If the run already exists there, only add its scores."""
+    """Write a finished run to the folder `out`. If the run is already finished there, only add its scores.
+
+    The run folder exists at all times. If the process is killed, the run in `out` is new, partly trained as before, or
+    finished.
+    """
     target, arriving = out / name, out / ".arriving" / name
     with lock(out / ".arriving.lock"):
-        if (target / "weights.safetensors").exists():
+        if (target / WEIGHTS).exists():
             lines = files.get("scores.jsonl", b"").splitlines()
             add_scores(target, [json.loads(line) for line in lines])
-            return
-        replaced = arriving.with_name(f"{name}.old")
-        for leftover in (arriving, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
-        write_run_files(arriving, files)
-        if target.exists():
-            target.rename(replaced)  # the partly trained run that the node resumed
-        arriving.rename(target)
-        shutil.rmtree(replaced, ignore_errors=True)
-        with suppress(OSError):  # not empty if a process was killed; the next transfer of that run removes its files
+        elif target.exists():
+            finish_partial_run(target, files)
+        else:
+            shutil.rmtree(arriving, ignore_errors=True)
+            write_run_files(arriving, files)
+            arriving.rename(target)
+        shutil.rmtree(arriving, ignore_errors=True)  # left by a process that was killed
+        with suppress(OSError):  # not empty if the transfer of another run was killed
             arriving.parent.rmdir()
+
+
+def finish_partial_run(folder: Path, files: RunFiles) -> None:
+    """Replace the files of a partly trained run by those of the finished run.
+
+    A run is finished when its weights exist, so they are written after all other files. The checkpoint is deleted last.
+    """
+    write_run_files(folder, {name: content for name, content in files.items() if name != WEIGHTS})
+    for name in read_run_files(folder).keys() - files.keys() - {CHECKPOINT}:
+        (folder / name).unlink()
+    write_run_files(folder, {WEIGHTS: files[WEIGHTS]})
+    (folder / CHECKPOINT).unlink(missing_ok=True)
 
 
 @functools.cache
