@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import json
 import math
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 import unbraid as ub
 from support.known_codes import GRID, NOISY, factor_grid, noise
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS, bounds, known_codes
+from unbraid.metrics import METRICS, TRAITS, bounds, known_codes
+from unbraid.metrics.identity import _library_versions
 from unbraid.metrics.protocol import Protocol, Rows, check_comparable, differences, identity, identity_digest
 from unbraid.runs.scores import read_protocol
 from unbraid.scoring import tasks
@@ -42,6 +45,33 @@ def test_identity_has_all_fields_and_survives_json() -> None:
         assert {"python", "unbraid", "numpy", "scipy", "scikit-learn", "numba"} <= set(found["versions"])
         assert json.loads(json.dumps(found)) == found
     assert identity("dci", 0, {})["options"] == {"trees": "fast", "importances": "mean"}
+
+
+@pytest.fixture
+def new_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pretend that a later version of unbraid is installed."""
+    original = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "unbraid" else original(name))
+    _library_versions.cache_clear()
+    yield
+    _library_versions.cache_clear()
+
+
+def test_a_new_version_of_unbraid_keeps_scores_whose_numbers_are_the_same(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = train_runs(1, out=tmp_path)
+    file = tmp_path / runs[0].id / "scores.jsonl"
+    first = ub.score(tmp_path, ["mig", "mcc"], quiet=True)
+    before = file.read_text()
+    request.getfixturevalue("new_version")
+    assert ub.score(tmp_path, ["mig", "mcc"], quiet=True) == first
+    assert file.read_text() == before
+    monkeypatch.setitem(TRAITS, "mcc", TRAITS["mcc"]._replace(revision="9.9"))
+    changed = ub.score(tmp_path, ["mig", "mcc"], quiet=True)
+    new = [json.loads(line) for line in file.read_text().splitlines()[len(before.splitlines()) :]]
+    assert {(record["metric"], record["versions"]["unbraid"]) for record in new} == {("mcc", "9.9")}
+    assert changed[0]["protocol"] != first[0]["protocol"]
 
 
 def test_scores_computed_differently_are_not_compared() -> None:

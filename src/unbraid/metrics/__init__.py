@@ -50,6 +50,9 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
 })  # fmt: skip
 
 
+FIRST_REVISION = "0.1.0"  # the first version of unbraid
+
+
 class Trait(NamedTuple):
     """Properties of a metric.
 
@@ -59,12 +62,16 @@ class Trait(NamedTuple):
         whole_table: Whether the metric receives all rows and draws its own interventions from them. Other metrics
             receive a sample of the rows.
         low_is_good: Whether low values of the headline score are better.
+        revision: The version of unbraid that last changed the numbers of the metric. It is part of the identity of a
+            score, so stored scores stay valid in later versions that compute the same numbers. A metric of another
+            package may use any text that changes with its numbers.
     """
 
     headline: str
     estimator: str
     whole_table: bool = False
     low_is_good: bool = False
+    revision: str = FIRST_REVISION
 
 
 HISTOGRAM = "plug-in information on equal-width bins"

@@ -1,4 +1,4 @@
-"""What identifies a score: its metric, estimator, options, sample sizes, seed and library versions."""
+"""What identifies a score: its metric, revision, estimator, options, sample sizes, seed and library versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
 from unbraid.runtime.provenance import library_versions
 
-LIBRARIES = ("unbraid", "numpy", "scipy", "scikit-learn", "numba")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")  # libraries that affect the scores of metrics
 
 
 def as_continuous(continuous: Iterable[bool] | None) -> tuple[bool, ...] | None:
@@ -45,11 +45,11 @@ def identity(
         missing: Whether a label is missing.
 
     Returns:
-        A dictionary of metric, estimator, options, sample sizes, draws, seed and library versions. Its values are
-        unchanged when they are written to JSON and read again. Three fields are present only where they apply:
-        `interventions`, if the metric draws disjoint training and test rows from the whole table; `continuous`, if
-        the metric takes factors and one of them is continuous; and `missing`, if it takes factors and a label is
-        missing.
+        A dictionary of metric, estimator, options, sample sizes, draws, seed and versions (see `score_versions`). Its
+        values are unchanged when they are written to JSON and read again. Three fields are present only where they
+        apply: `interventions`, if the metric draws disjoint training and test rows from the whole table;
+        `continuous`, if the metric takes factors and one of them is continuous; and `missing`, if it takes factors
+        and a label is missing.
 
     Example:
         >>> identity("mig", 0, {"train": 10_000})["options"]
@@ -65,13 +65,38 @@ def identity(
         about["continuous"] = list(flags)
     if "factors" in parameters and missing:
         about["missing"] = True
-    return {**about, "rows": dict(sizes), "draws": draws, "seed": seed, "versions": _library_versions()}
+    return {
+        **about,
+        "rows": dict(sizes),
+        "draws": draws,
+        "seed": seed,
+        "versions": score_versions(TRAITS[name].revision),
+    }
+
+
+def score_versions(revision: str, libraries: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
+    """Return the versions that identify a score.
+
+    Args:
+        revision: The version of unbraid that last changed the numbers of the metric (see `Trait`). It is the entry
+            "unbraid", in place of the installed version, so that a new version of unbraid computes a stored score
+            again only if its number has changed.
+        libraries: Names of other libraries that affect the score.
+
+    Returns:
+        The versions of Python, of unbraid and of the libraries, by name.
+
+    Example:
+        >>> score_versions("0.1.0", ())["unbraid"]
+        '0.1.0'
+    """
+    return {**_library_versions(libraries), "unbraid": revision}
 
 
 @functools.cache
-def _library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that affect scores."""
-    return library_versions(LIBRARIES)
+def _library_versions(libraries: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of Python and of some libraries. They do not change while the program runs."""
+    return library_versions(libraries)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

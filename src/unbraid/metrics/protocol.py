@@ -13,12 +13,12 @@ from unbraid.errors import UserError, unknown_name_message
 from unbraid.label_kinds import split_names
 from unbraid.metrics import METRICS
 from unbraid.metrics.identity import (
-    LIBRARIES,
     as_continuous,
     check_comparable,
     differences,
     identity,
     identity_digest,
+    score_versions,
 )
 from unbraid.metrics.interventions import DRAWS, check_draws
 from unbraid.metrics.rows import Array, Outcome, Rows, Selection, Values, disjoint_sizes, draw_with_replacement
@@ -189,7 +189,6 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
 
 __all__ = [
     "DRAWS",
-    "LIBRARIES",
     "Array",
     "Outcome",
     "Protocol",
@@ -204,4 +203,5 @@ __all__ = [
     "identity_digest",
     "resolve_metric_names",
     "sample_description",
+    "score_versions",
 ]

@@ -19,14 +19,13 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
 from unbraid.data.moving import MOVES, MovedImages
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.metrics.protocol import Array, Values
+from unbraid.metrics.protocol import Array, Values, score_versions
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runs.spec import registry_name
 from unbraid.runtime.progress import no_progress, progress
-from unbraid.runtime.provenance import library_versions
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
 
@@ -38,6 +37,7 @@ PERSPECTIVE_FACTORS = (
     "x",
     "y",
 )  # factors that describe position or pose, over all datasets of unbraid
+REVISION = "0.1.0"  # the version of unbraid that last changed the numbers of these scores
 MIN_EXAMPLES = 100  # with fewer examples, the separation is not reliable
 N_NEIGHBOUR_EXAMPLES = (
     10_000  # number of training examples in which nearest neighbours of decoded appearances are searched
@@ -157,7 +157,7 @@ def read_or_evaluate(run: Run, learn: FactorData, test: FactorData, settings: Ap
         "codes": run.spec.method.code_kinds[0], "data": test.name, "examples": settings.examples,
         "samples": settings.samples, "perspective": perspective, "seed": settings.seed,
         "source": getattr(test, "fingerprint", None),
-        "versions": library_versions(("unbraid", "torch", "scikit-learn")),
+        "versions": score_versions(REVISION, ("torch", "scikit-learn")),
     }  # fmt: skip
     assert run.path is not None
     folder = RunFolder(run.path, run.spec)

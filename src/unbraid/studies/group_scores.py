@@ -19,14 +19,13 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import load_data
-from unbraid.metrics.protocol import LIBRARIES, Protocol
+from unbraid.metrics.protocol import Protocol, score_versions
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.run import open_run
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import lock
 from unbraid.runtime.progress import progress
-from unbraid.runtime.provenance import library_versions
 from unbraid.scoring.code_statistics import (
     ACTIVE_VARIANCE,
     BINS,
@@ -42,6 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "information": {"bins": BINS}, "gaps": {"bins": BINS}, "active": {"below": ACTIVE_VARIANCE},
     "udr": {"method": "lasso", "threshold": 0.01},
 }  # fmt: skip
+REVISION = "0.1.0"  # the version of unbraid that last changed the numbers of these metrics
 Record = dict[str, Any]
 
 
@@ -139,7 +139,7 @@ class GroupScoring:
             "rows": {"examples": len(self.protocol.sample_indices(len(data)))},
             "draws": self.protocol.draws,
             "seed": self.protocol.seed,
-            "versions": library_versions(LIBRARIES),
+            "versions": score_versions(REVISION),
             "codes": run.spec.method.code_kinds[0],
             "data": data.name,
             "source": getattr(data, "fingerprint", None),
