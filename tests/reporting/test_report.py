@@ -13,10 +13,12 @@ import pytest
 import unbraid as ub
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
+from unbraid.metrics.bounds import bounds
 from unbraid.reporting import content
 from unbraid.reporting.page import json_for_html, report
 from unbraid.reporting.runs_table import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
 from unbraid.runs.run import load_runs
+from unbraid.scoring.bounds_rows import factor_rows
 
 SETTINGS: dict[str, Any] = {"data": "sprites", "latents": 4, "quiet": True}
 
@@ -63,9 +65,48 @@ def test_only_the_best_are_shown_in_detail(page: Path) -> None:
 
 
 def test_ceiling_and_floor_are_those_of_the_data(page: Path) -> None:
-    limits = facts(page)["bounds"]["sprites"]
-    assert limits["perfect"]["mig.discrete_mig"] > 0.9
-    assert limits["noise"]["mig.discrete_mig"] < 0.02
+    found = facts(page)
+    perfect, noise = found["bounds"]["sprites"]
+    assert (perfect["kind"], perfect["label"], perfect["latents"]) == ("perfect", "a perfect code", None)
+    assert (noise["kind"], noise["label"], noise["latents"]) == ("noise", "pure noise", 4)
+    assert perfect["scores"]["mig.discrete_mig"] > 0.9
+    assert noise["scores"]["mig.discrete_mig"] < 0.02
+    assert "Metrics are fitted on 6,144 rows and tested on 3,072 rows (no row is in both sets)." in found["notes"]
+
+
+def test_each_run_has_the_floor_of_its_protocol_and_its_latents(tmp_path: Path) -> None:
+    """Runs of a study with reference draws and other runs, with different numbers of latents, are on one page."""
+    settings: dict[str, Any] = {"data": "toy", "steps": 2, "quiet": True}
+    ub.train("vae", latents=2, out=tmp_path / "own", **settings)
+    ub.train("vae", latents=5, out=tmp_path / "own", add=True, **settings)
+    ub.train("vae", latents=5, seeds=[1], out=tmp_path / "study", **settings)
+    protocol = {"train": 500, "test": 200, "table": 65_536, "seed": 3, "draws": "reference"}
+    (tmp_path / "study" / "study.json").write_text(json.dumps({"places": {}, "protocol": protocol}))
+    runs = [*load_runs(tmp_path / "own"), *load_runs(tmp_path / "study")]
+    found = facts(report(runs, tmp_path / "page.html", metrics=["dci"], quiet=True))
+    limits = {(row["kind"], row["protocol"], row["latents"]): row for row in found["bounds"]["toy"]}
+    data = ub.data.load("toy")
+    for run in runs:
+        own = next(row for row in found["runs"] if row["id"] == run.id)
+        chosen = ub.Protocol(**protocol) if run.path.parent.name == "study" else ub.Protocol()
+        expected = bounds(factor_rows(data, run.spec.latents, chosen), ["dci"], chosen.seed)
+        for kind, latents in (("perfect", None), ("noise", run.spec.latents)):
+            row = limits[kind, own["protocol"], latents]
+            assert row["scores"]["dci.disentanglement"] == expected[kind]["dci"]["disentanglement"]
+            assert chosen.draws in row["label"]
+    assert len(limits) == 5  # two perfect codes, and noise with two latents, five latents, and in the study
+    assert len([note for note in found["notes"] if note.startswith("Metrics are fitted on")]) == 2
+
+
+def test_scores_with_other_samples_than_the_floor_are_not_shown(tmp_path: Path) -> None:
+    (run,) = ub.train("vae", data="toy", steps=2, out=tmp_path / "runs", quiet=True)
+    ub.score(run, ["mig", "mcc"], protocol=ub.Protocol(draws="reference"), quiet=True)
+    found = facts(report(tmp_path / "runs", metrics=["mig"], quiet=True))
+    assert list(found["runs"][0]["scores"]) == ["mig.discrete_mig"]
+    expected = ub.score(run, ["mig"], quiet=True)[0]["mig.discrete_mig"]
+    assert found["runs"][0]["scores"]["mig.discrete_mig"] == expected
+    (note,) = [note for note in found["notes"] if "not shown" in note]
+    assert note.endswith(": mcc.")
 
 
 def test_information_is_a_share_and_the_named_factor_has_the_largest(page: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_run_is_stored_atomically_and_never_overwritten(tmp_path: Path) -> Non
 
 
 def killed_at(operation: int, monkeypatch: pytest.MonkeyPatch, out: Path, files: dict[str, bytes]) -> bool:
-    """Store the run x, and interrupt the given rename, replacement or deletion of a file. Return whether it occurred."""
+    """Store the run x, and interrupt the given rename or deletion of a file. Return whether it occurred."""
     count = itertools.count()
 
     def interrupted(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from unbraid.cli.printing import metric_title, run_labels, to_csv, wide_table
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, headline
-from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
+from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names, sample_sentences
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.files import write_atomic
 from unbraid.scoring.array_files import read_arrays
@@ -165,17 +165,5 @@ def score_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     title = "settings" if names_of_runs else "codes"
     first[title] = [names_of_runs.get(id(row), row["label"]) for row in rows]
     table = wide_table(first, {head: [row.get(key, "-") for row in rows] for head, key in columns.items()})
-    return "\n".join([table, *sample_lines(scored)])
-
-
-def sample_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return one sentence for each kind of sample, with its numbers of training and test rows."""
-    kinds = dict.fromkeys((row["train_rows"], row["test_rows"], row["draws"]) for row in rows)
-    overlap = {
-        "disjoint": "no row is in both sets",
-        "reference": "rows are sampled with replacement, so a row may be in both sets",
-    }
-    return [
-        f"Metrics are fitted on {train:,} rows and tested on {test:,} rows ({overlap[draws]})."
-        for train, test, draws in kinds
-    ]
+    samples = [(row["train_rows"], row["test_rows"], row["draws"]) for row in scored]
+    return "\n".join([table, *sample_sentences(samples)])

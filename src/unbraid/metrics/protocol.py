@@ -172,6 +172,22 @@ def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str
     return {"train_rows": sizes["train"], "test_rows": sizes["test"], "draws": protocol.draws}
 
 
+def sample_sentences(samples: Iterable[tuple[int, int, str]]) -> list[str]:
+    """Return one sentence for each different sample, given as its numbers of training and test rows and its draws.
+
+    >>> sample_sentences([(60, 30, "disjoint"), (60, 30, "disjoint")])
+    ['Metrics are fitted on 60 rows and tested on 30 rows (no row is in both sets).']
+    """
+    overlap = {
+        "disjoint": "no row is in both sets",
+        "reference": "rows are sampled with replacement, so a row may be in both sets",
+    }
+    return [
+        f"Metrics are fitted on {train:,} rows and tested on {test:,} rows ({overlap[draws]})."
+        for train, test, draws in dict.fromkeys(samples)
+    ]
+
+
 def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     """Return the requested metric names without repetitions, or all names if `names` is None.
 
@@ -203,5 +219,6 @@ __all__ = [
     "identity_digest",
     "resolve_metric_names",
     "sample_description",
+    "sample_sentences",
     "score_versions",
 ]

@@ -17,13 +17,13 @@ from unbraid.errors import UserError
 from unbraid.label_kinds import split_names
 from unbraid.pictures.examples import example_images, is_drawable
 from unbraid.pictures.images import to_image
+from unbraid.reporting.bounds_table import ceilings_and_floors, number_protocols, run_protocols, sample_notes
 from unbraid.reporting.detail import Examples, run_detail
 from unbraid.reporting.images import data_url, figure_picture, png_bytes
 from unbraid.reporting.program import decoder_program
 from unbraid.reporting.runs_table import (
     REPORT_METRICS,
     best_of_each_dataset,
-    ceilings_and_floors,
     metric_column,
     metrics_with_scores,
     rank_runs,
@@ -92,18 +92,22 @@ def report_content(
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)
     listed = ranked[:MAX_RUNS]
+    protocols, numbers = run_protocols(trained), number_protocols(trained)
     facts: dict[str, Any] = {
         "title": title,
         "made": {"version": __version__, "commit": provenance.git_commit()},
         "metrics": [metric_column(name) for name in columns],
         "rank": rank,
-        "bounds": {name: ceilings_and_floors(data, runs, columns) for name, data in datasets.items()},
+        "bounds": {
+            name: ceilings_and_floors(data, [run for run in trained if run.spec.data == name], columns, numbers)
+            for name, data in datasets.items()
+        },
         "data": {name: describe_data(data) for name, data in datasets.items()},
-        "runs": [run_row(run, scores.get(run.id, {}), labels[run.id]) for run in listed],
+        "runs": [run_row(run, scores.get(run.id, {}), labels[run.id], numbers[protocols[run.id]]) for run in listed],
         "diverged": [{"label": labels[run.id], **run.divergence} for run in runs if run.divergence],
         "analyses": study_analyses(study) if study is not None else [],
         "left_out": len(trained) - len(listed),
-        "notes": notes,
+        "notes": [*(sample_notes(datasets, trained) if columns else []), *notes],
     }
     weights: dict[str, bytes] = {}
     rows = {row["id"]: row for row in facts["runs"]}

@@ -1,20 +1,22 @@
-"""The table of runs on a report page: scores, ranking, labels, and the bounds of scores."""
+"""The table of runs on a report page: scores, ranking and labels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS, TRAITS, headline
-from unbraid.metrics.bounds import bounds
+from unbraid.reporting.bounds_table import run_protocols
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
-from unbraid.scoring.bounds_rows import factor_rows
-from unbraid.scoring.score import score, study_protocol
+from unbraid.runs.scores import Record, read_scores
+from unbraid.scoring.run_scorer import ExampleTable
+from unbraid.scoring.score import score
 
 REPORT_METRICS = ("mig", "dci", "factor_vae", "sap", "modularity", "unsupervised")
 Scores = dict[str, dict[str, float]]
@@ -41,10 +43,40 @@ def read_and_compute_scores(
             rows, errors = _compute_scores(group, wanted, quiet)
             notes += [f"{metric} has no score on {name}: {reason}" for metric, reason in errors.items()]
             scores |= {row["run"]: {key: value for key, value in row.items() if "." in key} for row in rows}
-        for run in group:
-            stored = latest_scores(RunFolder(run.path, run.spec)) if run.path is not None else {}
-            scores[run.id] = {**stored, **scores.get(run.id, {})}
+        stored, others = read_stored_scores(group, data)
+        scores |= {run.id: {**stored[run.id], **scores.get(run.id, {})} for run in group}
+        if missing := [metric for metric in others if not any(headline(metric) in scores[run.id] for run in group)]:
+            notes.append(
+                f"Stored scores on {name} that are not shown, because they were computed with other data or samples "
+                f"than those of the protocol of their runs: {', '.join(missing)}."
+            )
     return scores, notes
+
+
+def read_stored_scores(runs: Sequence[Run], data: FactorData) -> tuple[Scores, list[str]]:
+    """Read the stored scores of runs on the same data that were computed with the protocol of each run.
+
+    Returns:
+        The scores, and the metrics with scores that were computed with other samples.
+    """
+    protocols = run_protocols(runs)
+    tables = {protocol: len(ExampleTable.of(data, protocol).index) for protocol in dict.fromkeys(protocols.values())}
+    scores: Scores = {run.id: {} for run in runs}
+    others: dict[str, None] = {}
+    for run in runs:
+        if run.path is None:
+            continue
+        protocol = protocols[run.id]
+        sample = {"rows": protocol.sizes(tables[protocol]), "draws": protocol.draws, "seed": protocol.seed}
+        sample["data"] = data.name
+        scores[run.id] = latest_scores(RunFolder(run.path, run.spec), partial(_has_sample, sample))
+        others |= {record["metric"]: None for record in read_scores(run.path) if not _has_sample(sample, record)}
+    return scores, [metric for metric in others if metric in METRICS]
+
+
+def _has_sample(sample: Mapping[str, Any], record: Record) -> bool:
+    """Return whether a score was computed with these rows, draws, seed and data, as far as it records them."""
+    return all(record[key] == value for key, value in sample.items() if record.get(key) is not None)
 
 
 def _compute_scores(
@@ -113,18 +145,6 @@ def metric_column(metric: str) -> dict[str, Any]:
     }
 
 
-def ceilings_and_floors(data: FactorData, runs: Sequence[Run], metrics: list[str]) -> Scores:
-    """Return the main scores of a perfect code and of noise, or nothing if the data have no factors."""
-    if not data.names or not metrics:
-        return {}
-    protocol = study_protocol(runs[0])
-    rows = factor_rows(data, max(run.spec.latents for run in runs), protocol)
-    return {
-        kind: {headline(name): values[TRAITS[name].headline] for name, values in scores.items() if values}
-        for kind, scores in bounds(rows, metrics).items()
-    }
-
-
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Return a label for each run by id: the method, its strength, and settings that distinguish it from other runs."""
     settings = {run.id: run.spec.flat(complete=True) for run in runs}
@@ -154,8 +174,8 @@ def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | Non
     return chosen
 
 
-def run_row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
-    """Return the row of a run in the table."""
+def run_row(run: Run, scores: dict[str, float], label: str, protocol: int = 0) -> dict[str, Any]:
+    """Return the row of a run in the table. `protocol` is the number of its protocol on the page."""
     settings = run.spec.flat()
     finite = {key: value for key, value in scores.items() if isinstance(value, int | float) and math.isfinite(value)}
     return {
@@ -165,5 +185,6 @@ def run_row(run: Run, scores: dict[str, float], label: str) -> dict[str, Any]:
         "settings": settings,
         "data": run.spec.data,
         "latents": run.spec.latents,
+        "protocol": protocol,
         "scores": {key: finite[key] for key in map(headline, METRICS) if key in finite},
     }

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from unbraid.errors import UserError
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
-from unbraid.runs.scores import read_scores
+from unbraid.runs.scores import Record, read_scores
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.schema import read_json
 
@@ -53,11 +53,16 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any]) -> Row:
     return {**row, **latest_scores(run)}
 
 
-def latest_scores(run: RunFolder) -> Row:
-    """Return the scores in the folder of a run by column name. Later records replace earlier ones of the same name."""
+def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda record: True) -> Row:
+    """Return the scores in the folder of a run by column name. Later records replace earlier ones of the same name.
+
+    Args:
+        run: The folder of the run.
+        wanted: A function that returns False for records to leave out. By default all are used.
+    """
     default = run.spec.method.code_kinds[0]
     scores: Row = {}
-    for record in read_scores(run.path):
+    for record in filter(wanted, read_scores(run.path)):
         suffix = "" if record["codes"] == default else f".{record['codes']}"
         scores |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
     return scores

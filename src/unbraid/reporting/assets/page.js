@@ -45,8 +45,9 @@
 
   function share(metric, one) {
     const value = one.scores[metric.column];
-    const limits = report.bounds[one.data] ?? {};
-    const high = limits.perfect?.[metric.column], low = limits.noise?.[metric.column];
+    const limits = (report.bounds[one.data] ?? []).filter((limit) => limit.protocol === one.protocol);
+    const high = limits.find((limit) => limit.kind === "perfect")?.scores[metric.column];
+    const low = limits.find((limit) => limit.kind === "noise" && limit.latents === one.latents)?.scores[metric.column];
     if (value === undefined || high === undefined || low === undefined || high === low) return 0;
     return Math.min(1, Math.max(0, (value - low) / (high - low)));
   }
@@ -63,10 +64,9 @@
   function limitRows() {
     const rows = [];
     for (const [name, limits] of Object.entries(report.bounds)) {
-      for (const [kind, words] of [["perfect", "a perfect code"], ["noise", "pure noise"]]) {
-        if (!limits[kind]) continue;
-        const cells = report.metrics.map((metric) => make("td", {}, number(limits[kind][metric.column])));
-        rows.push(make("tr", {}, make("td", {}, words), several ? make("td", {}, name) : null, ...cells));
+      for (const limit of limits) {
+        const cells = report.metrics.map((metric) => make("td", {}, number(limit.scores[metric.column])));
+        rows.push(make("tr", {}, make("td", {}, limit.label), several ? make("td", {}, name) : null, ...cells));
       }
     }
     return rows;
