@@ -63,9 +63,13 @@ def read_arrays(codes: Path, factors: Path, header: bool | None = None) -> tuple
     equal = [(a, b) for a in choices[0] for b in choices[1] if len(a.array) == len(b.array)]
     if not equal:
         a, b = (files[-1] for files in choices)
+        longer = max(a, b, key=lambda file: len(file.array))
+        hint = ""
+        if abs(len(a.array) - len(b.array)) == 1 and longer.names is None and longer.path.suffix.lower() == ".csv":
+            hint = f" If the first row of {longer.path} has the names of its columns, write them as words, such as z10."
         raise UserError(
             f"Codes and factors must have the same number of rows. Got {len(a.array)} and {len(b.array)} instead "
-            f"({a.describe()}; {b.describe()}). Row i of both files must belong to the same example."
+            f"({a.describe()}; {b.describe()}). Row i of both files must belong to the same example.{hint}"
         )
     if len(equal) > 1:
         unclear = next(files[0].path for files in choices if len(files) > 1)

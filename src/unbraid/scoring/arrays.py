@@ -144,7 +144,7 @@ def prepare_factors(
             f"A continuous factor must have numbers. Got words in {wrong[0]}. Leave it out of 'continuous'."
         )
     columns = dict(zip(chosen, table.T.astype(np.float64), strict=True))
-    found = find_continuous(columns, declared, lambda: len(columns) > 1 and _is_grid(table))
+    found = find_continuous(columns, declared, lambda: _is_grid(table))
     flags = tuple(name in found for name in chosen)
     if table.dtype.kind != "f" and not any(flags):
         return as_labels(table).values, flags
@@ -158,8 +158,10 @@ def factor_names(k: int) -> list[str]:
 
 
 def _is_grid(table: Array) -> bool:
-    """Return whether each combination of labels occurs exactly once and no label is missing."""
+    """Return whether at least two factors vary, each combination of labels occurs once, and no label is missing."""
     sizes = [len(np.unique(column)) for column in table.T]
+    if sum(size > 1 for size in sizes) < 2:
+        return False
     complete = table.dtype.kind != "f" or not np.isnan(table).any()
     return complete and int(np.prod(sizes)) == len(table) == len(np.unique(table, axis=0))
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import unbraid as ub
 from support.own import GRID_FACTORS, TWO_IMAGES, random_pixels, save_images, write_csv
 from unbraid.data import from_arrays, from_dataset, from_file, from_folder, load
 from unbraid.data.own.labels import parse_values
@@ -198,3 +199,18 @@ def test_fingerprints_of_discrete_data_do_not_change() -> None:
 
 def test_huge_numbers_are_words() -> None:
     assert parse_values(["1" * 400, "2"]) == ["1" * 400, "2"]
+
+
+@pytest.mark.parametrize("constant", [[0], ["red"]])
+def test_a_constant_factor_does_not_make_a_grid(constant: list[Any]) -> None:
+    """One factor alone takes each of its values once, whatever the others are, so it may be continuous."""
+    factors = {"angle": np.random.default_rng(0).random(80), "other": constant * 80}
+    with pytest.warns(UserWarning, match=r"angle: 80 distinct values in 80 rows, treated as continuous"):
+        data = from_arrays(random_pixels(80, 8, 8), factors)
+    assert data.continuous == ("angle",)
+    codes = np.random.default_rng(1).random((80, 2))
+    with (
+        pytest.warns(UserWarning, match=r"angle: 80 distinct values in 80 rows, treated as continuous"),
+        pytest.raises(UserError, match="Every factor must take at least 2 values"),
+    ):
+        ub.score(codes=codes, factors=factors, metrics="mig", quiet=True)

@@ -209,7 +209,9 @@ def _as_floats(column: Column) -> Float[np.ndarray, " n"]:
 
 
 def _is_grid(columns: Mapping[str, Column]) -> bool:
-    """Return whether each combination of values occurs exactly once and no label is missing."""
+    """Return whether at least two factors vary, each combination of values occurs once, and no label is missing."""
+    if sum(len(_distinct_values(column)) > 1 for column in columns.values()) < 2:
+        return False
     coded = {name: _class_column(column) for name, column in columns.items()}
     numbers = np.stack([number for number, _ in coded.values()], 1)
     labels = Labels(numbers, {name: values for name, (_, values) in coded.items()})
@@ -238,7 +240,7 @@ def _choose_kinds(columns: Mapping[str, Column], declared: Mapping[str, bool]) -
             word = next(value for value in column if isinstance(value, str))
             raise UserError(f"A continuous factor must have numbers. Got {word!r} in {name}. Use discrete={name}.")
     numeric = {name: _as_floats(column) for name, column in columns.items() if _is_numeric(column)}
-    found = find_continuous(numeric, declared, lambda: len(columns) > 1 and _is_grid(columns))
+    found = find_continuous(numeric, declared, lambda: _is_grid(columns))
     return {name: name in found for name in columns}
 
 
