@@ -43,6 +43,7 @@ DATA, SEEDS, STEPS, RATE = "sprites", (0, 1), 1_600, 1e-3
 COLUMNS, SPAN, SCALE = 9, 2.0, 2  # of a traversal: positions, span, and screen pixels per pixel
 GREYS = 24  # grey levels of a picture, few for a small file
 UNTRAINED = "untrained"
+PROTOCOL = Protocol(draws="reference")  # of all scores in the results; change it only to measure all methods again
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def draw_heat_map(run: ub.Run, data: FactorData) -> Image.Image:
 
 def headline_scores(runs: list[ub.Run], data: FactorData) -> dict[str, list[float]]:
     """Return the headline scores of the default code, one number per seed."""
-    rows = ub.score(runs, SCORES, data=data, codes=runs[0].spec.method.code_kinds[:1], quiet=True)
+    rows = ub.score(runs, SCORES, data=data, codes=runs[0].spec.method.code_kinds[:1], protocol=PROTOCOL, quiet=True)
     return {name: [row[headline(name)] for row in rows] for name in SCORES}
 
 
@@ -156,7 +157,7 @@ def record(path: Path, name: str, row: dict[str, Any], data: FactorData) -> None
 
     Several processes may measure different methods at the same time.
     """
-    limits = bounds(Protocol().rows_with_zero_codes(data.sizes, CASES["vae"].latents), SCORES)
+    limits = bounds(PROTOCOL.rows_with_zero_codes(data.sizes, CASES["vae"].latents), SCORES)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = json.loads(path.read_text())["methods"] if path.exists() else {}

@@ -23,9 +23,11 @@ from machine import describe
 from unbraid.data import FactorData, load
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
 from unbraid.metrics import headline
+from unbraid.metrics.protocol import Protocol
 from unbraid.spaces import Sphere
 
 METRICS = ("mig", "dci", "factor_vae", "sap")
+PROTOCOL = Protocol(draws="reference")  # of all scores in the results
 LATENTS, SPHERE = 10, 11
 
 
@@ -47,7 +49,7 @@ def contenders(steps: int) -> dict[str, tuple[Method, int, int]]:
 def headline_scores(runs: list[ub.Run], data: FactorData) -> dict[str, dict[str, list[float]]]:
     """Return the headline scores of every kind of code except samples, one number per run."""
     kinds = [kind for kind in runs[0].spec.method.code_kinds if kind != "sampled"]
-    rows = ub.score(runs, METRICS, data=data, codes=kinds, quiet=True)
+    rows = ub.score(runs, METRICS, data=data, codes=kinds, protocol=PROTOCOL, quiet=True)
     found: dict[str, dict[str, list[float]]] = {}
     for i, kind in enumerate(kinds):
         ending = "" if i == 0 else f".{kind}"

@@ -19,12 +19,13 @@ from generate.pairs import pair_pages
 from generate.papers import paper_pages
 from generate.readme import readme_pages
 from generate.report import report_pages
+from generate.scores import score_result_pages
 from generate.speed import speed_pages
 from generate.vitae import vitae_pages
 
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
-    metric_pages, dataset_pages, comparison_pages, paper_pages,
+    metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages,
 )  # fmt: skip
 
 

@@ -116,6 +116,7 @@ def precision_table() -> str:
         f"{settings['data']} for {int(settings['steps']):,} steps in each precision, on one "
         f"{bench['machine']['devices'][0]}. The speed was {rates['fp32']:,.0f} model-steps per second in fp32 and "
         f"{rates['bf16']:,.0f} in bf16. The table has means and standard deviations over seeds, and two p-values: of a "
-        "permutation test of the means, and of the Kolmogorov-Smirnov test of the distributions.",
+        "permutation test of the means, and of the Kolmogorov-Smirnov test of the distributions. Metrics use "
+        "[reference draws](scores_results.md#which-draws-the-tables-of-this-documentation-use).",
         table(["", "fp32", "bf16", "p, means", "p, distributions"], body),
     ])  # fmt: skip

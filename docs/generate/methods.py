@@ -15,13 +15,15 @@ from unbraid.methods import METHODS, Method
 from unbraid.metrics import TRAITS
 
 FOLDER = ROOT / "docs" / "methods"
-OVERVIEW = """# Methods
+DRAWS = "../guides/scores_results.md#which-draws-the-tables-of-this-documentation-use"
+OVERVIEW = f"""# Methods
 
 This page lists all methods. The page of a method has its objective, its hyperparameters, its deviations from the paper,
 and what it learns in a few minutes of training.
 
 The scores below are means over two seeds after a short training on `sprites`: 1,000 to 2,400 steps, which take one or
-two minutes on two cores. They show that a method works, but not which method is best. For comparisons with many seeds,
+two minutes on two cores, scored with [reference draws]({DRAWS}).
+They show that a method works, but not which method is best. For comparisons with many seeds,
 see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE](../guides/appearance_results.md) and
 [results of reduced studies](../guides/analyses_results.md). `make docs` generates this page from the registry and
 `benchmarks/bench_methods.py`.
@@ -138,7 +140,8 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     machine = row["machine"]
     shown = (
         f"The picture shows seed {bench['seeds'][0]}, even if another seed scored higher. Metrics score the "
-        f"codes called `{row['code']}`. Each metric learns from 10,000 examples and is tested on 5,000 others. "
+        f"codes called `{row['code']}`, with [reference draws]({DRAWS}): each metric learns from 10,000 rows and is "
+        "tested on 5,000, which may be the same. "
         f"{NOTES.get(name, '')}"
     ).strip()
     origin = (
@@ -161,7 +164,8 @@ def method_page(name: str) -> str:
     """Return the page of one method."""
     bench = result("bench_methods")
     commands = [bench["methods"].get(name, {"command": f"unbraid train {name} --data sprites"})["command"]]
-    commands += [f"unbraid score runs/{name}", *([] if name in WITHOUT_DECODER else [f"unbraid traverse runs/{name}"])]
+    commands += [f"unbraid score runs/{name} --draws reference"]
+    commands += [] if name in WITHOUT_DECODER else [f"unbraid traverse runs/{name}"]
     parts = [
         f"# {name}",
         autodoc("autoclass", f"unbraid.methods.{METHODS[name].__name__}"),

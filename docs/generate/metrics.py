@@ -29,8 +29,8 @@ also:
 The table has one row per metric. *Headline* is the value that tables show if only one is shown. The next columns are
 the headline scores of three known codes: a perfect code (one latent per factor), the same code after a rotation that
 mixes all latents, and pure noise. Compare every score with these. The factors have the sizes of dSprites (3, 6, 40, 32
-and 32 values), and metrics got 10,000 training and 5,000 test examples. *Estimator* is what the metric fits or counts.
-`make docs` generates this page from the registry and `benchmarks/bench_known_codes.py`.
+and 32 values), and metrics got 10,000 training and 5,000 other test examples. *Estimator* is what the metric fits or
+counts. `make docs` generates this page from the registry and `benchmarks/bench_known_codes.py`.
 
 """
 EDGE_CASES = """# Edge cases
@@ -103,8 +103,8 @@ def metric_page(name: str) -> str:
         f"## Cost\n\n{cost(name)}",
         f"## Invariances\n\n{invariances(name)}",
         "## Scores of known codes\n\nThe table has the scores of codes with known strengths and weaknesses. The "
-        "factors have the sizes of dSprites (3, 6, 40, 32 and 32 values), with 10,000 training and 5,000 test examples "
-        "(`python benchmarks/bench_known_codes.py`).",
+        "factors have the sizes of dSprites (3, 6, 40, 32 and 32 values), with 10,000 training and 5,000 other test "
+        "examples (`python benchmarks/bench_known_codes.py`).",
         known_codes(name),
     ]
     return "\n\n".join(parts) + "\n"

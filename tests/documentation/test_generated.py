@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -138,3 +139,17 @@ def test_the_page_of_pmp_shows_planned_runs_and_their_scores_when_they_exist() -
     assert "| cars3d | Ada-GVAE | 5 | 0.220 |" in text
     assert "| cars3d | PMP (without sparsity) | 5 | 0.220 |" in text
     assert "better than that of Ada-GVAE in 2 of 2 combinations" in text
+
+
+SCORED = re.compile(r"^\|.*\b(MIG|mig|DCI|FactorVAE score)\b.*\|.*\b0\.\d\d", re.MULTILINE)  # a row of scores
+HEADS = re.compile(r"^\|.*\b(MIG|DCI)\b.*\|\n\|[-|]+\n\|.*\b0\.\d\d", re.MULTILINE)  # a table with a column of scores
+STATES_DRAWS = re.compile(r"reference\s+draws|disjoint\s+draws|other\s+test\s+examples|no row is in both")
+
+
+def test_pages_with_scores_say_how_rows_were_drawn() -> None:
+    """Scores with different draws must not be compared, so every page with a table of scores says which it uses."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    scored = [page for page in pages if SCORED.search(page.read_text()) or HEADS.search(page.read_text())]
+    assert len(scored) > 20
+    silent = [str(page.relative_to(ROOT)) for page in scored if not STATES_DRAWS.search(page.read_text())]
+    assert sorted(silent) == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+import unbraid as ub
 from unbraid.errors import UserError
-from unbraid.runs.results import RESULTS_FILE, load_results, write_table
+from unbraid.runs.results import RESULTS_FILE, load_results, write_results, write_table
 
 ROW = {"run": "a", "status": "done", "method": "vae", "data": "toy", "seed": 0, "mig.discrete_mig": 0.5}
 
@@ -71,3 +73,20 @@ def test_another_database_is_an_error(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / RESULTS_FILE).close()
     with pytest.raises(UserError, match="is not a results table"):
         load_results(tmp_path)
+
+
+def test_the_table_of_a_study_has_only_scores_with_its_protocol(tmp_path: Path) -> None:
+    """A run of the study was scored again with other draws. The table must not mix them."""
+    runs = ub.train("vae", data="toy", seeds=range(2), steps=2, out=tmp_path, quiet=True)
+    expected = ub.score(runs, "mig", protocol=ub.Protocol(draws="reference"), quiet=True)
+    ub.score(runs[0], "mig,mcc", protocol=ub.Protocol(), quiet=True)
+    (tmp_path / "study.json").write_text(json.dumps({"places": {}, "protocol": {"draws": "reference"}}))
+    write_results(tmp_path)
+    table = load_results(tmp_path).set_index("run")
+    assert table["mig.discrete_mig"].to_dict() == {row["run"]: row["mig.discrete_mig"] for row in expected}
+    assert not any(column.startswith("mcc.") for column in table.columns)
+    (tmp_path / "study.json").unlink()  # without a study, the latest scores are used
+    write_results(tmp_path)
+    assert (
+        load_results(tmp_path).set_index("run").loc[runs[0].id, "mig.discrete_mig"] != expected[0]["mig.discrete_mig"]
+    )

@@ -137,3 +137,14 @@ def test_decoded_appearance_of_runs(glyphs: FactorData) -> None:
     assert appearance_columns(plain) is None
     kinds = glyphs.factors(range(len(glyphs)))[:, 0].numpy()
     assert 0 <= appearance_accuracy(warp, (x, kinds), (x, kinds)) <= 1
+
+
+@pytest.mark.parametrize("rows", [200, 2_000, 20_000])
+@pytest.mark.parametrize("kind", ["classes", "rare class", "numbers"])
+def test_noise_predicts_nothing(rows: int, kind: str) -> None:
+    """A half of the rows is predicted from the other half, so codes that carry nothing are at chance."""
+    rng = np.random.default_rng(rows)
+    codes = rng.normal(size=(rows, 4))
+    values = {"classes": rng.integers(3, size=rows), "rare class": (rng.random(rows) < 0.1).astype(int),
+              "numbers": rng.random(rows)}[kind]  # fmt: skip
+    assert predictability(codes, values) < 3 / np.sqrt(rows / 2)

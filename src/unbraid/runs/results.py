@@ -9,7 +9,8 @@
 - `variant`: the name of the variant of the method in its study, if the study has variants
 - `setting.<field>`: the fields of the method
 - `train.<term>`: the last logged value of each training term. `train.elbo` is -(rec + kl)
-- `<metric>.<key>`: the latest scores of the default codes. Scores of other codes have the suffix `.<codes>`
+- `<metric>.<key>`: the latest scores of the default codes. Scores of other codes have the suffix `.<codes>`. In the
+  folder of a study, only scores with the draws and the seed of its protocol are used
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError
+from unbraid.metrics.protocol import Protocol
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
-from unbraid.runs.scores import Record, read_scores
+from unbraid.runs.scores import Record, read_protocol, read_scores
 from unbraid.runtime.files import write_atomic
 from unbraid.runtime.schema import read_json
 
@@ -35,8 +38,15 @@ NUMBER_COLUMNS = ("seed", "steps", "batch", "latents", "learning_rate", "strengt
 Row = dict[str, Any]
 
 
-def results_row(run: RunFolder, sweep_position: Mapping[str, Any]) -> Row:
-    """Return the row of one run. `sweep_position` has its `index`, `strength` and `level` in the study."""
+def results_row(run: RunFolder, sweep_position: Mapping[str, Any], study_protocol: Protocol | None = None) -> Row:
+    """Return the row of one run.
+
+    Args:
+        run: The folder of the run.
+        sweep_position: Its `index`, `strength` and `level` in the study.
+        study_protocol: The protocol of the study. Scores with other draws or another seed are left out, because scores
+            of different runs in one table must be comparable. None uses all scores.
+    """
     fields = run.spec.to_dict()
     settings = fields.pop("method")
     row: Row = {"run": run.path.name, "status": run.status, "method": settings.pop("name"), **fields}
@@ -50,7 +60,7 @@ def results_row(run: RunFolder, sweep_position: Mapping[str, Any]) -> Row:
     row |= {f"train.{key}": value for key, value in terms.items()}
     if {"rec", "kl"} <= set(terms):
         row["train.elbo"] = -terms["rec"] - terms["kl"]
-    return {**row, **latest_scores(run)}
+    return {**row, **latest_scores(run, partial(_has_draws, study_protocol))}
 
 
 def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda record: True) -> Row:
@@ -66,6 +76,13 @@ def latest_scores(run: RunFolder, wanted: Callable[[Record], bool] = lambda reco
         suffix = "" if record["codes"] == default else f".{record['codes']}"
         scores |= {f"{record['metric']}.{key}{suffix}": value for key, value in record["values"].items()}
     return scores
+
+
+def _has_draws(protocol: Protocol | None, record: Record) -> bool:
+    """Return whether the samples of a score were drawn as in a protocol. Scores without samples always are."""
+    if protocol is None or "rows" not in record:
+        return True
+    return bool(record["draws"] == protocol.draws and record.get("seed", protocol.seed) == protocol.seed)
 
 
 def number_levels(rows: Sequence[Row]) -> None:
@@ -96,7 +113,8 @@ def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None
     runs = find_runs(folder)
     if not runs:
         raise UserError(f"No runs in {folder}. Train some with: unbraid study locatello2019 --out {folder}")
-    rows = [results_row(run, sweep_positions.get(run.spec.id, {})) for run in runs]
+    protocol = read_protocol(folder) if (folder / "study.json").exists() else None
+    rows = [results_row(run, sweep_positions.get(run.spec.id, {}), protocol) for run in runs]
     number_levels(rows)
     write_table(folder / RESULTS_FILE, rows)
     return folder / RESULTS_FILE
