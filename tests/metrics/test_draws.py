@@ -94,14 +94,14 @@ def test_reference_draws_score_noise_above_chance(name: str) -> None:
     assert got.mean() > CHANCE[name][key] + 0.03
 
 
-@pytest.mark.parametrize("rows", [200, 1_000])
+@pytest.mark.parametrize("rows", [200, 1_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_sap_of_noise(rows: int) -> None:
     scores = [
         Protocol().rows(noise(rows, 5, seed), random_factors(SIZES, rows, seed)).score(["sap"], 0).values["sap"]
         for seed in range(5)
     ]
-    # The best of 5 accuracies leads by less than two standard deviations of an accuracy.
-    assert np.mean([score["SAP_score"] for score in scores]) < 2 * np.sqrt(0.25 / (rows / 3))
+    # The best of 5 accuracies leads by less than two standard deviations of an accuracy on the test rows.
+    assert np.mean([score["SAP_score"] for score in scores]) < 2 * np.sqrt(0.25 / min(rows / 3, 5_000))
 
 
 def test_fairness_of_noise() -> None:

@@ -168,8 +168,8 @@ def test_downstream_rejects_invalid_options() -> None:
         downstream(NOISY, GRID, NOISY, GRID, model="svm")
 
 
-@pytest.mark.parametrize("sizes", [[500], [500, 900]])
-def test_sizes_above_the_number_of_rows_use_all_rows(sizes: list[int]) -> None:
+@pytest.mark.parametrize("sizes", [500, [500], [500, 900]])
+def test_sizes_above_the_number_of_rows_use_all_rows(sizes: Any) -> None:
     assert downstream_lr(NOISY, GRID, NOISY, GRID, sizes=sizes) == downstream_lr(NOISY, GRID, NOISY, GRID, sizes=[120])
 
 

@@ -94,6 +94,7 @@ def test_each_run_has_the_floor_of_its_protocol_and_its_latents(tmp_path: Path) 
             row = limits[kind, own["protocol"], latents]
             assert row["scores"]["dci.disentanglement"] == expected[kind]["dci"]["disentanglement"]
             assert chosen.draws in row["label"]
+        assert own["label"].endswith(f", {chosen.draws} draws")
     assert len(limits) == 5  # two perfect codes, and noise with two latents, five latents, and in the study
     assert len([note for note in found["notes"] if note.startswith("Metrics are fitted on")]) == 2
 

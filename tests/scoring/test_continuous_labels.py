@@ -18,9 +18,9 @@ from unbraid.errors import UserError
 from unbraid.manipulation.settings import FactorStandardiser
 from unbraid.metrics.protocol import Protocol
 from unbraid.pictures.dataset import draw_dataset
+from unbraid.reporting.bounds_table import ceilings_and_floors, number_protocols
 from unbraid.reporting.content import describe_data
 from unbraid.reporting.detail import Examples, run_detail
-from unbraid.reporting.runs_table import ceilings_and_floors
 from unbraid.runs.run import Run
 from unbraid.runs.scores import read_scores
 from unbraid.scoring.appearance import predictability
@@ -101,7 +101,8 @@ def test_report_shows_the_floor_of_information(runs: list[Run]) -> None:
     assert detail["factors"] == ["shape", "x", "y"]
     assert all(0 < floor < 0.5 for floor in detail["floor"])
     assert detail["traversals"][0]["factor"]["floor"] in detail["floor"]
-    assert set(ceilings_and_floors(data, runs, ["mig"])) == {"perfect", "noise"}
+    limits = ceilings_and_floors(data, runs, ["mig"], number_protocols(runs))
+    assert [row["kind"] for row in limits] == ["perfect", "noise"]
 
 
 def test_floor_is_the_value_of_noise() -> None:

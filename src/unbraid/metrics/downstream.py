@@ -27,7 +27,7 @@ def downstream(
     continuous: Continuous = None,
     *,
     model: str = "gbt",
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] | int = SIZES,
     seed: int = 0,
 ) -> dict[str, float]:
     """Measure the accuracy of predicting each factor from all latents with the given model.
@@ -42,7 +42,7 @@ def downstream(
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         model: "gbt" for gradient-boosted trees, or "lr" for logistic regression.
-        sizes: Numbers of training rows. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
         seed: Random seed for the model.
 
     Returns:
@@ -69,7 +69,7 @@ def downstream_lr(
     test_factors: Factors,
     continuous: Continuous = None,
     *,
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] | int = SIZES,
     seed: int = 0,
 ) -> dict[str, float]:
     r"""Measure the accuracy of predicting each factor from all latents with a cross-validated logistic regression.
@@ -112,7 +112,7 @@ def downstream_lr(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
         seed: Ignored, because nothing is drawn at random. It exists because all metrics with a downstream model take a
             seed.
 
@@ -144,7 +144,7 @@ def downstream_gbt(
     test_factors: Factors,
     continuous: Continuous = None,
     *,
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] | int = SIZES,
     trees: str = "fast",
     seed: int = 0,
 ) -> dict[str, float]:
@@ -184,7 +184,7 @@ def downstream_gbt(
         test_codes: Array of shape (m, d), the codes of the test examples.
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
-        sizes: Numbers of training rows. Sizes above the number of rows are replaced by this number.
+        sizes: Numbers of training rows, or one number. Sizes above the number of rows are replaced by this number.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
         seed: Random seed that breaks ties between equally good cuts.
 
@@ -240,7 +240,7 @@ def _accuracy_scores(
     test_codes: Codes,
     test_factors: Factors,
     continuous: Continuous,
-    sizes: Sequence[int],
+    sizes: Sequence[int] | int,
 ) -> dict[str, float]:
     """Return the accuracies for every size that does not exceed the number of rows."""
     table, labels = as_codes_and_labels(codes, factors, continuous)
@@ -258,13 +258,14 @@ def _accuracy_scores(
     return scores | ({"statistical_efficiency": few / many} if {100, 10_000} <= set(used) and many > 0 else {})
 
 
-def _usable_sizes(sizes: Sequence[int], rows: int) -> list[int]:
+def _usable_sizes(sizes: Sequence[int] | int, rows: int) -> list[int]:
     """Return the sorted sizes, with the number of rows in place of those that exceed it."""
-    for size in sizes:
+    given = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
+    for size in given:
         check_at_least(2, sizes=size)
-    if not len(sizes):
+    if not given:
         raise input_error("There must be at least one of the 'sizes'.", "none", "Pass a number of training rows.")
-    return sorted({min(int(size), rows) for size in sizes})
+    return sorted({min(int(size), rows) for size in given})
 
 
 def _accuracies_by_factor(

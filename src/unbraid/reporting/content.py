@@ -93,6 +93,8 @@ def report_content(
     ranked = rank_runs(trained, scores, rank)
     listed = ranked[:MAX_RUNS]
     protocols, numbers = run_protocols(trained), number_protocols(trained)
+    if len(numbers) > 1:
+        labels |= {run.id: f"{labels[run.id]}, {protocols[run.id].draws} draws" for run in trained}
     facts: dict[str, Any] = {
         "title": title,
         "made": {"version": __version__, "commit": provenance.git_commit()},
