@@ -24,10 +24,10 @@ from typing import Any, Final
 import pandas as pd
 import torch
 
-from unbraid.cli.printing import table
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.runs.results import load_results, write_results
 from unbraid.runtime.provenance import git_commit
+from unbraid.runtime.tables import table
 from unbraid.studies.planned import PlannedRun
 from unbraid.studies.runner import planned_runs, select_runs, study
 

@@ -12,8 +12,9 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     The message suggests the most similar valid name, if there is one, and lists all valid names.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    folded = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(str(name).lower(), folded, n=1)
+    hint = f" Did you mean {folded.get(near[0], near[0])!r}?" if near else ""
     return f"Unknown {kind} {name!r}.{hint} Choose from: {', '.join(names)}."
 
 

@@ -74,7 +74,7 @@ def test_train_a_sweep_and_score_it_twice(tmp_path: Path, capsys: Capture) -> No
     assert unbraid("train", "beta_vae", *sweep, *FAST_TRAINING) == 0
     text = capsys.readouterr().out
     assert "8 run(s)" in text
-    assert "beta_vae beta=4 seed=1 learning_rate=0.0001" in text
+    assert "beta_vae beta=4 learning_rate=0.0001 seed=1" in text
     assert {(r.spec.method.beta, r.spec.learning_rate, r.spec.seed) for r in find_runs(out)} == {  # type: ignore[attr-defined]
         (b, lr, s) for b in (1.0, 4.0) for lr in (1e-3, 1e-4) for s in (0, 1)
     }

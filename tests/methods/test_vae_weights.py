@@ -145,7 +145,7 @@ def test_labels_of_a_report_name_an_optional_field_that_differs(toy: FactorData)
     specs = [spec, replace(spec, method=BetaVAE(warmup=0.5))]
     runs = [Run(one, build_net(one, toy.shape, mlp)) for one in specs]
     labels = short_labels(runs)
-    assert [labels[run.id] for run in runs] == ["beta_vae beta=4 warmup=0", "beta_vae beta=4 warmup=0.5"]
+    assert [labels[run.id] for run in runs] == ["beta_vae warmup=0", "beta_vae warmup=0.5"], "beta is the same"
 
 
 @pytest.mark.parametrize("name", [*WARMED, "u_vitae"])

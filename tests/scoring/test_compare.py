@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import stats
 
 import unbraid as ub
 from support.training import quick_train
@@ -199,3 +200,66 @@ def test_picture_without_decoders(tmp_path: Path) -> None:
         draw_comparison(compare(tmp_path / "pcl", tmp_path / "other"), tmp_path / "d.png")
     with pytest.raises(UserError, match="has a score of sap"):
         draw_comparison(found, tmp_path / "d.png", by="sap")
+
+
+@pytest.fixture
+def seven(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders with the seeds 0 to 6 and 0 to 7. A seed with a high score in one has a high score in the other."""
+    weak, strong = tmp_path / "weak", tmp_path / "strong"
+    quick_train(weak, BetaVAE(beta=1.0), seeds=range(7), steps=0)
+    quick_train(strong, BetaVAE(beta=8.0), seeds=range(8), steps=0)
+    write_scores(weak, {"mig": [0.1 * i for i in range(7)]})
+    write_scores(strong, {"mig": [0.1 * i + 0.01 + 0.001 * i for i in range(8)]})
+    return weak, strong
+
+
+def test_runs_with_the_same_seeds_are_paired(seven: tuple[Path, Path]) -> None:
+    found = compare(*seven)
+    (test,) = found.tests
+    assert (test.pairs, test.p) == (7, pytest.approx(2 / 2**7))
+    assert test.difference == pytest.approx(0.013)
+    assert (
+        "a paired test of 7 pairs of runs with the same seed, with 128 permutations. 1 run(s)" in found.sentences()[0]
+    )
+    spread = stats.t.interval(0.95, 6, 0.013, 0.001 * np.std(range(7), ddof=1) / np.sqrt(7))
+    assert (test.low, test.high) == pytest.approx(spread)
+    (unpaired,) = compare(*seven, paired=False).tests
+    assert unpaired.pairs == 0
+    assert unpaired.p > 0.5
+    assert main(["compare", *map(str, seven), "--no-paired"]) == 0
+
+
+def test_few_shared_seeds_are_not_paired_unless_asked(seven: tuple[Path, Path]) -> None:
+    few = compare(*seven, only={"seed": range(5)})
+    assert few.tests[0].pairs == 0, "five pairs cannot be significant"
+    asked = compare(*seven, only={"seed": range(5)}, paired=True)
+    assert asked.tests[0].pairs == 5
+    assert "have only 5 pairs, so no difference can be significant" in asked.sentences()[0]
+    sides = [[run for run in ub.load_runs(folder) if run.spec.seed % 2 == i] for i, folder in enumerate(seven)]
+    with pytest.raises(UserError, match=r"have 0 pair\(s\) of such runs"):
+        compare(*sides, paired=True)
+
+
+def test_runs_of_a_sweep_are_paired_by_their_settings(tmp_path: Path) -> None:
+    methods = [BetaVAE(beta=beta) for beta in (1.0, 4.0)]
+    for latents in (3, 4):
+        quick_train(tmp_path / str(latents), methods, seeds=range(3), steps=0, latents=latents)
+        write_scores(tmp_path / str(latents), {"mig": [0.1 * i + 0.01 * latents for i in range(6)]})
+    (test,) = compare(tmp_path / "3", tmp_path / "4").tests
+    assert test.pairs == 6
+    assert (test.low, test.high) == pytest.approx((0.01, 0.01)), "every pair has the same difference"
+
+
+def test_tables_have_intervals_and_p_values(seven: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *map(str, seven)]) == 0
+    printed = capsys.readouterr().out
+    row = compare(*seven).rows()[0]
+    assert f"{row['ci_low']:.3f} to {row['ci_high']:.3f}" in printed
+    assert "strong - weak  mig     +0.013" in printed
+    assert "0.016  0.016           paired, 7 pairs" in printed
+    assert "CI: 95% confidence intervals by Student's t distribution" in printed
+
+
+def test_runs_that_are_on_both_sides_are_reported(seven: tuple[Path, Path]) -> None:
+    found = compare(seven[0], seven[0].parent)
+    assert "7 run(s) are in both" in " ".join(found.remarks)

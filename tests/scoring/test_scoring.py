@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import inspect
 import json
@@ -312,7 +313,8 @@ def test_metrics_that_fail_are_left_out_or_raise_an_error() -> None:
 def test_ranking_finds_the_different_run() -> None:
     """Three equal untrained models and one with another seed: the three agree with each other."""
     runs = train_runs(2, steps=0)
-    rows = select([runs[0], runs[0], runs[0], runs[1]], within="data", examples=500, quiet=True)
+    equal = [dataclasses.replace(runs[0]) for _ in range(3)]
+    rows = select([*equal, runs[1]], within="data", examples=500, quiet=True)
     assert rows[-1]["seed"] == 1
     assert rows[0]["udr"] > rows[-1]["udr"] + 0.1
     assert [row["udr"] for row in rows] == sorted((row["udr"] for row in rows), reverse=True)

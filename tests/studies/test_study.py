@@ -23,6 +23,7 @@ from unbraid.errors import UserError
 from unbraid.methods import PMP, AdaGVAE, AnnealedVAE, BetaVAE
 from unbraid.nets.conv import locatello
 from unbraid.nets.mlp import mlp
+from unbraid.runs.only import text_as_typed
 from unbraid.runs.results import RESULTS_FILE, load_results, write_results
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
@@ -31,7 +32,7 @@ from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun, grid, replace_spec, sweep
 from unbraid.studies.pmp import EXAMPLES, TERMS, steps_of_epochs
 from unbraid.studies.published import SEVEN_DATASETS, STUDIES
-from unbraid.studies.reduction import Reduction, select_shard, text_as_typed
+from unbraid.studies.reduction import Reduction, select_shard
 from unbraid.studies.runner import plan_study, study
 from unbraid.studies.stacks import StudyStack, claim_stack, merge_small_stacks, study_stacks
 

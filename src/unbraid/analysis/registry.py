@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from unbraid.analysis.transfer import transfer
 from unbraid.analysis.variance import variance
 from unbraid.analysis.vitae import stability
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.label_kinds import split_names
 from unbraid.metrics import TRAITS
 from unbraid.runtime.files import make_folder, write_atomic
 
@@ -78,9 +78,9 @@ ANALYSES: dict[str, Analysis] = {
 
 def analyse(
     runs: str | Path | DataFrame,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     out: str | Path | None = None,
     on_skip: Callable[[str, str], None] | None = None,
 ) -> dict[str, Result]:
@@ -89,8 +89,8 @@ def analyse(
     Args:
         runs: A results table, a file that contains one (`results.sqlite` or a .csv file), or a folder of runs that
             contains `results.sqlite`.
-        names: Names of analyses in `ANALYSES`. By default all analyses for which the table has the necessary runs and
-            columns.
+        names: Names of analyses in `ANALYSES`, as a list or separated by commas. By default all analyses for which the
+            table has the necessary runs and columns.
         metrics: Names of metrics to analyse, for the analyses that have a choice of metrics. By default the six metrics
             of Locatello et al. (2019) that are in the table.
         out: A folder to which each analysis writes its table as NAME.csv and its figure as NAME.png.
@@ -110,6 +110,7 @@ def analyse(
     >>> list(results), list(results["agreement"].table.columns)
     (['variance', 'agreement'], ['data', 'first', 'second', 'correlation', 'runs'])
     """
+    names, metrics = split_names(names) or None, split_names(metrics) or None
     for name in names or ():
         if name not in ANALYSES:
             raise UserError(unknown_name_message("analysis", name, ANALYSES))
@@ -146,7 +147,6 @@ def _warn_skipped(name: str, reason: str) -> None:
 def save_result(result: Result, folder: Path, name: str) -> None:
     """Write the table of a result as NAME.csv and its figure as NAME.png, each atomically."""
     make_folder(folder)
-    picture = io.BytesIO()
-    result.figure.savefig(picture, format="png", dpi=110)
+    picture = result.picture()
     write_atomic(folder / f"{name}.csv", result.table.to_csv().encode())
-    write_atomic(folder / f"{name}.png", picture.getvalue())
+    write_atomic(folder / f"{name}.png", picture)

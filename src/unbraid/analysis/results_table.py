@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import io
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,6 +15,7 @@ from scipy.stats import rankdata
 
 from unbraid.errors import UserError
 from unbraid.metrics import TRAITS, headline
+from unbraid.runtime.embedding import image_tag
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,6 +48,15 @@ class Result(NamedTuple):
     table: DataFrame
     figure: Figure
     text: str
+
+    def picture(self) -> bytes:
+        """Return the figure as a PNG file."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.text)}</p>{image_tag(self.picture(), self.text)}"
 
 
 def reject(requirement: str, got: str, remedy: str) -> NoReturn:

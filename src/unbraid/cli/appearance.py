@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
-from unbraid.cli.printing import wide_table
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
+from unbraid.runtime.tables import wide_table
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:

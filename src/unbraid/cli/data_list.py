@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from unbraid.cli.printing import table
 from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.data.files.locate import best_alternative, can_download, present_files
+from unbraid.runtime.tables import table
 
 MAX_LISTED_FILES = 6  # maximum number of files that are listed one by one; more are summarised in one line
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from unbraid.cli.parser import Parser
-from unbraid.cli.printing import table
 from unbraid.cli.values import path, whole_number
 from unbraid.data import FactorData, load
 from unbraid.methods import VAE, BetaTCVAE, BetaVAE, Method
@@ -22,6 +21,7 @@ from unbraid.metrics.information import discretise, entropy, mutual_information
 from unbraid.pictures.traversal import traverse
 from unbraid.reporting.page import report
 from unbraid.runs.run import Run
+from unbraid.runtime.tables import table
 from unbraid.scoring.score import score
 from unbraid.training.train import train
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import table
 from unbraid.cli.values import MAX_EXAMPLES, argument_type, finite_number, parse_words, path, whole_number
+from unbraid.runtime.tables import table
 
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData

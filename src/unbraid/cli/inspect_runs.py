@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
-from unbraid.cli.printing import table
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
+from unbraid.runtime.tables import table
 
 if TYPE_CHECKING:
     from unbraid.data.dataset import FactorData

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unbraid.cli.parser import Parser
-from unbraid.cli.printing import table
 from unbraid.runtime.plugins import Registry
+from unbraid.runtime.tables import table
 
 KINDS = ("methods", "metrics", "data", "nets")
 

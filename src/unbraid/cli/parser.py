@@ -13,6 +13,8 @@ from unbraid.cli.values import path
 from unbraid.errors import UserError, unknown_name_message
 
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
+RUNS_HELP = "folders of runs, folders that contain such folders, or single runs"
+ONLY_HELP = "choose runs by their properties, such as method=beta_vae,beta=8"
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,3 +86,9 @@ def add_trust(parser: Arguments) -> None:
 def add_device(parser: Arguments) -> None:
     """Add the flag --device."""
     parser.add_argument("--device", default="cpu", help="device to use: cpu or cuda [cpu]")
+
+
+def add_only(parser: Arguments) -> None:
+    """Add the flag --only."""
+    text = f"{ONLY_HELP} or seed=0,1; can be repeated [all runs]"
+    parser.add_argument("--only", action="append", default=[], metavar="PROPERTY=V,V", help=text)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.parser import RUNS_HELP, Parser, add_only, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.values import file_to_write, path, whole_number
 from unbraid.metrics import METRICS
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs, the folder of a study, or one run")
-    parser.add_argument(
-        "--out", type=file_to_write, metavar="FILE", help="file to write [report.html, in the folder of the runs]"
-    )
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUNS", help=RUNS_HELP)
+    out = "file to write [report.html, in the folder of the runs or, for several folders, in the folder above them]"
+    parser.add_argument("--out", type=file_to_write, metavar="FILE", help=out)
+    add_only(parser)
     metrics = f"metrics to show: {', '.join(METRICS)} [mig, dci, factor_vae, sap, modularity, unsupervised]"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
     parser.add_argument(
@@ -40,6 +40,8 @@ def run(options: Any) -> None:
     from unbraid.reporting.runs_table import REPORT_METRICS
 
     metrics = options.metrics.split(",") if options.metrics else REPORT_METRICS
-    path = report(options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
-                  scoring=not options.no_score, quiet=options.quiet, trust=options.trust)  # fmt: skip
+    path = report(
+        options.runs, options.out, metrics=metrics, rank=options.rank, best=options.best,
+        scoring=not options.no_score, quiet=options.quiet, trust=options.trust, only=options.only,
+    )  # fmt: skip
     print(f"The report was written to {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")

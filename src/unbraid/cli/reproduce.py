@@ -15,7 +15,6 @@ from typing import Any
 
 from unbraid.cli import study
 from unbraid.cli.parser import Parser, parse_and_run
-from unbraid.cli.printing import table
 from unbraid.cli.values import path
 from unbraid.errors import UserError
 from unbraid.reproduction import (
@@ -30,6 +29,7 @@ from unbraid.reproduction import (
     reproduce,
     save_reproduction,
 )
+from unbraid.runtime.tables import table
 
 WIDTH = 120  # characters per line
 

@@ -10,17 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
-from unbraid.cli.printing import metric_title, run_labels, to_csv, wide_table
+from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
+from unbraid.cli.printing import to_csv
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS, headline
-from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names, sample_sentences
+from unbraid.metrics import METRICS
+from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.files import write_atomic
 from unbraid.scoring.array_files import read_arrays
 from unbraid.scoring.arrays import factor_names, score_arrays
 from unbraid.scoring.bounds_rows import BoundsSample, bounds_rows, run_samples
+from unbraid.scoring.rows import ScoreRows
 
 if TYPE_CHECKING:
     from unbraid.runs.run import Run
@@ -32,7 +33,8 @@ DRAWS_HELP = (
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", nargs="?", type=path, help="a folder of runs, or one run")
+    parser.add_argument("runs", nargs="*", type=path, metavar="RUNS", help=RUNS_HELP)
+    add_only(parser)
     parser.add_argument("--codes", type=path, help="file with codes of shape (n, d), which are scored instead of runs")
     parser.add_argument("--factors", type=path, help="file with the factors of these codes, numbers of shape (n, k)")
     header = "whether the first row of a .csv file has the names of the columns [recognised]"
@@ -66,17 +68,17 @@ def run(options: Any) -> None:
     metrics = options.metrics.split(",") if options.metrics else None
     names = resolve_metric_names(metrics)
     check_options(options)
-    protocol = choose_protocol(options)
     if options.codes:
+        protocol = choose_protocol(options)
         rows, samples = score_files(options, metrics, protocol)
     else:
-        rows, samples = score_runs(options, metrics, protocol)
+        rows, samples, protocol = score_runs(options, metrics)
     if options.bounds or (options.bounds is None and not options.json):
-        rows += bounds_rows(samples, names, protocol, options.quiet)
+        rows.extend(bounds_rows(samples, names, protocol, options.quiet))
     if options.csv:
         write_atomic(options.csv, to_csv(rows).encode())
     notes = dict.fromkeys(note for sample in samples for note in sample.label_notes())
-    print(json.dumps(rows, indent=1) if options.json else "\n".join([score_table(rows, names), *notes]))
+    print(json.dumps(rows, indent=1) if options.json else "\n".join([rows.text(names), *notes]))
 
 
 def check_options(options: Any) -> None:
@@ -84,7 +86,7 @@ def check_options(options: Any) -> None:
     for flag, low in {"train": 2, "test": 2, "table": 2, "jobs": 1}.items():
         if (value := getattr(options, flag)) is not None and value < low:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
-    if (options.codes is None) != (options.factors is None) or (options.codes is None) == (options.runs is None):
+    if (options.codes is None) != (options.factors is None) or (options.codes is None) == (not options.runs):
         raise UserError("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
     for flag in ("header", "continuous", "discrete"):
         if options.codes is None and getattr(options, flag) is not None:
@@ -94,37 +96,44 @@ def check_options(options: Any) -> None:
             )
 
 
-def choose_protocol(options: Any) -> Protocol:
-    """Return the protocol of the study in the folder, or the default protocol, with the values of the given flags."""
-    base = Protocol() if options.runs is None else read_protocol(options.runs)
+def choose_protocol(options: Any, folders: Sequence[Path] = ()) -> Protocol:
+    """Return the protocol of the studies in the folders, or the default, with the values of the given flags."""
     flags = {name: getattr(options, name) for name in ("train", "test", "table", "seed", "draws")}
-    return replace(base, **{name: value for name, value in flags.items() if value is not None})
+    given = {name: value for name, value in flags.items() if value is not None}
+    protocols = {replace(read_protocol(folder), **given) for folder in folders} or {replace(Protocol(), **given)}
+    if len(protocols) > 1:
+        names = [name for name in flags if len({getattr(protocol, name) for protocol in protocols}) > 1]
+        raise UserError(
+            f"Runs that are scored together must have the same protocol. Got runs of studies that differ in "
+            f"{', '.join(names)}. Score the folders separately, or pass {', '.join(f'--{name}' for name in names)}."
+        )
+    return protocols.pop()
 
 
-def score_runs(
-    options: Any, metrics: Sequence[str] | None, protocol: Protocol
-) -> tuple[list[dict[str, Any]], list[BoundsSample]]:
-    """Return the score rows of all trained runs in the folder, and the samples for the bounds of these scores."""
+def score_runs(options: Any, metrics: Sequence[str] | None) -> tuple[ScoreRows, list[BoundsSample], Protocol]:
+    """Return the score rows of all trained runs in the folders, the samples for their bounds, and the protocol."""
     from unbraid.accel.devices import check_device
-    from unbraid.scoring.score import score
+    from unbraid.scoring.score import score_runs
 
     check_device(options.device)
-    runs = trained_runs(options.runs, options.device, options.trust)
-    rows = score(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
-    return rows, run_samples(runs, protocol, options.quiet)
+    runs = trained_runs(options)
+    protocol = choose_protocol(options, list(dict.fromkeys(run.path for run in runs if run.path is not None)))
+    rows = score_runs(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
+    return rows, run_samples(runs, protocol, options.quiet), protocol
 
 
-def trained_runs(folder: Path, device: str, trust: bool = False) -> list[Run]:
-    """Return the trained runs in a folder, and print how many others were skipped."""
-    from unbraid.runs.folder import find_runs
+def trained_runs(options: Any) -> list[Run]:
+    """Return the trained runs in the folders, and print how many others were skipped."""
     from unbraid.runs.run import load_runs
+    from unbraid.runs.search import search_runs
 
-    found = find_runs(folder)
-    runs = load_runs(folder, device=device, trust=trust)
+    found = search_runs(options.runs, options.only)
+    runs = load_runs([run.path for run in found], device=options.device, trust=options.trust)
     trained = [run for run in runs if run.divergence is None]
     others = f"{len(runs) - len(trained)} diverged, {len(found) - len(runs)} not fully trained"
     if not trained:
-        raise UserError(f"No run in {folder} can be scored: {others}. Finish the training first.")
+        where = ", ".join(map(str, options.runs))
+        raise UserError(f"No run in {where} can be scored: {others}. Finish the training first.")
     if len(trained) < len(found):
         print(f"unbraid: left out: {others}.", file=sys.stderr)
     return trained
@@ -132,7 +141,7 @@ def trained_runs(folder: Path, device: str, trust: bool = False) -> list[Run]:
 
 def score_files(
     options: Any, metrics: Sequence[str] | None, protocol: Protocol
-) -> tuple[list[dict[str, Any]], list[BoundsSample]]:
+) -> tuple[ScoreRows, list[BoundsSample]]:
     """Return one row of scores for the arrays in the files, and the sample for the bounds of these scores."""
     codes, factors = read_arrays(options.codes, options.factors, options.header)
     names = tuple(factors.names or factor_names(factors.array.shape[1]))
@@ -149,21 +158,4 @@ def score_files(
     )
     for file in (codes, factors):
         print(f"unbraid: {file.describe()}", file=sys.stderr)
-    return [row], [BoundsSample("", None, rows, names)]
-
-
-def score_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
-    """Format a table with the main score of each metric, and with the total correlation of sampled codes if present."""
-    columns = {metric_title(name): headline(name) for name in names}
-    sampled = "unsupervised.gaussian_total_correlation.sampled"
-    if any(sampled in row for row in rows):
-        columns["(sampled)"] = sampled
-    columns = {head: key for head, key in columns.items() if any(key in row for row in rows)}
-    scored = [row for row in rows if "bound" not in row]
-    names_of_runs = dict(zip(map(id, scored), run_labels(scored), strict=True)) if "run" in scored[0] else {}
-    first = {"run": [row.get("run", "") for row in rows]} if names_of_runs else {}
-    title = "settings" if names_of_runs else "codes"
-    first[title] = [names_of_runs.get(id(row), row["label"]) for row in rows]
-    table = wide_table(first, {head: [row.get(key, "-") for row in rows] for head, key in columns.items()})
-    samples = [(row["train_rows"], row["test_rows"], row["draws"]) for row in scored]
-    return "\n".join([table, *sample_sentences(samples)])
+    return ScoreRows([row]), [BoundsSample("", None, rows, names)]

@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, add_trust, parse_and_run
-from unbraid.cli.printing import run_labels, table
+from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
 from unbraid.cli.values import MAX_EXAMPLES, path, whole_number
 from unbraid.errors import UserError
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    parser.add_argument("runs", type=path, help="a folder of runs")
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUNS", help=RUNS_HELP)
+    add_only(parser)
     method = "how the latents of two runs are compared [lasso]"
     parser.add_argument("--method", choices=("lasso", "spearman"), default="lasso", help=method)
     within = (
@@ -42,16 +42,10 @@ def run(options: Any) -> None:
     from unbraid.scoring.selection import select
 
     check_device(options.device)
-    loaded = load_runs(options.runs, device=options.device, trust=options.trust)
+    loaded = load_runs(options.runs, device=options.device, trust=options.trust, only=options.only)
     runs = [run for run in loaded if run.divergence is None]
     rows = select(
         runs, method=options.method, within=options.within, examples=options.examples, seed=options.seed,
         quiet=options.quiet,
     )  # fmt: skip
-    if options.json:
-        print(json.dumps(rows, indent=1))
-        return
-    body = [
-        [row["run"], name, row["informative"], row["udr"]] for row, name in zip(rows, run_labels(rows), strict=True)
-    ]
-    print(table(["run", "settings", "informative latents", "udr"], body))
+    print(json.dumps(rows, indent=1) if options.json else rows)

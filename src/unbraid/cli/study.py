@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbraid.cli.parser import Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import table
+from unbraid.cli.parser import ONLY_HELP, Parser, add_device, add_quiet, add_root, parse_and_run
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, argument_type, finite_number, parse_integers, path, whole_number
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import DRAWS
+from unbraid.runs.only import parse_only
 from unbraid.runtime.progress import format_duration
+from unbraid.runtime.tables import table
 
 STUDY_HELP = (
     "study to run: locatello2019, locatello2020_weak, pmp2021, pmp_meshes, diffusion2019, demystifying2021, small, "
@@ -24,8 +25,8 @@ STUDY_HELP = (
 
 HELP = {
     "out": "folder for the runs and results.sqlite (required except with --plan)",
-    "only": "select runs by a property, such as data=dsprites, method=beta_vae, level=0,5, beta=4, or variant= for "
-    "runs without a variant; can be repeated [all runs]",
+    "only": f"{ONLY_HELP}, level=0,5 or data=dsprites, or variant= for runs without a variant; can be repeated "
+    "[all runs]",
     "seeds": "select seeds, such as 0-4 [all seeds of the study]",
     "steps": "number of training steps of all runs; schedules are rescaled [the value of the study]",
     "learning-rate": "learning rate of all runs [the value of the study]",
@@ -108,13 +109,8 @@ def parse_metric_names(text: str | None) -> list[str] | None:
 
 def selection_arguments(options: Any) -> dict[str, Any]:
     """Return the flags that select and change runs, as arguments of `unbraid.study` and `plan_study`."""
-    only: dict[str, list[str]] = {}
-    for fact, equals, values in (text.partition("=") for text in options.only):
-        if not equals:
-            raise UserError(f"--only must be PROPERTY=VALUE, such as data=dsprites. Got {fact!r} instead.")
-        only.setdefault(fact, []).extend(values.split(","))
     names = ("seeds", "steps", "learning_rate", "scale", "data", "shard", "precision", "likelihood", "device")
-    return {"only": only, **{name: getattr(options, name) for name in names}}
+    return {"only": parse_only(options.only), **{name: getattr(options, name) for name in names}}
 
 
 def training_arguments(options: Any) -> dict[str, Any]:

@@ -17,18 +17,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from unbraid import data as datasets
 from unbraid.accel.devices import check_device
 from unbraid.cli.parser import Arguments, Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.printing import run_labels, table
 from unbraid.cli.values import argument_type, finite_number, parse_integers, parse_numbers, parse_words, path
 from unbraid.data.loading import load_data
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, Method
 from unbraid.nets.registry import NETS
-from unbraid.runs.run import Run
+from unbraid.runs.labels import shared_sentence
+from unbraid.runs.run_list import COLUMNS, run_rows
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.runs.tensorboard import KINDS, check_log
-from unbraid.scoring.score import describe_run
+from unbraid.runtime.tables import table
 from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
 SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents")
@@ -132,19 +132,9 @@ def run(cls: type[Method], options: argparse.Namespace) -> None:
         spec_combinations(cls, options, defaults), data, defaults.builder, options.out, add=options.add,
         checkpoint_seconds=options.checkpoint_seconds, quiet=options.quiet, log=options.log, retrain=options.retrain,
     )  # fmt: skip
-    print(runs_table(runs))
+    print("\n".join([table(COLUMNS, run_rows(runs)), shared_sentence([run.spec for run in runs])]).rstrip())
     consent = " --trust" if any(is_own(run.spec) for run in runs) else ""
     next_commands = [f"unbraid score {options.out}{consent}"]
     if any(run.net.decoder is not None for run in runs):
         next_commands.append(f"unbraid traverse {options.out}{consent}")
     print(f"\n{len(runs)} run(s) in {options.out}. Next: {'   or   '.join(next_commands)}")
-
-
-def runs_table(runs: Sequence[Run]) -> str:
-    """Return a table with one row per run: its settings, whether it diverged, and its last logged values."""
-    rows = []
-    for run, label in zip(runs, run_labels([describe_run(run) for run in runs]), strict=True):
-        last = run.log[-1] if run.log else {}
-        state = "trained" if run.divergence is None else "diverged at step {step} in {term}".format(**run.divergence)
-        rows.append([run.id, label, state, ", ".join(f"{k} {v:.4g}" for k, v in last.items() if k != "step")])
-    return table(["run", "settings", "state", "last logged values"], rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ DATASETS: Registry[Callable[..., FactorData]] = Registry("data", {**BUILT_IN, **
 
 
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     *,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
@@ -85,6 +86,7 @@ def load(
     >>> load("toy?subset=50")
     toy?subset=50: 960 examples of shape (16,), factors a 8, b 6, c 5, d 4
     """
+    name = os.fspath(name)
     plain_name, given = split_name(name)
     if plain_name not in DATASETS:
         if is_path(plain_name):

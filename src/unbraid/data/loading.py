@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
@@ -17,7 +19,7 @@ from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.errors import UserError
 from unbraid.runtime.progress import progress
 
-# A name or a path, a dataset, an array of examples, a pair (examples, factors), or a torch dataset.
+# A name or a path, a dataset, an array or a list of examples, a pair (examples, factors), or a torch dataset.
 DataLike: TypeAlias = str | os.PathLike[str] | FactorData | Any
 
 
@@ -32,8 +34,8 @@ def load_data(
     Progress is shown if loading takes more than two seconds.
 
     Args:
-        data: A dataset, a name or path that `unbraid.data.load` accepts, an array of examples, a pair of examples and
-            factors (see `from_arrays`), or a torch dataset (see `from_dataset`).
+        data: A dataset, a name or path that `unbraid.data.load` accepts, an array of examples, a list of images, a pair
+            of examples and factors (see `from_arrays`), or a torch dataset (see `from_dataset`).
         device: Device on which to store the examples.
         quiet: Whether to hide the progress.
         root: Folder of the published files; see `unbraid.data.load`.
@@ -66,10 +68,30 @@ def convert_data(data: Any) -> OwnData:
         return from_arrays(data[0], data[1])
     if _is_array(data):
         return from_arrays(data)
+    if isinstance(data, list | tuple) and data and all(_is_image(one) for one in data):
+        return from_arrays(_stack_images(data))
     raise UserError(
-        "The data must be the name of a dataset, the path of your own data, an array of images or vectors, a pair "
-        f"(images, factors) or a torch Dataset. Got {type(data).__name__} instead. See ub.data.from_arrays."
+        "The data must be the name of a dataset, the path of your own data, an array of images or vectors, a list of "
+        f"images, a pair (images, factors) or a torch Dataset. Got {type(data).__name__} instead. "
+        "See ub.data.from_arrays."
     )
+
+
+def _is_image(value: Any) -> bool:
+    """Return whether a value is one image, or one vector: an array, a tensor or a picture of Pillow."""
+    return _is_array(value) or hasattr(value, "__array_interface__")
+
+
+def _stack_images(images: Sequence[Any]) -> Any:
+    """Return a list of images as one array. Raise a UserError if their sizes differ."""
+    arrays = [np.asarray(image) for image in images]
+    shapes = list(dict.fromkeys(array.shape for array in arrays))
+    if len(shapes) > 1:
+        raise UserError(
+            f"All images of a list must have the same shape. Got {shapes[0]} and {shapes[1]}. Resize them, or save "
+            "them in a folder and pass its path with ?size=64, which resizes them."
+        )
+    return np.stack(arrays)
 
 
 def _is_array(value: Any) -> bool:

@@ -15,7 +15,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.exporting.formats import FORMATS, Runner, check_installed
 from unbraid.exporting.parts import CHECKED_BATCHES, ExportPart, export_parts
-from unbraid.runs.run import Run
+from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
 from unbraid.runtime import provenance
 from unbraid.runtime.files import make_folder, write_atomic
@@ -36,7 +36,12 @@ class ExportFile:
 
 
 def export(
-    run: Run, out: str | Path, *, format: str = "onnx", data: str | FactorData | None = None, quiet: bool = False
+    run: Run | str | Path,
+    out: str | Path,
+    *,
+    format: str = "onnx",
+    data: str | FactorData | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """Write the encoder and the decoder of a run, and a JSON file that describes them, to a folder.
 
@@ -47,7 +52,7 @@ def export(
     with those of the run (`RULE`), nothing is written.
 
     Args:
-        run: A trained run.
+        run: A trained run, or its folder.
         out: The folder for the files.
         format: "onnx" (`encoder.onnx`, `decoder.onnx`) or "torch" (`encoder.pt2`, `decoder.pt2`, for
             ``torch.export.load``).
@@ -64,12 +69,13 @@ def export(
     if format not in FORMATS:
         raise UserError(unknown_name_message("format", format, FORMATS))
     check_installed(format)
+    exported: Run = as_run(run)
     folder = Path(out)
-    check_folder(folder, run.id)
-    source = run_data(run, data, quiet=quiet)
-    contents, about = _write_parts(export_parts(run, source), format, quiet)
+    check_folder(folder, exported.id)
+    source = run_data(exported, data, quiet=quiet)
+    contents, about = _write_parts(export_parts(exported, source), format, quiet)
     facts = {
-        "format": FORMAT, "kind": format, "run": run.id, "spec": run.spec.to_dict(), "files": about,
+        "format": FORMAT, "kind": format, "run": exported.id, "spec": exported.spec.to_dict(), "files": about,
         "precision": "float32", "rule": RULE, "versions": provenance.library_versions(LIBRARIES),
     }  # fmt: skip
     make_folder(folder)

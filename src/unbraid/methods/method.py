@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -92,6 +93,7 @@ class EncoderOutput(NamedTuple):
 def check_setting(owner: str, field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
     """Return the value converted to the type of the field, or raise a UserError if the value is not valid."""
     what = f"The {field.name!r} parameter of {owner}"
+    value = value.item() if isinstance(value, np.generic) else value
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise UserError(f"{what} must be one of {', '.join(map(str, get_args(kind)))}. Got {value!r} instead.")

@@ -196,7 +196,13 @@ def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
     Raises:
         UserError: If a name is not in `METRICS`. The message suggests the most similar name.
     """
-    requested = list(METRICS) if names is None else list(split_names(names))
+    if names is None:
+        return list(METRICS)
+    listed: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise UserError(f"Metrics are given by name, such as 'mig' or ['mig', 'dci']. Got {name!r} instead.")
+    requested = list(split_names(listed))
     for name in requested:
         if name not in METRICS:
             raise UserError(unknown_name_message("metric", name, list(METRICS)))

@@ -19,8 +19,9 @@ from unbraid.methods.traversal import RowLabel
 from unbraid.pictures.any_model import Adapter, as_images, warn_if_not_pixels
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
-from unbraid.runs.run import Run
+from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
+from unbraid.runtime.embedding import image_tag
 from unbraid.scoring.encoding import encode_table
 
 POPULATION = 2_000  # maximum number of examples from which directions are computed and sorted
@@ -44,6 +45,10 @@ class TraversalPicture:
 
     def _repr_png_(self) -> bytes:
         return encode_picture([self.image])
+
+    def _repr_html_(self) -> str:
+        rows = ", ".join(" ".join(label.text().split()) for label in self.labels)
+        return image_tag(self._repr_png_(), f"An example, its reconstruction, and traversals of {rows}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,8 @@ def traverse(
     mean KL of the latent, or by the standard deviation of the codes if the encoder does not return variances.
 
     Args:
-        model: A run, any object with `encode(x)` and `decode(z)`, or a pair (encode, decode) of functions or modules.
+        model: A run, the folder of a run, any object with `encode(x)` and `decode(z)`, or a pair (encode, decode) of
+            functions or modules.
         data: Images of shape (n, c, h, w). For a run, also a dataset, the name of a dataset, or None for the dataset of
             the run.
         example: The index of the example to start from. By default the one in the middle of a dataset, or the first of
@@ -158,7 +164,8 @@ def traverse(
         columns: The number of positions.
         rows: The maximum number of rows. By default all are shown.
         out: The folder of the files `traversal.png` (the grid) and `traversal.gif` (all latents moving back and forth).
-            By default it is the folder of the run. If images are given, no files are written by default.
+            By default it is the folder of the run. If the run has no folder, or if images are given, no files are
+            written by default.
 
     Returns:
         The picture, the labels of its rows, and the paths of the files.
@@ -171,12 +178,14 @@ def traverse(
     >>> traverse(model, torch.rand(10, 1, 8, 8)).image.size
     (680, 200)
     """
+    model = as_run(model)
     check_grid_arguments(span, columns)
     if rows is not None and rows < 1:
         raise UserError(f"A traversal needs at least 1 row. Got rows={rows} instead.")
     run_on_dataset = isinstance(model, Run) and (data is None or isinstance(data, str | FactorData))
     decode = _decode_from_data(model, data, example) if run_on_dataset else _decode_from_images(model, data, example)
-    folder = output_folder(model, out) if run_on_dataset else None if out is None else Path(out)
+    default = model.path if run_on_dataset else None
+    folder = default if out is None else Path(out)
     traversal = decode(torch.linspace(-span, span, columns)).first_rows(rows)
     scale = tile_scale(traversal.decoded.shape[3])
     grid = draw_grid(traversal, scale)

@@ -19,7 +19,7 @@ from unbraid.pictures.examples import example_images, is_drawable
 from unbraid.pictures.images import to_image
 from unbraid.reporting.bounds_table import ceilings_and_floors, number_protocols, run_protocols, sample_notes
 from unbraid.reporting.detail import Examples, run_detail
-from unbraid.reporting.images import data_url, figure_picture, png_bytes
+from unbraid.reporting.images import figure_picture, png_bytes
 from unbraid.reporting.program import decoder_program
 from unbraid.reporting.runs_table import (
     REPORT_METRICS,
@@ -34,6 +34,7 @@ from unbraid.reporting.runs_table import (
 from unbraid.reporting.truth import renderer_spec
 from unbraid.runs.run import Run
 from unbraid.runtime import provenance
+from unbraid.runtime.embedding import data_url
 from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__

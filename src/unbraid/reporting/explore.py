@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -12,12 +14,13 @@ from unbraid.errors import UserError
 from unbraid.pictures.examples import decoded_images, is_drawable
 from unbraid.reporting.page import live_page
 from unbraid.reporting.server import Server, new_token, serve
-from unbraid.runs.run import Run, load_runs
+from unbraid.runs.run import Run, are_folders, as_runs, load_runs
+from unbraid.runs.search import as_folders
 from unbraid.scoring.score import load_datasets
 
 
 def explore(
-    runs: str | Path,
+    runs: str | Path | Run | Iterable[str | Path | Run],
     *,
     port: int = 0,
     best: int = 4,
@@ -30,7 +33,7 @@ def explore(
     The server binds to 127.0.0.1 and runs in the background until it is closed.
 
     Args:
-        runs: A folder of runs, or the folder of one run.
+        runs: One or several folders of runs, one run, or several runs.
         port: The port. 0 chooses any free port.
         best: Number of runs that are shown in detail, with their decoders.
         device: Device on which the decoders run: "cpu" or "cuda".
@@ -56,12 +59,15 @@ def explore(
     if best < 1:
         raise UserError(f"The number of best runs must be at least 1. Got best={best} instead.")
     check_device(device)
-    loaded = load_runs(runs, data, device=device, trust=trust)
+    given: Any = runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
+    folders = are_folders(given)
+    loaded = load_runs(given, data, device=device, trust=trust) if folders else as_runs(given, data, trust)
     decoding = [run for run in loaded if run.net.decoder is not None and run.divergence is None]
     if not decoding:
+        where = f" in {' '.join(map(str, as_folders(given)))}" if folders else ""
         raise UserError(
-            f"Exploring needs a trained decoder. None of the {len(loaded)} finished run(s) in {runs} has one. Finish "
-            f"the training first, or score the codes instead: unbraid score {runs}"
+            f"Exploring needs a trained decoder. None of the {len(loaded)} finished run(s){where} has one. Finish "
+            f"the training first, or score the codes instead: unbraid score {where.removeprefix(' in ') or 'FOLDER'}"
         )
     token = new_token()
     datasets = load_datasets(decoding, quiet=True)

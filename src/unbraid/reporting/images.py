@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +11,9 @@ from PIL import Image
 from torch import Tensor
 
 from unbraid.pictures.images import to_image
+from unbraid.runtime.embedding import data_url
 
 GAP = 2  # number of transparent pixels between tiles
-
-
-def data_url(content: bytes, kind: str = "image/png") -> str:
-    """Encode bytes as a data URL."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def png_bytes(picture: Image.Image) -> bytes:

@@ -14,16 +14,19 @@ from typing import Any
 from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
 from unbraid.reporting.content import Content, report_content
+from unbraid.reporting.report_path import ReportPath
 from unbraid.reporting.runs_table import REPORT_METRICS
+from unbraid.runs.only import Only
 from unbraid.runs.results import RESULTS_FILE
-from unbraid.runs.run import Run, as_runs
+from unbraid.runs.run import Run, are_folders, as_runs
+from unbraid.runs.search import as_folders
 from unbraid.runtime.files import make_folder, write_atomic
 
 SCRIPTS = ("warp.js", "decoder.js", "controls.js", "room.js", "truth.js", "page.js", "explorer.js")
 
 
 def report(
-    runs: str | Path | Run | Sequence[Run],
+    runs: str | Path | Run | Iterable[str | Path | Run],
     out: str | Path | None = None,
     *,
     metrics: str | Iterable[str] = REPORT_METRICS,
@@ -33,16 +36,18 @@ def report(
     quiet: bool = False,
     trust: bool = False,
     data: DataLike | None = None,
+    only: Only = None,
 ) -> Path:
     """Write a self-contained HTML page about trained runs.
 
     The page has a table of all runs with their scores, training curves, and details of the best runs: heat maps,
     reconstructions, traversals, and decoders that run in the browser. For the folder of a study it also has the
-    study's analyses.
+    study's analyses, unless `only` is given.
 
     Args:
-        runs: A folder of runs, one run, or a list of runs.
-        out: The file to write. The default is `report.html` in the folder of the runs.
+        runs: One or several folders of runs, one run, or several runs.
+        out: The file to write. The default is `report.html` in the folder of the runs. For several folders it is in the
+            folder that contains them, or in the working directory if they are in different places.
         metrics: Metrics whose missing scores are computed and stored, as a list or separated by commas.
         rank: The metric by which runs are ranked. The default is the first metric that any run has a score for.
         best: Number of runs that are shown in detail, at least 1.
@@ -51,9 +56,10 @@ def report(
         trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
         data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
             trained on data in memory that were not saved.
+        only: Which runs to show, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
 
     Returns:
-        The path of the page.
+        The path of the page. Notebooks show the page.
 
     Raises:
         UserError: If there are no trained runs, or an argument is invalid.
@@ -66,21 +72,31 @@ def report(
     ...     page.name, "<script" in page.read_text()
     ('report.html', True)
     """
-    if best < 1:
-        raise UserError(f"A report must show at least 1 run in detail, so 'best' must be >= 1. Got {best} instead.")
-    folder = Path(runs) if isinstance(runs, str | Path) else None
-    trained = as_runs(runs, data, trust)
+    if not isinstance(best, int) or best < 1:
+        raise UserError(f"A report must show at least 1 run in detail, so 'best' must be >= 1. Got {best!r} instead.")
+    given: Any = runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
+    folders = as_folders(given) if are_folders(given) else []
+    trained = as_runs(given, data, trust, only)
     if not trained:
-        raise UserError(f"No trained runs in {folder or 'the list'}. Finish the training first.")
+        raise UserError(f"No trained runs in {', '.join(map(str, folders)) or 'the list'}. Finish the training first.")
+    folder = _folder_above(folders)
     path = Path(out) if out is not None else _default_path(folder, trained)
-    study = folder if folder is not None and (folder / RESULTS_FILE).exists() else None
     title = trained[0].label if folder is None else _page_title(folder.resolve())
+    study = folder if len(folders) == 1 and not only and folder and (folder / RESULTS_FILE).exists() else None
     content = report_content(
         trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet, data=data
     )
     make_folder(path.parent)
     write_atomic(path, page_html(content))
-    return path
+    return ReportPath(path)
+
+
+def _folder_above(folders: Sequence[Path]) -> Path | None:
+    """Return a single folder, the folder that contains all folders, or the working directory if there is none."""
+    if len(folders) < 2:
+        return folders[0] if folders else None
+    parents = {folder.parent for folder in folders}
+    return parents.pop() if len(parents) == 1 else Path()
 
 
 def _page_title(folder: Path) -> str:

@@ -12,6 +12,7 @@ from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics import METRICS, TRAITS, headline
 from unbraid.reporting.bounds_table import run_protocols
 from unbraid.runs.folder import RunFolder
+from unbraid.runs.labels import differing
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
 from unbraid.runs.scores import Record, read_scores
@@ -146,13 +147,18 @@ def metric_column(metric: str) -> dict[str, Any]:
 
 
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
-    """Return a label for each run by id: the method, its strength, and settings that distinguish it from other runs."""
+    """Return a label for each run by id: the method, and the settings that distinguish it from other runs.
+
+    The strength comes first, unless several runs of the method all have the same strength.
+    """
     settings = {run.id: run.spec.flat(complete=True) for run in runs}
     strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}
     labels = {}
     for method in dict.fromkeys(own["method"] for own in settings.values()):
         members = {run: own for run, own in settings.items() if own["method"] == method}
-        keys = _distinguishing_settings(list(members.values()), strengths[method])
+        rows, strength = list(members.values()), strengths[method]
+        shown = strength if strength and (len(rows) == 1 or differing(rows, [strength])) else None
+        keys = _distinguishing_settings(rows, shown)
         for run, own in members.items():
             texts = [f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}" for key in keys]
             labels[run] = " ".join(["untrained" if own["steps"] == 0 else method, *texts])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from unbraid.reproduction import find_target
+from unbraid.runs.only import Only, parse_only
 from unbraid.studies.runner import study
 
 
@@ -14,7 +15,7 @@ def train_target(
     name: str,
     out: str | Path,
     *,
-    only: Mapping[str, str | Sequence[str]] | None = None,
+    only: Only = None,
     metrics: Iterable[str] | None = None,
     device: str = "cpu",
     quiet: bool = False,
@@ -46,6 +47,6 @@ def train_target(
     return path
 
 
-def needed_runs(name: str, only: Mapping[str, str | Sequence[str]] | None) -> dict[str, str | Sequence[str]]:
+def needed_runs(name: str, only: Only) -> dict[str, Sequence[str]]:
     """Return `only`, with the settings that it lacks taken from the target of the study."""
-    return {**find_target(name).only, **(only or {})}
+    return {**find_target(name).only, **parse_only(only)}

@@ -21,10 +21,14 @@ from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
 from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
+from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
 from unbraid.runs.run_data import folder_data
+from unbraid.runs.run_list import RunList, last_values, run_state
+from unbraid.runs.search import Folders, as_folders, search_runs
 from unbraid.runs.spec import RunSpec, import_method
 from unbraid.runs.stored_network import StoredNetwork
+from unbraid.runtime.tables import html_table
 
 CHUNK = 512  # examples per forward pass
 
@@ -44,7 +48,7 @@ class Run:
     """
 
     spec: RunSpec
-    net: VAENet
+    net: VAENet = field(repr=False)
     log: Log = field(default_factory=list, repr=False)
     path: Path | None = None
     divergence: dict[str, Any] | None = None
@@ -69,6 +73,15 @@ class Run:
         name = values.pop("name")
         settings = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()]
         return " ".join([name, *settings, f"seed={self.spec.seed}"])
+
+    def _repr_html_(self) -> str:
+        settings = [[name, value] for name, value in self.spec.flat().items()]
+        facts: list[list[Any]] = [
+            ["state", run_state(self)],
+            ["last logged values", last_values(self)],
+            ["folder", self.path or "none"],
+        ]
+        return html_table(["run", self.id], [*settings, *facts])
 
     @torch.no_grad()
     def posterior(self, x: Any) -> Gaussian:
@@ -213,22 +226,24 @@ def open_run(
 
 
 def load_runs(
-    folder: str | Path,
+    folder: Folders,
     data: DataLike | None = None,
     net: str | PairBuilder | Pair | None = None,
     device: str = "cpu",
     *,
     trust: bool = False,
     methods: Iterable[type[Method]] = (),
+    only: Only = None,
 ) -> list[Run]:
-    """Load all trained runs in a folder.
+    """Load all trained runs in one or several folders, and in the folders below them.
 
+    A run that was copied to several places is loaded once.
     Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None. The
     network of a run is read when it is first used, and the networks of many runs are not kept in memory together. If
     the weights are damaged, an error is raised then.
 
     Args:
-        folder: A folder of runs, or the folder of one run.
+        folder: A folder of runs, the folder of one run, a folder that contains folders of runs, or a list of these.
         data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
             trained on data in memory that were not saved (see `save_data` of `train`).
         net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
@@ -238,16 +253,25 @@ def load_runs(
             you trust both the folder and the module.
         methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
             class in a script or notebook is found by its name.
+        only: Which runs to load, by their settings: a mapping such as ``{"method": "beta_vae", "beta": [4, 8]}``, or a
+            text such as "method=beta_vae,beta=4,8". By default all runs.
 
     Returns:
-        The runs, sorted by their specs.
+        The runs, sorted by their specs. Notebooks show the list as a table.
 
     Raises:
-        UserError: If the folder contains no runs, if the files of a run are damaged, or if `trust` is needed.
+        UserError: If a folder contains no runs, if no run is chosen, if the files of a run are damaged, or if `trust`
+            is needed.
+
+    >>> import tempfile
+    >>> import unbraid as ub
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     for beta in (1.0, 8.0):
+    ...         _ = ub.train(ub.methods.BetaVAE(beta=beta), data="toy", steps=5, out=f"{out}/{beta:g}", quiet=True)
+    ...     len(ub.load_runs(out)), len(ub.load_runs([f"{out}/1", f"{out}/8"])), len(ub.load_runs(out, only="beta=8"))
+    (2, 2, 1)
     """
-    folders = find_runs(Path(folder))
-    if not folders:
-        raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
+    folders = search_runs(folder, only)
     finished = [run for run in folders if run.status in ("done", "diverged")]
     methods = list(methods)
     check_consent(finished, net is not None, trust, methods)
@@ -259,7 +283,7 @@ def load_runs(
         if given is None and key not in loaded:
             loaded[key] = folder_data(run)
         runs.append(_open_with_data(run, given, loaded.get(key), net, device, trust, methods))
-    return runs
+    return RunList(runs)
 
 
 def _open_with_data(
@@ -278,24 +302,52 @@ def _open_with_data(
     return run
 
 
-def as_runs(runs: Any, data: DataLike | None = None, trust: bool = False) -> list[Run]:
-    """Return one run, several runs or the runs of a folder as a list. The other arguments are those of `load_runs`.
+def as_runs(runs: Any, data: DataLike | None = None, trust: bool = False, only: Only = None) -> list[Run]:
+    """Return one run, several runs, or the runs of one or several folders as a list, each run once.
+
+    The other arguments are those of `load_runs`.
 
     Raises:
         UserError: If the runs are something else, or cannot be loaded.
     """
-    if isinstance(runs, str | Path):
-        return load_runs(runs, data, trust=trust)
-    if isinstance(runs, Run):
-        return [runs]
-    listed = list(runs) if isinstance(runs, Iterable) and not hasattr(runs, "shape") else [runs]
-    for run in listed:
-        if not isinstance(run, Run):
-            raise UserError(
-                f"Runs must be trained runs or a folder of runs. Got {type(run).__name__} instead. To score codes "
-                "without a run, call ub.score(codes=z, factors=v)."
-            )
-    return listed
+    listed = list(runs) if _is_several(runs) else [runs]
+    if are_folders(listed):
+        return load_runs(listed, data, trust=trust, only=only)
+    found: dict[Any, Run] = {}
+    for one in listed:
+        for run in load_runs(one, data, trust=trust) if isinstance(one, str | Path) else [one]:
+            if not isinstance(run, Run):
+                raise UserError(
+                    f"Runs must be trained runs or folders of runs. Got {type(run).__name__} instead. To score codes "
+                    "without a run, call ub.score(codes=z, factors=v)."
+                )
+            found.setdefault(id(run) if run.path is None else run.id, run)
+    return choose(list(found.values()), lambda run: run.spec.flat(complete=True), only)
+
+
+def _is_several(runs: Any) -> bool:
+    return isinstance(runs, Iterable) and not isinstance(runs, str | Path | Run) and not hasattr(runs, "shape")
+
+
+def are_folders(runs: Any) -> bool:
+    """Return whether runs are given by the path of a folder, or by a list of such paths."""
+    listed = runs if isinstance(runs, list | tuple) else [runs]
+    return bool(listed) and all(isinstance(one, str | Path) for one in listed)
+
+
+def as_run(run: Any) -> Any:
+    """Return the single run of a list or a folder. Anything else is returned unchanged.
+
+    Raises:
+        UserError: If there are several runs, or none.
+    """
+    if isinstance(run, str | Path):
+        return load_run(run)
+    if isinstance(run, list) and all(isinstance(one, Run) for one in run):
+        if len(run) != 1:
+            raise UserError(f"There must be exactly one run. Got a list of {len(run)} runs. Pass one, such as runs[0].")
+        return run[0]
+    return run
 
 
 def load_run(
@@ -334,7 +386,7 @@ def load_run(
     ...     ub.load_run(run.path).id == ub.load_run(out).id == run.id
     True
     """
-    folders = find_runs(Path(folder))
+    folders = [run for path in as_folders(folder) for run in find_runs(path)]
     if len(folders) != 1:
         count = f"{len(folders)} runs" if folders else "no run"
         raise UserError(

@@ -49,7 +49,9 @@ def as_methods(given: Any) -> list[Method]:
     >>> [type(method).__name__ for method in as_methods("beta_vae")]
     ['BetaVAE']
     """
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not several:
+        raise UserError("Pass at least one method, such as 'beta_vae'. Got an empty list instead.")
     return [_as_method(one) for one in several]
 
 

@@ -1,18 +1,21 @@
 """Progress of long jobs with an estimate of the remaining time.
 
-Progress is shown as a bar on a terminal and as plain lines elsewhere. Jobs of less than two seconds show nothing.
+Progress is shown as a bar on a terminal and in a notebook, and as plain lines elsewhere. Jobs of less than two seconds
+show nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 QUIET_SECONDS = 2.0  # time before the first output
 LINE_SECONDS = 5.0  # minimum time between two plain lines
+NOTEBOOK_SECONDS = 0.5  # minimum time between two updates of a bar in a notebook
 MEASURED_SECONDS = 1.5  # time over which the speed of a job is measured before its duration is announced
 LONG_SECONDS = 600.0  # minimum duration that is announced
 
@@ -88,7 +91,7 @@ def no_progress(label: str, total: float) -> Iterator[ProgressCallback]:
 
 @contextlib.contextmanager
 def progress(label: str, total: float) -> Iterator[ProgressCallback]:
-    """Show the progress of a job on standard error inside this context.
+    """Show the progress of a job on standard error, or in the output of a notebook, inside this context.
 
     Args:
         label: Short description of the job.
@@ -97,31 +100,83 @@ def progress(label: str, total: float) -> Iterator[ProgressCallback]:
     Yields:
         The function to call with the amount of work done so far.
     """
-    with _progress_bar(label, total) if sys.stderr.isatty() else _progress_lines(label, total) as report:
+    show = _progress_bar if sys.stderr.isatty() else _notebook_bar if in_notebook() else _progress_lines
+    with show(label, total) as report:
         yield report
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, or any other program that runs IPython."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+class RemainingTime:
+    """Estimates the remaining time of a job from its speed since the first report.
+
+    Args:
+        total: The amount of work at which the job is complete.
+    """
+
+    def __init__(self, total: float) -> None:
+        self.total, self.started = total, time.monotonic()
+        self.first: float | None = None
+
+    def describe(self, done: float) -> str:
+        """Return the work done so far and the remaining time, such as "30/100 (30%), ETA 00:12"."""
+        self.first = done if self.first is None else self.first
+        rate = (done - self.first) / max(time.monotonic() - self.started, 1e-9)
+        eta = f"ETA {format_duration((self.total - done) / rate)}" if rate > 0 else "ETA unknown"
+        return f"{done:.0f}/{self.total:.0f} ({done / max(self.total, 1e-9):.0%}), {eta}"
 
 
 @contextlib.contextmanager
 def _progress_lines(label: str, total: float) -> Iterator[ProgressCallback]:
     """Show progress as plain lines."""
-    started = time.monotonic()
-    done_at_start: list[float] = []
-    last_line = started + QUIET_SECONDS - LINE_SECONDS
+    remaining = RemainingTime(total)
+    last_line = remaining.started + QUIET_SECONDS - LINE_SECONDS
 
     def report(done: float, note: str = "") -> None:
         nonlocal last_line
-        now = time.monotonic()
-        if not done_at_start:
-            done_at_start.append(done)
-        if now - last_line < LINE_SECONDS:
-            return
-        last_line = now
-        rate = (done - done_at_start[0]) / max(now - started, 1e-9)
-        eta = f"ETA {format_duration((total - done) / rate)}" if rate > 0 else "ETA unknown"
-        print(f"{label}: {done:.0f}/{total:.0f} ({done / max(total, 1e-9):.0%}), {eta}{', ' * bool(note)}{note}",
-              file=sys.stderr, flush=True)  # fmt: skip
+        text = remaining.describe(done)
+        if time.monotonic() - last_line >= LINE_SECONDS:
+            last_line = time.monotonic()
+            print(f"{label}: {text}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
 
     yield report
+
+
+@contextlib.contextmanager
+def _notebook_bar(label: str, total: float) -> Iterator[ProgressCallback]:
+    """Show progress as a bar in the output of a notebook. When the job ends, its duration replaces the bar."""
+    from IPython.display import HTML, display
+
+    remaining = RemainingTime(total)
+    handle: Any = None
+    last = remaining.started + QUIET_SECONDS - NOTEBOOK_SECONDS
+
+    def show(content: str) -> None:
+        nonlocal handle
+        if handle is None:
+            handle = display(HTML(content), display_id=True)
+        else:
+            handle.update(HTML(content))
+
+    def report(done: float, note: str = "") -> None:
+        nonlocal last
+        text = remaining.describe(done)
+        if time.monotonic() - last >= NOTEBOOK_SECONDS:
+            last = time.monotonic()
+            bar = f'<progress value="{done:g}" max="{max(total, 1e-9):g}"></progress>'
+            show(f"{html.escape(label)} {bar} {html.escape(text + ', ' * bool(note) + note)}")
+
+    end = "stopped"
+    try:
+        yield report
+        end = "finished"
+    finally:
+        if handle is not None:
+            show(f"{html.escape(label)}: {end} after {format_duration(time.monotonic() - remaining.started)}")
 
 
 @contextlib.contextmanager

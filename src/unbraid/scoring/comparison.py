@@ -2,121 +2,35 @@
 
 from __future__ import annotations
 
-import math
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean, median, stdev
 from typing import Any
 
-import numpy as np
-
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS, TRAITS
-from unbraid.metrics.protocol import differences, resolve_metric_names
-from unbraid.runs.folder import RunFolder, find_runs
-from unbraid.runs.scores import read_scores
-from unbraid.scoring.permutation import MAX_ASSIGNMENTS, compare_many_scores
+from unbraid.metrics import METRICS
+from unbraid.metrics.protocol import resolve_metric_names
+from unbraid.runs.only import Only
+from unbraid.runs.run import Run
+from unbraid.runtime.tables import format_cell, html_table, table, wide_table
+from unbraid.scoring.differences import Difference, find_differences
+from unbraid.scoring.permutation import count_assignments
+from unbraid.scoring.remarks import scoring_differences, scoring_remarks, seed_remarks, shared_remarks, side_remarks
+from unbraid.scoring.rows import metric_title
+from unbraid.scoring.sides import ScoredRun, Side
 
-MIN_SEEDS = 3  # minimum number of seeds per side for a test
+__all__ = ["Comparison", "Difference", "ScoredRun", "Side", "compare"]
+
 SIGNIFICANCE = 0.05
-MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that may differ between comparable scores
+SideLike = str | Path | Run | Iterable[str | Path | Run]
+INTERVALS = "CI: 95% confidence intervals by Student's t distribution, and by Welch's t for unpaired differences."
+P_VALUES = "p: two-sided permutation tests of the means."
+ALL_METRICS = "'p, all metrics' is corrected for the number of metrics that are tested together."
 
 
-@dataclass(frozen=True)
-class ScoredRun:
-    """A trained run with its settings and, for each metric, the latest record for its default codes."""
-
-    run: RunFolder
-    settings: dict[str, Any]
-    records: dict[str, dict[str, Any]]
-
-    @classmethod
-    def read(cls, run: RunFolder) -> ScoredRun:
-        """Read the scores of a run from its folder."""
-        default = run.spec.method.code_kinds[0]
-        records = {r["metric"]: r for r in read_scores(run.path) if r["codes"] == default}
-        return cls(run, run.spec.flat(), records)
-
-    def value(self, metric: str) -> float | None:
-        """Return the headline score of a metric, or None if it was not computed or is not finite."""
-        value = self.records.get(metric, {}).get("values", {}).get(TRAITS[metric].headline)
-        return float(value) if value is not None and math.isfinite(value) else None
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison: the finished runs of a folder, and the numbers of diverged and unfinished runs."""
-
-    name: str
-    folder: Path
-    runs: list[ScoredRun]
-    diverged: int = 0
-    unfinished: int = 0
-
-    @classmethod
-    def read(cls, name: str, folder: Path) -> Side:
-        """Read the runs of a folder."""
-        folders = find_runs(folder)
-        if not folders:
-            raise UserError(f"No runs in {folder}. Train some with: unbraid train beta_vae --out {folder}")
-        statuses = [run.status for run in folders]
-        runs = [ScoredRun.read(run) for run, status in zip(folders, statuses, strict=True) if status == "done"]
-        diverged = statuses.count("diverged")
-        return cls(name, folder, runs, diverged, len(statuses) - len(runs) - diverged)
-
-    def scored_runs(self) -> list[ScoredRun]:
-        """Return the runs that have at least one score."""
-        return [entry for entry in self.runs if entry.records]
-
-    def summary(self, metric: str) -> dict[str, Any]:
-        """Return the mean, standard deviation, median and best score of a metric, and the number of unscored runs."""
-        values = [v for entry in self.runs if (v := entry.value(metric)) is not None]
-        row: dict[str, Any] = {"side": self.name, "folder": str(self.folder), "metric": metric,
-                               "score": TRAITS[metric].headline, "runs": len(values),
-                               "unscored": len(self.runs) - len(values)}  # fmt: skip
-        best = self.best(metric)
-        if best is None:
-            return row
-        row |= {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None, "median": median(values)}
-        return {**row, "best": best.value(metric), "best_run": best.run.path.name}
-
-    def best(self, metric: str | None) -> ScoredRun | None:
-        """Return the run with the best score of a metric, or None if no run has a score.
-
-        If `metric` is None, return the first run.
-        """
-        if metric is None:
-            return self.runs[0] if self.runs else None
-        scored = [(value, entry) for entry in self.runs if (value := entry.value(metric)) is not None]
-        sign = -1 if TRAITS[metric].low_is_good else 1
-        return max(scored, key=lambda pair: sign * pair[0])[1] if scored else None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The difference between the means of one metric on two sides, and its p-values.
-
-    Attributes:
-        metric: Name of the metric.
-        first: Name of the first side.
-        second: Name of the second side.
-        difference: The mean of the second side minus the mean of the first.
-        p: The p-value for this metric alone.
-        p_all: The p-value corrected for all metrics that were tested together (see
-            `unbraid.scoring.permutation.compare_many_scores`).
-    """
-
-    metric: str
-    first: str
-    second: str
-    difference: float
-    p: float
-    p_all: float
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of `compare`.
 
@@ -178,6 +92,63 @@ class Comparison:
         pairs = dict.fromkeys((test.first, test.second) for test in self.tests)
         return [*(_describe_pair(self, *pair) for pair in pairs), *self.remarks]
 
+    def score_columns(self) -> dict[str, list[Any]]:
+        """Return four columns for each side: mean and standard deviation, confidence interval, median, best score."""
+        columns: dict[str, list[Any]] = {}
+        for side in self.sides:
+            rows = [side.summary(metric) for metric in self.metrics]
+            columns[f"{side.name}: mean ± std"] = [_mean_and_deviation(row) for row in rows]
+            columns[f"{side.name}: CI"] = [_format_interval(row.get("ci_low"), row.get("ci_high")) for row in rows]
+            columns[f"{side.name}: median"] = [row.get("median", "-") for row in rows]
+            columns[f"{side.name}: best"] = [row.get("best", "-") for row in rows]
+        return columns
+
+    def test_columns(self) -> dict[str, list[Any]]:
+        """Return the columns of the table of tests, with one row per pair of sides and metric."""
+        return {
+            "comparison": [f"{test.second} - {test.first}" for test in self.tests],
+            "metric": [metric_title(test.metric) for test in self.tests],
+            "difference": [f"{test.difference:+.3f}" for test in self.tests],
+            "CI": [_format_interval(test.low, test.high) for test in self.tests],
+            "p": [_p_cell(test.p) for test in self.tests],
+            "p, all metrics": [_p_cell(test.p_all) for test in self.tests],
+            "test": [f"paired, {test.pairs} pairs" if test.pairs else "unpaired" for test in self.tests],
+        }
+
+    def __repr__(self) -> str:
+        names = [side.name for side in self.sides]
+        parts = [table(["setting", *names], [[name, *texts] for name, texts in self.settings().items()])]
+        if self.metrics:
+            parts.append(wide_table({"metric": [metric_title(name) for name in self.metrics]}, self.score_columns()))
+        if self.tests:
+            columns = self.test_columns()
+            parts.append(table(list(columns), list(zip(*columns.values(), strict=True))))
+        return "\n\n".join([*parts, "\n".join([*self.sentences(), *self._notes()])]).rstrip()
+
+    def _repr_html_(self) -> str:
+        names = [side.name for side in self.sides]
+        parts = [html_table(["setting", *names], [[name, *texts] for name, texts in self.settings().items()])]
+        scores = {"metric": [metric_title(name) for name in self.metrics], **self.score_columns()}
+        for columns in (scores if self.metrics else {}, self.test_columns() if self.tests else {}):
+            parts += [html_table(list(columns), list(zip(*columns.values(), strict=True)))] if columns else []
+        return "".join([*parts, *(f"<p>{html.escape(text)}</p>" for text in [*self.sentences(), *self._notes()])])
+
+    def _notes(self) -> list[str]:
+        """Return what the columns of the printed tables mean."""
+        return ([INTERVALS] if self.metrics else []) + ([P_VALUES, ALL_METRICS] if self.tests else [])
+
+
+def _mean_and_deviation(row: Mapping[str, Any]) -> str:
+    """Format a mean, with its standard deviation if there are several runs."""
+    if "mean" not in row:
+        return "-"
+    mean = format_cell(row["mean"])
+    return mean if row["std"] is None else f"{mean} ± {format_cell(row['std'])}"
+
+
+def _format_interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
+
 
 def _format_values(values: Iterable[Any]) -> str:
     """Return the distinct values in order of appearance as text. If there are more than 8, list only the first 6."""
@@ -191,12 +162,14 @@ def _describe_pair(comparison: Comparison, first: str, second: str) -> str:
     significant = [t for t in tests if t.p_all < SIGNIFICANCE]
     alone = [t for t in tests if t.p < SIGNIFICANCE <= t.p_all]
     counts = [len(side.scored_runs()) for name in (first, second) for side in comparison.sides if side.name == name]
-    permutations = min(math.comb(sum(counts), counts[0]), MAX_ASSIGNMENTS)
-    if 2 * (1 if counts[0] == counts[1] else 0.5) / permutations >= SIGNIFICANCE:
-        return (f"{second} and {first} have only {counts[1]} and {counts[0]} runs, so no difference can be significant "
+    pairs = tests[0].pairs
+    permutations = count_assignments(pairs or counts[0], counts[1], bool(pairs))
+    if 2 * (1 if pairs or counts[0] == counts[1] else 0.5) / permutations >= SIGNIFICANCE:
+        has = f"only {pairs} pairs" if pairs else f"only {counts[1]} and {counts[0]} runs"
+        return (f"{second} and {first} have {has}, so no difference can be significant "
                 f"at the {SIGNIFICANCE:.0%} level. Train more seeds.")  # fmt: skip
-    text = (f"{second} ({counts[1]} runs) was compared with {first} ({counts[0]} runs) by a permutation test of the "
-            f"means with {permutations:,} permutations. ")  # fmt: skip
+    test = _describe_test(counts, pairs, permutations)
+    text = f"{second} ({counts[1]} runs) was compared with {first} ({counts[0]} runs) by {test}. "
     if significant:
         listed = ", ".join(f"{t.metric} {t.difference:+.3f} ({_format_p(t.p_all)})" for t in significant)
         differ = "differs" if len(significant) == 1 else "differ"
@@ -209,37 +182,61 @@ def _describe_pair(comparison: Comparison, first: str, second: str) -> str:
     return text
 
 
+def _describe_test(counts: Sequence[int], pairs: int, permutations: int) -> str:
+    """Say which test was used, and how many runs it left out."""
+    if not pairs:
+        return f"a permutation test of the means with {permutations:,} permutations"
+    text = f"a paired test of {pairs} pairs of runs with the same seed, with {permutations:,} permutations"
+    alone = sum(counts) - 2 * pairs
+    return f"{text}. {alone} run(s) without a partner are left out" if alone else text
+
+
+def _p_cell(value: float) -> str:
+    """Return a p-value for a table, such as "0.029" or "<0.001"."""
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
 def _format_p(value: float) -> str:
     """Return a p-value as text with three decimals, such as "p = 0.029"."""
     return f"p = {value:.3f}" if value >= 0.001 else "p < 0.001"
 
 
 def compare(
-    *folders: str | Path,
-    metrics: Sequence[str] | None = None,
+    *folders: SideLike,
+    metrics: str | Sequence[str] | None = None,
     score: bool = False,
     quiet: bool = False,
     trust: bool = False,
+    only: Only = None,
+    paired: bool | None = None,
 ) -> Comparison:
     """Compare folders of runs, or single runs, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the mean of every metric that all scored runs of both folders have.
+    compares the mean of every metric that all scored runs of both folders have. The test is paired if both folders have
+    the same seeds: at least six pairs of runs that agree in the seed and in all settings that vary within a folder, and
+    a partner for more than half of the runs of each folder.
 
     Args:
-        *folders: Two or more folders. Each is a folder of runs or the folder of a single run.
-        metrics: Names of metrics. By default all metrics that at least one run has, or all metrics if `score` is True.
+        *folders: Two or more sides. Each is a folder of runs, which may contain further folders, the folder of a single
+            run, a run that is stored in a folder, or a list of these. A single list is a list of sides.
+        metrics: Names of metrics, as a list or separated by commas. By default all metrics that at least one run has,
+            or all metrics if `score` is True.
         score: Whether to compute missing scores first.
         quiet: Whether to hide the progress bar of scoring.
         trust: Whether to run code that the folders name when missing scores are computed (see `load_runs`).
+        only: Which runs to compare, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
+            all.
+        paired: Whether tests are paired. By default they are where the folders have the same seeds, as described above.
 
     Returns:
-        The comparison. `rows()` returns the scores of each side, `tests` has the test results, and `sentences()`
-        returns the result in words.
+        The comparison. Notebooks and `print` show it as tables. `rows()` returns the scores of each side with 95%
+        confidence intervals of the means, `tests` has the differences with their intervals and p-values, and
+        `sentences()` returns the result in words.
 
     Raises:
-        UserError: If fewer than two folders are given, a folder is given twice or contains no runs, or a metric is
-            unknown.
+        UserError: If fewer than two folders are given, a folder is given twice or contains no runs, a metric is
+            unknown, or `paired` is True and two sides have fewer than three seeds in common.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -250,92 +247,59 @@ def compare(
     >>> comparison.settings()["beta"]
     ['1', '4']
     """
-    if len(folders) < 2:
-        raise UserError(f"A comparison needs at least two folders of runs. Got {len(folders)} instead.")
-    paths = [Path(folder) for folder in folders]
-    if len({path.resolve() for path in paths}) < len(paths):
+    given = folders
+    if len(folders) == 1 and isinstance(folders[0], Iterable) and not isinstance(folders[0], str | Path | Run):
+        given = tuple(folders[0])
+    places = [_side_folders(side) for side in given]
+    if len(places) < 2:
+        raise UserError(f"A comparison needs at least two folders of runs. Got {len(places)} instead.")
+    if len({tuple(path.resolve() for path in paths) for paths in places}) < len(places):
         raise UserError("A comparison needs different folders. One of them was given twice. Remove one of the two.")
     named = resolve_metric_names(metrics) if metrics is not None else None
     if score:
-        score_folders(paths, named, quiet, trust)
-    names = [path.name for path in paths] if len({path.name for path in paths}) == len(paths) else list(map(str, paths))
-    sides = [Side.read(name, path) for name, path in zip(names, paths, strict=True)]
+        score_folders(places, named, quiet, trust, only)
+    sides = [Side.read(name, paths, only) for name, paths in zip(_side_names(places), places, strict=True)]
     computed = {metric for side in sides for entry in side.runs for metric in entry.records}
     wanted = named or [metric for metric in METRICS if metric in computed]
-    incomparable = {metric: fields for metric in wanted if (fields := _scoring_differences(sides, metric))}
+    incomparable = {metric: fields for metric in wanted if (fields := scoring_differences(sides, metric))}
     testable = [metric for metric in wanted if metric not in incomparable]
-    tests = [test for a, b in combinations(sides, 2) for test in _test_pair(a, b, testable)]
-    remarks = [*_side_remarks(sides, wanted), *_seed_remarks(sides), *_scoring_remarks(incomparable)]
-    return Comparison(sides, wanted, tests, remarks)
+    tests = [test for a, b in combinations(sides, 2) for test in find_differences(a, b, testable, paired)]
+    remarks = [*side_remarks(sides, wanted), *shared_remarks(sides), *seed_remarks(sides)]
+    return Comparison(sides, wanted, tests, [*remarks, *scoring_remarks(incomparable)])
 
 
-def score_folders(folders: Sequence[Path], metrics: Sequence[str] | None, quiet: bool, trust: bool) -> None:
-    """Score the trained runs of all folders together. Existing scores are not computed again."""
+def _side_folders(side: Any) -> list[Path]:
+    """Return the folders of one side of a comparison."""
+    listed = [side] if isinstance(side, str | Path | Run) or not isinstance(side, Iterable) else list(side)
+    paths = [one.path if isinstance(one, Run) else one for one in listed]
+    for path in paths:
+        if not isinstance(path, str | Path):
+            got = "a run without a folder" if path is None else type(path).__name__
+            raise UserError(
+                f"A comparison reads the scores in folders of runs. Got {got} instead. Pass folders, or runs that were "
+                "trained with out=."
+            )
+    return [Path(str(path)) for path in paths]
+
+
+def _side_names(places: Sequence[Sequence[Path]]) -> list[str]:
+    """Return a name for each side: that of its folder, or of the folder above several folders. Names are different."""
+    short = [paths[0].name if len(paths) == 1 else _common_name(paths) for paths in places]
+    return short if len(set(short)) == len(short) else [", ".join(map(str, paths)) for paths in places]
+
+
+def _common_name(paths: Sequence[Path]) -> str:
+    parents = {path.parent for path in paths}
+    return parents.pop().name if len(parents) == 1 else ", ".join(path.name for path in paths)
+
+
+def score_folders(
+    places: Sequence[Sequence[Path]], metrics: Sequence[str] | None, quiet: bool, trust: bool, only: Only
+) -> None:
+    """Score the trained runs of all sides together. Existing scores are not computed again."""
     from unbraid.runs.run import load_runs
     from unbraid.scoring.score import score
 
-    runs = [run for folder in folders for run in load_runs(folder, trust=trust) if run.divergence is None]
-    score(runs, metrics, quiet=quiet)
-
-
-def _scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
-    """Return the fields (estimator, sample sizes, versions and so on) in which the scores of a metric differ."""
-    records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
-    methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]
-    return next((fields for other in methods[1:] if (fields := differences(methods[0], other))), {})
-
-
-def _test_pair(a: Side, b: Side, metrics: Sequence[str]) -> list[Difference]:
-    """Test the metrics that all scored runs of both sides have, if there are enough seeds."""
-    if min(_count_seeds(a), _count_seeds(b)) < MIN_SEEDS:
-        return []
-    shared = [m for m in metrics if all(run.value(m) is not None for side in (a, b) for run in side.scored_runs())]
-    if not shared:
-        return []
-    first, second = (np.array([[run.value(m) for m in shared] for run in side.scored_runs()], float) for side in (a, b))
-    results = zip(shared, *compare_many_scores(first, second), strict=True)
-    return [Difference(m, a.name, b.name, float(d), float(p), float(p_all)) for m, d, p, p_all in results]
-
-
-def _count_seeds(side: Side) -> int:
-    """Return the number of different seeds among the scored runs."""
-    return len({entry.settings["seed"] for entry in side.scored_runs()})
-
-
-def _seed_remarks(sides: Sequence[Side]) -> list[str]:
-    """Return a remark about sides that have too few seeds for a test."""
-    few = ", ".join(f"{side.name} has {n}" for side in sides if (n := _count_seeds(side)) < MIN_SEEDS)
-    return [f"A test needs scores of at least {MIN_SEEDS} seeds per side, but {few}."] if few else []
-
-
-def _side_remarks(sides: Sequence[Side], metrics: Sequence[str]) -> list[str]:
-    """Return remarks about runs that are left out, missing scores, and settings or data that differ."""
-    remarks = []
-    for side in sides:
-        if side.diverged or side.unfinished:
-            remarks.append(
-                f"Runs of {side.name} that are left out: {side.diverged} diverged, {side.unfinished} unfinished."
-            )
-        unscored = len(side.runs) - len(side.scored_runs())
-        partly = [m for m in metrics if any(entry.value(m) is None for entry in side.scored_runs())]
-        if unscored or partly:
-            missing = [f"{unscored} of {len(side.runs)} run(s) have no scores"] * bool(unscored)
-            missing += [f"some runs have no score for {', '.join(partly)}"] * bool(partly)
-            remarks.append(f"In {side.name}, {' and '.join(missing)}. Compute them with: unbraid score {side.folder}")
-        if len({entry.run.spec.settings_key() for entry in side.runs}) > 1:
-            remarks.append(
-                f"{side.name} has runs with different settings, so its standard deviation is not only over seeds."
-            )
-    data = dict.fromkeys(entry.settings["data"] for side in sides for entry in side.runs)
-    if len(data) > 1:
-        remarks.append(f"The datasets differ ({', '.join(data)}). Scores on different datasets are hardly comparable.")
-    return remarks
-
-
-def _scoring_remarks(incomparable: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> list[str]:
-    """Return a remark about metrics whose scores were computed in different ways."""
-    if not incomparable:
-        return []
-    fields = ", ".join(dict.fromkeys(field for differing in incomparable.values() for field in differing))
-    reason = f"their scores were computed with different settings ({fields})"
-    return [f"These metrics were not tested, because {reason}: {', '.join(incomparable)}."]
+    runs = [run for paths in places for run in load_runs(paths, trust=trust, only=only) if run.divergence is None]
+    if runs:
+        score(runs, metrics, quiet=quiet)

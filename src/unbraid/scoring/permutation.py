@@ -1,4 +1,4 @@
-"""Permutation tests for a difference between the means of two groups of scores."""
+"""Permutation tests for a difference between the means of two groups of scores, which may be paired."""
 
 from __future__ import annotations
 
@@ -74,12 +74,58 @@ def compare_many_scores(first: Array, second: Array, seed: int = 0) -> tuple[Arr
     values = np.concatenate([first, second])
     blocks = assignment_weights(len(first), len(second), np.random.default_rng(seed))
     gaps = np.abs(np.concatenate([weights @ values for weights in blocks]))
+    return second.mean(0) - first.mean(0), *_p_values(gaps)
+
+
+def compare_paired_scores(differences: Array, seed: int = 0) -> tuple[Array, Array, Array]:
+    r"""Test whether the means of m scores differ between two groups whose runs form n pairs.
+
+    The p-values are those of `compare_many_scores`, but :math:`d^\pi` is the mean of the differences of the pairs, each
+    with a random sign. Without an effect, exchanging the two runs of a pair changes nothing but this sign. If there are
+    at most `MAX_ASSIGNMENTS` combinations of signs, all are used. Otherwise there are `MAX_ASSIGNMENTS` combinations,
+    of which all but the observed one are random.
+
+    Reference: Fisher (1935), "The Design of Experiments", chapter 3.
+
+    Args:
+        differences: For each pair, the scores of the second run minus those of the first, (n, m).
+        seed: Random seed for the signs.
+
+    Returns:
+        Three arrays of shape (m,): the mean differences, the p-value of each score alone, and the p-value of each score
+        corrected for all m scores.
+
+    >>> d, alone, among = compare_paired_scores(np.array([[1.0], [2.0], [3.0]]))
+    >>> float(d[0]), float(alone[0])  # all signs equal: 2 of 8
+    (2.0, 0.25)
+    """
+    gaps = np.abs(_signs(len(differences), np.random.default_rng(seed)) @ differences) / len(differences)
+    return differences.mean(0), *_p_values(gaps)
+
+
+def count_assignments(first: int, second: int, paired: bool) -> int:
+    """Return how many assignments a test of two groups of these sizes uses."""
+    return min(2**first if paired else math.comb(first + second, first), MAX_ASSIGNMENTS)
+
+
+def _signs(n: int, rng: np.random.Generator) -> Array:
+    """Return combinations of n signs, (combinations, n). The signs of the first combination are all positive."""
+    if 2**n <= MAX_ASSIGNMENTS:
+        return np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+    return np.concatenate([np.ones((1, n)), rng.choice((-1.0, 1.0), size=(MAX_ASSIGNMENTS - 1, n))])
+
+
+def _p_values(gaps: Array) -> tuple[Array, Array]:
+    """Return the p-value of each score alone, and corrected for all scores.
+
+    `gaps` are absolute differences of means, (assignments, m). The first row is the observed one.
+    """
     scale = np.sqrt((gaps**2).mean(0))
     gaps = gaps / np.where(scale > 1e-12, scale, np.inf)  # a smaller scale is only rounding error
     observed = gaps[0] - 1e-9  # treat differences that are equal up to rounding as equal
     alone = (gaps >= observed).mean(0)
     among = (gaps.max(1)[:, None] >= observed).mean(0)
-    return second.mean(0) - first.mean(0), alone, among
+    return alone, among
 
 
 def p_value(first: Array, second: Array, seed: int = 0) -> float:

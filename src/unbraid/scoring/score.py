@@ -13,17 +13,19 @@ from unbraid.data.loading import DataLike, load_data
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
-from unbraid.runs.run import Run, as_runs
+from unbraid.runs.only import Only
+from unbraid.runs.run import Run, are_folders, as_runs
 from unbraid.runs.run_data import run_data
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.progress import ignore_progress, progress
 from unbraid.scoring.arrays import score_arrays
+from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.run_scorer import ExampleTable, RunScorer, share_encoding_queue
 from unbraid.scoring.tasks import ProgressCounter, ScoringTask, available_cores, run_tasks
 
 
 def score(
-    runs: str | Path | Run | Iterable[Run] | None = None,
+    runs: str | Path | Run | Iterable[str | Path | Run] | None = None,
     metrics: str | Iterable[str] | None = None,
     *,
     data: DataLike | None = None,
@@ -35,6 +37,7 @@ def score(
     jobs: int | None = None,
     quiet: bool = False,
     trust: bool = False,
+    only: Only = None,
 ) -> list[dict[str, Any]]:
     """Compute the scores of trained runs, or of codes from any other source.
 
@@ -42,8 +45,8 @@ def score(
     seed and library versions. Stored scores are not computed again.
 
     Args:
-        runs: One run, several runs, or a folder of runs, whose diverged runs are left out with a warning. None scores
-            `codes` and `factors`.
+        runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
+            A run that is given twice has one row. None scores `codes` and `factors`.
         metrics: Names of metrics, as a list or separated by commas. By default all metrics. A metric that cannot be
             computed for the data raises an error if it is named here, and is left out with a warning otherwise.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
@@ -61,13 +64,15 @@ def score(
             if there is enough work.
         quiet: Whether to hide the progress bar.
         trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
+        only: Which runs to score, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
+            all.
 
     Returns:
         One flat dictionary per run with `run` (id), `label`, all settings, and the scores. Scores of the first kind of
         codes, which is the posterior mean for most methods, are called ``metric.key``. Scores of other kinds have the
         kind as a suffix, such as ``metric.key.sampled``. ``protocol`` is a digest that is equal for scores that can be
         compared. ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used. For codes and factors,
-        the list has one dictionary with the label "codes".
+        the list has one dictionary with the label "codes". Notebooks and `print` show the list as a table.
 
     Raises:
         UserError: If a metric or a kind of codes is unknown, a run has diverged, or a metric in `metrics` cannot be
@@ -95,13 +100,18 @@ def score(
             protocol=protocol or Protocol(),
             quiet=quiet,
         )
-        return [row]
+        return ScoreRows([row])
     if continuous is not None or discrete is not None:
         raise UserError(
             "`continuous` and `discrete` are for `codes` and `factors`. Got them with runs. Pass them to the dataset "
             "instead, as in ub.data.from_arrays(images, factors, continuous='angle')."
         )
-    return score_runs(_scorable_runs(runs, data, trust), metrics, data, codes, protocol, jobs, quiet)
+    if protocol is not None and not isinstance(protocol, Protocol):
+        raise UserError(f"The protocol must be a Protocol, such as ub.Protocol(train=2_000). Got {protocol!r} instead.")
+    scored = scorable_runs(runs, data, trust, only)
+    if not scored:
+        raise UserError("There must be at least one run to score. Got an empty list instead. Train some with ub.train.")
+    return score_runs(scored, metrics, data, codes, protocol, jobs, quiet)
 
 
 def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
@@ -118,14 +128,16 @@ def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
         raise UserError(f"Pass runs, a folder of runs, or both codes and factors. Got {given} instead.")
 
 
-def _scorable_runs(runs: Any, data: DataLike | None, trust: bool) -> list[Run]:
-    """Return the runs to score. Diverged runs of a folder are left out with a warning."""
-    found = as_runs(runs, data, trust)
-    if not isinstance(runs, str | Path):
+def scorable_runs(runs: Any, data: DataLike | None, trust: bool, only: Only = None) -> list[Run]:
+    """Return the runs to score. Diverged runs of folders are left out with a warning."""
+    given: Any = runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
+    found = as_runs(given, data, trust, only)
+    if not are_folders(given):
         return found
     trained = [run for run in found if run.divergence is None]
     if not trained:
-        raise UserError(f"No run in {runs} can be scored: {len(found)} diverged. The others are not fully trained.")
+        where = given if isinstance(given, str | Path) else ", ".join(map(str, given))
+        raise UserError(f"No run in {where} can be scored: {len(found)} diverged. The others are not fully trained.")
     if len(trained) < len(found):
         warnings.warn(f"left out: {len(found) - len(trained)} diverged run(s)", RuntimeWarning, stacklevel=3)
     return trained
@@ -139,7 +151,7 @@ def score_runs(
     protocol: Protocol | None = None,
     jobs: int | None = None,
     quiet: bool = False,
-) -> list[dict[str, Any]]:
+) -> ScoreRows:
     """Compute the scores of trained runs. The arguments and the returned rows are those of `score`."""
     names = resolve_metric_names(metrics)
     kinds = {run.id: _code_kinds(run, codes) for run in runs}
@@ -157,7 +169,8 @@ def score_runs(
     errors = _add_scores(tasks, jobs or available_cores(), metrics is not None, quiet)
     for name, reason in errors.items():
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
-    return [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
+    rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
+    return ScoreRows(rows, [run.spec for run in runs])
 
 
 def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol: Protocol | None) -> list[RunScorer]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +11,16 @@ import torch
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.loading import DataLike
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.protocol import Protocol
 from unbraid.metrics.udr import udr
+from unbraid.runs.only import Only
 from unbraid.runs.run import Run
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.scoring.encoding import encode_tables
-from unbraid.scoring.score import describe_run, load_datasets
+from unbraid.scoring.rows import ScoreRows
+from unbraid.scoring.score import describe_run, load_datasets, scorable_runs
 
 GROUPINGS = ("settings", "data")
 MAX_PARTNERS = 50  # an even number: how many other runs `select` compares a run with at most
@@ -24,14 +28,16 @@ INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior
 
 
 def select(
-    runs: Sequence[Run],
+    runs: str | Path | Run | Iterable[str | Path | Run],
     *,
-    data: str | FactorData | None = None,
+    data: DataLike | None = None,
     method: str = "lasso",
     within: str | None = None,
     examples: int = 10_000,
     seed: int = 0,
     quiet: bool = False,
+    trust: bool = False,
+    only: Only = None,
 ) -> list[dict[str, Any]]:
     """Rank trained runs by unsupervised disentanglement ranking (UDR), which needs no labels.
 
@@ -44,7 +50,8 @@ def select(
     Reference: Duan et al. (2020), arXiv:1905.12614.
 
     Args:
-        runs: The trained runs, at least two per group.
+        runs: The trained runs, or one or several folders of runs, whose diverged runs are left out with a warning.
+            There must be at least two runs per group. A run that is given twice counts once.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
         method: How the latents of two runs are compared, "lasso" or "spearman".
         within: Which runs are compared with each other. "settings" compares runs that differ only in the seed, as in
@@ -53,10 +60,12 @@ def select(
         examples: Maximum number of examples to encode.
         seed: Random seed for the choice of examples, and of the runs that are compared in a large group.
         quiet: Whether to hide the progress bar.
+        trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
+        only: Which runs to rank, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
 
     Returns:
         One flat dictionary per run, best first, with `run` (id), `label`, all settings, `udr`, and `informative`, the
-        number of informative latents.
+        number of informative latents. Notebooks and `print` show the list as a table.
 
     Raises:
         UserError: If `method` or `within` is unknown, or if a run has no other run to be compared with.
@@ -70,6 +79,7 @@ def select(
         raise UserError(unknown_name_message("method of ranking", method, ["lasso", "spearman"]))
     if within is not None and within not in GROUPINGS:
         raise UserError(unknown_name_message("group to rank within", within, list(GROUPINGS)))
+    runs = scorable_runs(runs, data, trust, only)
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
@@ -84,7 +94,7 @@ def select(
                 ranked = list(zip(whole.scores, whole.informative, strict=True))
             for run, (value, count) in zip(group, ranked, strict=True):
                 rows.append({**describe_run(run), "udr": value, "informative": count})
-    return sorted(rows, key=lambda row: -row["udr"])
+    return ScoreRows(sorted(rows, key=lambda row: -row["udr"]), [run.spec for run in runs])
 
 
 class RankedGroup(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError
+from unbraid.runs.only import Only, check_properties, has_values, parse_only
 from unbraid.studies.planned import PlannedRun, replace_spec
 from unbraid.training.schedule import group_by_stack_key
 
@@ -20,7 +21,8 @@ class Reduction:
     """Which part of a study to run, and with which changes.
 
     Attributes:
-        only: Maps a property of a run (data, method, level, a hyperparameter, ...) to the values to select, as text.
+        only: Which runs to select by their properties: data, method, level, a hyperparameter and so on (see
+            `unbraid.runs.only.parse_only`).
         seeds: The seeds to select. None selects all seeds.
         steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
         scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied
@@ -29,7 +31,7 @@ class Reduction:
         learning_rate: Learning rate of all runs. None keeps the study's value. Shorter runs may need a higher one.
     """
 
-    only: Mapping[str, Sequence[str]] | None = None
+    only: Only = None
     seeds: Sequence[int] | None = None
     steps: int | None = None
     scale: float = 1.0
@@ -47,8 +49,9 @@ class Reduction:
         all_runs = self._replace_data(list(runs))
         self._check_properties(all_runs)
         seeds = self._select_seeds(all_runs)
-        wanted = {key: {text_as_typed(value) for value in values} for key, values in (self.only or {}).items()}
-        selected = [run for run in all_runs if run.spec.seed in seeds and run_matches(run, wanted)]
+        wanted = parse_only(self.only)
+        of_seeds = [run for run in all_runs if run.spec.seed in seeds]
+        selected = [run for run in of_seeds if has_values(run.facts(), wanted)] if wanted else of_seeds
         if not selected:
             raise UserError("No run of the study matches the selection. Select more runs. `--plan` lists the runs.")
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
@@ -59,9 +62,7 @@ class Reduction:
         if self.only:
             names = dict.fromkeys(name for _, group in groupby(all_runs, lambda run: type(run.spec.method))
                                   for name in next(group).facts())  # fmt: skip
-            for key in self.only:
-                if key not in names:
-                    raise UserError(unknown_name_message("property of a run", key, names))
+            check_properties(parse_only(self.only), names)
 
     def _replace_data(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Replace the first datasets with `data` and drop the others. Without `data`, return all runs unchanged."""
@@ -92,24 +93,6 @@ class Reduction:
         if self.steps is not None:
             return {"steps": self.steps}
         return {"steps": max(min(MIN_STEPS, run.spec.steps), round(run.spec.steps * math.sqrt(self.scale)))}
-
-
-def run_matches(run: PlannedRun, wanted: Mapping[str, set[str]]) -> bool:
-    """Return whether the run has, for each property in `wanted`, one of the wanted values."""
-    facts = run.facts() if wanted else {}
-    return all(text_as_typed(facts.get(key)) in values for key, values in wanted.items())
-
-
-def text_as_typed(value: Any) -> str:
-    """Format a value as a user would type it, for example 4 for 4.0.
-
-    >>> text_as_typed(4.0), text_as_typed("4.0"), text_as_typed("dsprites"), text_as_typed(1e-4)
-    ('4', '4', 'dsprites', '0.0001')
-    """
-    try:
-        return f"{float(value):g}"
-    except (TypeError, ValueError):
-        return str(value)
 
 
 def select_shard(runs: Sequence[PlannedRun], part: int, parts: int) -> list[PlannedRun]:

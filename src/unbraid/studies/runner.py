@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from unbraid.accel.devices import check_device
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Protocol
+from unbraid.runs.only import Only
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
 from unbraid.studies.cluster import run_cluster
@@ -27,7 +28,7 @@ def study(
     source: StudySource,
     out: str | Path,
     *,
-    only: Mapping[str, str | Sequence[str]] | None = None,
+    only: Only = None,
     seeds: Sequence[int] | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,
@@ -55,7 +56,8 @@ def study(
         source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
             .json), or a list of `RunSpec` or `PlannedRun`.
         out: The folder for the runs and `results.sqlite`.
-        only: Maps a property of a run (data, method, level, a hyperparameter, ...) to the values to select.
+        only: Which runs to select by their properties: data, method, level, a hyperparameter and so on. Pass a mapping
+            such as ``{"method": "beta_vae", "level": [0, 5]}``, or a text such as "method=beta_vae,level=0,5".
         seeds: The seeds to select. None selects all seeds.
         steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
         learning_rate: Learning rate of all runs. None keeps the study's value.
@@ -121,7 +123,7 @@ def study(
 def plan_study(
     source: StudySource,
     *,
-    only: Mapping[str, str | Sequence[str]] | None = None,
+    only: Only = None,
     seeds: Sequence[int] | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,
@@ -148,7 +150,7 @@ def plan_study(
 
 def select_runs(
     source: StudySource,
-    only: Mapping[str, str | Sequence[str]] | None,
+    only: Only,
     seeds: Sequence[int] | None,
     steps: int | None,
     learning_rate: float | None,
@@ -157,8 +159,7 @@ def select_runs(
     shard: tuple[int, int] | None,
 ) -> list[PlannedRun]:
     """Return the selected runs of a study with the requested changes. The arguments are those of `study`."""
-    values = {fact: [value] if isinstance(value, str) else list(value) for fact, value in (only or {}).items()}
-    runs = Reduction(values, seeds, steps, scale, data, learning_rate).apply(planned_runs(source))
+    runs = Reduction(only, seeds, steps, scale, data, learning_rate).apply(planned_runs(source))
     return runs if shard is None else select_shard(runs, *shard)
 
 

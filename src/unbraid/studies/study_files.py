@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runs.only import text_as_typed
 from unbraid.runs.spec import RunSpec, method_class
 from unbraid.runtime.schema import WrongContentError, check
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
-from unbraid.studies.reduction import text_as_typed
 
 MAX_RUNS = 10_000_000  # runs of a study
 SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")

@@ -6,6 +6,7 @@ trained. It passes the other runs to `schedule.train_runs`. See `unbraid.trainin
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+from unbraid.accel.devices import check_device
 from unbraid.accel.precision import check_precision, fastest_precision
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike, load_data
@@ -29,6 +31,7 @@ from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, open_run
 from unbraid.runs.run_data import check_data_to_save, memory_fingerprint, remember_data
 from unbraid.runs.run_data import save_data as write_data
+from unbraid.runs.run_list import RunList
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log, update_during_training
@@ -152,7 +155,7 @@ def train(
 
     Returns:
         The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
-        `Run.divergence`).
+        `Run.divergence`). Notebooks show the list as a table.
 
     Raises:
         UserError: If the method, network or precision does not fit the data or the device, if another process is
@@ -164,6 +167,7 @@ def train(
     torch.Size([3, 10])
     """
     check_log(log, out)
+    check_device(str(device))
     methods, all_seeds = as_methods(method), seed_list(seeds)
     rates = list(learning_rate) if isinstance(learning_rate, Iterable) else [learning_rate]
     source = load_data(data, device, quiet)
@@ -182,13 +186,15 @@ def train(
 
 
 def seed_list(seeds: int | Iterable[int]) -> list[int]:
-    """Return the seeds as a list, or raise a UserError if they are a single number."""
-    if not isinstance(seeds, Iterable) or isinstance(seeds, str):
-        raise UserError(
-            f"`seeds` must be several seeds, such as range(3) or [0, 7]. Got {seeds!r} instead. For {seeds} runs, pass "
-            f"range({seeds}). For one run with this seed, pass [{seeds}]."
-        )
-    return list(seeds)
+    """Return the seeds as a list, or raise a UserError if they are a single number, a text or an empty list."""
+    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
+        listed = [operator.index(seed) if hasattr(seed, "__index__") else seed for seed in seeds]
+        if listed:
+            return listed
+    advice = "Pass a list or a range."
+    if isinstance(seeds, int):
+        advice = f"For {seeds} runs, pass range({seeds}). For one run with this seed, pass [{seeds}]."
+    raise UserError(f"`seeds` must be several seeds, such as range(3) or [0, 7]. Got {seeds!r} instead. {advice}")
 
 
 def train_specs(
@@ -290,7 +296,7 @@ def train_checked_specs(
                 report = announce_duration(report, total, long_training_advice(out))
         monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
         runs |= {run.id: run for run in train_runs(in_training, data, builder, monitor)}
-    return [runs[spec.id] for spec in specs]
+    return RunList(runs[spec.id] for spec in specs)
 
 
 def long_training_advice(out: Path | None) -> str:

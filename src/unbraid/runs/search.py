@@ -1,0 +1,108 @@
+"""Finding runs in one or several folders, at any depth."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from unbraid.errors import UserError
+from unbraid.runs.folder import RunFolder, find_runs
+from unbraid.runs.only import Only, choose
+from unbraid.runs.results import read_sweep_positions
+from unbraid.runs.scores import FILE
+
+Folders: TypeAlias = str | Path | Iterable[str | Path]
+
+
+def as_folders(folders: Folders) -> list[Path]:
+    """Return one or several folders as a list of paths.
+
+    >>> as_folders("runs") == as_folders([Path("runs")])
+    True
+    """
+    listed = [folders] if isinstance(folders, str | Path) or not isinstance(folders, Iterable) else list(folders)
+    for folder in listed:
+        if not isinstance(folder, str | Path):
+            raise UserError(
+                f"A folder of runs must be given by its path, such as 'runs/beta'. Got {type(folder).__name__} instead."
+            )
+    return [Path(folder) for folder in listed]
+
+
+def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
+    """Return the runs in folders and in all folders below them.
+
+    A run that was copied to several places is returned once. A finished run is preferred to one that is not, then a run
+    with scores, then the first place. Folders whose names begin with a dot are not searched.
+
+    Args:
+        folders: One or several folders of runs, or folders of single runs. Files are ignored if a folder is given too.
+        only: Which runs to choose (see `unbraid.runs.only.parse_only`). By default all.
+
+    Returns:
+        The runs, sorted by their specs.
+
+    Raises:
+        UserError: If there are no runs, a folder does not exist, a `run.json` is damaged, or two runs with the same id
+            were trained on different data or with different source code.
+    """
+    paths = as_folders(folders)
+    found = {path: list(_walk(path, set())) for path in paths}
+    if missing := [path for path in paths if not path.exists()]:
+        raise UserError(_no_runs(missing))
+    if not any(found.values()):
+        raise UserError(_no_runs(paths))
+    if empty := [str(path) for path, runs in found.items() if not runs and path.is_dir()]:
+        warnings.warn(f"left out: no runs in {', '.join(empty)}", RuntimeWarning, stacklevel=3)
+    unique = _unique(run for runs in found.values() for run in runs)
+    return choose(sorted(unique, key=lambda run: run.spec.sort_key()), _properties(), only)
+
+
+def _no_runs(folders: list[Path]) -> str:
+    where = ", ".join(map(str, folders)) or "an empty list of folders"
+    return f"No runs in {where}. Train some with: unbraid train beta_vae --out {folders[0] if folders else 'runs'}"
+
+
+def _walk(folder: Path, visited: set[Path]) -> Iterator[RunFolder]:
+    """Yield the runs in a folder and below it. `visited` has the folders above, so that circular links end."""
+    place = folder.resolve()
+    if place in visited or not folder.is_dir():
+        return
+    yield from find_runs(folder)
+    if not (folder / "run.json").exists():
+        for child in sorted(folder.iterdir()):
+            if not child.name.startswith(".") and child.is_dir() and not (child / "run.json").exists():
+                yield from _walk(child, visited | {place})
+
+
+def _unique(runs: Iterable[RunFolder]) -> list[RunFolder]:
+    """Return each run once, by its id."""
+    kept: dict[str, RunFolder] = {}
+    for run in runs:
+        other = kept.setdefault(run.spec.id, run)
+        if (other.data, other.own.sources) != (run.data, run.own.sources):
+            raise UserError(
+                f"Runs with the same id must be copies of each other. {other.path} and {run.path} were trained on "
+                "different data or with different source code. Pass only one of them."
+            )
+        if _preference(run) > _preference(other):
+            kept[run.spec.id] = run
+    return list(kept.values())
+
+
+def _preference(run: RunFolder) -> tuple[bool, bool]:
+    """Return a key that is larger for the copy of a run that has more of its files."""
+    return run.status in ("done", "diverged"), (run.path / FILE).exists()
+
+
+def _properties() -> Callable[[RunFolder], dict[str, Any]]:
+    """Return a function from a run to its properties: its settings and its position in its study, if any."""
+    read = functools.cache(read_sweep_positions)
+
+    def properties(run: RunFolder) -> dict[str, Any]:
+        return {**read(run.path.parent).get(run.spec.id, {}), **run.spec.flat(complete=True)}
+
+    return properties

@@ -1,0 +1,69 @@
+"""Remarks about a comparison: missing scores, and other limits of what can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from unbraid.metrics.protocol import differences
+from unbraid.scoring.differences import MIN_SEEDS
+from unbraid.scoring.sides import Side
+
+MAY_DIFFER = ("values", "codes", "data", "source")  # fields of a record that may differ between comparable scores
+
+
+def scoring_differences(sides: Sequence[Side], metric: str) -> dict[str, tuple[Any, Any]]:
+    """Return the fields (estimator, sample sizes, versions and so on) in which the scores of a metric differ."""
+    records = [entry.records[metric] for side in sides for entry in side.runs if metric in entry.records]
+    methods = [{k: value for k, value in record.items() if k not in MAY_DIFFER} for record in records]
+    return next((fields for other in methods[1:] if (fields := differences(methods[0], other))), {})
+
+
+def shared_remarks(sides: Sequence[Side]) -> list[str]:
+    """Return a remark about each pair of sides that have some runs in common."""
+    ids = {side.name: {entry.run.spec.id for entry in side.runs} for side in sides}
+    return [
+        f"{len(common)} run(s) are in both {a} and {b}, so the two are not independent."
+        for a, b in combinations(ids, 2)
+        if (common := ids[a] & ids[b])
+    ]
+
+
+def seed_remarks(sides: Sequence[Side]) -> list[str]:
+    """Return a remark about sides that have too few seeds for a test."""
+    few = ", ".join(f"{side.name} has {n}" for side in sides if (n := len(side.seeds())) < MIN_SEEDS)
+    return [f"A test needs scores of at least {MIN_SEEDS} seeds per side, but {few}."] if few else []
+
+
+def side_remarks(sides: Sequence[Side], metrics: Sequence[str]) -> list[str]:
+    """Return remarks about runs that are left out, missing scores, and settings or data that differ."""
+    remarks = []
+    for side in sides:
+        if side.diverged or side.unfinished:
+            remarks.append(
+                f"Runs of {side.name} that are left out: {side.diverged} diverged, {side.unfinished} unfinished."
+            )
+        unscored = len(side.runs) - len(side.scored_runs())
+        partly = [m for m in metrics if any(entry.value(m) is None for entry in side.scored_runs())]
+        if unscored or partly:
+            missing = [f"{unscored} of {len(side.runs)} run(s) have no scores"] * bool(unscored)
+            missing += [f"some runs have no score for {', '.join(partly)}"] * bool(partly)
+            remarks.append(f"In {side.name}, {' and '.join(missing)}. Compute them with: unbraid score {side.folder}")
+        if len({entry.run.spec.settings_key() for entry in side.runs}) > 1:
+            remarks.append(
+                f"{side.name} has runs with different settings, so its standard deviation is not only over seeds."
+            )
+    data = dict.fromkeys(entry.settings["data"] for side in sides for entry in side.runs)
+    if len(data) > 1:
+        remarks.append(f"The datasets differ ({', '.join(data)}). Scores on different datasets are hardly comparable.")
+    return remarks
+
+
+def scoring_remarks(incomparable: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> list[str]:
+    """Return a remark about metrics whose scores were computed in different ways."""
+    if not incomparable:
+        return []
+    fields = ", ".join(dict.fromkeys(field for differing in incomparable.values() for field in differing))
+    reason = f"their scores were computed with different settings ({fields})"
+    return [f"These metrics were not tested, because {reason}: {', '.join(incomparable)}."]

@@ -1,0 +1,89 @@
+"""Rows of scores that show as a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unbraid.metrics import METRICS, TRAITS, headline
+from unbraid.metrics.protocol import sample_sentences
+from unbraid.runtime.tables import html_table, wide_table
+
+if TYPE_CHECKING:
+    from unbraid.runs.spec import RunSpec
+
+SAMPLED = "unsupervised.gaussian_total_correlation.sampled"
+RANKING = {"informative latents": "informative", "udr": "udr"}  # the columns of `select`
+Row = dict[str, Any]
+
+
+class ScoreRows(list[Row]):
+    """A list of rows. It is an ordinary list, which notebooks and `print` show as a table with the main scores.
+
+    Attributes:
+        specs: The specs of the runs, from which the labels of the rows are made.
+    """
+
+    def __init__(self, rows: Iterable[Row] = (), specs: Iterable[RunSpec] = ()) -> None:
+        super().__init__(rows)
+        self.specs = list(specs)
+
+    def columns(self, metrics: Iterable[str] = METRICS) -> dict[str, list[Any]]:
+        """Return the columns of the table by title: the run, its settings, and the main score of each metric."""
+        labels = self._labels()
+        first = {"run": [row.get("run", "") for row in self]} if any("run" in row for row in self) else {}
+        title = "settings" if first else "codes"
+        first[title] = [labels.get(row.get("run", ""), row["label"]) for row in self]
+        return {**first, **score_columns(self, metrics)}
+
+    def sentences(self) -> list[str]:
+        """Return the settings that all runs share, and which rows the metrics used, in words."""
+        samples = [(row["train_rows"], row["test_rows"], row["draws"]) for row in self if "draws" in row]
+        return [*self._shared(), *sample_sentences(samples)]
+
+    def _labels(self) -> dict[str, str]:
+        """Return the label of each run by its id. Without runs, torch is not imported."""
+        if not self.specs:
+            return {}
+        from unbraid.runs.labels import run_labels
+
+        return run_labels(self.specs)
+
+    def _shared(self) -> list[str]:
+        """Return the sentence about the settings that all runs share, if there is one."""
+        if not self.specs:
+            return []
+        from unbraid.runs.labels import shared_sentence
+
+        return [text] if (text := shared_sentence(self.specs)) else []
+
+    def text(self, metrics: Iterable[str] = METRICS) -> str:
+        """Return the table as plain text, followed by sentences about all rows."""
+        columns = self.columns(metrics)
+        first: dict[str, Sequence[Any]] = {
+            title: columns.pop(title) for title in ("run", "settings", "codes") if title in columns
+        }
+        return "\n".join([wide_table(first, columns), *self.sentences()])
+
+    def __str__(self) -> str:
+        return self.text() if self else "[]"
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        notes = "".join(f"<p>{html.escape(text)}</p>" for text in self.sentences())
+        return html_table(list(columns), list(zip(*columns.values(), strict=True))) + notes
+
+
+def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the main score of each metric that any row has, and the total correlation of sampled codes, by title."""
+    keys = {metric_title(name): headline(name) for name in metrics}
+    keys |= {"(sampled)": SAMPLED, **RANKING}
+    return {
+        title: [row.get(key, "-") for row in rows] for title, key in keys.items() if any(key in row for row in rows)
+    }
+
+
+def metric_title(name: str) -> str:
+    """Return the column title of a metric: its name, with "(low)" if lower scores are better."""
+    return {"unsupervised": "total corr."}.get(name, name) + " (low)" * TRAITS[name].low_is_good
