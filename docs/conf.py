@@ -24,6 +24,7 @@ extensions = [
     "extensions.docstrings",
     "extensions.layers",
     "extensions.mathml",
+    "extensions.notebooks",
 ]
 exclude_patterns = ["_build", "generate", "figures", "extensions"]
 suppress_warnings = ["myst.header"]  # CONTRIBUTING.md is included with its own first heading

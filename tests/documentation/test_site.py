@@ -73,6 +73,15 @@ def test_every_source_has_its_page(site: Path, pages: dict[Path, Page]) -> None:
     assert sources == {path.relative_to(site).with_suffix(".md") for path in written(site, pages)}
 
 
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_executed_and_show_tables_and_pictures(path: Path, site: Path, pages: dict[Path, Page]) -> None:
+    page = site / "notebooks" / f"{path.stem}.html"
+    assert page.read_text().count('class="notebook-output"') >= 2
+    assert pages[page].tags["h1"] == 1
+    assert pages[page].tags["table"] >= 1
+    assert not pages[page].unlabelled
+
+
 def test_pages_have_one_title_and_labelled_pictures(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in written(site, pages).items():
         assert page.tags["h1"] == 1, path
