@@ -14,6 +14,7 @@ from unbraid.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from unbraid import analysis, data, methods, metrics, nets, spaces
+    from unbraid.adoption.adopt import adopt
     from unbraid.analysis.registry import analyse
     from unbraid.errors import UserError
     from unbraid.exporting.export import export
@@ -45,6 +46,7 @@ _MODULES = {
     "Run": "runs.run",
     "RunSpec": "runs.spec",
     "UserError": "errors",
+    "adopt": "adoption.adopt",
     "analyse": "analysis.registry",
     "compare": "scoring.comparison",
     "explore": "reporting.explore",
@@ -69,6 +71,7 @@ __all__ = [
     "Run",
     "RunSpec",
     "UserError",
+    "adopt",
     "analyse",
     "analysis",
     "compare",

@@ -43,21 +43,14 @@ class AE(Method):
 
         Positions are distances from the mean of the population, in standard deviations.
         """
-        mean, std = population_moments(population)
-        order = std.argsort(descending=True, stable=True).tolist()
-        z = q.mean.repeat(len(order), len(positions), 1)
-        for row, latent in enumerate(order):
-            z[row, :, latent] = mean[latent] + std[latent] * positions.to(z.device)
-        return Traversal(z, q.mean, [RowLabel(f"latent {i}", i, std=float(std[i])) for i in order])
+        return point_traversal(q, population, positions)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
         """Return one control per latent. Its value is the distance from the population's mean in standard deviations.
 
         The control of a latent that does not vary has no effect.
         """
-        mean, std = population_moments(population)
-        start = torch.where(std > 0, (q.mean - mean) / torch.where(std > 0, std, 1.0), 0.0)
-        return direction_controls([f"latent {i}" for i in range(len(std))], q.mean, std.diag(), start)
+        return point_controls(q, population)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec = net.nll(batch.x, net.encode(batch.x).mean).mean()
@@ -67,3 +60,20 @@ class AE(Method):
 def population_moments(population: Gaussian) -> tuple[Tensor, Tensor]:
     """Return the mean and the standard deviation of each latent over the examples of the population."""
     return population.mean.mean(0), population.mean.std(0, correction=0)
+
+
+def point_traversal(q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+    """Return the traversal of codes without variances (see `AE.traversal`)."""
+    mean, std = population_moments(population)
+    order = std.argsort(descending=True, stable=True).tolist()
+    z = q.mean.repeat(len(order), len(positions), 1)
+    for row, latent in enumerate(order):
+        z[row, :, latent] = mean[latent] + std[latent] * positions.to(z.device)
+    return Traversal(z, q.mean, [RowLabel(f"latent {i}", i, std=float(std[i])) for i in order])
+
+
+def point_controls(q: Gaussian, population: Gaussian) -> Controls:
+    """Return the controls of codes without variances (see `AE.controls`)."""
+    mean, std = population_moments(population)
+    start = torch.where(std > 0, (q.mean - mean) / torch.where(std > 0, std, 1.0), 0.0)
+    return direction_controls([f"latent {i}" for i in range(len(std))], q.mean, std.diag(), start)

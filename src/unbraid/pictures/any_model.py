@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +13,10 @@ from torch import Tensor, nn
 
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
+from unbraid.nets.any_model import as_tensor, model_parts, pixel_problem, read_examples, read_posterior
 from unbraid.runs.run import CHUNK
 
 CHANNELS = (1, 3)  # valid numbers of channels of an image: grey or RGB
-PIXEL_TOLERANCE = 0.5  # decoded values that lie further outside [0, 1] are probably not pixels
-
-
-def as_tensor(values: Any, what: str) -> Tensor:
-    """Return numbers as a float32 tensor. Divide uint8 values by 255. `what` is their name in error messages."""
-    try:
-        tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{what} must be a tensor or an array of numbers. Got {type(values).__name__} instead."
-        ) from error
-    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor.float()
 
 
 def as_images(x: Any) -> Tensor:
@@ -45,31 +33,6 @@ def as_images(x: Any) -> Tensor:
     elif images.ndim == 2:
         hint = "Pass x[None, None] for one grey image, or x.reshape(n, 1, h, w) for rows of pixels."
     raise UserError(f"The images x must have the shape (n, c, h, w) with 1 or 3 channels. Got {shape} instead. {hint}")
-
-
-def first_array(output: Any) -> Any:
-    """Return the array in the output of a network, which may be a tuple (first item) or a distribution (its mean)."""
-    if isinstance(output, tuple | list) and output:
-        return first_array(output[0])
-    if isinstance(output, Tensor | np.ndarray):
-        return output
-    mean = getattr(output, "mean", output)
-    return output if callable(mean) else mean
-
-
-def log_variance(output: Any) -> Any:
-    """Return the log variances of a posterior that has an attribute `logvar`, `variance` or `stddev`, otherwise None.
-
-    For tuples the result is None, because the second item may be a log variance, a standard deviation or a sample.
-    """
-    if isinstance(output, Tensor | np.ndarray | tuple | list):
-        return None
-    if (value := getattr(output, "logvar", None)) is not None:
-        return value
-    for name, power in (("variance", 1), ("stddev", 2)):
-        if isinstance(value := getattr(output, name, None), Tensor | np.ndarray):
-            return power * as_tensor(value, name).log()
-    return None
 
 
 @dataclass(frozen=True)
@@ -97,18 +60,13 @@ class Adapter:
     @classmethod
     def from_model(cls, model: Any) -> Adapter:
         """Return an adapter for an object with `encode` and `decode`, or for a pair of functions or modules."""
-        pair: Any = model
-        if not isinstance(model, tuple | list):
-            pair = getattr(model, "encode", None), getattr(model, "decode", None)
-        if len(pair) != 2 or not all(callable(part) for part in pair):
-            hint = " Pass (model.encoder, model.decoder)." if hasattr(model, "encoder") else ""
+        parts = model_parts(model)
+        if parts.encode is None or parts.decode is None:
             raise UserError(
                 "A traversal needs a Run, an object with encode(x) and decode(z), or a pair (encode, decode) of "
-                f"functions or modules. Got {type(model).__name__} instead.{hint}"
+                f"functions or modules. Got {type(model).__name__} instead."
             )
-        owners = [model, *pair, *(getattr(part, "__self__", None) for part in pair)]
-        modules = {id(owner): owner for owner in owners if isinstance(owner, nn.Module)}
-        return cls(pair[0], pair[1], tuple(modules.values()))
+        return cls(parts.encode, parts.decode, parts.modules)
 
     @property
     def device(self) -> torch.device:
@@ -116,34 +74,20 @@ class Adapter:
         tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
-    @contextlib.contextmanager
-    def evaluation_mode(self) -> Iterator[None]:
-        """Disable gradients and put all modules in evaluation mode. On exit, restore the mode of each module."""
-        modes = {part: part.training for module in self.modules for part in module.modules()}
-        for module in self.modules:
-            module.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            for part, mode in modes.items():
-                part.training = mode
-
     def encode_images(self, x: Tensor) -> Codes:
         """Encode images (n, c, h, w), check the codes and return them."""
-        outputs = [(part, self.encode(part.to(self.device))) for part in x.split(CHUNK)]
-        z = torch.cat([check_codes(first_array(output), len(part)) for part, output in outputs])
-        logvars = [log_variance(output) for _, output in outputs]
-        if any(logvar is None for logvar in logvars):
+        outputs = [(part, *read_posterior(self.encode(part.to(self.device)))) for part in x.split(CHUNK)]
+        z = torch.cat([check_codes(codes, len(part)) for part, codes, _ in outputs])
+        if any(logvar is None for _, _, logvar in outputs):
             return Codes(z, None)
-        logvar = torch.cat([as_tensor(part, "The log variances of encode(x)").cpu() for part in logvars])
+        logvar = torch.cat([as_tensor(part, "The log variances of encode(x)").cpu() for _, _, part in outputs])
         return Codes(z, Gaussian(z, logvar).kl().mean(0) if logvar.shape == z.shape else None)
 
     def decode_images(self, z: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Decode latents (n, d), check the images and return them. Flat rows of pixels are reshaped to `shape`."""
         parts = []
         for part in z.split(CHUNK):
-            output = as_tensor(first_array(self.decode(part.to(self.device))), "The output of decode(z)").cpu()
+            output = as_tensor(read_examples(self.decode(part.to(self.device))), "The output of decode(z)").cpu()
             parts.append(check_images(output, len(part), shape))
         return torch.cat(parts)
 
@@ -153,11 +97,9 @@ def warn_if_not_pixels(reconstruction: Tensor) -> None:
 
     Only reconstructions are checked, because latents far from those of all examples may decode to any values.
     """
-    low, high = float(reconstruction.min()), float(reconstruction.max())
-    if low < -PIXEL_TOLERANCE or high > 1 + PIXEL_TOLERANCE:
+    if (problem := pixel_problem(reconstruction)) is not None:
         warnings.warn(
-            f"decode(z) returned values from {low:.3g} to {high:.3g}, but pixels must be in [0, 1]. If they are "
-            "logits, pass (encode, lambda z: decode(z).sigmoid()). If they are in [-1, 1], pass "
+            f"{problem} If they are logits, pass (encode, lambda z: decode(z).sigmoid()). If they are in [-1, 1], pass "
             "(encode, lambda z: decode(z) / 2 + 0.5).",
             RuntimeWarning,
             stacklevel=2,

@@ -16,7 +16,7 @@ from unbraid.pictures.images import write_picture
 from unbraid.pictures.pair import decode_pair, draw_pair
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments
 from unbraid.runs.run import Run
-from unbraid.runs.spec import registry_name
+from unbraid.runs.spec import method_name
 
 Extreme = tuple[str, float, Run]
 """The word "best" or "worst", the score of a run, and the run."""
@@ -78,7 +78,7 @@ def draw_extremes(
 
 def _row_of(end: str, value: float, run: Run) -> tuple[str, str, str]:
     """Return what the runs of one row have in common."""
-    return run.spec.data, registry_name(type(run.spec.method)), end
+    return run.spec.data, method_name(run.spec.method), end
 
 
 def place_below_each_other(rows: Sequence[Image.Image]) -> Image.Image:

@@ -24,7 +24,7 @@ from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import latest_scores
 from unbraid.runs.run import Run
 from unbraid.runs.run_data import run_data
-from unbraid.runs.spec import registry_name
+from unbraid.runs.spec import method_name
 from unbraid.scoring.code_statistics import information_shares
 from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.factor_table import FactorTable
@@ -243,7 +243,7 @@ def best_and_worst_runs(runs: Sequence[Run], metric: str, count: int = 1) -> lis
         scores = {} if run.path is None else latest_scores(RunFolder(run.path, run.spec))
         if column in scores:
             pruned = bool(scores.get("active.units", math.inf) < scores.get("active.factors", 0))
-            group = run.spec.data, registry_name(type(run.spec.method))
+            group = run.spec.data, method_name(run.spec.method)
             groups.setdefault(group, []).append((pruned, float(scores[column]), run))
     if not groups:
         raise UserError(f"No run has a score {column}. To compute it, run: unbraid score FOLDER --metrics {metric}")

@@ -20,7 +20,7 @@ from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, decode_traversal, draw_grid
 from unbraid.runs.run import Run
 from unbraid.runs.run_data import run_data
-from unbraid.runs.spec import registry_name
+from unbraid.runs.spec import method_name
 
 MAX_TITLE_COLUMNS = 8  # columns of a panel of samples, so that its title fits above it
 
@@ -198,8 +198,9 @@ def row_labels(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         swept = run.spec.method.swept_field()
         strength = "" if swept is None else f"\n{swept}={run.spec.method.strength:g}"
-        heads.append(f"{registry_name(type(run.spec.method))}{strength}")
-    labels = [f"{head}\nseed={run.spec.seed}" for head, run in zip(heads, runs, strict=True)]
+        heads.append(f"{method_name(run.spec.method)}{strength}")
+    seeds = ["" if run.spec.seed is None else f"\nseed={run.spec.seed}" for run in runs]
+    labels = [head + seed for head, seed in zip(heads, seeds, strict=True)]
     return [
         f"{head}\n{run.id}" if labels.count(label) > 1 else label
         for head, run, label in zip(heads, runs, labels, strict=True)
@@ -209,7 +210,7 @@ def row_labels(runs: Sequence[Run]) -> list[str]:
 def one_run_per_setting(runs: Sequence[Run]) -> list[Run]:
     """Return the run with the lowest seed of each group of runs that differ only in the seed."""
     first: dict[str, Run] = {}
-    for run in sorted(runs, key=lambda run: run.spec.seed):
+    for run in sorted(runs, key=lambda run: run.spec.sort_key()):
         first.setdefault(run.spec.settings_key(), run)
     chosen = {id(run) for run in first.values()}
     return [run for run in runs if id(run) in chosen]

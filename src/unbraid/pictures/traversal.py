@@ -16,6 +16,7 @@ from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.methods.traversal import RowLabel
+from unbraid.nets.any_model import evaluation_mode
 from unbraid.pictures.any_model import Adapter, as_images, warn_if_not_pixels
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import encode_picture, labelled_grid, tile_scale, write_picture
@@ -104,7 +105,7 @@ def traverse_images(model: Any, x: Tensor, example: int, positions: Tensor) -> D
         with torch.no_grad():
             return _decode(model, x[example : example + 1].to(model.device), model.posterior(x), positions)
     adapter = Adapter.from_model(model)
-    with adapter.evaluation_mode():
+    with evaluation_mode(adapter.modules):
         return traverse_codes(adapter, x, example, positions)
 
 

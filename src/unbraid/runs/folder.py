@@ -13,6 +13,8 @@
 - `log.jsonl`: one JSON object per logged step, with `step` and the value of each training term.
 - `diverged.json`: a JSON object with the `step` at which the run diverged and the training `term` that was not finite.
   It exists only if the run diverged. The weights are then the last finite ones.
+- `model.json`: the network of a model that was trained outside unbraid (see `unbraid.runs.adopted_model`). Such a run
+  has no checkpoint and no log.
 - `scores.jsonl`: the scores of the run (see `unbraid.runs.scores`).
 
 The folder may also contain pictures and event files for TensorBoard.
@@ -35,6 +37,7 @@ from torch import Tensor
 
 from unbraid.errors import UserError
 from unbraid.runs import formats
+from unbraid.runs.adopted_spec import AdoptedSpec, read_spec
 from unbraid.runs.formats import FORMAT, RETRAIN, OwnCode
 from unbraid.runs.sources import changed_sources
 from unbraid.runs.spec import RunSpec
@@ -118,14 +121,15 @@ class RunFolder:
             delete_run(path)
             make_folder(path)
         files = {name: str(file) for name in sources if (file := file_of(name)) is not None}
-        own = OwnCode(dict(sources), **method_facts(spec.method), files=files) if sources else OwnCode()
+        recorded = bool(sources) or isinstance(spec, AdoptedSpec)
+        own = OwnCode(dict(sources), **method_facts(spec.method), files=files) if recorded else OwnCode()
         origin = {
             "versions": provenance.library_versions(),
             "commit": provenance.git_commit(),
             "machine": provenance.machine_info(),
         }
         content = {"format": FORMAT, "id": spec.id, "spec": spec.to_dict(), **origin}
-        if sources:
+        if recorded:
             content["own"] = {key: value for key, value in dataclasses.asdict(own).items() if key != "files" or value}
         if data is not None:
             content["data"] = data
@@ -147,7 +151,7 @@ class RunFolder:
             )
         content = read_json(file, formats.RunFile, RETRAIN)
         try:
-            spec = RunSpec.from_dict(content.spec, facts=content.own.facts())
+            spec = read_spec(content.spec, content.own.facts())
         except (TypeError, ValueError) as error:
             raise UserError(f"{file} does not contain a run that can be read: {error} {RETRAIN}") from error
         if spec.id != content.id:

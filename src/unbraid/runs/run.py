@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from unbraid.methods.method import Method
 from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
 from unbraid.noise import Noise
+from unbraid.runs.adopted_model import read_network
+from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.only import Only, choose
@@ -62,7 +65,8 @@ class Run:
     @property
     def device(self) -> torch.device:
         """The device on which the network is stored."""
-        return next(self.net.parameters()).device
+        tensors = itertools.chain(self.net.parameters(), self.net.buffers())
+        return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     @property
     def label(self) -> str:
@@ -72,7 +76,8 @@ class Run:
         values = self.spec.to_dict()["method"]
         name = values.pop("name")
         settings = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()]
-        return " ".join([name, *settings, f"seed={self.spec.seed}"])
+        seed = [] if self.spec.seed is None else [f"seed={self.spec.seed}"]
+        return " ".join([name, *settings, *seed])
 
     def _repr_html_(self) -> str:
         settings = [[name, value] for name, value in self.spec.flat().items()]
@@ -151,22 +156,29 @@ class StoredRun(Run):
     """A trained run in a folder. Its network is read when it is used (see `StoredNetwork`)."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        spec: RunSpec,
-        shape: tuple[int, ...],
-        builder: PairBuilder,
-        device: torch.device | str = "cpu",
+        self, folder: RunFolder, spec: RunSpec, read: Callable[[], VAENet], device: torch.device | str = "cpu"
     ) -> None:
         self.spec, self.path = spec, folder.path
         folder.check_weights()
         self.log, self.divergence = folder.read_log(), folder.divergence()
         self._device = torch.device(device)
+        self._network = StoredNetwork(lambda: read().to(device))
+
+    @classmethod
+    def trained(
+        cls,
+        folder: RunFolder,
+        spec: RunSpec,
+        shape: tuple[int, ...],
+        builder: PairBuilder,
+        device: torch.device | str = "cpu",
+    ) -> StoredRun:
+        """Return a run that unbraid trained. Its network is built, and its weights are read from the folder."""
 
         def read() -> VAENet:
-            return load_weights(build_net(spec, shape, builder), folder.weights(), folder.path).to(device)
+            return load_weights(build_net(spec, shape, builder), folder.weights(), folder.path)
 
-        self._network = StoredNetwork(read)
+        return cls(folder, spec, read, device)
 
     @property
     def net(self) -> VAENet:  # type: ignore[override]
@@ -219,10 +231,12 @@ def open_run(
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
     check_consent([folder], net is not None, trust, methods)
     offer_files(folder)
+    if isinstance(folder.spec, AdoptedSpec):
+        return StoredRun(folder, folder.spec, lambda: read_network(folder, trust), device)
     spec = import_method(folder.spec, methods)
     builder = resolve_net(spec.net if net is None else net)[1]
     warn_about_changed_sources(folder, spec, builder)
-    return StoredRun(folder, spec, data.shape, builder, device)
+    return StoredRun.trained(folder, spec, data.shape, builder, device)
 
 
 def load_runs(

@@ -193,7 +193,7 @@ class RunSpec:
         values = self.to_dict(complete=True)
         method, seed = values.pop("method"), values.pop("seed")
         data, name = values.pop("data"), method.pop("name")
-        return data, name, *map(_orderable, (*method.values(), *values.values())), seed
+        return data, name, *map(orderable, (*method.values(), *values.values())), seed
 
     def settings_key(self) -> str:
         """Return a string that is equal for runs that differ only in the seed."""
@@ -250,7 +250,7 @@ def import_method(spec: RunSpec, methods: Iterable[type[Method]] = ()) -> RunSpe
     return RunSpec.from_dict(spec.to_dict(), trust=True) if isinstance(spec.method, StoredMethod) else spec
 
 
-def _orderable(value: Any) -> tuple[bool, Any]:
+def orderable(value: Any) -> tuple[bool, Any]:
     """Return a key that can be compared with the key of any other value. Numbers come before text."""
     number = isinstance(value, int | float)
     return not number, value if number else str(value)

@@ -24,7 +24,7 @@ from unbraid.runs.folder import RunFolder
 from unbraid.runs.results import read_sweep_positions, write_results
 from unbraid.runs.run import Run, load_runs
 from unbraid.runs.scores import add_scores, find_score, read_scores
-from unbraid.runs.spec import registry_name
+from unbraid.runs.spec import method_name
 from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.appearance import appearance_accuracy, appearance_columns, predictability, separation
 from unbraid.scoring.likelihood import likelihood_bounds
@@ -218,7 +218,7 @@ def appearance_table(
 
 def seeds_row(runs: Sequence[Run], scores: Mapping[str, Mapping[str, Values]]) -> dict[str, Any]:
     """Return one row for runs that differ in the seed only. Each score is a list with one value per run."""
-    row: dict[str, Any] = {"data": runs[0].spec.data, "method": registry_name(type(runs[0].spec.method))}
+    row: dict[str, Any] = {"data": runs[0].spec.data, "method": method_name(runs[0].spec.method)}
     row |= {"label": runs[0].label.rpartition(" seed=")[0], "runs": len(runs)}
     for run in runs:
         for metric, values in scores[run.id].items():

@@ -52,7 +52,7 @@ def seed_groups(out: Path, ids: Iterable[str]) -> Iterator[list[RunFolder]]:
     """
     wanted = set(ids)
     done = [run for run in find_runs(out) if run.status == "done"]
-    ordered = sorted(done, key=lambda run: (run.spec.data, run.spec.settings_key(), run.spec.seed))
+    ordered = sorted(done, key=lambda run: (run.spec.data, run.spec.settings_key(), run.spec.sort_key()))
     for _, group in groupby(ordered, lambda run: run.spec.settings_key()):
         members = list(group)
         if wanted & {run.spec.id for run in members}:

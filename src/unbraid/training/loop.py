@@ -183,6 +183,6 @@ def finish_run(stack: Stack, i: int, run: RunInTraining, data: FactorData, build
         run.folder.finish(stack.step, weights, run.log, divergence)
         if run.on_log is not None:
             run.on_log(run.folder, run.log)
-        return StoredRun(run.folder, run.spec, data.shape, builder, data.device)
+        return StoredRun.trained(run.folder, run.spec, data.shape, builder, data.device)
     net = load_weights(build_net(run.spec, data.shape, builder), weights, run.spec.id).to(data.device)
     return Run(run.spec, net, run.log, divergence=divergence)

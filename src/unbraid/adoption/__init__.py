@@ -1,0 +1,1 @@
+"""Adoption of models that were trained outside unbraid as runs."""

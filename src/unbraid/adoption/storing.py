@@ -1,0 +1,89 @@
+"""The form in which models from outside unbraid are stored: as graphs, as Python code, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from unbraid.adoption.checking import CheckedModel
+from unbraid.adoption.tracing import trace_graph
+from unbraid.errors import UserError
+from unbraid.nets.adopted import AdoptedNet, DecoderPart, EncoderPart, ModelOptions
+from unbraid.runs.adopted_model import (
+    ModelFile,
+    graph_network,
+    model_digest,
+    output_digest,
+    parts_network,
+    parts_tensors,
+)
+
+
+@dataclass(frozen=True)
+class AdoptedModel:
+    """A model in the form in which it is stored: as graphs, as Python code, or not at all.
+
+    Attributes:
+        model: The checked model.
+        content: The content of `model.json`.
+        tensors: The tensors to store.
+        digest: A digest of the model.
+        as_code: Whether the model is stored as the name of the function that returns it.
+        in_memory: Whether the model cannot be stored.
+    """
+
+    model: CheckedModel
+    content: ModelFile
+    tensors: dict[str, Tensor]
+    digest: str
+    as_code: bool = False
+    in_memory: bool = False
+
+    def network(self) -> AdoptedNet:
+        """Return the network of a run in memory."""
+        if self.as_code or self.in_memory:
+            return parts_network(self.model.parts, self.content, self.model.latents)
+        return graph_network(self.content, self.tensors, self.model.latents)
+
+
+def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) -> AdoptedModel:
+    """Return a model as graphs or, if it cannot be traced, as Python code or in memory.
+
+    Args:
+        model: The model, whose modules must be in evaluation mode.
+        name: The name ``module:function`` of the function that returned the model, or None.
+        must_be_stored: Whether to raise a UserError if the model cannot be stored.
+    """
+    try:
+        return _trace(model)
+    except UserError as error:
+        if must_be_stored and name is None:
+            raise UserError(
+                f"{error} The model can therefore not be stored in a folder. Leave out= out to use the run in this "
+                "process. To store it, write a function that returns the model in a file, and pass "
+                '"file.py:function". Its code is then run again when the run is loaded.'
+            ) from error
+    tensors = parts_tensors(model.parts)
+    if name is not None:
+        return AdoptedModel(model, model.content, tensors, model_digest(model.content, tensors), as_code=True)
+    digest = model_digest(model.content, {**tensors, "codes": model.z.cpu()}) if tensors else output_digest(model.z)
+    return AdoptedModel(model, model.content, tensors, digest, in_memory=True)
+
+
+def _trace(model: CheckedModel) -> AdoptedModel:
+    """Return a model as graphs, or raise a UserError if it cannot be traced."""
+    options = model.content.options or ModelOptions()
+    shape = tuple(model.content.shape)
+    parts: dict[str, tuple[nn.Module, Tensor]] = {"encoder": (EncoderPart(model.parts, options), model.x)}
+    if model.parts.decode is not None:
+        decoder = DecoderPart(model.parts, options, shape, tuple(model.content.code_shape or ()))
+        parts |= {"decoder": (decoder, model.z)}
+    graphs: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    for name, (part, inputs) in parts.items():
+        graphs[name], own = trace_graph(part.eval(), inputs, name)
+        tensors |= {f"{name}.{key}": tensor for key, tensor in own.items()}
+    content = ModelFile(list(shape), **graphs)
+    return AdoptedModel(model, content, tensors, model_digest(content, tensors))

@@ -1,0 +1,74 @@
+"""Tracing of models from outside unbraid as graphs that can be stored and run without their code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from unbraid.adoption.torchscript import contains_script, convert_script
+from unbraid.errors import UserError
+from unbraid.nets.graph import Graph, GraphNetwork, store_graph
+
+TRACED_EXAMPLES = 3  # batch size of tracing
+CHECKED_BATCHES = (1, 4)  # batch sizes of checks
+TOLERANCE = 1e-4
+
+
+def trace_graph(part: nn.Module, x: Tensor, what: str) -> tuple[Graph, dict[str, Tensor]]:
+    """Return a module as a graph that accepts any number of examples, and its tensors.
+
+    Args:
+        part: The module, in evaluation mode.
+        x: At least `TRACED_EXAMPLES` inputs.
+        what: "encoder" or "decoder", for error messages.
+
+    Raises:
+        UserError: If the module cannot be traced, or if the graph does not compute the same as the module.
+    """
+    sizes = ({0: torch.export.Dim("n", min=1)},)
+    try:
+        with quiet_tracing():
+            module = convert_script(part, x) if contains_script(part) else part
+            program = torch.export.export(module, (x[:TRACED_EXAMPLES],), dynamic_shapes=sizes)
+            graph, tensors = store_graph(program)
+    except UserError:
+        raise
+    except Exception as error:  # torch.export raises errors of many types
+        reason = " ".join(str(error).split()[:40]) or type(error).__name__
+        raise UserError(
+            f"The {what} cannot be traced by torch.export as a graph that accepts any number of examples: {reason} ..."
+        ) from error
+    check_graph(GraphNetwork(graph, tensors), part, x, what)
+    return graph, tensors
+
+
+@torch.no_grad()
+def check_graph(network: GraphNetwork, part: nn.Module, x: Tensor, what: str) -> None:
+    """Raise a UserError if a graph does not compute the same as the module that was traced."""
+    network = network.to(x.device)
+    for size in CHECKED_BATCHES:
+        expected, actual = part(x[-size:]), network(x[-size:])
+        scale = max(1.0, float(expected.abs().max()))
+        if expected.shape != actual.shape or not float((expected - actual).abs().max()) <= TOLERANCE * scale:
+            raise UserError(
+                f"The traced {what} must compute the same as the model. Got other outputs for {size} example(s). The "
+                "model may have branches that depend on its inputs."
+            )
+
+
+@contextmanager
+def quiet_tracing() -> Iterator[None]:
+    """Hide PyTorch's deprecation warnings, and let distributions accept parameters whose values are not known yet."""
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            for kind in (DeprecationWarning, FutureWarning, UserWarning):
+                warnings.simplefilter("ignore", kind)
+            yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)

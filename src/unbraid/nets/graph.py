@@ -1,0 +1,195 @@
+"""Networks as data: a list of tensor operations that can be stored as JSON, and run without importing or unpickling.
+
+`store_graph` writes what `torch.export` traced. `GraphNetwork` runs it. Only operations that compute tensors from
+tensors are accepted (see `find_operation`), so reading a graph of unknown origin cannot run code or open files.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from unbraid.errors import UserError
+
+KEPT = ("linear.default", "conv2d.default", "conv_transpose2d.input", "conv1d.default", "softplus.default",
+        "silu.default", "batch_norm.default", "group_norm.default", "layer_norm.default", "instance_norm.default",
+        "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "pixel_shuffle.default", "elu.default",
+        "leaky_relu.default", "gelu.default", "hardtanh.default")  # fmt: skip
+"""Operations that are stored as they are, although PyTorch can express them by more elementary ones."""
+FORBIDDEN = re.compile(r"as_strided|empty|from_file|_assert|resize|set_|record_stream")
+INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name)
+    for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "eq", "ne", "ge", "gt", "le", "lt")
+}
+"""Operations on the sizes of tensors, and the choice of one of several results."""
+CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+Graph = dict[str, Any]
+"""A graph: `input`, `tensors` (names of the stored tensors), `nodes` (`name`, `op`, `args`, `kwargs`) and `output`."""
+
+
+def find_operation(name: str) -> Callable[..., Any]:
+    """Return the operation with a name such as "aten.conv2d.default" or "mul".
+
+    Accepted are the elementary operations of PyTorch (Core ATen), pointwise operations and those in `KEPT`, if they
+    modify none of their inputs and draw no random numbers.
+
+    Raises:
+        UserError: If the operation is not accepted.
+
+    >>> find_operation("aten.relu.default")
+    <OpOverload(op='aten.relu', overload='default')>
+    """
+    if name in INTEGER_OPERATIONS:
+        return INTEGER_OPERATIONS[name]
+    match = re.fullmatch(r"aten\.(\w+)\.(\w+)", name)
+    packet = getattr(torch.ops.aten, match[1], None) if match else None
+    operation = getattr(packet, match[2], None) if match and packet is not None else None
+    if not (isinstance(operation, torch._ops.OpOverload) and _is_accepted(operation)):
+        raise UserError(f"The operation {name!r} cannot be part of a stored network. Got a network that uses it.")
+    return operation
+
+
+def _is_accepted(operation: torch._ops.OpOverload) -> bool:
+    name = operation._schema.name.removeprefix("aten::") + "." + operation._overloadname
+    kind = torch.Tag.core in operation.tags or torch.Tag.pointwise in operation.tags or name in KEPT
+    random = torch.Tag.nondeterministic_seeded in operation.tags
+    return kind and not random and not operation._schema.is_mutable and not FORBIDDEN.search(name)
+
+
+def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
+    """Return a traced network with one input and one output as a graph and its tensors, by their names in the graph.
+
+    Raises:
+        UserError: If the network uses an operation that cannot be stored.
+    """
+    table = torch.export.default_decompositions()
+    for name in KEPT:
+        packet, _, overload = name.partition(".")
+        table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
+    table[torch.ops.aten._convolution.default] = lambda *args: torch.ops.aten.convolution.default(*args[:9])
+    program = program.run_decompositions(table)
+    signature, values = program.graph_signature, {**program.state_dict, **program.constants}
+    sources = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
+               **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
+    names: dict[str, str] = {}
+    tensors: dict[str, Tensor] = {}
+    nodes: list[dict[str, Any]] = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in sources and node.users:
+            names[node.name] = f"t{len(tensors)}"
+            tensors[names[node.name]] = values[sources[node.name]].detach().cpu().contiguous().clone()
+        elif node.op == "placeholder" and node.name not in sources:
+            names[node.name] = "x"
+        elif node.op == "call_function" and node.users:
+            name = _operation_name(node.target)
+            find_operation(name)
+            kwargs = {key: _to_json(value, names) for key, value in node.kwargs.items()}
+            nodes.append({"op": name, "args": _to_json(node.args, names), **({"kwargs": kwargs} if kwargs else {})})
+            names[node.name] = f"n{len(nodes) - 1}"
+        elif node.op == "output":
+            (output,) = node.args[0]
+    return {"nodes": nodes, "output": _to_json(output, names)}, tensors
+
+
+def _operation_name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return next((name for name, known in INTEGER_OPERATIONS.items() if known is target), str(target))
+
+
+def _to_json(value: Any, names: Mapping[str, str]) -> Any:
+    """Return an argument of an operation as JSON. Objects have one key, which says what they are."""
+    if isinstance(value, torch.fx.Node):
+        return {"node": names[value.name]}
+    if isinstance(value, tuple | list):
+        return [_to_json(item, names) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.device):
+        return {"device": "input"}
+    for kind, cls in CONSTANTS.items():
+        if isinstance(value, cls):
+            return {kind: str(value).removeprefix("torch.")}
+    raise UserError(f"A stored network must have arguments that are numbers. Got {value!r} instead.")
+
+
+class GraphNetwork(nn.Module):
+    """A network that runs a stored graph.
+
+    Args:
+        graph: The graph.
+        tensors: The tensors of the graph, by name.
+
+    Raises:
+        UserError: If the graph is damaged, or uses an operation that is not accepted.
+    """
+
+    def __init__(self, graph: Graph, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.names = list(tensors)
+        for name, tensor in tensors.items():
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        try:
+            self.steps = [(find_operation(n["op"]), n["args"], n.get("kwargs", {})) for n in graph["nodes"]]
+            self.output = graph["output"]
+            self.last_uses = self._find_last_uses()
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"A stored network must have nodes and an output. Got a damaged one: {error!r}.") from error
+
+    def _find_last_uses(self) -> list[list[str]]:
+        """Return for each step the values that no later step needs. They are released after it."""
+        uses = [_nodes([args, list(kwargs.values())]) for _, args, kwargs in self.steps]
+        known = {"x", *self.names}
+        for i, used in enumerate([*uses, _nodes(self.output)]):
+            if not used <= known:
+                raise KeyError(*sorted(used - known))
+            known.add(f"n{i}")
+        seen = _nodes(self.output)
+        last: list[list[str]] = []
+        for i, used in reversed(list(enumerate(uses))):
+            last.insert(0, sorted((used | {f"n{i}"}) - seen))
+            seen |= used | {f"n{i}"}
+        return last
+
+    def forward(self, x: Tensor) -> Tensor:
+        values: dict[str, Any] = {"x": x, **{name: getattr(self, name) for name in self.names}}
+        for i, (operation, args, kwargs) in enumerate(self.steps):
+            keywords = {key: _from_json(value, values, x.device) for key, value in kwargs.items()}
+            values[f"n{i}"] = operation(*_from_json(args, values, x.device), **keywords)
+            for name in self.last_uses[i]:
+                del values[name]
+        result: Tensor = _from_json(self.output, values, x.device)
+        return result
+
+
+def _nodes(value: Any) -> set[str]:
+    """Return the names of all values that an argument refers to."""
+    if isinstance(value, list):
+        return set().union(*map(_nodes, value))
+    return {value["node"]} if isinstance(value, dict) and "node" in value else set()
+
+
+def _from_json(value: Any, values: Mapping[str, Any], device: torch.device) -> Any:
+    """Return an argument of an operation, as `_to_json` wrote it."""
+    if isinstance(value, list):
+        return [_from_json(item, values, device) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "node":
+        return values[content]
+    if kind == "device":
+        return device
+    constant = float(content) if kind == "float" else getattr(torch, content, None)
+    if kind != "float" and not isinstance(constant, CONSTANTS[kind]):
+        raise UserError(f"A stored network must have known constants. Got {value!r} instead.")
+    return constant

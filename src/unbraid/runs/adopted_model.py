@@ -1,0 +1,145 @@
+"""The files of a model that was trained outside unbraid, in the folder of its run.
+
+`model.json` has the `shape` of one example and either the graphs `encoder` and `decoder` (see `unbraid.nets.graph`), or
+the `options` of a model that is Python code. `weights.safetensors` has the tensors of the graphs, with the prefixes
+`encoder.` and `decoder.`, or those of the modules of the model, with the prefix of their number. Graphs are data, so
+reading them needs no consent. Python code is imported only with consent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unbraid.errors import UserError
+from unbraid.nets.adopted import AdoptedNet, DecoderPart, EncoderPart, ModelOptions
+from unbraid.nets.any_model import ModelParts, model_parts
+from unbraid.nets.graph import Graph, GraphNetwork
+from unbraid.runs.adopted_spec import STORED
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.tensor_files import content_digest
+from unbraid.runtime.files import write_atomic
+from unbraid.runtime.importing import check_trust, import_name
+from unbraid.runtime.schema import read_json
+
+FILE = "model.json"
+FORMAT = 1
+REMEDY = "Restore the file from a copy, or delete the folder of the run and adopt the model again."
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of `model.json`."""
+
+    shape: list[int]
+    encoder: dict[str, Any] | None = None
+    decoder: dict[str, Any] | None = None
+    options: ModelOptions | None = None
+    code_shape: list[int] | None = None
+    format: int = FORMAT
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs by name."""
+        return {name: graph for name in ("encoder", "decoder") if (graph := getattr(self, name)) is not None}
+
+
+def model_digest(content: ModelFile, tensors: Mapping[str, Tensor]) -> str:
+    """Return 16 hexadecimal digits that identify a model: its graphs or options, and its tensors."""
+    return content_digest(tensors, asdict(content))[:16]
+
+
+def write_model(folder: RunFolder, content: ModelFile, tensors: dict[str, Tensor]) -> None:
+    """Write a model to the folder of its run. The weights are written last, because they mark the run as finished."""
+    plain = {key: value for key, value in asdict(content).items() if value is not None}
+    write_atomic(folder.path / FILE, json.dumps(plain).encode())
+    folder.finish(0, tensors, [])
+
+
+def read_network(folder: RunFolder, trust: bool = False) -> AdoptedNet:
+    """Read the network of an adopted run.
+
+    Raises:
+        UserError: If a file is damaged or does not belong to the spec, or if the model is Python code and the user has
+            not consented to run it.
+    """
+    file = folder.path / FILE
+    content = read_json(file, ModelFile, REMEDY)
+    if content.format != FORMAT:
+        raise UserError(f"{file} has format {content.format}, but this release reads format {FORMAT}. Update unbraid.")
+    tensors, name = folder.weights(), folder.spec.net
+    if model_digest(content, tensors) != getattr(folder.spec, "model", None):
+        raise UserError(f"{file} and the weights beside it are not those of the run {folder.spec.id}. {REMEDY}")
+    if name == STORED:
+        return graph_network(content, tensors, folder.spec.latents)
+    check_trust("model", name, folder.path, trust, folder.own.files.get(name))
+    return code_network(name, content, tensors, folder.spec.latents)
+
+
+def graph_network(content: ModelFile, tensors: Mapping[str, Tensor], latents: int) -> AdoptedNet:
+    """Return the network of a model that is stored as graphs."""
+    parts: dict[str, nn.Module] = {}
+    for name, graph in content.graphs.items():
+        own = {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+        parts[name] = GraphNetwork(graph, own)
+    if "encoder" not in parts:
+        raise UserError(f"A stored model must have an encoder. Got none. {REMEDY}")
+    return AdoptedNet(parts["encoder"], parts.get("decoder"), latents, tuple(content.shape))
+
+
+def code_network(name: str, content: ModelFile, tensors: Mapping[str, Tensor], latents: int) -> AdoptedNet:
+    """Return the network of a model that is Python code. The user must have consented to run the code."""
+    parts = model_parts(call_builder(name))
+    try:
+        for i, module in enumerate(parts.modules):
+            prefix = f"{i}."
+            module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(f"The model that {name} returns does not fit the stored weights: {reason} {REMEDY}") from error
+    return parts_network(parts, content, latents)
+
+
+def parts_network(parts: ModelParts, content: ModelFile, latents: int) -> AdoptedNet:
+    """Return the network of a model in memory."""
+    options, shape = content.options or ModelOptions(), tuple(content.shape)
+    encoder = EncoderPart(parts, options)
+    decoder = None
+    if parts.decode is not None:
+        decoder = DecoderPart(parts, options, shape, tuple(content.code_shape or ()))
+    return AdoptedNet(encoder, decoder, latents, shape)
+
+
+def parts_tensors(parts: ModelParts) -> dict[str, Tensor]:
+    """Return the parameters and buffers of the modules of a model, as `code_network` reads them."""
+    return {
+        f"{i}.{name}": tensor.detach().cpu().contiguous().clone()
+        for i, module in enumerate(parts.modules)
+        for name, tensor in module.state_dict().items()
+        if isinstance(tensor, Tensor)
+    }
+
+
+def call_builder(name: str) -> Any:
+    """Import the function with a name such as ``module:function``, call it without arguments and return the model."""
+    function = import_name("model", name)
+    if isinstance(function, nn.Module) or not callable(function):
+        return function
+    try:
+        return function()
+    except TypeError as error:
+        raise UserError(f"{name} must be a function without arguments that returns a model. Got: {error}.") from error
+
+
+def output_digest(*outputs: Tensor) -> str:
+    """Return a digest of the outputs of a model, which identifies a model without modules."""
+    digest = hashlib.sha256()
+    for output in outputs:
+        digest.update(output.detach().float().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
