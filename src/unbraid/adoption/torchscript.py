@@ -1,7 +1,7 @@
 """Conversion of TorchScript programs to graphs for any number of examples.
 
-torch.export does not accept TorchScript. The program is run on two batch sizes instead, and its operations are recorded.
-A whole number that differs between the two records depends on the batch size and is taken to be linear in it.
+torch.export does not accept TorchScript. The program is run on two batch sizes instead, and its operations are
+recorded. A whole number that differs between the two records depends on the batch size and is taken to be linear in it.
 """
 
 from __future__ import annotations
@@ -63,4 +63,3 @@ def _merge(a: Any, b: Any, size: Node, graph: Graph) -> Any:
     offset = a - SIZES[0] * slope
     scaled = size if slope == 1 else graph.call_function(operator.mul, (size, slope))
     return scaled if offset == 0 else graph.call_function(operator.add, (scaled, offset))
-

@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   unbraid train beta_vae --data sprites --beta 1,4,16 --seeds 0-4 --steps 5000 --out runs/beta
   unbraid score runs/beta
   unbraid score --codes z.npy --factors v.npy             # score codes from any model
+  unbraid adopt model.onnx --data dsprites --name mine --out runs/mine   # use a model that was trained elsewhere
   unbraid select runs/beta                                # rank runs without using labels
   unbraid report runs/beta                                # HTML page with scores, pictures and sliders
   unbraid traverse runs/beta
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "train, score and draw on built-in data in about a minute"),
     "list": Command("list_registries", "list the methods, metrics, datasets and networks"),
     "train": Command("train", "train a method, or sweep its hyperparameters (can be resumed)"),
+    "adopt": Command("adopt", "make a run of a model that was trained elsewhere, from its file"),
     "score": Command("score", "score trained runs, or codes and factors in files"),
     "select": Command("select", "rank trained runs without using labels"),
     "compare": Command("compare", "compare folders of runs: settings, scores, and significant differences"),

@@ -13,8 +13,9 @@ from typing import Any
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.exporting.formats import FORMATS, Runner, check_installed
+from unbraid.exporting.formats import FORMATS, check_installed
 from unbraid.exporting.parts import CHECKED_BATCHES, ExportPart, export_parts
+from unbraid.nets.onnx_runner import Runner
 from unbraid.runs.run import Run, as_run
 from unbraid.runs.run_data import run_data
 from unbraid.runtime import provenance

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from unbraid.errors import UserError
 from unbraid.exporting.parts import TRACED_EXAMPLES, ExportPart
+from unbraid.nets.onnx_runner import Runner, onnx_runner
 
-Runner = Callable[[Tensor], list[Tensor]]
-"""A function that runs an exported network on a batch and returns its outputs."""
 FileAndReader = tuple[bytes, Callable[[bytes], Runner]]
 """The content of a file, and a function that loads this content."""
 
@@ -79,31 +75,6 @@ def onnx_model(part: ExportPart) -> FileAndReader:
     assert program is not None
     content: bytes = program.model_proto.SerializeToString()
     return content, lambda stored: onnx_runner(stored, part.input)
-
-
-def onnx_runner(content: bytes, name: str) -> Runner:
-    """Return a function that runs an ONNX model, with onnxruntime if it is installed, otherwise with onnx itself."""
-    if importlib.util.find_spec("onnxruntime") is not None:
-        session: Any = importlib.import_module("onnxruntime").InferenceSession(content)
-    else:
-        import onnx.reference
-
-        model = onnx.load_from_string(content)
-        session = onnx.reference.ReferenceEvaluator(model, new_ops=[gather_elements()])
-    return lambda x: [torch.as_tensor(output) for output in session.run(None, {name: x.numpy()})]
-
-
-def gather_elements() -> Any:
-    """Return an implementation of GatherElements for the evaluator of onnx.
-
-    The evaluator's own implementation rejects negative axes and axes longer than 64.
-    """
-    from onnx.reference.op_run import OpRun
-
-    def gather(self: Any, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
-        return (np.take_along_axis(data, indices, axis),)
-
-    return type("GatherElements", (OpRun,), {"op_domain": "", "_run": gather})
 
 
 FORMATS: dict[str, Callable[[ExportPart], FileAndReader]] = {"onnx": onnx_model, "torch": torch_program}

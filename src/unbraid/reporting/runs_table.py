@@ -160,8 +160,11 @@ def short_labels(runs: Sequence[Run]) -> dict[str, str]:
         shown = strength if strength and (len(rows) == 1 or differing(rows, [strength])) else None
         keys = _distinguishing_settings(rows, shown)
         for run, own in members.items():
-            texts = [f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}" for key in keys]
-            labels[run] = " ".join(["untrained" if own["steps"] == 0 else method, *texts])
+            known = {key: own[key] for key in keys if own.get(key) is not None}
+            texts = [
+                f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in known.items()
+            ]
+            labels[run] = " ".join(["untrained" if own.get("steps") == 0 else method, *texts])
     return labels
 
 
@@ -174,7 +177,7 @@ def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | Non
     for key in rows[0]:
         groups: dict[str, set[str]] = {}
         for row in rows:
-            groups.setdefault(str([row["data"], *(row[k] for k in chosen)]), set()).add(str(row.get(key)))
+            groups.setdefault(str([row["data"], *(row.get(k) for k in chosen)]), set()).add(str(row.get(key)))
         if any(len(values) > 1 for values in groups.values()):
             chosen.append(key)
     return chosen
@@ -182,7 +185,7 @@ def _distinguishing_settings(rows: Sequence[dict[str, Any]], strength: str | Non
 
 def run_row(run: Run, scores: dict[str, float], label: str, protocol: int = 0) -> dict[str, Any]:
     """Return the row of a run in the table. `protocol` is the number of its protocol on the page."""
-    settings = run.spec.flat()
+    settings = {key: value for key, value in run.spec.flat().items() if value is not None}
     finite = {key: value for key, value in scores.items() if isinstance(value, int | float) and math.isfinite(value)}
     return {
         "id": run.id,

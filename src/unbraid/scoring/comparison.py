@@ -62,7 +62,8 @@ class Comparison:
     def settings(self) -> dict[str, list[str]]:
         """Return the settings that differ between or within sides, with the values of each side as text."""
         names = dict.fromkeys(key for side in self.sides for entry in side.runs for key in entry.settings)
-        texts = {name: [_format_values(entry.settings.get(name, "-") for entry in side.runs) for side in self.sides]
+        names.pop("model", None)  # the digest of an adopted model is not a setting
+        texts = {name: [_format_values(entry.settings.get(name) for entry in side.runs) for side in self.sides]
                 for name in names}  # fmt: skip
         several = {name for name in names if any("," in text for text in texts[name])}
         differing = {n: t for n, t in texts.items() if n != "seed" and (len(set(t)) > 1 or n in several)}
@@ -151,8 +152,12 @@ def _format_interval(low: float | None, high: float | None) -> str:
 
 
 def _format_values(values: Iterable[Any]) -> str:
-    """Return the distinct values in order of appearance as text. If there are more than 8, list only the first 6."""
-    texts = list(dict.fromkeys(f"{v:g}" if isinstance(v, float) else str(v) for v in values))
+    """Return the distinct values in order of appearance as text. If there are more than 8, list only the first 6.
+
+    A value that is not known is "-".
+    """
+    known = ("-" if v is None else v for v in values)
+    texts = list(dict.fromkeys(f"{v:g}" if isinstance(v, float) else str(v) for v in known))
     return ", ".join(texts) if len(texts) <= 8 else f"{', '.join(texts[:6])}, ... ({len(texts)} values)"
 
 

@@ -52,9 +52,10 @@ def pair_runs(a: Side, b: Side) -> Pairs:
     """Return the scored runs of two sides that belong together.
 
     Two runs form a pair if they have the same seed and agree in all other settings that vary within a side. A sweep
-    over beta is thus paired with a sweep over the same values of beta.
+    over beta is thus paired with a sweep over the same values of beta. Adopted models without a seed have no partner.
     """
-    sides = [[(run.run.spec.flat(complete=True), run) for run in side.scored_runs()] for side in (a, b)]
+    seeded = [[run for run in side.scored_runs() if run.settings["seed"] is not None] for side in (a, b)]
+    sides = [[(run.run.spec.flat(complete=True), run) for run in runs] for runs in seeded]
     names = [name for rows in sides for name in differing([row for row, _ in rows], rows[0][0] if rows else ())]
     key = sorted({"seed", *names})
     first, second = ({str([row.get(name) for name in key]): run for row, run in rows} for rows in sides)

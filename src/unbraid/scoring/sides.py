@@ -97,6 +97,7 @@ class Side:
         sign = -1 if TRAITS[metric].low_is_good else 1
         return max(scored, key=lambda pair: sign * pair[0])[1] if scored else None
 
-    def seeds(self) -> set[int]:
-        """Return the different seeds of the scored runs."""
-        return {entry.settings["seed"] for entry in self.scored_runs()}
+    def seeds(self) -> set[int | str]:
+        """Return the different seeds of the scored runs. An adopted model without a seed counts as a seed of its own."""
+        settings = [entry.settings for entry in self.scored_runs()]
+        return {own["model"] if own["seed"] is None else own["seed"] for own in settings}

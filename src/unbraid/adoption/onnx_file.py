@@ -1,0 +1,130 @@
+"""Reading of ONNX files as PyTorch modules.
+
+The operations of the file are computed by PyTorch, so the model can be traced, stored, exported and run on any device.
+An ONNX file is data: reading it runs no code. The outputs are compared with those of onnx's own evaluator.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unbraid.adoption.onnx_operations import OPERATIONS, Attributes, plain_integers
+from unbraid.errors import UserError
+from unbraid.nets.onnx_runner import onnx_runner
+
+MAX_BYTES = 2 * 1024**3
+TOLERANCE = 1e-4
+
+
+class OnnxModule(nn.Module):
+    """A module that computes the graph of an ONNX model with one input.
+
+    It returns one tensor, or a dictionary of tensors by the names of the outputs.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        graph = model.graph
+        stored = {tensor.name: plain_integers(_as_tensor(tensor)) for tensor in graph.initializer}
+        inputs = [value.name for value in graph.input if value.name not in stored]
+        if len(inputs) != 1:
+            raise UserError(f"The ONNX model must have one input. Got {len(inputs)} instead: {', '.join(inputs)}.")
+        self.input, self.outputs = inputs[0], [value.name for value in graph.output]
+        self.steps = [
+            (OPERATIONS[node.op_type], list(node.input), list(node.output), _attributes(node)) for node in graph.node
+        ]
+        self.integers = {name: value for name, value in stored.items() if not isinstance(value, Tensor)}
+        self.stored: dict[str, str] = {}
+        for i, (name, value) in enumerate(stored.items()):
+            if isinstance(value, Tensor):
+                self.stored[name] = f"t{i}"
+                self.register_buffer(f"t{i}", value)
+
+    def forward(self, x: Tensor) -> Any:
+        values: dict[str, Any] = {"": None, self.input: x, **self.integers}
+        values |= {name: getattr(self, own) for name, own in self.stored.items()}
+        for operation, inputs, outputs, attributes in self.steps:
+            result = operation(attributes, *(values[name] for name in inputs))
+            values |= zip(outputs, result if isinstance(result, tuple) else (result,), strict=False)
+        found = {name: values[name] for name in self.outputs}
+        return found[self.outputs[0]] if len(found) == 1 else found
+
+
+def _attributes(node: Any) -> Attributes:
+    """Return the attributes of a node by name. Tensors become PyTorch tensors."""
+    import onnx
+
+    values: Attributes = {"outputs": len(node.output)}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = _as_tensor(value)
+        values[attribute.name] = value.decode() if isinstance(value, bytes) else value
+    return values
+
+
+def _as_tensor(tensor: Any) -> Tensor:
+    from onnx import numpy_helper
+
+    return torch.from_numpy(np.array(numpy_helper.to_array(tensor)))
+
+
+def read_onnx(path: Path) -> nn.Module:
+    """Read an ONNX file.
+
+    Raises:
+        UserError: If onnx is not installed, if the file is not a valid ONNX model, or if it uses an operation that is
+            not known here.
+    """
+    if importlib.util.find_spec("onnx") is None:
+        raise UserError('Reading an ONNX file needs the package onnx. Install it with: pip install "unbraid[export]"')
+    import onnx
+
+    if path.stat().st_size > MAX_BYTES:
+        raise UserError(f"{path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got a larger file.")
+    try:
+        model = onnx.load_from_string(path.read_bytes())
+        onnx.checker.check_model(model)
+        model = inline_functions(model)
+    except Exception as error:  # protobuf and onnx raise errors of many types
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path} must be an ONNX file with its weights. Got: {reason}") from error
+    unknown = sorted({node.op_type for node in model.graph.node} - set(OPERATIONS))
+    if unknown:
+        raise UserError(
+            f"{path} uses operations that unbraid cannot run: {', '.join(unknown)}. Adopt the model from Python, "
+            "TorchScript or torch.export instead."
+        )
+    module = OnnxModule(model).eval()
+    check_outputs(module, model, path)
+    return module
+
+
+@torch.no_grad()
+def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
+    """Raise a UserError if a module does not compute the same as onnxruntime or onnx's own evaluator."""
+    dims = next(value for value in model.graph.input if value.name == module.input).type.tensor_type.shape.dim
+    sizes = [dim.dim_value for dim in dims]
+    if not sizes or not all(sizes[1:]):
+        raise UserError(
+            f"{path} must state the shape of one example. Got the shape {sizes} instead, where 0 is unknown."
+        )
+    x = torch.rand(sizes[0] or 2, *sizes[1:], generator=torch.Generator().manual_seed(0))
+    found = module(x)
+    actual = list(found.values()) if isinstance(found, dict) else [found]
+    for a, b in zip(actual, onnx_runner(model.SerializeToString(), module.input)(x), strict=True):
+        if a.shape != b.shape or not float((a - b).abs().max()) <= TOLERANCE * max(1.0, float(b.abs().max())):
+            raise UserError(f"{path} has operations that unbraid computes differently. Adopt the model from Python.")
+
+
+def inline_functions(model: Any) -> Any:
+    """Return a model whose local functions are replaced by the operations that they consist of."""
+    import onnx.inliner
+
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
