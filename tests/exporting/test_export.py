@@ -22,9 +22,9 @@ from unbraid.cli.dispatch import main
 from unbraid.data import FactorData, Labelled
 from unbraid.errors import UserError
 from unbraid.exporting.export import export
-from unbraid.exporting.formats import gather_elements
 from unbraid.exporting.plain_network import remove_unused_layers
 from unbraid.methods import CVITAE, METHODS, UVITAE, BetaVAE, DiffusionVAE, Method
+from unbraid.nets.onnx_runner import gather_elements
 from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN_OUTPUTS = {"codes", "logvar"}

@@ -178,13 +178,17 @@ def test_invalid_images_raise(images: Any, message: str) -> None:
         ub.traverse(Halves(), images)
 
 
-def test_invalid_models_raise(x: Tensor) -> None:
+def test_parts_of_a_model_may_be_called_encoder_and_decoder(x: Tensor) -> None:
     class Parts:
-        encoder = decoder = nn.Identity()
+        encoder, decoder = staticmethod(Halves().encode), staticmethod(Halves().decode)
 
+    assert ub.traverse(Parts(), x).image.tobytes() == ub.traverse(Halves(), x).image.tobytes()
+
+
+def test_invalid_models_raise(x: Tensor) -> None:
     halves_model = Halves()
     cases: list[tuple[Any, str]] = [
-        (Parts(), r"Pass \(model.encoder, model.decoder\)"),
+        (halves_model.encode, "Got method instead"),
         (3, "Got int instead"),
         ((halves_model.encode,), "Got tuple instead"),
         ((lambda i: i, halves_model.decode), r"must return codes \(n, d\).*Got shape \(50, 1, 8, 8\)"),

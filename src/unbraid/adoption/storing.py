@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +66,16 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
                 "process. To store it, write a function that returns the model in a file, and pass "
                 '"file.py:function". Its code is then run again when the run is loaded.'
             ) from error
+        reason = str(error)
     tensors = parts_tensors(model.parts)
     if name is not None:
+        if must_be_stored:
+            warnings.warn(
+                f"{reason} The run therefore stores the name of the function {name}, whose code is run when the run is "
+                "loaded. Commands need --trust for it (trust=True).",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return AdoptedModel(model, model.content, tensors, model_digest(model.content, tensors), as_code=True)
     digest = model_digest(model.content, {**tensors, "codes": model.z.cpu()}) if tensors else output_digest(model.z)
     return AdoptedModel(model, model.content, tensors, digest, in_memory=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 
 import torch
 from torch import Tensor, nn
@@ -62,13 +64,16 @@ def check_graph(network: GraphNetwork, part: nn.Module, x: Tensor, what: str) ->
 
 @contextmanager
 def quiet_tracing() -> Iterator[None]:
-    """Hide PyTorch's deprecation warnings, and let distributions accept parameters whose values are not known yet."""
+    """Hide what PyTorch prints, and let distributions accept parameters whose values are not known yet."""
     before = torch.distributions.Distribution._validate_args
+    level = logging.root.manager.disable
     torch.distributions.Distribution.set_default_validate_args(False)
+    logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), redirect_stderr(io.StringIO()):
             for kind in (DeprecationWarning, FutureWarning, UserWarning):
                 warnings.simplefilter("ignore", kind)
             yield
     finally:
+        logging.disable(level)
         torch.distributions.Distribution.set_default_validate_args(before)

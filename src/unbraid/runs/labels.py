@@ -38,7 +38,7 @@ def run_labels(specs: Iterable[RunSpec]) -> dict[str, str]:
 
 def _method_settings(values: dict[str, Any]) -> list[str]:
     """Return the names of the settings of the method."""
-    return [name for name in values if name != "method" and name not in COMMON]
+    return [name for name in values if name not in ("method", "model", *COMMON)]
 
 
 def differing(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
@@ -55,7 +55,7 @@ def shared_settings(specs: Iterable[RunSpec]) -> dict[str, Any]:
     rows = [spec.flat() for spec in specs]
     names = rows[0] if rows else {}
     vary = differing(rows, names)
-    return {name: value for name, value in names.items() if name not in vary}
+    return {name: value for name, value in names.items() if name not in vary and value is not None}
 
 
 def shared_sentence(specs: Sequence[RunSpec]) -> str:
@@ -71,6 +71,6 @@ def _text(name: str, value: Any) -> str:
 
 
 def _label(values: dict[str, Any], names: Iterable[str]) -> str:
-    texts = [_text(name, values[name]) for name in names if name in values]
+    texts = [_text(name, values[name]) for name in names if values.get(name) is not None]
     method = values["method"].removeprefix("__main__:")  # a class of a script or a notebook
-    return " ".join(["untrained" if values["steps"] == 0 else method, *texts])
+    return " ".join(["untrained" if values.get("steps") == 0 else method, *texts])

@@ -21,7 +21,7 @@ from unbraid.runtime.folders import new_folder
 SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum
 MAX_SUMS_BYTES = 64 * 2**20  # enough for about 500,000 files
 RUN_FILES = ("run.json", "log.jsonl", "scores.jsonl", "diverged.json")
-WEIGHTS = "weights.safetensors"
+MODEL_FILES = ("model.json", "weights.safetensors")
 STUDY_FILES = (RESULTS_FILE, "study.json")
 
 
@@ -51,7 +51,7 @@ def publish(folder: Path, out: Path, weights: bool = True) -> Path:
     if not runs:
         raise UserError(f"No finished runs in {folder}. Train runs first.")
     write_results(folder)
-    names = [*RUN_FILES, WEIGHTS] if weights else list(RUN_FILES)
+    names = [*RUN_FILES, *MODEL_FILES] if weights else list(RUN_FILES)
     with new_folder(out) as temporary:
         for run in runs:
             _copy_files(run.path, temporary / run.path.name, names)
@@ -82,8 +82,8 @@ def import_published(source: Path, folder: Path) -> int:
     for name in new:
         copy = folder / ".arriving" / name  # too deep for `find_runs`, so partly copied runs are not found
         shutil.rmtree(copy, ignore_errors=True)
-        _copy_files(source / name, copy, [*RUN_FILES, WEIGHTS])
-        _check_sums(copy, {file: digest for file in (*RUN_FILES, WEIGHTS) if (digest := sums.get(f"{name}/{file}"))})
+        _copy_files(source / name, copy, [*RUN_FILES, *MODEL_FILES])
+        _check_sums(copy, {file: digest for file in (*RUN_FILES, *MODEL_FILES) if (digest := sums.get(f"{name}/{file}"))})
         copy.rename(folder / name)
     if not (folder / "study.json").exists():
         _copy_files(source, folder, ["study.json"])
