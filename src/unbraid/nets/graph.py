@@ -18,10 +18,12 @@ from torch.export import ExportedProgram
 
 from unbraid.errors import UserError
 
-KEPT = ("linear.default", "conv2d.default", "conv_transpose2d.input", "conv1d.default", "softplus.default",
-        "silu.default", "batch_norm.default", "group_norm.default", "layer_norm.default", "instance_norm.default",
-        "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "pixel_shuffle.default", "elu.default",
-        "leaky_relu.default", "gelu.default", "hardtanh.default")  # fmt: skip
+KEPT = (
+    "linear.default", "conv1d.default", "conv2d.default", "conv_transpose2d.input", "matmul.default",
+    "batch_norm.default", "group_norm.default", "layer_norm.default", "instance_norm.default", "max_pool2d.default",
+    "adaptive_avg_pool2d.default", "upsample_nearest2d.vec", "upsample_bilinear2d.vec", "pixel_shuffle.default",
+    "softmax.int", "flatten.using_ints", "unflatten.int", "reshape.default", "chunk.default", "to.dtype",
+)  # fmt: skip
 """Operations that are stored as they are, although PyTorch can express them by more elementary ones."""
 FORBIDDEN = re.compile(r"as_strided|empty|from_file|_assert|resize|set_|record_stream")
 INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -66,15 +68,25 @@ def _is_accepted(operation: torch._ops.OpOverload) -> bool:
 def store_graph(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
     """Return a traced network with one input and one output as a graph and its tensors, by their names in the graph.
 
+    If the network uses an operation that is not accepted, such as one that modifies its input, it is first expressed by
+    elementary operations, which takes longer.
+
     Raises:
         UserError: If the network uses an operation that cannot be stored.
     """
-    table = torch.export.default_decompositions()
-    for name in KEPT:
-        packet, _, overload = name.partition(".")
-        table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
-    table[torch.ops.aten._convolution.default] = lambda *args: torch.ops.aten.convolution.default(*args[:9])
-    program = program.run_decompositions(table)
+    try:
+        return _read_program(program)
+    except UserError:
+        table = torch.export.default_decompositions()
+        table[torch.ops.aten._convolution.default] = lambda *args: torch.ops.aten.convolution.default(*args[:9])
+        for name in KEPT:
+            packet, _, overload = name.partition(".")
+            table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
+        return _read_program(program.run_decompositions(table))
+
+
+def _read_program(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
+    """Return a traced network as a graph and its tensors, or raise a UserError if an operation is not accepted."""
     signature, values = program.graph_signature, {**program.state_dict, **program.constants}
     sources = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
                **signature.inputs_to_lifted_tensor_constants}  # fmt: skip
