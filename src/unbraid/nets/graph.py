@@ -99,6 +99,8 @@ def _read_program(program: ExportedProgram) -> tuple[Graph, dict[str, Tensor]]:
             tensors[names[node.name]] = values[sources[node.name]].detach().cpu().contiguous().clone()
         elif node.op == "placeholder" and node.name not in sources:
             names[node.name] = "x"
+        elif node.target is torch.ops.aten.dropout.default and node.args[2] is False:  # not in training
+            names[node.name] = names[node.args[0].name]
         elif node.op == "call_function" and node.users:
             name = _operation_name(node.target)
             find_operation(name)

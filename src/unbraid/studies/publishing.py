@@ -83,7 +83,9 @@ def import_published(source: Path, folder: Path) -> int:
         copy = folder / ".arriving" / name  # too deep for `find_runs`, so partly copied runs are not found
         shutil.rmtree(copy, ignore_errors=True)
         _copy_files(source / name, copy, [*RUN_FILES, *MODEL_FILES])
-        _check_sums(copy, {file: digest for file in (*RUN_FILES, *MODEL_FILES) if (digest := sums.get(f"{name}/{file}"))})
+        _check_sums(
+            copy, {file: digest for file in (*RUN_FILES, *MODEL_FILES) if (digest := sums.get(f"{name}/{file}"))}
+        )
         copy.rename(folder / name)
     if not (folder / "study.json").exists():
         _copy_files(source, folder, ["study.json"])
