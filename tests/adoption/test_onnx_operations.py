@@ -123,7 +123,8 @@ def test_shapes_are_computed_from_the_batch_size(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Gather", ["shape", "zero"], ["n"]),
         helper.make_node("Constant", [], ["one"], value=numpy_helper.from_array(integers(0), "v")),
-        helper.make_node("Unsqueeze", ["n", "one"], ["row"]), helper.make_node("Concat", ["row", "rest"], ["s"], axis=0),
+        helper.make_node("Unsqueeze", ["n", "one"], ["row"]),
+        helper.make_node("Concat", ["row", "rest"], ["s"], axis=0),
         helper.make_node("Cast", ["s"], ["t"], to=TensorProto.INT64), helper.make_node("Reshape", ["x", "t"], ["y"]),
         helper.make_node("ConstantOfShape", ["t"], ["ones"], value=numpy_helper.from_array(floats(1), "w")),
         helper.make_node("Add", ["y", "ones"], ["z"]),

@@ -105,7 +105,7 @@ def test_random_and_data_dependent_modules_are_refused() -> None:
             return x.reshape(3, 2)
 
     for module in (Noisy(), Branching(), OwnSize()):
-        with pytest.raises(UserError, match="encoder cannot be traced|cannot be part of a stored network"):
+        with pytest.raises(UserError, match=r"encoder cannot be traced|cannot be part of a stored network"):
             trace_graph(module, torch.rand(8, 2), "encoder")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,9 @@ def _open_code(text: str) -> GivenModel:
 def read_torchscript(path: Path) -> Any:
     """Read a TorchScript file, with the methods `encode` and `decode` if it has them."""
     try:
-        return torch.jit.load(str(path), map_location="cpu")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch advises against TorchScript
+            return torch.jit.load(str(path), map_location="cpu")
     except (RuntimeError, ValueError, OSError) as error:
         raise UserError(
             f"{path} must be a TorchScript file, as torch.jit.save writes it. Got: {str(error).splitlines()[0]} If it "

@@ -20,6 +20,8 @@ from unbraid.errors import UserError
 
 Attributes = dict[str, Any]
 Operation = Callable[..., Any]
+Shape = Sequence[Any]
+"""Whole numbers, which may be unknown sizes while a network is traced."""
 FLOATS = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
 INTEGERS = {2: torch.uint8, 3: torch.int8, 6: torch.int32, 7: torch.int64, 9: torch.bool}
 
@@ -96,13 +98,13 @@ def _layer_norm(a: Attributes, x: Tensor, scale: Tensor, bias: Tensor | None = N
     return F.layer_norm(x, x.shape[a.get("axis", -1) :], scale, bias, a.get("epsilon", 1e-5))
 
 
-def _reshape(a: Attributes, x: Any, shape: Sequence[int]) -> Any:
+def _reshape(a: Attributes, x: Any, shape: Shape) -> Any:
     if not isinstance(x, Tensor):
         return x if list(shape) != [] else x[0]
     return x.reshape([x.shape[i] if size == 0 and not a.get("allowzero") else size for i, size in enumerate(shape)])
 
 
-def _unsqueeze(a: Attributes, x: Any, axes: Sequence[int] | None = None) -> Any:
+def _unsqueeze(a: Attributes, x: Any, axes: Shape | None = None) -> Any:
     if not isinstance(x, Tensor):
         return [x]
     for axis in sorted(axes if axes is not None else a["axes"]):
@@ -110,7 +112,7 @@ def _unsqueeze(a: Attributes, x: Any, axes: Sequence[int] | None = None) -> Any:
     return x
 
 
-def _squeeze(a: Attributes, x: Any, axes: Sequence[int] | None = None) -> Any:
+def _squeeze(a: Attributes, x: Any, axes: Shape | None = None) -> Any:
     if not isinstance(x, Tensor):
         return x[0]
     chosen = axes if axes is not None else a.get("axes", [i for i, size in enumerate(x.shape) if size == 1])
@@ -123,7 +125,7 @@ def _concat(a: Attributes, *parts: Any) -> Any:
     return torch.cat([_tensor(part) for part in parts], a["axis"])
 
 
-def _split(a: Attributes, x: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, ...]:
+def _split(a: Attributes, x: Tensor, sizes: Shape | None = None) -> tuple[Tensor, ...]:
     axis = a.get("axis", 0)
     sizes = sizes if sizes is not None else a.get("split")
     if sizes is None:
@@ -179,7 +181,7 @@ def _pad(a: Attributes, x: Tensor, pads: Any = None, value: Any = None, axes: An
 
 
 def _reduce(function: Callable[..., Tensor]) -> Operation:
-    def reduce(a: Attributes, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+    def reduce(a: Attributes, x: Tensor, axes: Shape | None = None) -> Tensor:
         chosen = axes if axes is not None else a.get("axes")
         if not chosen:
             return x if a.get("noop_with_empty_axes") else function(x, list(range(x.ndim)), bool(a.get("keepdims", 1)))
@@ -200,7 +202,7 @@ def plain_integers(value: Tensor) -> Any:
     return value.tolist() if value.dtype in (torch.int64, torch.int32) and value.ndim <= 1 else value
 
 
-def _constant_of_shape(a: Attributes, shape: Sequence[int]) -> Tensor:
+def _constant_of_shape(a: Attributes, shape: Shape) -> Tensor:
     value = a.get("value", torch.zeros(1))
     return torch.full(list(shape), value.flatten()[0].item(), dtype=value.dtype)
 
@@ -240,7 +242,7 @@ def _clip(a: Attributes, x: Tensor, low: Any = None, high: Any = None) -> Tensor
     return x.clamp(low, high)
 
 
-def _expand(a: Attributes, x: Tensor, shape: Sequence[int]) -> Tensor:
+def _expand(a: Attributes, x: Tensor, shape: Shape) -> Tensor:
     return x.expand(torch.broadcast_shapes(x.shape, tuple(shape)))
 
 
