@@ -100,7 +100,7 @@ def save_traced(model: nn.Module, folder: Path) -> Any:
     for part in ("encode", "decode"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            torch.jit.save(torch.jit.trace(Part(model, part), examples(part)), folder / f"{part}.pt")
+            torch.jit.save(torch.jit.trace(Part(model, part).eval(), examples(part)), folder / f"{part}.pt")
     return folder / "encode.pt", folder / "decode.pt"
 
 
@@ -109,7 +109,7 @@ def save_exported(model: nn.Module, folder: Path) -> Any:
         sizes = ({0: torch.export.Dim("n", min=1)},)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.export(Part(model, part), (examples(part),), dynamic_shapes=sizes)
+            program = torch.export.export(Part(model, part).eval(), (examples(part),), dynamic_shapes=sizes)
             torch.export.save(program, folder / f"{part}.pt2")
     return folder / "encode.pt2", folder / "decode.pt2"
 
@@ -124,7 +124,7 @@ def save_onnx(dynamo: bool) -> Callable[[nn.Module, Path], Any]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 torch.onnx.export(
-                    Part(model, part), (examples(part),), folder / f"{part}.onnx", dynamo=dynamo, input_names=["x"],
+                    Part(model, part).eval(), (examples(part),), folder / f"{part}.onnx", dynamo=dynamo, input_names=["x"],
                     output_names=names, verbose=False, **sizes,
                 )  # fmt: skip
         return folder / "encode.onnx", folder / "decode.onnx"
