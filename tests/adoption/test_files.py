@@ -124,8 +124,8 @@ def save_onnx(dynamo: bool) -> Callable[[nn.Module, Path], Any]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 torch.onnx.export(
-                    Part(model, part).eval(), (examples(part),), folder / f"{part}.onnx", dynamo=dynamo, input_names=["x"],
-                    output_names=names, verbose=False, **sizes,
+                    Part(model, part).eval(), (examples(part),), folder / f"{part}.onnx", dynamo=dynamo,
+                    input_names=["x"], output_names=names, verbose=False, **sizes,
                 )  # fmt: skip
         return folder / "encode.onnx", folder / "decode.onnx"
 

@@ -77,7 +77,7 @@ def adopt(
 
     >>> import torch
     >>> import unbraid as ub
-    >>> encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+    >>> encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
     >>> run = ub.adopt(encoder, data="toy", name="linear")
     >>> run.label, run.encode(ub.data.load("toy").images([0, 1])).shape
     ('linear', torch.Size([2, 3]))
