@@ -98,6 +98,6 @@ class Side:
         return max(scored, key=lambda pair: sign * pair[0])[1] if scored else None
 
     def seeds(self) -> set[int | str]:
-        """Return the different seeds of the scored runs. An adopted model without a seed counts as a seed of its own."""
+        """Return the different seeds of the scored runs. Each adopted model without a seed counts as one seed."""
         settings = [entry.settings for entry in self.scored_runs()]
         return {own["model"] if own["seed"] is None else own["seed"] for own in settings}
