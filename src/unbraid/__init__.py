@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unbraid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from unbraid import analysis, data, methods, metrics, nets, spaces
+    from unbraid import analysis, data, methods, metrics, nets, sklearn, spaces
     from unbraid.adoption.adopt import adopt
     from unbraid.analysis.registry import analyse
     from unbraid.errors import UserError
@@ -64,7 +64,7 @@ _MODULES = {
     "traverse": "pictures.traversal",
     "write_tensorboard": "runs.tensorboard",
 }
-_PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "spaces")
+_PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "sklearn", "spaces")
 
 __all__ = [
     "Protocol",
@@ -89,6 +89,7 @@ __all__ = [
     "reproduce",
     "score",
     "select",
+    "sklearn",
     "spaces",
     "study",
     "train",

@@ -1,0 +1,135 @@
+"""Searches of scikit-learn that train the candidates of each fold together, in stacks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from sklearn import model_selection
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import ParameterGrid, ParameterSampler, check_cv
+from sklearn.utils import _safe_indexing
+
+from unbraid.errors import UserError
+from unbraid.sklearn.estimator import VAE
+from unbraid.sklearn.jobs import Recorded, TrainingJob, recorded_jobs, train_together, trained_runs
+
+Candidate = dict[str, Any]
+
+
+class StackedSearch:
+    """What `GridSearchCV` and `RandomizedSearchCV` add to the classes of scikit-learn."""
+
+    estimator: Any
+    cv: Any
+    n_jobs: int | None
+
+    def candidates(self) -> list[Candidate]:
+        """Return the parameters of all candidates."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Search. The arguments and the result are those of scikit-learn.
+
+        Args:
+            X: Examples, (n, d).
+            y: The target of the estimator, or the factors of `metric_scorer`.
+            params: Further arguments of scikit-learn, such as `groups`.
+
+        Returns:
+            The search.
+
+        Raises:
+            UserError: If `n_jobs` or a random state does not suit a stacked search.
+        """
+        if self.n_jobs not in (None, 1):
+            raise UserError(
+                "A stacked search trains in this process, on several threads. Got n_jobs="
+                f"{self.n_jobs}. Leave n_jobs out, or use sklearn.model_selection to train each candidate by itself."
+            )
+        splitter, candidates = self.cv, self.candidates()
+        splits = list(check_cv(splitter, y, classifier=is_classifier(self.estimator)).split(X, y, params.get("groups")))
+        jobs = [
+            job
+            for train, _ in splits
+            for job in record_jobs(self.estimator, candidates, _rows(X, train), _rows(y, train))
+        ]
+        self.cv = splits  # a splitter that shuffles would draw other folds now
+        try:
+            with trained_runs(train_together(jobs)):
+                return super().fit(X, y, **params)  # type: ignore[misc]
+        finally:
+            self.cv = splitter
+
+
+class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
+    """`sklearn.model_selection.GridSearchCV` whose candidates are trained together.
+
+    The candidates of one fold have the same training data. Those that differ in hyperparameters such as `method__beta`,
+    in the learning rate or in the seed form one stack, which is faster than one training after another. Candidates
+    with other numbers of latents, steps or examples per batch form stacks of their own. The scores are the same as
+    those of scikit-learn's class up to rounding.
+
+    The estimator is a `VAE`, or contains one, as a pipeline does. The steps before it are fitted twice. `random_state`
+    of the `VAE` must be an integer, so that both times the same run is meant. `fit_time` in `cv_results_` does not
+    include the training. All arguments except `n_jobs` are those of scikit-learn.
+
+    >>> import numpy as np
+    >>> from unbraid.sklearn import VAE
+    >>> X = np.random.default_rng(0).normal(size=(60, 5))
+    >>> grid = {"method__beta": [1.0, 4.0], "learning_rate": [1e-4, 1e-3]}
+    >>> search = GridSearchCV(VAE("beta_vae", steps=10, random_state=0), grid, cv=2).fit(X)
+    >>> len(search.cv_results_["params"]), sorted(search.best_params_)
+    (4, ['learning_rate', 'method__beta'])
+    """
+
+    def candidates(self) -> list[Candidate]:
+        """Return the parameters of all candidates."""
+        return list(ParameterGrid(self.param_grid))
+
+
+class RandomizedSearchCV(StackedSearch, model_selection.RandomizedSearchCV):
+    """`sklearn.model_selection.RandomizedSearchCV` whose candidates are trained together (see `GridSearchCV`).
+
+    Its own `random_state` must be an integer, too.
+    """
+
+    def candidates(self) -> list[Candidate]:
+        """Return the parameters of all candidates."""
+        if not isinstance(self.random_state, int):
+            raise UserError(
+                "A stacked search needs an integer random_state, such as random_state=0. Got "
+                f"{self.random_state!r} instead."
+            )
+        return list(ParameterSampler(self.param_distributions, self.n_iter, random_state=self.random_state))
+
+
+def record_jobs(estimator: Any, candidates: Iterable[Candidate], X: Any, y: Any) -> list[TrainingJob]:
+    """Return what the estimator would train with each of the candidate parameters.
+
+    Candidates whose parameters or data are invalid are left out. scikit-learn meets the same error when it fits them,
+    and treats it as `error_score` says.
+    """
+    with recorded_jobs() as jobs:
+        for parameters in candidates:
+            candidate = clone(estimator).set_params(**clone(parameters, safe=False))
+            _require_integer_seed(candidate)
+            with contextlib.suppress(Recorded, Exception):
+                candidate.fit(X) if y is None else candidate.fit(X, y)
+    return jobs
+
+
+def _require_integer_seed(candidate: Any) -> None:
+    """Raise a UserError if a `VAE` in an estimator draws its seed at random."""
+    parts = [candidate, *candidate.get_params(deep=True).values()]
+    for part in parts:
+        if isinstance(part, VAE) and not isinstance(part.random_state, int):
+            raise UserError(
+                "A stacked search needs a VAE with an integer random_state, such as random_state=0. Got "
+                f"{part.random_state!r} instead."
+            )
+
+
+def _rows(table: Any, index: Any) -> Any:
+    return None if table is None else _safe_indexing(table, index)
