@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 MINUTES ?= 5
 
-.PHONY: clean-kernels help demo test test-browser test-slow test-faults test-gpu test-all browser check format bench docs evidence clean
+.PHONY: clean-kernels help demo wheel test test-wheel test-browser test-slow test-faults test-gpu test-all browser check format bench docs evidence clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
 	@echo "make test       the tests CI runs"
 	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
+	@echo "make wheel      build the wheels of unbraid and unbraid-metrics; make test-wheel tries them in fresh environments"
 	@echo "make test-faults  bad input, kills, concurrent commands, full disks and requests for MINUTES=5; SEED=1 repeats one"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
 	@echo "make check      ruff and mypy --strict"
@@ -38,6 +39,13 @@ browser:
 
 test-browser: $(READY) browser
 	$(TEST) -m browser tests/browser
+
+wheel: $(READY)
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . packaging/metrics
+	@echo "The wheels are in dist."
+
+test-wheel: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/distribution
 
 test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"

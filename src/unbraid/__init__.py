@@ -100,10 +100,20 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
-        return importlib.import_module(f"unbraid.{name}")
+        return _import_module(name, name)
     if name in _MODULES:
-        return getattr(importlib.import_module(f"unbraid.{_MODULES[name]}"), name)
+        return getattr(_import_module(_MODULES[name], name), name)
     raise AttributeError(f"module 'unbraid' has no attribute {name!r}. It has: {', '.join(__all__)}.")
+
+
+def _import_module(module: str, name: str) -> Any:
+    """Import a module of the package. If it needs torch, which is not installed, raise a UserError that says so."""
+    try:
+        return importlib.import_module(f"unbraid.{module}")
+    except ModuleNotFoundError as error:
+        from unbraid.errors import convert_missing_torch
+
+        raise convert_missing_torch(error, f"unbraid.{name}") from error
 
 
 def __dir__() -> list[str]:

@@ -24,3 +24,18 @@ class UserError(ValueError):
     The message says what must hold, what was given and what to do. The command line prints it as one line, without a
     traceback. Any other exception is a bug.
     """
+
+
+def convert_missing_torch(error: Exception, what: str) -> Exception:
+    """Return a UserError that says how to install PyTorch if an error says that it is missing, or else the error.
+
+    Args:
+        error: The error that was raised while `what` was imported or run.
+        what: What needs PyTorch, for the message.
+    """
+    if not (isinstance(error, ModuleNotFoundError) and error.name == "torch"):
+        return error
+    return UserError(
+        f"{what} needs PyTorch, which is not installed. Install it with: pip install torch. Without it, "
+        "unbraid.metrics and ub.score(codes=..., factors=...) work."
+    )

@@ -23,9 +23,9 @@ from unbraid.pictures.sheets import (
     draw_samples,
     draw_traversals,
     one_run_per_setting,
-    prior_latents,
     row_labels,
 )
+from unbraid.runs.prior import prior_latents
 from unbraid.runs.run import Run
 from unbraid.spaces import SPACES
 
@@ -75,6 +75,7 @@ def test_samples_are_decoded_from_the_prior(runs: list[Run], tmp_path: Path) -> 
     assert torch.allclose(z.mean(0), torch.zeros(4), atol=0.05)
     assert torch.allclose(z.T.cov(), torch.eye(4), atol=0.05)
     assert torch.equal(prior_latents(runs[1], 5), prior_latents(runs[0], 5))
+    assert torch.equal(runs[0].sample(3, seed=1), runs[0].decode(prior_latents(runs[0], 3, seed=1)))
     assert not torch.equal(prior_latents(runs[0], 5, seed=1), prior_latents(runs[0], 5))
     files = [draw_samples(runs[:2], tmp_path / f"{i}.png", count=9, seed=seed) for i, seed in enumerate((0, 0, 1))]
     first, again, other = (path.read_bytes() for path in files)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unbraid.cli.parser import Parser
-from unbraid.errors import UserError, unknown_name_message
+from unbraid.errors import UserError, convert_missing_torch, unknown_name_message
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
@@ -128,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("unbraid: stopped. Run the same command again to resume from the last checkpoint.", file=sys.stderr)
         return 130
-    except Exception as error:
+    except Exception as raised:
+        error = convert_missing_torch(raised, "This command")
         if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
             return _report_bug(error)
         advice = ". Use a smaller batch, or fewer examples or rows." if _lacks_memory(error) else ""

@@ -30,7 +30,8 @@ def load_sheet_runs(options: Any, without: str = "") -> list[Run]:
     Runs of methods without a prior are left out as well if `without` is "prior". What is left out is printed.
     """
     from unbraid.cli.traverse import runs_with_decoder
-    from unbraid.pictures.sheets import has_prior, one_run_per_setting
+    from unbraid.pictures.sheets import one_run_per_setting
+    from unbraid.runs.prior import has_prior
     from unbraid.runs.run import load_runs
 
     loaded = [run for folder in options.runs for run in load_runs(folder, trust=options.trust)]

@@ -7,55 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
-from unbraid.methods import DiffusionVAE
 from unbraid.noise import Noise
 from unbraid.pictures.comparison import add_title, place_in_rows, place_side_by_side, reconstructions
 from unbraid.pictures.examples import check_drawable, decoded_images, middle_example
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
 from unbraid.pictures.traversal import check_decoder, check_grid_arguments, decode_traversal, draw_grid
+from unbraid.runs.prior import prior_latents
 from unbraid.runs.run import Run
 from unbraid.runs.run_data import run_data
 from unbraid.runs.spec import method_name
 
 MAX_TITLE_COLUMNS = 8  # columns of a panel of samples, so that its title fits above it
-
-
-def has_prior(run: Run) -> bool:
-    """Return whether the method of a run has a prior distribution of the latents."""
-    return "sampled" in run.spec.method.code_kinds
-
-
-def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
-    """Draw latents from the prior of a run.
-
-    The prior is a standard normal, or the uniform distribution on the latent space of a diffusion VAE.
-
-    Args:
-        run: A run of a method with a prior.
-        n: The number of vectors.
-        seed: The random seed.
-
-    Returns:
-        Latents (n, d).
-
-    Raises:
-        UserError: If the method has no prior.
-    """
-    method, key = run.spec.method, torch.tensor(seed, device=run.device)
-    noise = Noise.from_seed(key, torch.zeros_like(key))
-    if isinstance(method, DiffusionVAE):
-        return method.manifold(run.spec.latents).uniform(n, noise)
-    if not has_prior(run):
-        raise UserError(
-            f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
-            "reconstructions instead: unbraid reconstruct"
-        )
-    return noise.normal(n, run.spec.latents)
 
 
 def draw_samples(

@@ -26,6 +26,7 @@ from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
+from unbraid.runs.prior import prior_latents
 from unbraid.runs.run_data import folder_data
 from unbraid.runs.run_list import RunList, last_values, run_state
 from unbraid.runs.search import Folders, as_folders, search_runs
@@ -150,6 +151,28 @@ class Run:
         """
         codes = torch.as_tensor(z, dtype=torch.float32, device=self.device)
         return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
+
+    def sample(self, n: int, seed: int = 0) -> Tensor:
+        """Decode samples from the prior of the latents.
+
+        The prior is a standard normal, or the uniform distribution on the latent space of a diffusion VAE.
+
+        Args:
+            n: The number of samples.
+            seed: The random seed. The same seed gives the same samples.
+
+        Returns:
+            The means of p(x|z) for n samples z of the prior, (n, ...).
+
+        Raises:
+            UserError: If the method has no prior or no decoder, or `n` is below 1.
+
+        >>> import unbraid as ub
+        >>> (run,) = ub.train("vae", data="sprites", steps=5, quiet=True)
+        >>> run.sample(3).shape
+        torch.Size([3, 1, 32, 32])
+        """
+        return self.decode(prior_latents(self, n, seed))
 
 
 class StoredRun(Run):

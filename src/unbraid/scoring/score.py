@@ -1,4 +1,7 @@
-"""Score trained runs. Examples are encoded once per run, and metrics are computed from the codes on all cores."""
+"""Score trained runs. Examples are encoded once per run, and metrics are computed from the codes on all cores.
+
+Scoring codes and factors does not need torch, so modules that import it are imported where runs are scored.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,23 @@ import inspect
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unbraid.data.dataset import FactorData
-from unbraid.data.loading import DataLike, load_data
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
-from unbraid.runs.only import Only
-from unbraid.runs.run import Run, are_folders, as_runs
-from unbraid.runs.run_data import run_data
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.progress import ignore_progress, progress
 from unbraid.scoring.arrays import score_arrays
 from unbraid.scoring.rows import ScoreRows
-from unbraid.scoring.run_scorer import ExampleTable, RunScorer, share_encoding_queue
-from unbraid.scoring.tasks import ProgressCounter, ScoringTask, available_cores, run_tasks
+
+if TYPE_CHECKING:
+    from unbraid.data.dataset import FactorData
+    from unbraid.data.loading import DataLike
+    from unbraid.runs.only import Only
+    from unbraid.runs.run import Run
+    from unbraid.scoring.run_scorer import RunScorer
+    from unbraid.scoring.tasks import ScoringTask
 
 
 def score(
@@ -130,6 +134,8 @@ def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
 
 def scorable_runs(runs: Any, data: DataLike | None, trust: bool, only: Only = None) -> list[Run]:
     """Return the runs to score. Diverged runs of folders are left out with a warning."""
+    from unbraid.runs.run import Run, are_folders, as_runs
+
     given: Any = runs if isinstance(runs, str | Path | Run) or not isinstance(runs, Iterable) else list(runs)
     found = as_runs(given, data, trust, only)
     if not are_folders(given):
@@ -153,6 +159,9 @@ def score_runs(
     quiet: bool = False,
 ) -> ScoreRows:
     """Compute the scores of trained runs. The arguments and the returned rows are those of `score`."""
+    from unbraid.scoring.run_scorer import share_encoding_queue
+    from unbraid.scoring.tasks import ScoringTask, available_cores
+
     names = resolve_metric_names(metrics)
     kinds = {run.id: _code_kinds(run, codes) for run in runs}
     datasets = load_datasets(runs, data, quiet)
@@ -175,6 +184,8 @@ def score_runs(
 
 def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol: Protocol | None) -> list[RunScorer]:
     """Return one scorer per run. Runs with the same dataset, device and protocol share a table of examples."""
+    from unbraid.scoring.run_scorer import ExampleTable, RunScorer
+
     keys = [(run.spec.data, run.device, protocol or study_protocol(run)) for run in runs]
     tables = {key: ExampleTable.of(datasets[key[0]].to(key[1]), key[2]) for key in set(keys)}
     return [RunScorer(run, tables[key], key[2]) for run, key in zip(runs, keys, strict=True)]
@@ -186,6 +197,8 @@ def _add_scores(tasks: Sequence[ScoringTask], jobs: int, named: bool, quiet: boo
     If `named` is True, which means that the user named the metrics, or if a run has no score at all, the first error is
     raised instead.
     """
+    from unbraid.scoring.tasks import ProgressCounter, run_tasks
+
     errors: dict[str, str] = {}
     with progress("scoring", sum(len(task.names) for task in tasks)) as report:
         counter = ProgressCounter(ignore_progress if quiet else report)
@@ -222,6 +235,9 @@ def load_datasets(runs: Sequence[Run], data: DataLike | None = None, quiet: bool
     Raises:
         UserError: If a dataset cannot be loaded, or if two runs have different data in memory with the same name.
     """
+    from unbraid.data.loading import load_data
+    from unbraid.runs.run_data import run_data
+
     if data is not None:
         return dict.fromkeys((run.spec.data for run in runs), load_data(data, quiet=quiet))
     first: dict[str, Run] = {}

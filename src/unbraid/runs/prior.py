@@ -1,0 +1,51 @@
+"""The prior distribution of the latents of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unbraid.errors import UserError
+from unbraid.methods import DiffusionVAE
+from unbraid.noise import Noise
+
+if TYPE_CHECKING:
+    from unbraid.runs.run import Run
+
+
+def has_prior(run: Run) -> bool:
+    """Return whether the method of a run has a prior distribution of the latents."""
+    return "sampled" in run.spec.method.code_kinds
+
+
+def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
+    """Draw latents from the prior of a run.
+
+    The prior is a standard normal, or the uniform distribution on the latent space of a diffusion VAE.
+
+    Args:
+        run: A run of a method with a prior.
+        n: The number of vectors.
+        seed: The random seed.
+
+    Returns:
+        Latents (n, d).
+
+    Raises:
+        UserError: If the method has no prior, or `n` is below 1.
+    """
+    if n < 1:
+        raise UserError(f"The number of samples must be at least 1. Got {n} instead.")
+    method, key = run.spec.method, torch.tensor(seed, device=run.device)
+    noise = Noise.from_seed(key, torch.zeros_like(key))
+    if isinstance(method, DiffusionVAE):
+        return method.manifold(run.spec.latents).uniform(n, noise)
+    if not has_prior(run):
+        raise UserError(
+            f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
+            "reconstructions instead: unbraid reconstruct"
+        )
+    return noise.normal(n, run.spec.latents)
