@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unbraid.reporting.explore import explore
     from unbraid.reporting.page import report
     from unbraid.reproduction import reproduce
+    from unbraid.runs.pretrained import from_pretrained, push_to_hub
     from unbraid.runs.run import Run, load_run, load_runs
     from unbraid.runs.spec import RunSpec
     from unbraid.runs.tensorboard import write_tensorboard
@@ -51,10 +52,12 @@ _MODULES = {
     "compare": "scoring.comparison",
     "explore": "reporting.explore",
     "export": "exporting.export",
+    "from_pretrained": "runs.pretrained",
     "likelihood_bounds": "scoring.likelihood",
     "load_run": "runs.run",
     "load_runs": "runs.run",
     "modify": "manipulation",
+    "push_to_hub": "runs.pretrained",
     "report": "reporting.page",
     "reproduce": "reproduction",
     "score": "scoring.score",
@@ -78,6 +81,7 @@ __all__ = [
     "data",
     "explore",
     "export",
+    "from_pretrained",
     "likelihood_bounds",
     "load_run",
     "load_runs",
@@ -85,6 +89,7 @@ __all__ = [
     "metrics",
     "modify",
     "nets",
+    "push_to_hub",
     "report",
     "reproduce",
     "score",

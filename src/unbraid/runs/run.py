@@ -26,6 +26,7 @@ from unbraid.runs.folder import Log, RunFolder, find_runs
 from unbraid.runs.network import build_net
 from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
+from unbraid.runs.pretrained_files import write_pretrained
 from unbraid.runs.prior import prior_latents
 from unbraid.runs.run_data import folder_data
 from unbraid.runs.run_list import RunList, last_values, run_state
@@ -173,6 +174,22 @@ class Run:
         torch.Size([3, 1, 32, 32])
         """
         return self.decode(prior_latents(self, n, seed))
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Save the run in the layout of the Hugging Face Hub, with a model card. `unbraid.from_pretrained` loads it.
+
+        The folder is also an ordinary folder of a run, which commands such as `unbraid traverse` take.
+
+        Args:
+            folder: The folder to write. It must be empty or not exist.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UserError: If the folder is not empty or cannot be written.
+        """
+        return write_pretrained(self, Path(folder))
 
 
 class StoredRun(Run):
