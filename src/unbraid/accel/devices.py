@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
+
 from unbraid.errors import UserError
 
 
 def check_device(device: str) -> None:
-    """Accept "cpu", and also "cuda" or "cuda:N" if PyTorch finds a GPU. Otherwise raise a `UserError`."""
+    """Accept "cpu", and also "cuda", "cuda:N" or "mps" if PyTorch finds such a GPU. Otherwise raise a `UserError`.
+
+    A warning says that "mps" is untested.
+    """
     import torch
 
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise UserError(f"The device must be cpu, or cuda if PyTorch finds a GPU. Got {device!r} instead.")
+    if device == "cpu":
+        return
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and torch.cuda.is_available():
+        if number and not (number.isdecimal() and int(number) < torch.cuda.device_count()):
+            count = torch.cuda.device_count()
+            raise UserError(f"The device must be one of cuda:0 to cuda:{count - 1}. Got {device!r} instead.")
+        return
+    if device == "mps" and torch.backends.mps.is_available():
+        warnings.warn(
+            "The device mps uses ordinary PyTorch operations in fp32, and unbraid has not been tested on it. Compare a "
+            "short run with the device cpu.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    raise UserError(f"The device must be cpu, or cuda or mps if PyTorch finds such a GPU. Got {device!r} instead.")

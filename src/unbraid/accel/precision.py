@@ -24,6 +24,8 @@ def fastest_precision(device: str | torch.device) -> Precision:
     """
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if torch.device(device).type != "cpu":
+        return "fp32"
     return "bf16" if {"avx512_bf16", "amx_bf16"} & _cpu_flags() else "fp32"
 
 

@@ -85,7 +85,7 @@ def add_trust(parser: Arguments) -> None:
 
 def add_device(parser: Arguments) -> None:
     """Add the flag --device."""
-    parser.add_argument("--device", default="cpu", help="device to use: cpu or cuda [cpu]")
+    parser.add_argument("--device", default="cpu", help="device to use: cpu, cuda, cuda:N or mps (untested) [cpu]")
 
 
 def add_only(parser: Arguments) -> None:

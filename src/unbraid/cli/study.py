@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from unbraid.cli.parser import ONLY_HELP, Parser, add_device, add_quiet, add_root, parse_and_run
-from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, argument_type, finite_number, parse_integers, path, whole_number
+from unbraid.cli.values import (
+    MAX_EXAMPLES,
+    MAX_JOBS,
+    argument_type,
+    finite_number,
+    parse_integers,
+    parse_words,
+    path,
+    whole_number,
+)
 from unbraid.distributions import LIKELIHOODS
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import DRAWS
@@ -24,6 +33,8 @@ STUDY_HELP = (
 
 
 HELP = {
+    "devices": "several devices of this machine, such as cuda:0,cuda:1; one process per device trains a part of the "
+    "runs [the value of --device]",
     "out": "folder for the runs and results.sqlite (required except with --plan)",
     "only": f"{ONLY_HELP}, level=0,5 or data=dsprites, or variant= for runs without a variant; can be repeated "
     "[all runs]",
@@ -72,6 +83,7 @@ def add_flags(parser: Parser) -> None:
     add("likelihood", choices=tuple(LIKELIHOODS))
     add("precision", choices=("fp32", "tf32", "bf16"))
     add_device(parser)
+    add("devices", type=argument_type(parse_words), metavar="A,B")
     add("cluster", metavar="ADDRESS")
     add("cluster-shared", action="store_true")
     add_quiet(parser)
@@ -117,7 +129,7 @@ def training_arguments(options: Any) -> dict[str, Any]:
     """Return the remaining flags, as arguments of `unbraid.study`."""
     if options.out is None:
         raise UserError("Give the folder for the runs: --out FOLDER. Or use --plan to see what would be trained.")
-    names = ("samples", "draws", "jobs", "cluster", "cluster_shared", "quiet")
+    names = ("samples", "draws", "jobs", "devices", "cluster", "cluster_shared", "quiet")
     return {"metrics": parse_metric_names(options.metrics), **{name: getattr(options, name) for name in names}}
 
 

@@ -12,6 +12,7 @@ from unbraid.runs.only import Only
 from unbraid.runs.spec import RunSpec
 from unbraid.studies.checking import trainable_runs
 from unbraid.studies.cluster import run_cluster
+from unbraid.studies.devices import train_on_devices
 from unbraid.studies.estimate import Estimate, estimate_study
 from unbraid.studies.local import run_study
 from unbraid.studies.planned import PlannedRun
@@ -42,6 +43,7 @@ def study(
     precision: str | None = None,
     likelihood: str | None = None,
     device: str = "cpu",
+    devices: Sequence[str] | None = None,
     cluster: str | None = None,
     cluster_shared: bool = False,
     quiet: bool = False,
@@ -76,6 +78,8 @@ def study(
         precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
         likelihood: Likelihood of all runs: "bernoulli", "gaussian" or "normal". None keeps the study's value.
         device: "cpu" or "cuda".
+        devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains a part
+            of the runs. Afterwards, all runs are scored. None uses `device` only.
         cluster: Address of a Ray cluster on which to run: "auto" for the cluster of this machine or a new one, or
             "HOST:PORT" or "ray://HOST:PORT". None uses no cluster.
         cluster_shared: Whether all nodes of the cluster can access `out` and write to it. Otherwise they send their
@@ -102,6 +106,8 @@ def study(
         raise UserError(
             "cluster_shared needs a cluster. Add --cluster auto (cluster='auto'), or the address of a cluster."
         )
+    if devices is not None:
+        device = check_devices(devices, cluster)
     if cluster is None or not device.startswith("cuda"):  # on a cluster, only the nodes need a GPU
         check_device(device)
     names = None if metrics is None else list(metrics)
@@ -117,7 +123,18 @@ def study(
     runs = trainable_runs(selected, settings)
     if cluster is not None:
         return run_cluster(runs, settings, cluster, cluster_shared, quiet)
+    if devices is not None:
+        train_on_devices(runs, settings, devices, quiet)
     return run_study(runs, settings, quiet)
+
+
+def check_devices(devices: Sequence[str], cluster: str | None) -> str:
+    """Return the first of several devices, or raise a UserError if there is none or if there is also a cluster."""
+    if isinstance(devices, str) or not devices:
+        raise UserError(f"`devices` must be a list such as ['cuda:0', 'cuda:1']. Got {devices!r} instead.")
+    if cluster is not None:
+        raise UserError("`devices` are those of this machine. Got a cluster as well. Leave out one of them.")
+    return devices[0]
 
 
 def plan_study(

@@ -48,7 +48,7 @@ def group_by_stack_key(items: Iterable[Item], spec_of: Callable[[Item], RunSpec]
 
 def max_runs_in_stack(spec: RunSpec, data: FactorData, builder: PairBuilder, wanted: int) -> int:
     """Return the maximum number of runs in a stack of this spec. On a GPU it is limited by memory and by `wanted`."""
-    return MAX_RUNS_PER_STACK_ON_CPU if data.device.type == "cpu" else max_runs_in_memory(spec, data, builder, wanted)
+    return MAX_RUNS_PER_STACK_ON_CPU if data.device.type != "cuda" else max_runs_in_memory(spec, data, builder, wanted)
 
 
 def split_into_stacks(items: Sequence[Item], max_size: int) -> list[list[Item]]:
@@ -121,7 +121,7 @@ def groups_without_cuda(stacks: list[list[RunInTraining]], device: torch.device)
 
 def plan_stacks(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> Iterator[list[RunInTraining]]:
     """Divide runs into stacks. On a GPU, stacks with the same stack key have nearly equal sizes."""
-    on_cpu = data.device.type == "cpu"
+    on_cpu = data.device.type != "cuda"  # mps is planned as a CPU, because its memory is not measured
     ordered = sorted(runs, key=lambda run: run.spec.stack_key())
     for same_key in group_by_stack_key(ordered, lambda run: run.spec):
         count = len(same_key)

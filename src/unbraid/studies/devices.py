@@ -1,0 +1,63 @@
+"""Training a study on several devices of one machine, with one process per device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from unbraid.accel.devices import check_device
+from unbraid.errors import UserError
+from unbraid.runtime.progress import no_progress, progress
+from unbraid.runtime.workers import worker_pool
+from unbraid.studies.local import run_study
+from unbraid.studies.planned import PlannedRun
+from unbraid.studies.reduction import select_shard
+from unbraid.studies.settings import StudySettings
+from unbraid.training.schedule import group_by_stack_key
+
+
+def train_on_devices(
+    runs: Sequence[PlannedRun], settings: StudySettings, devices: Sequence[str], quiet: bool = False
+) -> None:
+    """Train the runs of a study, each device a part of them. The processes share the folder of the study.
+
+    Runs are not scored, because the caller scores all of them afterwards on all cores.
+
+    Args:
+        runs: The runs.
+        settings: The settings of the study. Their `device` is not used.
+        devices: The devices, such as ["cuda:0", "cuda:1"]. A device that is listed twice gets two processes.
+        quiet: Whether to hide the progress.
+
+    Raises:
+        UserError: If a device does not exist, or if a process ends before its runs are trained.
+    """
+    from joblib import delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    for device in devices:
+        check_device(device)
+    parts = split_runs(runs, len(devices))
+    tasks = [
+        delayed(run_study)(part, replace(settings, device=device, scored=False), True)
+        for part, device in zip(parts, devices, strict=False)
+    ]
+    shown: Any = no_progress if quiet else progress
+    try:
+        with shown(f"training on {len(tasks)} devices", len(tasks)) as report, worker_pool(len(tasks)) as pool:
+            for done, _ in enumerate(pool(tasks), 1):
+                report(done)
+    except TerminatedWorkerError as error:
+        raise UserError(
+            "A process that trains on one of the devices was killed, perhaps because memory ran out. Run the same "
+            "command again to resume, with fewer devices if it happens again."
+        ) from error
+
+
+def split_runs(runs: Sequence[PlannedRun], parts: int) -> list[list[PlannedRun]]:
+    """Divide runs into at most `parts` parts of similar size. Stacks stay together if there are enough of them."""
+    stacks = len(group_by_stack_key(runs, lambda run: run.spec))
+    if stacks >= parts:
+        return [select_shard(runs, part, parts) for part in range(1, parts + 1)]
+    return [list(part) for i in range(parts) if (part := runs[i::parts])]
