@@ -10,7 +10,10 @@ from unbraid.cli.values import argument_type, parse_words, path
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
-    runs = "a folder of runs that contains results.sqlite, a results.sqlite file, or a results table as a .csv file"
+    runs = (
+        "a folder of runs that contains results.sqlite, a results.sqlite file, or a results table as a .csv or "
+        ".parquet file"
+    )
     parser.add_argument("runs", type=path, help=runs)
     parser.add_argument("names", nargs="*", help="analyses to run; see --list [all that the results table supports]")
     parser.add_argument(

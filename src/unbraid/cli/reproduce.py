@@ -37,7 +37,7 @@ WIDTH = 120  # characters per line
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.epilog = wrap_paragraph(RULE)
     parser.add_argument("study", metavar="NAME", help=f"study to compare: {', '.join(TARGETS)}")
-    runs = "existing runs to compare: a folder of runs, its results.sqlite, or a results table as a .csv file"
+    runs = "existing runs to compare: a folder of runs, its results.sqlite, or the table as a .csv or .parquet file"
     parser.add_argument("--runs", type=path, help=runs)
     where = "also write NAME.csv, NAME.json and NAME.png to this folder [reproduction, in the folder of the runs]"
     parser.add_argument("--save", type=path, nargs="?", const=Path(), metavar="FOLDER", help=where)

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from unbraid.data import load
 from unbraid.data.dataset import FactorData
 from unbraid.data.own.arrays import OwnData, from_arrays
+from unbraid.data.own.tables import anndata_table, huggingface_examples, is_anndata, is_huggingface_dataset
 from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.errors import UserError
 from unbraid.runtime.progress import progress
@@ -62,6 +63,10 @@ def convert_data(data: Any) -> OwnData:
     >>> convert_data((np.zeros((3, 8, 8)), ["a", "b", "b"]))
     arrays: 3 examples of shape (1, 8, 8), factors label 2 (not a full grid)
     """
+    if is_huggingface_dataset(data):
+        return from_dataset(huggingface_examples(data))
+    if is_anndata(data):
+        return from_arrays(*anndata_table(data))
     if isinstance(data, Dataset):
         return from_dataset(data)
     if isinstance(data, tuple | list) and len(data) == 2 and _is_array(data[0]):
@@ -72,7 +77,8 @@ def convert_data(data: Any) -> OwnData:
         return from_arrays(_stack_images(data))
     raise UserError(
         "The data must be the name of a dataset, the path of your own data, an array of images or vectors, a list of "
-        f"images, a pair (images, factors) or a torch Dataset. Got {type(data).__name__} instead. "
+        "images, a pair (images, factors), a torch or Hugging Face dataset, or AnnData. "
+        f"Got {type(data).__name__} instead. "
         "See ub.data.from_arrays."
     )
 

@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -28,7 +30,7 @@ from unbraid.metrics.protocol import Protocol
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
 from unbraid.runs.scores import Record, read_protocol, read_scores
-from unbraid.runtime.files import write_atomic
+from unbraid.runtime.files import make_folder, write_atomic
 from unbraid.runtime.schema import read_json
 
 RESULTS_FILE = "results.sqlite"
@@ -120,6 +122,41 @@ def write_results(folder: Path, sweep_positions: Mapping[str, Row] | None = None
     return folder / RESULTS_FILE
 
 
+def write_parquet(folder: Path, out: Path) -> Path:
+    """Write the results table of all runs in a folder, `results.sqlite`, and a copy of it as a Parquet file.
+
+    Args:
+        folder: The folder of the runs.
+        out: The Parquet file, whose name ends in .parquet. `load_results` reads it.
+
+    Returns:
+        The path `out`.
+
+    Raises:
+        UserError: If the name has another ending, if the package pyarrow is not installed, or if there are no runs.
+    """
+    if out.suffix != ".parquet":
+        raise UserError(f"The file must have a name that ends in .parquet. Got {out} instead.")
+    _require_pyarrow(out)
+    table = load_results(write_results(folder))
+    for name in table.columns:
+        if len({isinstance(value, str) for value in table[name].dropna()}) == 2:  # Parquet needs one type
+            table[name] = [value if value is None or value != value else str(value) for value in table[name]]
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    make_folder(out.parent)
+    write_atomic(out, buffer.getvalue())
+    return out
+
+
+def _require_pyarrow(file: Path) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UserError(
+            f"The Parquet file {file} needs the package pyarrow, which is not installed. Install it with: "
+            'pip install "unbraid[parquet]"'
+        )
+
+
 def read_sweep_positions(folder: Path) -> dict[str, Row]:
     """Read the `index`, `strength`, `level` and `variant` of each run, by run id, from `study.json`.
 
@@ -165,7 +202,8 @@ def load_results(folder: str | Path) -> Any:
     """Load a results table as a pandas DataFrame with one row per run.
 
     Args:
-        folder: A folder that contains `results.sqlite`, the path of such a file, or a .csv file with the same table.
+        folder: A folder that contains `results.sqlite`, the path of such a file, or a .csv or .parquet file with the
+            same table.
 
     Returns:
         The table. The columns are described at the top of this module.
@@ -181,6 +219,8 @@ def load_results(folder: str | Path) -> Any:
         raise UserError(f"No results table at {file}. Create it with: unbraid index {folder}")
     if file.suffix == ".csv":
         return _read_csv(file)
+    if file.suffix == ".parquet":
+        return _read_parquet(file)
     remedy = f"Create it again with: unbraid index {file.parent}"
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as base:
@@ -228,4 +268,15 @@ def _read_csv(file: Path) -> Any:
         table = pd.read_csv(file)
     except ValueError as error:  # raised by pandas for malformed CSV, and by Python for bytes that are not text
         raise UserError(f"{file} must be a results table in CSV format, but it cannot be read: {error}") from error
+    return _checked_table(file, table, "Correct the file.")
+
+
+def _read_parquet(file: Path) -> Any:
+    import pandas as pd
+
+    _require_pyarrow(file)
+    try:
+        table = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} must be a results table in Parquet format, but it cannot be read: {error}") from error
     return _checked_table(file, table, "Correct the file.")

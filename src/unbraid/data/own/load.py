@@ -21,12 +21,13 @@ from unbraid.data.own.examples import Array
 from unbraid.data.own.images import check_image_options, files_state, image_files, image_table
 from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
+from unbraid.data.own.tables import read_h5ad, read_parquet
 from unbraid.errors import UserError, unknown_name_message
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
 NAMES = ("factor_names", "names")
-SUFFIXES = (".npy", ".npz")
+SUFFIXES = (".npy", ".npz", ".parquet", ".h5ad")
 KIND_OPTIONS = ("continuous", "discrete", "bins")
 FOLDER_OPTIONS = ("size", "channels", "labels", *KIND_OPTIONS)
 FILE_OPTIONS = ("images", "factors", "names", "layout", *KIND_OPTIONS)
@@ -106,16 +107,19 @@ def from_file(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> OwnData:
-    """Make a dataset from the arrays in a .npz or .npy file. Python objects are never unpickled.
+    """Make a dataset from the arrays in a .npz or .npy file, or from a table. Python objects are never unpickled.
 
-    The arrays must have shapes and types that `from_arrays` accepts. A .npy file is memory-mapped.
+    The arrays must have shapes and types that `from_arrays` accepts. A .npy file is memory-mapped. In a .parquet file,
+    columns of floats form vectors, and the other columns are factors. In an .h5ad file (AnnData), the rows of `X` are
+    vectors, and the columns of `obs` are factors.
 
     Args:
         path: Path of the file.
-        images: For a .npz file, the name of the array of examples. The default is images, x or imgs.
+        images: For a .npz file, the name of the array of examples. The default is images, x or imgs. For a .parquet
+            file, the columns of the vectors, separated by commas. For an .h5ad file, the name of a layer.
         factors: For a .npz file, the name of the array of factors. The default is factors, labels, latents_classes or
             y, if one of these exists. For a file STEM.npy, the path of a second .npy file. The default is
-            STEM_factors.npy, if it exists.
+            STEM_factors.npy, if it exists. For tables, the columns of the factors, separated by commas.
         names: Names of the factors. The default is the array factor_names or names of a .npz file, if it exists.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
@@ -135,7 +139,7 @@ def from_file(
         raise UserError(f"{file} must be a file of arrays. Got a folder instead. Use from_folder for images.")
     if file.suffix == ".npy" and factors is not None:
         factors = Path(factors).expanduser().resolve()
-    arrays = (_read_npz if file.suffix == ".npz" else _read_npy)(file, images, factors)
+    arrays = _read_arrays(file, images, factors)
     options: dict[str, object] = {
         "images": images,
         "factors": factors and str(factors),
@@ -223,6 +227,15 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
+def _read_arrays(file: Path, images: str | None, factors: str | Path | None) -> LoadedArrays:
+    """Read a file of arrays or a table."""
+    if file.suffix in (".npy", ".npz"):
+        return (_read_npz if file.suffix == ".npz" else _read_npy)(file, images, factors)
+    read = read_parquet if file.suffix == ".parquet" else read_h5ad
+    table = read(file, images, None if factors is None else str(factors))
+    return LoadedArrays(table.examples, table.factors, None, [file])
+
+
 class LoadedArrays(NamedTuple):
     """The arrays of a file.
 
@@ -234,7 +247,7 @@ class LoadedArrays(NamedTuple):
     """
 
     examples: Array
-    factors: Array | None
+    factors: Array | dict[str, Any] | None
     names: list[str] | None
     files: list[Path]
 

@@ -1,0 +1,153 @@
+"""Read users' own data from tables: Parquet files, and AnnData objects and files (.h5ad)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unbraid.errors import UserError, unknown_name_message
+
+
+class Table(NamedTuple):
+    """Vectors, (n, d), and the columns of their factors by name, or None if there are no factors."""
+
+    examples: Any
+    factors: dict[str, Any] | None
+
+
+def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
+    """Read a Parquet file. Without arguments, columns of floats are the vectors, and the other columns are factors.
+
+    Args:
+        file: The file.
+        images: Names of the columns that form the vectors, separated by commas.
+        factors: Names of the columns that are factors, separated by commas.
+    """
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise _missing(file, "pyarrow", "parquet") from error
+    try:
+        frame = pyarrow.parquet.read_table(file).to_pandas()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} must be a complete Parquet file. Reading it failed: {error}") from error
+    names = [str(name) for name in frame.columns]
+    frame.columns = names
+    floats = [name for name in names if frame[name].dtype.kind == "f"]
+    labels = _columns(file, factors, names) if factors is not None else [name for name in names if name not in floats]
+    if factors is not None:
+        floats = [name for name in names if name not in labels]
+    chosen = _columns(file, images, names) if images is not None else floats
+    if not chosen:
+        raise UserError(
+            f"{file} must have columns of floats, which form the vectors. Got {', '.join(names) or 'none'} instead. "
+            "Name the columns with images=A,B."
+        )
+    for name in chosen:
+        if frame[name].dtype.kind not in "buif":
+            raise UserError(
+                f"The columns of vectors in {file} must be numbers. Got {frame[name].dtype} in {name}. Name the "
+                "factors with factors=A,B, or the columns of the vectors with images=A,B."
+            )
+    used = [name for name in labels if name not in chosen]
+    return Table(frame[chosen].to_numpy(np.float32), {name: frame[name] for name in used} or None)
+
+
+def read_h5ad(file: Path, images: str | None, factors: str | None) -> Table:
+    """Read an AnnData file (see `anndata_table`)."""
+    try:
+        import anndata
+    except ModuleNotFoundError as error:
+        raise _missing(file, "anndata", "anndata") from error
+    try:
+        content = anndata.read_h5ad(file)
+    except Exception as error:  # anndata and h5py raise many kinds
+        raise UserError(f"{file} must be a complete .h5ad file. Reading it failed: {error}") from error
+    return anndata_table(content, images, factors, file)
+
+
+def anndata_table(content: Any, images: str | None = None, factors: str | None = None, where: object = "data") -> Table:
+    """Return the matrix of an AnnData object as vectors, and the columns of its `obs` as factors.
+
+    Args:
+        content: The object.
+        images: The name of the layer that has the vectors. The default is `X`.
+        factors: Names of the columns of `obs`, separated by commas. The default is all columns.
+        where: Where the object comes from, for error messages.
+    """
+    if images is not None and images not in content.layers:
+        raise UserError(unknown_name_message(f"layer of {where}", images, list(content.layers)))
+    matrix = content.X if images is None else content.layers[images]
+    if matrix is None:
+        raise UserError(f"{where} has no matrix X. Name a layer with images=LAYER.")
+    dense = matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
+    columns = list(map(str, content.obs.columns))
+    chosen = columns if factors is None else _columns(where, factors, columns)
+    labels = {name: _plain_column(content.obs[name]) for name in chosen}
+    return Table(np.asarray(dense, np.float32), labels or None)
+
+
+def is_anndata(value: Any) -> bool:
+    """Return whether a value looks like an AnnData object."""
+    return all(hasattr(value, name) for name in ("X", "obs", "layers"))
+
+
+def is_huggingface_dataset(value: Any) -> bool:
+    """Return whether a value looks like a `datasets.Dataset`, which has named columns with features."""
+    return all(hasattr(value, name) for name in ("features", "column_names", "__getitem__", "__len__"))
+
+
+def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | None]]:
+    """Yield the examples of a `datasets.Dataset` as (x, factors).
+
+    The first column of images, or else of lists of numbers, has the examples. Columns of numbers and words are factors.
+    Numbers of a `ClassLabel` are replaced by their names.
+    """
+    if not len(dataset):
+        raise UserError("A dataset must have at least one example. Got none instead.")
+    first = dataset[0]
+    column = next((name for name in dataset.column_names if _is_example(first[name])), None)
+    if column is None:
+        raise UserError(
+            f"A Hugging Face dataset must have a column of images or of lists of numbers. Got the columns "
+            f"{', '.join(dataset.column_names)} instead."
+        )
+    labels = [name for name in dataset.column_names if isinstance(first[name], int | float | str)]
+    classes = {name: getattr(dataset.features[name], "int2str", None) for name in labels}
+    for i in range(len(dataset)):
+        item = dataset[i]
+        x = item[column]
+        named = {
+            name: convert(item[name]) if (convert := classes[name]) and item[name] is not None else item[name]
+            for name in labels
+        }
+        yield (np.asarray(x, np.float32) if isinstance(x, list) else x), named or None
+
+
+def _is_example(value: Any) -> bool:
+    return hasattr(value, "getbands") or hasattr(value, "__array__") or (isinstance(value, list) and len(value) > 0)
+
+
+def _plain_column(column: Any) -> Any:
+    """Return a column of a data frame as an array of numbers or words. A missing category is None."""
+    values = column.astype(object)
+    return np.array([None if value != value else value for value in values], dtype=object)
+
+
+def _columns(where: object, text: str | Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the names in a comma-separated list, or raise a UserError if one of them is unknown."""
+    chosen = text.split(",") if isinstance(text, str) else list(text)
+    for name in chosen:
+        if name not in known:
+            raise UserError(unknown_name_message(f"column of {where}", name, known))
+    return chosen
+
+
+def _missing(file: Path, package: str, extra: str) -> UserError:
+    return UserError(
+        f"Reading {file} needs the package {package}, which is not installed. Install it with: "
+        f'pip install "unbraid[{extra}]"'
+    )
