@@ -89,6 +89,8 @@ class RunSpec:
         net: The name of a network preset, or `module:function`.
         likelihood: "bernoulli" (pixels in [0, 1]), "gaussian" (variance 1) or "normal" (variance 0.1).
         precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
+        validation: Fraction of the examples that is held out from training. Specs without held-out examples do not
+            record it.
 
     Raises:
         UserError: If `method` is not a `Method`, or if a setting is out of range.
@@ -108,6 +110,7 @@ class RunSpec:
     precision: Literal["fp32", "tf32", "bf16"] = setting(
         "fp32", "precision of matrix products; sums are always float32"
     )
+    validation: float = setting(0.0, "fraction of the examples held out from training", low=0, high=0.9, optional=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):

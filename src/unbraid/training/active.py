@@ -23,6 +23,7 @@ from unbraid.runs.folder import Log, RunFolder
 from unbraid.runs.sources import own_sources
 from unbraid.runs.spec import RunSpec
 from unbraid.training.stack import Divergence, Stack
+from unbraid.training.validation import Validate
 
 
 @dataclass
@@ -38,6 +39,8 @@ class RunInTraining:
         trained: Whether the run is finished, that is, complete or diverged.
         state: The state to resume from, or None to use the checkpoint in the folder.
         on_log: Function that is called whenever the log is written to the folder.
+        on_record: Function of the user that is called with each new line of the log.
+        validate: Function that computes the losses on held-out examples, or None if there are none.
     """
 
     spec: RunSpec
@@ -48,6 +51,8 @@ class RunInTraining:
     trained: bool = False
     state: dict[str, Tensor] | None = None
     on_log: Callable[[RunFolder, Log], None] | None = None
+    on_record: Callable[[RunSpec, dict[str, float]], None] | None = None
+    validate: Validate | None = None
 
     @classmethod
     def open(

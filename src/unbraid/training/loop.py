@@ -153,9 +153,12 @@ def record_divergences(stack: Stack, runs: list[RunInTraining]) -> None:
 
 def append_log(stack: Stack, runs: list[RunInTraining]) -> None:
     """Append one line to the log of each run, with the step and the mean of each term since the previous line."""
-    for run, means in zip(runs, stack.pop_mean_terms(), strict=True):
+    for i, (run, means) in enumerate(zip(runs, stack.pop_mean_terms(), strict=True)):
         if run.divergence is None:
-            run.log.append({"step": stack.step, **means})
+            held_out = {} if run.validate is None else run.validate(stack.weights(i), stack.step)
+            run.log.append({"step": stack.step, **means, **held_out})
+            if run.on_record is not None:
+                run.on_record(run.spec, dict(run.log[-1]))
 
 
 def write_checkpoints(stack: Stack, runs: list[RunInTraining]) -> None:

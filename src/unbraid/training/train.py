@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,10 @@ from unbraid.training.loop import Monitor
 from unbraid.training.memory import check_memory
 from unbraid.training.randomness import check_randomness
 from unbraid.training.schedule import train_runs
+from unbraid.training.validation import split_data, validation_losses
+
+LogCallback = Callable[[RunSpec, dict[str, float]], None]
+"""A function that is called with the spec of a run and a new record of its log."""
 
 CHECKPOINT_SECONDS = 30.0  # minimum time between two checkpoints
 
@@ -119,6 +123,8 @@ def train(
     log: str | None = None,
     retrain: bool = False,
     save_data: bool = False,
+    validation: float = 0.0,
+    on_log: LogCallback | None = None,
 ) -> list[Run]:
     """Train one run for every combination of methods, learning rates and seeds.
 
@@ -152,6 +158,11 @@ def train(
             error.
         save_data: Whether to store data that were passed as arrays, or as a torch dataset, in the folder of the runs.
             The runs can then be scored and shown with the folder alone.
+        validation: The fraction of the examples to hold out from training. Their loss and its terms are logged as
+            ``validation.loss`` and so on. The split is the same for all runs on the same data, and the spec records the
+            fraction. With 0, nothing is held out.
+        on_log: A function ``(spec, record)`` that is called with each new record of the log of each run. A record has
+            `step` and the value of each term. If the function raises an exception, the training ends.
 
     Returns:
         The runs, ordered by method, then learning rate, then seed. Runs that diverged are included (see
@@ -173,7 +184,9 @@ def train(
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     specs = [
-        defaults.spec(m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents)
+        defaults.spec(
+            m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents, validation=validation
+        )
         for m in methods
         for rate in rates
         for seed in all_seeds
@@ -181,7 +194,7 @@ def train(
     folder = None if out is None else Path(out)
     return train_specs(
         specs, source, defaults.builder, folder, add=add, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log,
-        retrain=retrain, save_data=save_data,
+        retrain=retrain, save_data=save_data, on_log=on_log,
     )  # fmt: skip
 
 
@@ -209,6 +222,7 @@ def train_specs(
     log: str | None = None,
     retrain: bool = False,
     save_data: bool = False,
+    on_log: LogCallback | None = None,
 ) -> list[Run]:
     """Check specs, lock the folder `out` and train on one dataset. Runs that are already trained are loaded."""
     check_log(log, out)
@@ -228,8 +242,9 @@ def train_specs(
         if save_data and out is not None and isinstance(data, OwnData):
             write_data(out, data)
         runs = train_checked_specs(
-            specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log, retrain=retrain
-        )
+            specs, data, builder, out, checkpoint_seconds=checkpoint_seconds, quiet=quiet, log=log, retrain=retrain,
+            on_log=on_log,
+        )  # fmt: skip
     remember_data(runs, data)
     return runs
 
@@ -273,6 +288,7 @@ def train_checked_specs(
     report: ProgressCallback | None = None,
     log: str | None = None,
     retrain: bool = False,
+    on_log: LogCallback | None = None,
 ) -> list[Run]:
     """Train specs that have been checked. The caller must have locked the folder `out`, or the folders of these runs.
 
@@ -288,6 +304,9 @@ def train_checked_specs(
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
     if log is not None:
         update_event_files(in_training, runs)
+    training_data = hold_out(untrained, data, builder)
+    for run in untrained:
+        run.on_record = on_log
     with ExitStack() as contexts:
         if report is None and not quiet:
             total = sum(run.spec.steps for run in untrained)
@@ -295,8 +314,26 @@ def train_checked_specs(
             if data.device.type == "cpu":
                 report = announce_duration(report, total, long_training_advice(out))
         monitor = Monitor(untrained, report, checkpoint_seconds, contexts.enter_context(deferred_signals()))
-        runs |= {run.id: run for run in train_runs(in_training, data, builder, monitor)}
+        runs |= {run.id: run for run in train_runs(in_training, training_data, builder, monitor)}
     return RunList(runs[spec.id] for spec in specs)
+
+
+def hold_out(runs: list[RunInTraining], data: FactorData, builder: PairBuilder) -> FactorData:
+    """Return the examples to train on. If the specs hold out a part of them, let the runs log its losses.
+
+    Raises:
+        UserError: If the specs hold out different fractions, or if a method draws pairs of examples.
+    """
+    fractions = {run.spec.validation for run in runs}
+    if fractions <= {0.0}:
+        return data
+    if len(fractions) > 1:
+        raise UserError(f"Runs that train together must hold out the same fraction. Got {sorted(fractions)} instead.")
+    training, held_out = split_data(data, fractions.pop())
+    for run in runs:
+        run.spec.method.check(training, run.spec.batch, run.spec.latents)
+        run.validate = validation_losses(run.spec, held_out, builder)
+    return training
 
 
 def long_training_advice(out: Path | None) -> str:

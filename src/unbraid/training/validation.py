@@ -1,0 +1,83 @@
+"""A part of the examples that is held out from training, and the losses on it.
+
+The split depends only on the number of examples and on the fraction, which the spec records as `validation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unbraid.data.dataset import FactorData
+from unbraid.data.in_memory import Labelled
+from unbraid.errors import UserError
+from unbraid.methods.method import Batch
+from unbraid.nets.vae import PairBuilder
+from unbraid.noise import Noise
+from unbraid.runs.network import build_net
+from unbraid.runs.spec import RunSpec
+
+MAX_BYTES = 2 * 1024**3  # size of examples that are copied
+Validate = Callable[[dict[str, Tensor], int], dict[str, float]]
+
+
+def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
+    """Divide examples at random, always in the same way, into those for training and those for validation.
+
+    Args:
+        data: The dataset.
+        fraction: The fraction of examples for validation, above 0 and below 1. At least one example is in each part.
+
+    Returns:
+        The training part and the validation part. Their labels form no grid.
+
+    Raises:
+        UserError: If the data have a distribution of examples, random parts or too few examples, or are too large.
+    """
+    size = len(data) * math.prod(data.shape) * (1 if len(data.shape) == 3 else 4)
+    if data.sampler is not None or len(data) < 4 or size > MAX_BYTES:
+        raise UserError(
+            f"A validation split needs at least 4 examples, of at most {MAX_BYTES / 2**30:.0f} GiB, without a "
+            f"distribution such as ?correlate=. Got {data.name} with {len(data):,} examples instead. Leave out "
+            "validation=."
+        )
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(data)))
+    count = min(max(2, round(fraction * len(data))), len(data) - 2)
+    return _part(data, order[count:].sort()[0]), _part(data, order[:count].sort()[0])
+
+
+def _part(data: FactorData, index: Tensor) -> Labelled:
+    """Return some examples of a dataset with their labels."""
+    rows = index.to(data.device)
+    values = data.factor_values(rows) if data.continuous or data.missing_labels else None
+    return Labelled(data.name, data.names, data.sizes, data.images(rows), data.factors(rows), values, data.continuous)
+
+
+def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder) -> Validate:
+    """Return a function of weights and a step that computes the loss and its terms on the held-out examples.
+
+    The examples are divided into batches of the size of the training, and a smaller last batch is left out. The noise
+    is the same at every step.
+    """
+    net = build_net(spec, held_out.shape, builder).to(held_out.device).eval()
+    size = min(spec.batch, len(held_out) - len(held_out) % 2)
+    batches = torch.arange(len(held_out) // size * size, device=held_out.device).split(size)
+
+    @torch.no_grad()
+    def validate(weights: dict[str, Tensor], step: int) -> dict[str, float]:
+        net.load_state_dict({name: value.to(held_out.device) for name, value in weights.items()})
+        now = torch.tensor(step, device=held_out.device)
+        sums: dict[str, float] = {}
+        for i, index in enumerate(batches):
+            noise = Noise.from_seed(torch.zeros_like(now), torch.zeros_like(now) + i)
+            batch = Batch(held_out.batch(index), len(held_out), steps=spec.steps)
+            loss, terms = spec.method.objective(net, batch, noise, now.float())
+            for name, value in {"loss": loss, **terms}.items():
+                sums[name] = sums.get(name, 0.0) + float(value) / len(batches)
+        return {f"validation.{name}": value for name, value in sums.items()}
+
+    return validate
