@@ -88,7 +88,11 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     parser.add_argument(
         "--checkpoint-seconds", type=finite_number(low=0), default=CHECKPOINT_SECONDS, metavar="SECONDS", help=seconds
     )
-    parser.add_argument("--log", choices=KINDS, help="also write event files for TensorBoard to the folder of each run")
+    parser.add_argument(
+        "--log",
+        choices=KINDS,
+        help="also write event files for TensorBoard, or an offline run of wandb, to the folder of each run",
+    )
     add_quiet(parser)
     add_root(parser)
 

@@ -15,7 +15,7 @@ from unbraid.runtime.files import make_folder, write_atomic
 
 FOLDER = "tensorboard"
 FILE = "events.out.tfevents.0.unbraid"  # TensorBoard opens files with "tfevents" in their name
-KINDS = ("tensorboard",)
+KINDS = ("tensorboard", "wandb")
 
 
 def check_log(log: str | None, out: object) -> None:
@@ -24,14 +24,15 @@ def check_log(log: str | None, out: object) -> None:
         return
     if log not in KINDS:
         raise UserError(unknown_name_message("kind of log", log, KINDS))
-    if importlib.util.find_spec("tensorboard") is None:
+    title = "TensorBoard" if log == "tensorboard" else log
+    if importlib.util.find_spec(log) is None:
         raise UserError(
-            "A log for TensorBoard needs the package tensorboard, which is not installed. Install it with: "
-            'pip install "unbraid[tensorboard]"'
+            f"A log for {title} needs the package {log}, which is not installed. Install it with: "
+            f'pip install "unbraid[{log}]"'
         )
     if out is None:
         raise UserError(
-            "A log for TensorBoard is written to the folder of the run. Got no folder. Pass one with out= or --out."
+            f"A log for {title} is written to the folder of the run. Got no folder. Pass one with out= or --out."
         )
 
 

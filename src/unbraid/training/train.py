@@ -35,6 +35,7 @@ from unbraid.runs.run_list import RunList
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log, update_during_training
+from unbraid.runs.trackers import update_wandb
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
@@ -152,7 +153,8 @@ def train(
         add: Whether `out` may already contain runs other than those of this call.
         checkpoint_seconds: The minimum time between two checkpoints, in seconds.
         quiet: Whether to hide the progress.
-        log: If "tensorboard", TensorBoard event files are also written to the folder of each run.
+        log: If "tensorboard", TensorBoard event files are also written to the folder of each run. If "wandb", an
+            offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it).
         retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
             own method or network, or your data in memory, have changed since they were started. By default this is an
             error.
@@ -303,7 +305,7 @@ def train_checked_specs(
     untrained = [run for run in in_training if not run.trained]
     runs = {run.spec.id: open_run(run.folder, data, builder) for run in in_training if run.trained and run.folder}
     if log is not None:
-        update_event_files(in_training, runs)
+        update_logs(in_training, runs, log)
     training_data = hold_out(untrained, data, builder)
     for run in untrained:
         run.on_record = on_log
@@ -348,12 +350,13 @@ def long_training_advice(out: Path | None) -> str:
     )
 
 
-def update_event_files(in_training: list[RunInTraining], runs: dict[str, Run]) -> None:
-    """Write TensorBoard event files of trained runs now. Those of the other runs are written with each checkpoint."""
+def update_logs(in_training: list[RunInTraining], runs: dict[str, Run], log: str) -> None:
+    """Write the logs of trained runs for another program now. Those of the other runs are written during training."""
+    update = update_during_training if log == "tensorboard" else update_wandb
     for run in in_training:
-        run.on_log = update_during_training
+        run.on_log = update
         if run.folder is not None and run.trained:
-            update_during_training(run.folder, runs[run.spec.id].log)
+            update(run.folder, runs[run.spec.id].log)
 
 
 def reject_other_runs(out: Path, wanted: set[str]) -> None:
