@@ -105,3 +105,14 @@ def test_offline_errors_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (run,) = ub.train("vae", "toy", **SETTINGS)
     with pytest.raises(ub.UserError, match="could not be uploaded to owner/name"):
         ub.push_to_hub(run, "owner/name", token="none")
+
+
+def test_an_adopted_model_is_shared_like_a_trained_one(tmp_path: Path) -> None:
+    encoder = torch.nn.Linear(16, 3)
+    run = ub.adopt(encoder, data="toy", name="linear", out=tmp_path / "runs")
+    loaded = ub.from_pretrained(run.save_pretrained(tmp_path / "model"))
+    x = ub.data.load("toy").images([0, 1])
+    assert loaded.id == run.id
+    assert torch.equal(loaded.encode(x), run.encode(x))
+    with pytest.raises(ub.UserError, match="Adopt it with out="):
+        ub.adopt(encoder, data="toy", name="linear").save_pretrained(tmp_path / "other")

@@ -10,13 +10,10 @@ from typing import Any
 
 from unbraid.errors import UserError
 from unbraid.methods import Method
-from unbraid.nets.registry import resolve_net
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import RunFolder
-from unbraid.runs.own_code import check_consent, warn_about_changed_sources
 from unbraid.runs.pretrained_files import CARD, CONFIG, RUN_FILES, PretrainedConfig
-from unbraid.runs.run import Run, StoredRun
-from unbraid.runs.spec import import_method
+from unbraid.runs.run import Run, open_trained_run
 from unbraid.runtime.schema import read_json
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -69,12 +66,7 @@ def from_pretrained(
                 f"{path} must have a file {name}. It has none. {REMEDY} To load a run folder, use load_run."
             )
     shape = tuple(read_json(path / CONFIG, PretrainedConfig, REMEDY).shape)
-    folder, methods = RunFolder.open(path), list(methods)
-    check_consent([folder], net is not None, trust, methods)
-    spec = import_method(folder.spec, methods)
-    builder = resolve_net(spec.net if net is None else net)[1]
-    warn_about_changed_sources(folder, spec, builder)
-    run = StoredRun(folder, spec, shape, builder, device)
+    run = open_trained_run(RunFolder.open(path), shape, net, device, trust, list(methods))
     _ = run.net  # raises an error now if the weights are damaged
     return run
 

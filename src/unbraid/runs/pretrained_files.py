@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS
+from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import RunFolder
 from unbraid.runs.run_data import memory_fingerprint
 from unbraid.runs.scores import read_scores
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 CARD = "README.md"
-RUN_FILES = ("run.json", "weights.safetensors", "log.jsonl", "scores.jsonl", "diverged.json")
+RUN_FILES = ("run.json", "weights.safetensors", "log.jsonl", "scores.jsonl", "diverged.json", "model.json")
 MAX_VALUES = 10**8  # of one example
 
 
@@ -73,6 +74,8 @@ def write_pretrained(run: Run, folder: Path) -> Path:
 
 def _write_run_files(run: Run, folder: Path) -> None:
     """Write the files of a run that is only in memory."""
+    if isinstance(run.spec, AdoptedSpec):
+        raise UserError(f"The adopted model {run.label} must be stored in a folder first. Adopt it with out=.")
     if is_own(run.spec):
         raise UserError(
             f"{run.label} uses code of your own, whose record is in the folder of a run. Got a run without a folder. "

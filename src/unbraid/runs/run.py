@@ -269,6 +269,21 @@ def open_run(
     """
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
+    return open_trained_run(folder, data.shape, net, device, trust, methods)
+
+
+def open_trained_run(
+    folder: RunFolder,
+    shape: tuple[int, ...],
+    net: str | PairBuilder | Pair | None = None,
+    device: str = "cpu",
+    trust: bool = False,
+    methods: Iterable[type[Method]] = (),
+) -> Run:
+    """Load a run whose training is finished, for examples of this shape.
+
+    Raise a UserError if it needs code of the user's own without `trust`.
+    """
     check_consent([folder], net is not None, trust, methods)
     offer_files(folder)
     if isinstance(folder.spec, AdoptedSpec):
@@ -276,7 +291,7 @@ def open_run(
     spec = import_method(folder.spec, methods)
     builder = resolve_net(spec.net if net is None else net)[1]
     warn_about_changed_sources(folder, spec, builder)
-    return StoredRun.trained(folder, spec, data.shape, builder, device)
+    return StoredRun.trained(folder, spec, shape, builder, device)
 
 
 def load_runs(
