@@ -1,4 +1,4 @@
-"""Docstrings as Sphinx takes them: labelled paragraphs such as `Reference:` start a paragraph of their own."""
+"""Prepare docstrings for Sphinx, so that text after a label such as `Reference:` becomes a paragraph of its own."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def label_paragraphs(app: Sphinx, what: str, name: str, obj: Any, options: Any, 
 
 
 def forget_foreign_modules(app: Sphinx, env: BuildEnvironment) -> None:
-    """Drop modules of other packages from the list of source pages: viewcode lists some that it has no page for."""
+    """Drop modules of other packages from the list of source pages, because viewcode lists some without a page."""
     modules = getattr(env, "_viewcode_modules", {})
     for name in [name for name in modules if not name.startswith("unbraid")]:
         del modules[name]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the two steps."""
+    """Register both functions as event handlers."""
     app.connect("env-check-consistency", forget_foreign_modules)
     app.connect("autodoc-process-docstring", label_paragraphs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,12 +16,12 @@ HEAD = """# How we compare
 After reading this page you know what unbraid has, what other libraries have, and when another library is the better
 choice.
 
-Choose another library if it has a feature that you need and unbraid does not: see [what unbraid does not
+Choose another library if it has a feature that you need and that unbraid lacks: see [what unbraid does not
 have](#what-unbraid-does-not-have).
 
 The other libraries were surveyed in November 2026, from their sources and issue threads. Projects change, so check
 before you decide, and tell us what is out of date. `make docs` generates this page from `docs/generate/peers.py`. Each
-*yes* and *partly* in the column of unbraid is shown by [tests](compare_tests.md).
+*yes* and *partly* in the column of unbraid is verified by [tests](compare_tests.md).
 
 """
 LEGEND = """The tables below have one row per feature, and one column per library, under its short name.
@@ -29,14 +29,14 @@ LEGEND = """The tables below have one row per feature, and one column per librar
 for it. A dash means that it does not have the feature. The column *elsewhere* names other projects that have it."""
 TESTS_HEAD = """# The tests behind the comparison
 
-This page lists the tests that show each *yes* and *partly* of unbraid in [the comparison](compare.md). A test fails if
-one of them does not exist, or if the comparison names a method, metric or dataset that is not registered.
+This page lists the tests that verify each *yes* and *partly* of unbraid in [the comparison](compare.md). Another test
+fails if a listed test does not exist, or if the comparison names a method, metric or dataset that is not registered.
 
 """
 
 
 def our_cell(feature: Feature, folder: str) -> str:
-    """Return our word for a feature, with links to the pages of what it names."""
+    """Return the cell of unbraid for a feature, with links to the pages of the methods, metrics or datasets it names."""
     if feature.ours == ".":
         return WORDS["."]
     word = f"partly: {feature.partly}" if feature.partly else WORDS[feature.ours]
@@ -45,7 +45,7 @@ def our_cell(feature: Feature, folder: str) -> str:
 
 
 def feature_table(kind: FeatureTable) -> str:
-    """Return features by libraries, with ours first."""
+    """Return a table with one row per feature and one column per library, unbraid first."""
     elsewhere = any(feature.elsewhere for feature in kind.features)
     body = []
     for feature in kind.features:
@@ -62,7 +62,7 @@ def path_of_test(test: str) -> str:
 
 
 def table_of_tests(kind: FeatureTable) -> str:
-    """Return the tests of each of our cells."""
+    """Return a table of the tests that verify each cell of unbraid."""
     ours = [feature for feature in kind.features if feature.tests]
     body = [[feature.what, "<br>".join(f"`{path_of_test(test)}`" for test in feature.tests)] for feature in ours]
     return table(["feature", "tests"], body)

@@ -25,8 +25,8 @@ width x channels. `make docs` generates this page from the registry and the cata
 
 """
 FILES_NOTE = (
-    "The column *sha256* says with what a file is compared: a published checksum, or the one that is recorded when the "
-    "file is first used. A dash means that no size is published."
+    "The column *sha256* says which checksum a file is compared with: a published one, or the one that is recorded when "
+    "the file is first used. A dash means that no size is published."
 )
 
 
@@ -40,7 +40,7 @@ def overview() -> str:
 
 
 def files(source: Source) -> str:
-    """Return what to download, in each of the forms that are accepted."""
+    """Return the files to download, with one table for each accepted alternative."""
     lines = []
     for i, alternative in enumerate(source.alternatives):
         if len(source.alternatives) > 1:

@@ -37,7 +37,7 @@ def gpu_speed() -> list[str]:
 
 
 def gpu_table() -> str:
-    """Return the speed of each method by stack size, of data with colours, and the time of the large study."""
+    """Return the speed of each method by stack size, the speed on colour images, and the time of the large study."""
     bench, colour, pairs = result("bench_gpu"), result("bench_gpu_colour"), result("bench_gpu_pairs")
     sizes = sorted({row["runs"] for row in bench["stacks"]})
     rates = {(row["method"], row["runs"]): row for row in pairs["stacks"] + bench["stacks"]}
@@ -64,7 +64,7 @@ def gpu_table() -> str:
 
 
 def stacks_table() -> str:
-    """Return the speed of two methods before and after the launch settings by number of runs."""
+    """Return the speed of two methods before and after launch settings depended on the number of runs."""
     old, new = result("bench_gpu"), result("bench_gpu_stacks")
     before = {(row["method"], row["runs"]): row["model_steps_per_second"] for row in old["stacks"]}
     body = []
@@ -74,8 +74,8 @@ def stacks_table() -> str:
         body.append([f"`{row['method']}`", str(row["runs"]), f"{first:,.0f}" if first else "", f"{now:,.0f}", ratio])
     text = (
         "The table above was measured before launch settings depended on the number of runs. Since then, two methods "
-        f"were measured again on one {new['gpu']}, in model-steps per second. In this session the plain loop made "
-        f"{new['plain_loop']['dsprites']:,.0f}."
+        f"were measured again on one {new['gpu']}, in model-steps per second. In this session the plain PyTorch loop "
+        f"made {new['plain_loop']['dsprites']:,.0f} model-steps per second."
     )
     return "\n\n".join([text, table(["method", "runs", "before", "now", "ratio"], body)])
 

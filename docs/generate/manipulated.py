@@ -20,8 +20,8 @@ from unbraid.studies.demystifying import SEEDS
 PAGE = ROOT / "docs" / "guides" / "manipulated.md"
 RESULTS_PAGE = ROOT / "docs" / "guides" / "manipulated_results.md"
 RATES = {"5e-4": "study_demystifying", "5e-5": "study_demystifying_lower"}  # the study at two learning rates
-FULL = "demystifying-dsprites"  # start of the names of the parts at the study's own length
-CLIPPED = "study_demystifying_clip"  # two methods at the first rate on noise that is clipped
+FULL = "demystifying-dsprites"  # how the names of the parts start that have the study's full number of steps
+CLIPPED = "study_demystifying_clip"  # two methods at a learning rate of 5e-4 on clipped noise
 DATA = ("sprites", "dsprites")
 PLANE = "gap of x and y"  # the rotated factors
 SCORES = {**{name: COLUMNS[name] for name in ("MIG", "DCI", "FactorVAE", "SAP")}, PLANE: PLANE}
@@ -46,7 +46,7 @@ def blocks() -> dict[str, str]:
 
 
 def full_table() -> str:
-    """Return the comparison with the paper at full length, and the means of all runs with p between the two forms."""
+    """Return the comparison with the paper at full length, and means and p-values of all runs on modified and noise."""
     runs = runs_of(FULL)
     body = []
     for method in runs["method"].unique():
@@ -86,20 +86,20 @@ def runs_of(name: str) -> pd.DataFrame:
 
 
 def parts() -> dict[tuple[str, str], pd.DataFrame]:
-    """Return all runs, grouped by learning rate and by their ten seeds."""
+    """Return all runs, grouped by learning rate and by seeds (0-9 and 10-19)."""
     high, low = (runs_of(name) for name in RATES.values())
     first = high["seed"] < SEEDS
     return {("5e-4", "0-9"): high[first], ("5e-4", "10-19"): high[~first], ("5e-5", "0-9"): low}
 
 
 def forms(runs: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
-    """Return the runs of a method, grouped by the form of their data."""
+    """Return the runs of a method, grouped by the form of their data (original, modified or noise)."""
     of_it = runs[runs["method"] == method]
     return {form: part for form in VARIANTS if len(part := of_it[of_it["variant"] == form])}
 
 
 def every() -> str:
-    """Return the means of all runs and p between neighbouring forms; runs are permuted within groups only."""
+    """Return the means of all runs and the p-values in `COMPARED`; runs are permuted within groups only."""
     tables = parts()
     methods = next(iter(tables.values()))["method"].unique()
     found = {m: [by for runs in tables.values() if (by := forms(runs, m))] for m in methods}
@@ -125,7 +125,7 @@ def parts_table() -> str:
 
 
 def clipped() -> str:
-    """Return the means and p of reflected and of clipped noise at 5e-4, and the paper's values."""
+    """Return the means and p-values of reflected and clipped noise at a learning rate of 5e-4, and the paper's means."""
     noise, cut = runs_of(RATES["5e-4"]).query("variant == 'noise'"), runs_of(CLIPPED)
     body = []
     for method in cut["method"].unique():
@@ -145,7 +145,7 @@ def means(by: dict[str, pd.DataFrame], column: str) -> list[str]:
 
 
 def compared(strata: Iterable[dict[str, pd.DataFrame]], column: str) -> list[str]:
-    """Return p of the first form against the second, and so on; runs are permuted within a stratum only."""
+    """Return the p-value of each form against the next one; runs are permuted within a stratum only."""
     scores = [[part[column].to_numpy() for part in by.values()] for by in strata]
     pairs = [[(one[i], one[i + 1]) for one in scores] for i in range(len(scores[0]) - 1)]
     found = [p_value(*pair[0]) if len(pair) == 1 else stratified_p_value(pair) for pair in pairs]
@@ -187,7 +187,7 @@ def published_table() -> str:
 
 
 def _with(bench: dict[str, Any]) -> str:
-    """Return the batch size of the new decoders if it is not that of the manipulation."""
+    """Return the batch size and samples of the new decoders if they differ from those that the manipulation used."""
     batch, samples = bench.get("lesson_batch", bench["batch"]), bench.get("lesson_samples", bench["samples"])
     same = (batch, samples) == (bench["batch"], bench["samples"])
     return "" if same else f" with batches of {batch} and {samples} samples"

@@ -28,16 +28,17 @@ also:
 
 The table has one row per metric. *Headline* is the value that tables show if only one is shown. The next columns are
 the headline scores of three known codes: a perfect code (one latent per factor), the same code after a rotation that
-mixes all latents, and pure noise. Compare every score with these. The factors have the sizes of dSprites (3, 6, 40, 32
-and 32 values), and metrics got 10,000 training and 5,000 other test examples. *Estimator* is what the metric fits or
-counts. `make docs` generates this page from the registry and `benchmarks/bench_known_codes.py`.
+mixes all latents, and pure noise. Compare every score with these three. The factors have the sizes of dSprites (3, 6,
+40, 32 and 32 values), and every metric got 10,000 training examples and 5,000 different test examples. *Estimator* is
+what the metric fits or counts. `make docs` generates this page from the registry and
+`benchmarks/bench_known_codes.py`.
 
 """
 EDGE_CASES = """# Edge cases
 
 This page lists which metrics raise an error for degenerate input, and with which message. All other metrics return
-finite scores in their range, and their own pages say which. `make docs` generates this page from the tables of the
-tests.
+finite scores in their range. The page of each metric says which scores. `make docs` generates this page from the tables
+of the tests.
 
 """
 SIZES = "10,000 training and 5,000 test examples with 10 latents and the factors of dSprites"
@@ -103,15 +104,15 @@ def metric_page(name: str) -> str:
         f"## Cost\n\n{cost(name)}",
         f"## Invariances\n\n{invariances(name)}",
         "## Scores of known codes\n\nThe table has the scores of codes with known strengths and weaknesses. The "
-        "factors have the sizes of dSprites (3, 6, 40, 32 and 32 values), with 10,000 training and 5,000 other test "
-        "examples (`python benchmarks/bench_known_codes.py`).",
+        "factors have the sizes of dSprites (3, 6, 40, 32 and 32 values), with 10,000 training examples and 5,000 "
+        "different test examples (`python benchmarks/bench_known_codes.py`).",
         known_codes(name),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def overview() -> str:
-    """Return the list of metrics with ceiling, floor and estimator."""
+    """Return the table of metrics with their headline scores of known codes and their estimators."""
     scores, body = result("bench_known_codes")["scores"], []
     for name, trait in TRAITS.items():
         found = [scores[code].get(name, {}).get(trait.headline) for code in ("perfect", "rotated", "noise")]

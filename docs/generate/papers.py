@@ -90,7 +90,7 @@ def contents_table() -> str:
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor of a heading, which has no punctuation."""
+    """Return the anchor of a heading: in lower case, without punctuation, and with hyphens for spaces."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 

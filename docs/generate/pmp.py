@@ -1,4 +1,4 @@
-"""The tables of PMP in docs/papers: medians of stored runs, and the state of the runs that the evidence plans."""
+"""The tables of PMP in docs/papers: medians of stored runs, and the state of the runs that evidence/ plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unbraid.analysis.results_table import Result, score_name
 from unbraid.errors import UserError
 
 sys.path.append(str(ROOT / "evidence"))
-PREFIX = "pmp-"  # of the names of the parts
+PREFIX = "pmp-"  # how the names of the parts of the evidence start that train PMP
 SPRITES = "study_pmp_sprites"  # the results table of the short training on a CPU
 
 

@@ -46,7 +46,7 @@ def times() -> str:
     head = (
         f"The table has milliseconds per evaluation of the objective on {cpu['batch']} images of "
         f"{cpu['side']}x{cpu['side']} pixels (medians of {cpu['repeats']}) on {where}. The last two columns are the "
-        "paper's, on a GTX TITAN X; empty cells were not published."
+        "paper's, on a GTX TITAN X. They are empty where the paper gives no value."
     )
     return head + "\n\n" + table(["model", *heads, "paper, forward", "paper, backward"], body)
 
