@@ -36,7 +36,7 @@ fails if a listed test does not exist, or if the comparison names a method, metr
 
 
 def our_cell(feature: Feature, folder: str) -> str:
-    """Return the cell of unbraid for a feature, with links to the pages of the methods, metrics or datasets it names."""
+    """Return the cell of unbraid for a feature, with links to the methods, metrics or datasets that it names."""
     if feature.ours == ".":
         return WORDS["."]
     word = f"partly: {feature.partly}" if feature.partly else WORDS[feature.ours]

@@ -25,8 +25,8 @@ width x channels. `make docs` generates this page from the registry and the cata
 
 """
 FILES_NOTE = (
-    "The column *sha256* says which checksum a file is compared with: a published one, or the one that is recorded when "
-    "the file is first used. A dash means that no size is published."
+    "The column *sha256* says which checksum a file is compared with: a published one, or the one that is recorded "
+    "when the file is first used. A dash means that no size is published."
 )
 
 

@@ -125,7 +125,7 @@ def parts_table() -> str:
 
 
 def clipped() -> str:
-    """Return the means and p-values of reflected and clipped noise at a learning rate of 5e-4, and the paper's means."""
+    """Return the means and p-values of reflected and clipped noise at a learning rate of 5e-4, and the paper's."""
     noise, cut = runs_of(RATES["5e-4"]).query("variant == 'noise'"), runs_of(CLIPPED)
     body = []
     for method in cut["method"].unique():

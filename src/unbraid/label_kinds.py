@@ -107,9 +107,10 @@ def _label(name: str, value: Any) -> int | float | str | None:
 def looks_continuous(values: Array) -> bool:
     """Return whether numbers look like a continuous quantity and not like classes. NaN values are ignored.
 
-    Fractions are continuous if they have more than 50 distinct values. They are also continuous if they have more than
-    10 distinct values, and more than half as many as there are rows. Whole numbers are continuous if they have more
-    than 50 distinct values with fewer than 10 rows per value on average, as identifiers and pixel positions often do.
+    If the numbers are not all whole, they are continuous if they have more than 50 distinct values. They are also
+    continuous if they have more than 10 distinct values, and more than half as many distinct values as rows. Whole
+    numbers are continuous if they have more than 50 distinct values with fewer than 10 rows per value on average, as
+    identifiers and pixel positions often do.
 
     >>> rng = np.random.default_rng(0)
     >>> looks_continuous(rng.random(2_000)), looks_continuous(rng.integers(40, size=2_000) / 40)
@@ -130,9 +131,9 @@ def equal_count_bins(
     """Divide numbers into bins with nearly equal counts, and return the bin number of each row.
 
     Equal numbers are in the same bin. There are at most `bins` bins, and at most half as many bins as rows. If
-    `merge_small` is true, a bin with fewer than 2 rows, or with fewer than half of the number of rows divided by
-    `bins`, is merged with the smaller of its neighbours. If it is false, numbers that vary always have at least 2 bins.
-    A missing number (NaN) has the bin number -1.
+    `merge_small` is true, small bins are merged with the smaller of their neighbours. A bin is small if it has fewer
+    than 2 rows, or fewer than half of the rows that it would have if all bins were equal. If `merge_small` is false,
+    numbers that vary always have at least 2 bins. A missing number (NaN) has the bin number -1.
 
     >>> np.bincount(equal_count_bins(np.linspace(0, 1, 101))).tolist()
     [10, 10, 10, 10, 10, 11, 10, 10, 10, 10]

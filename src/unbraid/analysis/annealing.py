@@ -61,8 +61,8 @@ def growth(
     informative latent (see `unbraid.scoring.code_statistics.information_per_factor`). Runs are trained exactly as
     `train` would train them. Nothing is written to disk.
 
-    The encoder is given images, as in AnnealedVAE. `utilisation` makes figure 3 of the paper, in which it is given the
-    factors.
+    The input of the encoder is images, as in AnnealedVAE. `utilisation` makes figure 3 of the paper, in which the input
+    of the encoder is the factors.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 5.
 

@@ -29,7 +29,7 @@ DIMENSIONS: dict[str, Callable[[int], int]] = {
     "torus": lambda latents: 2,
     "flat_torus": lambda latents: latents // 2,
     "rotations": lambda latents: 3,
-}  # dimension of a latent space with a number of latents
+}  # dimension of each latent space as a function of the number of latents
 REACHED = {"KL [nats]": "train.kl"}
 
 

@@ -1,4 +1,4 @@
-"""Train a decoder of the factors themselves, and measure how much capacity each factor gets as the capacity grows."""
+"""Train a decoder whose input is the factors, and measure how much capacity each factor gets as the capacity grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from unbraid.scoring.selection import draw_examples
 from unbraid.training.train import RunDefaults
 
 INITIAL_SCALE = 0.1  # initial scale of each factor, at which its latent transmits almost nothing
-ENCODER_RATE_FACTOR = 20  # learning rate of the encoder divided by that of the decoder; a nat needs a change of about 2
+# Learning rate of the encoder divided by that of the decoder. It is large, because one nat needs a change of about 2 in
+# the parameters of the encoder.
+ENCODER_RATE_FACTOR = 20
 TAIL = 50  # number of steps over which the reconstruction error is averaged
 
 
@@ -66,10 +68,10 @@ def utilisation(
 
     .. math:: E_{q(z|f)}[-\log p(x|z)] + \gamma\, |KL(q(z|f) \| p(z)) - C(t)|, \quad C(t) = C_{max}\, t / T
 
-    The encoder q(z|f) is given the factors f of an image x. Each latent is one factor, multiplied by a learned scale,
-    plus Gaussian noise of a learned strength. The network can therefore choose only how much of the capacity C each
-    factor gets, and the KL of a latent is the capacity of its factor. `growth` follows an AnnealedVAE instead, whose
-    encoder is given images.
+    The input of the encoder q(z|f) is the factors f of an image x. Each latent is one factor, multiplied by a learned
+    scale, plus Gaussian noise of a learned strength. The network can therefore choose only how much of the capacity C
+    each factor gets, and the KL of a latent is the capacity of its factor. `growth` follows an AnnealedVAE instead,
+    whose encoder takes images.
 
     Reference: Burgess et al. (2018), arXiv:1804.03599, section 4.3 and figure 3.
 
@@ -147,7 +149,7 @@ class FactorTraining:
                     yield step, self._quantities(step, kl.tolist(), float(torch.stack(errors).mean()))
 
     def _quantities(self, step: int, kl: list[float], error: float) -> dict[str, float]:
-        """Return the quantities to record. Squared factors are 1 on average, so ones have the mean KL."""
+        """Return the quantities to record. `kl` is that of factors of 1, which is the mean, because E f^2 = 1."""
         named = {f"kl.{name}": value for name, value in zip(self.standardise.names, kl, strict=True)}
         return {"capacity": self.slope * step, "kl": sum(kl), **named, "accuracy": -error}
 

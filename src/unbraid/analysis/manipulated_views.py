@@ -230,8 +230,8 @@ def draw_strengths(summary: DataFrame) -> Figure:
 def draw_by_method(rows: DataFrame, draw: Any, x: str, share_x: bool = True) -> Figure:
     """Create a figure with one row of axes per method and one column per dataset.
 
-    `draw(axes, rows)` is called for each of the axes. They share the x axis if `share_x` is True. Otherwise the axes of
-    each row share the y axis.
+    `draw(axes, rows)` is called for each of the axes. If `share_x` is True, all axes share the x axis. Otherwise the
+    axes of each row share the y axis.
     """
     bases, methods = list(rows["base"].unique()), list(rows["method"].unique())
     shared: dict[str, Any] = {"sharex": True} if share_x else {"sharey": "row"}

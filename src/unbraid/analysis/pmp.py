@@ -1,4 +1,4 @@
-"""Tables of the study of PMP: its scores beside those of Ada-GVAE, and its scores without each of its terms."""
+"""Tables of the study of PMP: its scores beside those of Ada-GVAE, and the scores of variants that lack one term."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def pmp_comparison(table: DataFrame, metrics: Sequence[str] | None = None) -> Re
 
 
 def pmp_ablation(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    """Show which terms PMP needs, by the median scores over seeds of PMP without each of its terms.
+    """Show which terms PMP needs, by the median scores over seeds of variants that lack one of its terms.
 
-    The terms are named by the variants of the study `pmp2021`, such as "without sparsity".
+    The names of the variants are those of the study `pmp2021`, such as "without sparsity".
 
     Reference: Fumero et al. (2021), arXiv:2103.01638, ablation study.
 

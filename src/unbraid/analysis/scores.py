@@ -1,4 +1,4 @@
-"""Show how much scores vary within and overlap between methods and regularisation strengths."""
+"""Show how much the scores of one method or strength vary, and how much those of different ones overlap."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--extremes", metavar="METRIC", help=extremes)
     count = "with --extremes: number of best and of worst runs of each dataset and method [1]"
     parser.add_argument("--count", type=whole_number(1, 100), default=1, help=count)
-    sheet = "draw all in this one file; with --pair and --extremes, latents are flipped to align"
+    sheet = "draw all runs in this one file; with --pair and --extremes, latents are flipped to the same direction"
     parser.add_argument("--sheet", type=file_to_write, metavar="PNG", help=sheet)
     parser.add_argument("--out", type=path, metavar="FOLDER", help="folder for the pictures [the folder of each run]")
     add_trust(parser)

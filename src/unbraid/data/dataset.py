@@ -27,7 +27,7 @@ FactorsLike: TypeAlias = Int[Tensor, "n k"] | ArrayLike | Sequence[Sequence[int]
 
 
 class ExampleSampler(Protocol):
-    """A distribution over the examples of a dataset that is not uniform."""
+    """A distribution over the examples of a dataset, other than the uniform distribution."""
 
     def draw(self, data: FactorData, noise: Noise, n: int) -> Int[Tensor, " n"]:
         """Return the indices of `n` examples of `data`."""
@@ -49,8 +49,8 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     Attributes:
         name: Name of the dataset, including its options.
         names: Names of the k factors.
-        sizes: Number of values of each factor. The values of a factor are 0 to size - 1. For a continuous factor they
-            are bins.
+        sizes: Number of values of each factor. The values of a factor are 0 to size - 1. The values of a continuous
+            factor are the numbers of its bins.
         shape: Shape of one example, which is (c, h, w) for images and (d,) for vectors.
         table: Stored examples on `device`. The subclass defines the format.
         grid: The sizes and strides of the factors, int64 of shape (2, k), on `device`.
@@ -95,8 +95,8 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
             index: Index of the example. Negative indices count from the end.
 
         Returns:
-            The example as input for a network, float32 of shape `shape` with pixels in [0, 1], and its k factors. They
-            are those of `factors`, int64, or those of `factor_values`, float64, if a factor is continuous.
+            The example as input for a network, float32 of shape `shape` with pixels in [0, 1], and its k factors. The
+            factors are int64, as from `factors`. If a factor is continuous, they are float64, as from `factor_values`.
 
         Raises:
             IndexError: If there is no such example.
@@ -156,7 +156,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         return {}
 
     def index(self, factors: FactorsLike) -> Int[Tensor, " n"]:
-        """Return the index of the example with each row of factor values.
+        """Return, for each row of factor values, the index of the example that has them.
 
         Args:
             factors: Integers of shape (n, k). The values in column j must be in 0 .. sizes[j] - 1.

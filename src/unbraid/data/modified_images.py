@@ -1,4 +1,4 @@
-"""Datasets whose images are those of a published file of modified images, in the layout of the original file.
+"""Datasets that read their images from a file of modified images, which has the layout of the original file.
 
 Zietlow, Rolinek and Martius (2021) publish their modified dSprites and Shapes3D (doi:10.17617/3.6i) in this layout.
 """

@@ -1,4 +1,4 @@
-"""Adam for a part of the parameter row of every run. It also updates the copy that other kernels read."""
+"""Adam for a part of the parameters of every run. The kernel also updates the copy that other kernels read."""
 
 from __future__ import annotations
 

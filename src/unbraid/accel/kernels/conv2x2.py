@@ -1,7 +1,7 @@
 """2x2 stride-2 convolutions between plain images, and their gradients.
 
-An output pixel is the product of the 4C values of a block of 2x2 input pixels with weights (4C, M). Names are those of
-`unbraid.accel.kernels`.
+A block of 2x2 input pixels with C channels has 4C values. Their product with the weight matrix (4C, M) gives the M
+channels of one output pixel. `unbraid.accel.kernels` explains the names.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def _conv2x2_weight_gradient(
 def conv2x2_weight_gradient(
     x: Tensor, g: Tensor, out: Tensor, h: int, C: int, M: int, sums: PartSums | None = None
 ) -> None:
-    """Write the weight gradient into `out`, (r, 4 C M), whose rows may have any stride, or leave parts to `sums`."""
+    """Write the weight gradient into `out`, (r, 4 C M). The rows of `out` may have any stride.
+
+    If `sums` is given, partial sums may be handed to it. `out` is then complete only after `sums.run()`.
+    """
     runs, batch = x.shape[:2]
     tuned = launch_settings("conv2x2 weight gradient", C, M, x.dtype, runs)
     tiles, split = (4 * C // tuned["TM"]) * (M // tuned["TN"]), tuned["SPLIT"]

@@ -115,7 +115,7 @@ def conv4x4(
         h: The side of the small images.
         C: The channels of the large images.
         M: The channels of the small images.
-        plain: Whether the small images are plain or blocked.
+        plain: Whether the small images are plain. Otherwise they are blocked.
         act: For a gradient, the input of the transposed convolution, which is the output of a ReLU.
 
     Returns:

@@ -2,7 +2,7 @@
 
 A layer computes y = f(x W + b) with x (B, K), W (K, N) and a leaky ReLU f, whose negative slope is 0 for a ReLU and 1
 for no activation. K and N are padded sizes. `KX` and `NG` are the numbers of columns that x and the gradient with
-respect to x W + b really have; the other columns are zero. Other names are those of `unbraid.accel.kernels`.
+respect to x W + b really have; the other columns are zero. `unbraid.accel.kernels` explains the other names.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def dense(
         bias: The bias of each run, (r, N), with the stride of `weight`.
         shape: The padded shape (K, N) of the weights.
         slope: The negative slope of the activation.
-        outputs: If given, only so many columns are computed, as float32.
+        outputs: If given, only the first `outputs` columns are returned, as float32.
 
     Returns:
         The outputs (r, b, N), or (r, b, outputs) in float32.

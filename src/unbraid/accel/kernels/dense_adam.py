@@ -61,8 +61,8 @@ def dense_adam(
     Args:
         x: The input of the layer, (r, b, k).
         g: The gradient with respect to x W + b, (r, b, n).
-        state: The parameters, their first and second moments and their copy, parts (r, ...) of rows that begin with the
-            weights of the layer.
+        state: The parameters, their first moments, their second moments and their copy, each (r, ...). Each row begins
+            with the weights of the layer.
         shape: The padded shape (K, N) of the weights.
         bias: The offset of the bias from the first weight.
         rate: The learning rate of each run, (r,).

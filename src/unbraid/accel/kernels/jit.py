@@ -17,9 +17,10 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def kernel_for_any_sizes(function: Callable[..., Any]) -> Any:
-    """Do the same as `kernel`, but compile it once for all values of arguments whose names have two characters.
+    """Do the same as `kernel`, but compile only once for all values of certain arguments.
 
-    Triton would otherwise compile a kernel again if a number is 1, or if it is a multiple of 16.
+    These are the arguments whose names have two characters and are in lower case. Triton would otherwise compile a
+    kernel again if such a number is 1, or if it is a multiple of 16.
     """
     names = [name for name in inspect.signature(function).parameters if len(name) == 2 and name.islower()]
     return triton.jit(inspect.unwrap(function), do_not_specialize=names)

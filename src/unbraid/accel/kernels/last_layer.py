@@ -1,7 +1,8 @@
-"""The last layer of a decoder with the likelihood of images, which is also the input gradient of a first layer.
+"""The last layer of a decoder with the likelihood of images, and the input gradient of the first layer of an encoder.
 
-It is a 4x4 stride-2 transposed convolution to images of few channels (see `unbraid.accel.kernels.conv_transpose4x4`).
-Each program computes groups of neighbouring blocks, because a single block has too few columns for a matrix product.
+Both are 4x4 stride-2 transposed convolutions to images of few channels (see
+`unbraid.accel.kernels.conv_transpose4x4`). Each program computes groups of neighbouring blocks, because a single block
+has too few columns for a matrix product.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from unbraid.accel.kernels.blocked import empty_blocked, image_offset
 from unbraid.accel.kernels.jit import block_count, kernel
 from unbraid.accel.kernels.tuned import launch_settings
 
-COLUMNS = 16  # of a matrix product
+COLUMNS = 16  # the number of columns of a matrix product
 OUTPUT, BERNOULLI, GAUSSIAN = 0, 1, 2  # whether to return the output or a likelihood
 
 
@@ -57,7 +58,7 @@ def _image_conv_transpose4x4(
     NP: tl.constexpr, PLAIN: tl.constexpr, KIND: tl.constexpr, BIASED: tl.constexpr, ST: tl.constexpr,
     RS: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute groups of GB neighbouring blocks, so that a product has NP columns for images of any channels.
+    """Compute groups of GB neighbouring blocks, so that a product has NP columns for any number of channels.
 
     Small pixel d - 1 of a group, counted from its first block, belongs to blocks d - 1 and d of the group.
     """

@@ -41,7 +41,7 @@ def _part_sums(
     e3: tl.tensor, e4: tl.tensor, e5: tl.tensor, e6: tl.tensor, P: tl.tensor, LOOPS: tl.constexpr, BP: tl.constexpr,
     BC: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Compute sum i in the programs from e(i - 1) to e(i), from p(i) parts of s(i) columns."""
+    """Compute up to 8 sums. Programs e(i - 1) to e(i) - 1 compute sum i, which has p(i) parts of s(i) columns."""
     n = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0)
     if block < e0:
@@ -63,7 +63,7 @@ def _part_sums(
 
 
 def add_parts(parts: Tensor, out: Tensor, sums: PartSums | None) -> None:
-    """Leave the sum of parts (r, parts, size) to `sums`, or write it into `out` now if `sums` is None."""
+    """Write the sum of parts (r, parts, size) into `out`: now if `sums` is None, and otherwise in `sums.run()`."""
     if sums is None:
         torch.sum(parts, 1, out=out)
     else:

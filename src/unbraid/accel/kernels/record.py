@@ -1,4 +1,4 @@
-"""The end of a training step in two launches: sums of gradients, and the record of which runs are still finite."""
+"""The end of a training step in few launches: sums of gradients, and the record of which runs are still finite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _block_sums(
 
 
 def block_sums(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the sums of blocks of contiguous rows, (r, parts), of tensors (r, p) with different p."""
+    """Divide the rows of tensors (r, p) into blocks, and return the sums of all blocks of each run, (r, parts).
+
+    The tensors may have different p. They must be contiguous.
+    """
     runs = len(tensors[0])
     tuned = launch_settings("block sums", 0, 0, torch.float32, runs)
     counts = [block_count(x.shape[1], tuned["BLOCK"]) for x in tensors]

@@ -1,8 +1,9 @@
 """The launch settings of each kernel, which benchmarks/tune_kernels.py found on an H200.
 
-Bad settings can be nine times slower. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image,
-channels of the small image), and then by the largest number of runs for which the settings are used. Stacks of more
-runs than all of these use the last settings. DEFAULT is used for all other sizes.
+With bad settings, a kernel can be nine times slower. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large
+image, channels of the small image), and then by the largest number of runs for which the settings are used. For dense
+layers, the padded numbers of inputs and outputs take the place of the channels. Larger stacks use the settings for the
+largest number of runs. DEFAULT is used for kernels and channels that are not in these tables.
 """
 
 from __future__ import annotations
@@ -248,7 +249,10 @@ DEFAULT: dict[str, Launch] = {
 
 
 def launch_settings(name: str, c: int, m: int, dtype: torch.dtype, runs: int) -> Launch:
-    """Return the settings of a kernel for a layer with c channels in the large image and m in the small image."""
+    """Return the settings of a kernel for a layer with c channels in the large image and m in the small image.
+
+    For a dense layer, c and m are the padded numbers of inputs and outputs.
+    """
     table = BFLOAT16 if dtype == torch.bfloat16 else FLOAT32
     by_runs = table.get((name, c, m))
     if by_runs is None:

@@ -72,8 +72,8 @@ def conv4x4_weight_gradient(
         h: The side of the small images.
         C: The channels of the large images.
         M: The channels of the small images.
-        plain: Whether the small images are plain or blocked.
-        sums: If given, parts of the sum may be left to it.
+        plain: Whether the small images are plain. Otherwise they are blocked.
+        sums: If given, partial sums may be handed to it. `out` is then complete only after `sums.run()`.
     """
     runs, batch = large.shape[:2]
     tuned = launch_settings("conv4x4 weight gradient", C, M, large.dtype, runs)
@@ -150,7 +150,8 @@ def image_conv4x4_weight_gradient(
         weight: For a decoder, the weights of the last layer.
         scale: For a decoder, the weight of the loss of each sample, (r, b).
         into: For a decoder, receives the gradient with respect to `small`, which is zero where `small` is zero.
-        sums: If given, the sum of the parts of the weight gradient is left to it.
+        sums: If given, the partial sums of the weight gradient are handed to it. `out` is then complete only after
+            `sums.run()`.
 
     Returns:
         For a decoder, the partial sums of `into` over pixels, (r, parts, M). Otherwise the value has no meaning.

@@ -183,7 +183,7 @@ def _download(file: File, url: str, part: Path, display: ProgressDisplay, timeou
         _check_response(file, response, total, origin if offset else None)
         _check_free_space(part, offset, total)
         if not offset:
-            # Delete the old bytes before the new origin is written, because they do not come from there.
+            # Delete the old bytes before the new origin is written, because they come from a different origin.
             _delete_partial_file(part)
         if not (offset and origin and origin.url == url):
             new_origin = Origin(url, _content_version(response.headers), total)

@@ -106,8 +106,8 @@ def from_arrays(
             Pixels are integers from 0 to 255, or floats in [0, 1], which are rounded to multiples of 1/255. If all
             pixels are the integers 0 or 1, they stand for black and white. Vectors must be floats.
         factors: Numbers or words of shape (n, k), or (n,) for a single factor. A pandas data frame or a dictionary of
-            columns also has the names of the factors. NaN or None is a missing label. If `factors` is None, there are
-            no labels. Factors with a single value are omitted.
+            columns also gives the names of the factors. An entry NaN or None is a missing label. If `factors` itself is
+            None, there are no labels. Factors with a single value are omitted.
         names: Names of the k factors. The default is the names of the columns. For arrays without names it is
             "factor0", "factor1" and so on, or "label" for a single factor.
         name: Name of the dataset.

@@ -58,7 +58,7 @@ def network_input(examples: object, shape: tuple[int, ...] | None) -> Float[Tens
 
     Args:
         examples: Images or vectors in one of the forms that `from_arrays` accepts.
-        shape: Shape of one example: (c, h, w) for images, (d,) for vectors. None means the shape that is given.
+        shape: Shape of one example: (c, h, w) for images, (d,) for vectors. None means that any shape is accepted.
 
     Returns:
         Examples, float32 of shape (n, *shape). The pixels of images are in [0, 1]. Unlike in `from_arrays`, floats are

@@ -39,8 +39,8 @@ class LabelKinds:
 
     Attributes:
         continuous: Names of continuous factors, as a list or separated by commas.
-        discrete: Names of factors whose values are classes, in the same form. Other numeric factors are continuous if
-            they look so.
+        discrete: Names of factors whose values are classes, in the same form. A numeric factor in neither list is
+            continuous if it looks like it; see `unbraid.label_kinds.looks_continuous`.
         bins: Number of bins of continuous factors. None means 10.
     """
 
@@ -156,7 +156,7 @@ def labels_from_factors(
 
 
 def _rename(columns: Mapping[str, T], names: Sequence[str] | None) -> dict[str, T]:
-    """Return columns under the given names. None keeps the names that they have."""
+    """Return columns under the given names. If `names` is None, the columns keep their names."""
     chosen = tuple(columns) if names is None else tuple(names)
     if len(set(chosen)) != len(columns) or len(chosen) != len(columns):
         raise UserError(f"There must be {len(columns)} different names, one per factor. Got {chosen} instead.")
@@ -187,7 +187,7 @@ def _factor_array(factors: object) -> Array:
 
 
 def _number_column(column: Array, name: str) -> Column:
-    """Return a column of an array as Python numbers. They are integers if possible, and None if they are missing."""
+    """Return a column of an array as Python numbers, which are integers if possible. A missing label is None."""
     if column.dtype.kind != "f":
         return [int(value) for value in column.astype(np.int64)]
     if np.isinf(column).any():

@@ -37,9 +37,9 @@ def from_dataset(
     Args:
         dataset: Yields x or (x, y). x is a Pillow image, an array or a tensor. All x must have the same shape, which
             must be one that `from_arrays` accepts for a single image or vector. If the examples are Pillow images, the
-            first one decides whether the data are grey or colour. y is a number or a word, a sequence of them, a
-            dictionary from the names of factors to them, or None for no labels. NaN or None among several labels is a
-            missing label.
+            first one decides whether the data are grey or colour. y is a number or a word, a sequence of numbers or
+            words, a dictionary that maps the names of factors to numbers or words, or None for no labels. NaN or None
+            among several labels is a missing label.
         names: Names of the factors. The default is the keys of y, if it is a dictionary.
         name: Name of the dataset.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.

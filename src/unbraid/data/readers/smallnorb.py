@@ -52,7 +52,7 @@ def smallnorb(
     progress: Progress | None = None,
     instance: str = "hidden",
 ) -> ToyPhotographs | ByteImages:
-    """Load small NORB: 48,600 grey photographs 64x64 of 50 toys.
+    """Load small NORB: 48,600 grey photographs of 50 toys, with 64x64 pixels.
 
     The images of the left camera are resized from 96x96 with a Lanczos filter. The published azimuths 0, 2, ..., 34 are
     halved. Each category has 10 instances, which are different toys. By default the instance is not a factor, as in

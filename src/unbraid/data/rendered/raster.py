@@ -1,4 +1,4 @@
-"""Fill polygons at all positions of a grid at once.
+"""Fill polygons at all positions of a grid in one call.
 
 Polygons are sampled at pixel centres with exact arithmetic. Coordinates are in pixels, and y increases downwards. The
 centre of pixel (row r, column c) is at x = c + 0.5, y = r + 0.5. Vertices are rounded to 1/256 pixel.
