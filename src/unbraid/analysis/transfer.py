@@ -30,7 +30,7 @@ CASES = ("same metric, same data", "other metric, same data", "same metric, othe
 
 
 def transfer(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
-    r"""Compute how often a setting that one metric and dataset chose beats a random one by another metric or dataset.
+    r"""Compute how often a setting chosen by one metric on one dataset beats a random setting, there and elsewhere.
 
     .. math:: P(s_B(c, r) > s_B(o, r)) + \tfrac12 P(s_B(c, r) = s_B(o, r)), \quad c = \arg\max_c \bar s_A(c)
 
