@@ -204,8 +204,8 @@ def apply_manipulation(data: FactorData, file: str | Path, root: str | Path | No
         data: The dataset of images for which the manipulation was made.
         file: A path, or the name of a file in the folder ``modified`` of the data folder, or "default" for
             ``NAME.safetensors`` in that folder.
-        root: Data folder. The default is the environment variable UNBRAID_DATA, or ~/.local/share/unbraid if it is not
-            set.
+        root: Data folder. The default is the environment variable UNBRAID_DATA, or else the folder unbraid in
+            XDG_DATA_HOME, which is ~/.local/share by default.
 
     Returns:
         The changed dataset, with the option ``modified=`` in its name.

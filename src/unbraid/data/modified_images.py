@@ -68,8 +68,8 @@ def read_modified_images(data: FactorData, file: str | Path, root: str | Path | 
     Args:
         data: dSprites or Shapes3D.
         file: The path of a .npz or HDF5 file, or its name in the folder ``modified`` of the data folder.
-        root: Data folder. The default is the environment variable UNBRAID_DATA, or ~/.local/share/unbraid if it is not
-            set.
+        root: Data folder. The default is the environment variable UNBRAID_DATA, or else the folder unbraid in
+            XDG_DATA_HOME, which is ~/.local/share by default.
 
     Returns:
         The changed dataset, with the option ``modified=`` in its name.
