@@ -23,7 +23,7 @@ from unbraid.noise import Noise
 
 N_HIDDEN = 256  # hidden units of `Manipulation.squeeze`, which maps the factors to a scalar
 ANGLE = math.pi / 4  # 45 degrees, where the rotated axes differ most from the original axes
-KINK_RANGE = 2.0  # the first ReLU units have their kinks within this many standard deviations of the scalar's mean
+KINK_RANGE = 2.0  # maximum distance of the kinks of the first ReLU layer from 0, in standard deviations of the scalar
 PIXEL_MARGIN = 1e-6  # pixels are clipped to this distance from 0 and 1 before their entropy is computed
 SHARES_RATE_FACTOR = 10  # learning rate of `FixedEncoderPair.shares` divided by that of the decoders
 
@@ -40,12 +40,12 @@ class Manipulation(nn.Module):
     that small changes of two factors change the image with the variances a and d, and with the covariance b. The
     product of the variances is ad along the factors, and ((a + d) / 2)^2 - b^2 along axes rotated by 45 degrees. The
     advantage of the rotated axes is the difference, ad - ((a + d) / 2)^2 + b^2. If b = 0, a pattern of amplitude r
-    along the diagonal of these factors changes it by r^4. The gradient therefore vanishes near m = 0, and without
-    normalisation a pattern that is the same for all images would be easier to find.
+    along the diagonal of these factors changes this advantage by r^4. The gradient therefore vanishes near m = 0, and
+    without normalisation a pattern that is the same for all images would be easier to find.
 
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
-    normalisation and the initialisation of the first layer are not from the paper. Without `normalise` and with a zero
-    `axis`, only the bound of the output is left of them.
+    normalisation and the initialisation of the first layer are not from the paper. If `normalise` is false and `axis`
+    is zero, the bound of the output is the only one of these three that is used.
     """
 
     def __init__(self, axis: Float[Tensor, " k"], shape: tuple[int, ...], normalise: bool = True) -> None:
@@ -90,7 +90,7 @@ def init_scalar_network(network: nn.Sequential, axis: Float[Tensor, " k"]) -> No
 
 
 def init_pattern_decoder(decoder: nn.Module) -> None:
-    """Spread the kinks of the decoder's first ReLU units over the range of the scalar.
+    """Spread the kinks of the units in the decoder's first ReLU layer over the range of the scalar.
 
     With zero biases, all kinks would be at 0, and each pixel would be a linear function of the scalar on either side of
     0. Richer patterns are needed, because only their variation along the scalar favours some axes over others.
@@ -102,14 +102,16 @@ def init_pattern_decoder(decoder: nn.Module) -> None:
 
 
 class FixedEncoderPair(nn.Module):
-    r"""A pair of a fixed encoder and a trained decoder. The encoder rotates the factors w and adds noise.
+    r"""A pair of an encoder and a trained decoder. The encoder rotates the factors w and adds noise.
 
     .. math:: z = R w + \sigma\epsilon, \quad -\log\sigma_j = C p_j
 
-    R is the rotation (`turn`) and C is the capacity. The fractions p of the capacity are learned. They are the softmax
-    of the parameter `shares`, so they are positive and sum to 1. This is the constraint of theorem 1 of the paper, with
-    the additional condition that no latent is noisier than the prior. The fractions are learned because a VAE also
-    distributes its capacity over its latents. If all :math:`\sigma_j` were equal, rotations would have no effect.
+    R is the rotation (`turn`) and C is the capacity. Both are fixed. The fractions p of the capacity are learned. They
+    are the softmax of the parameter `shares`, so they are positive and sum to 1. The values of :math:`-\log\sigma_j`
+    therefore sum to C, which is the constraint of theorem 1 of Zietlow et al. (2021). Because the fractions are
+    positive, no latent is noisier than the prior, which is an additional condition. The fractions are learned because a
+    VAE also distributes its capacity over its latents. If all :math:`\sigma_j` were equal, rotations would have no
+    effect.
     """
 
     def __init__(self, shape: tuple[int, ...], rotation: Float[Tensor, "k k"], capacity: float) -> None:
@@ -215,7 +217,7 @@ def pixel_entropy(x: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
 
 
 def make_adam(parameters: Iterable[Tensor] | list[dict[str, Any]], rate: float) -> torch.optim.Adam:
-    """Return Adam with the constants of the paper. On a GPU, its steps can be captured in a CUDA graph."""
+    """Return Adam with the constants of Zietlow et al. (2021). On a GPU, its steps can be captured in a CUDA graph."""
     optimiser = torch.optim.Adam(parameters, rate, (0.9, 0.999), 1e-7)
     for group in optimiser.param_groups:
         group["capturable"] = all(weight.is_cuda for weight in group["params"])

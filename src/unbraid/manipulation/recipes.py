@@ -1,4 +1,4 @@
-"""Recipes: named choices of how a manipulation is trained against the pairs."""
+"""Recipes: named sets of settings with which a manipulation is trained."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ RECIPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """The settings of each recipe (see `ManipulationSettings`).
 
-"default" is what this library found to work. "paper" is what Zietlow, Rolinek, Martius (2021), arXiv:2102.06822, state:
-equal learning rates of 1e-4, three batches for the pairs per batch for the manipulation, and the difference of the
-errors as the objective. They state no warm-up, no normalisation and no initial direction, so "paper" has none.
+"default" contains the values that worked in experiments with this library. "paper" contains the values that Zietlow,
+Rolinek, Martius (2021), arXiv:2102.06822, state: equal learning rates of 1e-4, three batches for the pairs per batch
+for the manipulation, and the difference of the errors as the objective. They state no warm-up, no normalisation and no
+initial direction, so "paper" has none.
 """
 
 
 CHOICES = {"objective": ("log_ratio", "difference"), "scalar": ("diagonal", "random")}
-"""The settings of a recipe that are names, and their values."""
+"""The settings of a recipe whose values are names, and the names that are allowed."""
 
 
 def fill_recipe(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:

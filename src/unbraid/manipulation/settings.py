@@ -33,7 +33,9 @@ STRENGTH_EXAMPLES = 256  # examples from which the strength of a factor is estim
 
 @dataclass(frozen=True)
 class ManipulationSettings:
-    """All settings that, together with the data, determine the result. The file records them under the key "recipe".
+    """All settings that, together with the data, determine the result.
+
+    The file of a manipulation records them under the key "recipe".
 
     Attributes:
         eps: The maximum change of a pixel, in (0, 1].
@@ -51,9 +53,9 @@ class ManipulationSettings:
         objective: What the manipulation minimises: "log_ratio", the log error of the entangling pairs minus the log
             error of the disentangling pairs, or "difference", the difference of the errors themselves.
         normalise: Whether the scalar and the pixels of the manipulation are normalised over the batch. If so, the first
-            layer of the network that draws the pattern is initialised for a scalar of unit variance.
-        scalar: The initial scalar of the manipulation: "diagonal" of the rotated factors, or a "random" function of all
-            factors.
+            layer of the network that computes the pattern is initialised for a scalar of unit variance.
+        scalar: The initial scalar of the manipulation: "diagonal" for the projection on the diagonal of the rotated
+            factors, or "random" for a random function of all factors.
     """
 
     eps: float
