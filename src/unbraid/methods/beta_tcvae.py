@@ -23,8 +23,8 @@ def weighted_log_weights(b: int, population: int, device: torch.device | None = 
 
     .. math:: q(z) \approx \frac{1}{BN} \sum_j q(z|x_j)
 
-    B is the batch size and N the number of examples in the dataset. The estimate of the total correlation is too large
-    by about :math:`(d - 1) \log N`. Its gradient does not depend on N.
+    B is the batch size, N the number of examples in the dataset and d the number of latents. The estimate of the total
+    correlation is too large by about :math:`(d - 1) \log N`. Its gradient does not depend on N.
     """
     return torch.full((b, b), -math.log(b * population), device=device)
 
@@ -89,8 +89,8 @@ class BetaTCVAE(Method):
 
     :math:`I_q(z; n)` is the mutual information between an example n and its latents. With the defaults
     :math:`\alpha = \gamma = 1`, the last three terms are :math:`KL(q(z|x) \| p(z)) + (\beta - 1)\,TC`, where TC is the
-    total correlation. The KL is computed in closed form, as in arXiv:1811.12359. What :math:`\alpha`, :math:`\beta` and
-    :math:`\gamma` add to it is estimated from each batch.
+    total correlation. The KL is computed in closed form, as in arXiv:1811.12359. The terms that weights other than 1
+    add to the KL are estimated from each batch.
 
     The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
     See `weighted_log_weights` and `stratified_log_weights`. With `warmup`, the weights of all three terms rise linearly

@@ -76,7 +76,8 @@ def split_pairs(q: Gaussian) -> tuple[Gaussian, Gaussian]:
 class Paired(Method):
     """A beta-VAE that is trained on pairs but treats their examples as independent.
 
-    It is a baseline for methods that use pairs, because it is trained on the same examples in the same order.
+    It is a baseline for methods that use pairs, because it is trained on the same examples in the same
+    order as these methods.
     """
 
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)

@@ -24,7 +24,11 @@ HIDDEN_LAYERS = 5  # number of hidden layers in the network of each component
 
 
 class LaplaceRegression(nn.Module):
-    """The log-odds of a pair for Laplace innovations (see `PCL`). If `learned` is False, a is the constant 1."""
+    """The log-odds of a pair in closed form (see `PCL`).
+
+    The form is that for sources whose random changes over time have a Laplace distribution. If `learned` is False, the
+    weight a of the squared means is the constant 1.
+    """
 
     def __init__(self, latents: int, learned: bool) -> None:
         super().__init__()

@@ -42,11 +42,12 @@ class UVITAE(Method):
 
     Deviations: with one sample the KL is computed in closed form. The authors' code uses the difference of the log
     densities at the sample. The parameters of `affine_diffeomorphic` are bounded, which limits stretches to a factor of
-    about 4.5 and rotations to about half a turn. With `bound` "none" they are not, as in equation 3 of the supplement.
-    The decoder of the perspective has two hidden layers of 32 units, half of those in its table 1. For bodies, half of
-    those in its table 3 are 64 and 128 (`perspective_hidden1`, `perspective_hidden2`). Bernoulli means are kept at
-    least 1e-5 away from 0 and 1, as in the authors' code. Inverses are exact, while the inverses of `affine` and
-    `affine_decomposed` in the authors' code are not.
+    about 4.5 and rotations to about half a turn. With `bound` set to "none", they are not bounded, as in equation 3 of
+    the supplement. By default, the decoder of the perspective has two hidden layers of 32 units, which is half as many
+    units as in table 1 of the supplement. For images of bodies, half as many units as in table 3 of the supplement are
+    64 (`perspective_hidden1`) and 128 (`perspective_hidden2`). Bernoulli means are kept at least 1e-5 away from 0 and
+    1, as in the authors' code. Inverse transformations are exact, whereas those of `affine` and `affine_decomposed` in
+    the authors' code are not.
     Reference: Detlefsen & Hauberg (2019), arXiv:1906.11881, section 1 of its supplement.
     """
 
