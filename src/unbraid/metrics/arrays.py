@@ -34,7 +34,11 @@ def check_at_least(low: int, **parameters: int | float) -> None:
 
 
 def check_table(values: ArrayLike, name: str, *, allow_nan: bool = False) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a 2-d array with its own dtype. Raise an error if it is empty or does not hold finite real numbers."""
+    """Return the values as a 2-d array without converting their dtype.
+
+    Raise an error if the values are not finite real numbers, or if there are fewer than 2 rows or no columns. NaN is
+    accepted if `allow_nan` is true.
+    """
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
         raise input_error(

@@ -1,4 +1,4 @@
-"""Ceilings and floors of scores, which are the scores of perfect codes and of noise for the same rows and factors."""
+"""Ceilings and floors of scores: the scores that perfect codes and pure noise have on the same rows and factors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def bounds(
     """Return the scores of perfect codes and of noise.
 
     The perfect codes have one latent per factor, which holds the values of the factor. The noise has as many standard
-    normal latents as the codes of `rows`. The scores are stored in the cache folder. Their key consists of the
-    factors, the rows, the estimator of the metric and the versions of the libraries. Later calls read them from there.
+    normal latents as the codes of `rows`. The scores are stored in the cache folder under a key that consists of the
+    factors, the rows, the estimator of the metric and the versions of the libraries. Later calls with the same key read
+    the scores from this folder.
 
     Args:
         rows: The factors, and the row numbers of the samples. Of its codes, only the number of latents is used.

@@ -41,9 +41,9 @@ def dci(
 
     `importances` selects the definition of `disentanglement` and `completeness`. "mean" is that of current
     scikit-learn. "per_tree" is that of scikit-learn up to 0.19, which older published scores may use. The two
-    definitions differ greatly, for example 0.68 and 0.18 for the same noisy representation. Both are therefore always
-    returned under their own names too. Scores also depend on the number of training examples. For one representation, D
-    doubled when the number of examples rose from 2,000 to 10,000.
+    definitions differ greatly, for example 0.68 and 0.18 for the same noisy representation. Therefore the scores of
+    both definitions are always returned, under separate names. Scores also depend on the number of training examples.
+    For one representation, D doubled when the number of examples rose from 2,000 to 10,000.
 
     A constant or otherwise unused latent has weight 0. If no latent is used at all, D and C are 0. A test value that
     does not occur in the training examples is always counted as an error. Codes are compared as float32, and values
@@ -51,7 +51,7 @@ def dci(
 
     Continuous factors: The trees of a continuous factor are regression trees, fitted to the squared error with the same
     stages, depth and learning rate. Its informativeness is the coefficient of determination of their predictions,
-    limited to [0, 1]. Each factor uses the rows that have a label of it.
+    limited to [0, 1]. For each factor, only the rows that have a label of it are used.
 
     Limitations: Trees memorise, so even noise latents predict the training examples well. A factor that no latent
     represents still has importances, caused by noise, which lower the D of the latents that its trees use. On 120
@@ -74,12 +74,12 @@ def dci(
         test_factors: Array of shape (m, k), the factors of the test examples.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         trees: "fast" for our implementation, or "sklearn" for the classifier that the papers use, which is about a
-            hundred times slower. Their scores agree to about 0.005.
+            hundred times slower. The scores of the two agree to about 0.005.
         importances: "mean" or "per_tree", the definition of `disentanglement` and `completeness`.
         seed: Random seed that breaks ties between equally good cuts.
 
     Returns:
-        `disentanglement` and `completeness`; the same for both definitions, as `disentanglement_mean`,
+        `disentanglement` and `completeness`; these two scores under both definitions, as `disentanglement_mean`,
         `completeness_mean`, `disentanglement_per_tree` and `completeness_per_tree`; and `informativeness_train` and
         `informativeness_test`.
 

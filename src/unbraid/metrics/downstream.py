@@ -88,8 +88,8 @@ def downstream_lr(
 
     Continuous factors: The model of a continuous factor is a linear regression on standardised codes, whose squared
     penalty is selected from 10 values by 5-fold cross-validation. In place of the accuracy, the scores contain the
-    coefficient of determination of its predictions, limited to [0, 1], so codes without information score 0. Each
-    factor uses the first N rows that have a label of it.
+    coefficient of determination of its predictions, limited to [0, 1], so codes without information score 0. The
+    training rows of each factor are the first N rows that have a label of it.
 
     Limitations: The regression does not converge in 100 iterations for factors with many values, and how far it gets
     depends on the scale of the codes. Scaling one latent changed the accuracy of a factor with 24 values from 0.57 to
@@ -101,7 +101,7 @@ def downstream_lr(
     Deviations: The training sets are nested, because each size uses the first rows of one sample, whereas
     disentanglement_lib (the library of Locatello et al.) draws new rows for each size. The iterations equal those of
     scikit-learn up to rounding. If they do not converge, rounding affects the result. scikit-learn's own test accuracy
-    for a factor with 24 values varied between 0.54 and 0.59 when its codes were changed by a relative 1e-15.
+    for a factor with 24 values varied between 0.54 and 0.59 when its codes were changed by a relative amount of 1e-15.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.5.
 
@@ -164,8 +164,8 @@ def downstream_gbt(
 
     Continuous factors: The trees of a continuous factor are regression trees, fitted to the squared error with the same
     stages and depth. In place of the accuracy, the scores contain the coefficient of determination of their
-    predictions, limited to [0, 1], so codes without information score 0. Each factor uses the first N rows that have a
-    label of it.
+    predictions, limited to [0, 1], so codes without information score 0. The training rows of each factor are the first
+    N rows that have a label of it.
 
     Limitations: Trees memorise, so even noise latents predict well if test examples are also training examples. Trees
     cut along single latents, so a rotated representation scores a little lower than an aligned one. The score therefore
@@ -242,7 +242,7 @@ def _accuracy_scores(
     continuous: Continuous,
     sizes: Sequence[int] | int,
 ) -> dict[str, float]:
-    """Return the accuracies for every size that does not exceed the number of rows."""
+    """Return the accuracies for every size. Sizes that exceed the number of rows are replaced by this number."""
     table, labels = as_codes_and_labels(codes, factors, continuous)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     scores: dict[str, float] = {}

@@ -31,9 +31,9 @@ def explicitness(
     if it does not occur in training. Such values are left out of the mean of their factor.
 
     Continuous factors: The area generalises to the probability that a linear regression on the standardised codes
-    orders two examples with different labels as their labels do. For a factor with two values this probability is the
-    area. It also has the value 0.5 for random guessing and 1 for a perfect order. Each factor uses the rows that have a
-    label of it.
+    orders two examples with different labels as their labels do. For a factor with two values, this probability equals
+    the area. Like the area, it is 0.5 for random guessing and 1 for a perfect order. For each factor, only the rows
+    that have a label of it are used.
 
     Limitations: A rotated representation scores as high as an aligned one, and copies of latents do not lower the
     score, because the score measures what can be decoded linearly and not from which latent. Noise latents beside good
@@ -56,7 +56,7 @@ def explicitness(
         continuous: Whether each factor is continuous. By default all factors are discrete.
 
     Returns:
-        `explicitness_score_test`, the score on the test examples, and `explicitness_score_train`, the same on the
+        `explicitness_score_test`, the score on the test examples, and `explicitness_score_train`, the score on the
         training examples.
 
     Raises:

@@ -34,14 +34,16 @@ def factor_information(
 ) -> FactorInformation:
     """Estimate the information of each latent about each factor.
 
-    Latents and continuous factors are sorted into `bins` equal-width bins. Each factor uses the rows that have a label.
+    Latents and continuous factors are sorted into `bins` equal-width bins. For each factor, only the rows that have a
+    label of it are used.
 
     Args:
         codes: The codes.
         labels: The factors.
         bins: Number of bins.
-        estimator: "plug-in" for nats from relative frequencies; "miller-madow" for the same with the correction of bias
-            of Miller (1955); "neighbours" for shares in [0, 1] from nearest neighbours, see `neighbour_shares`.
+        estimator: "plug-in" for nats from relative frequencies; "miller-madow" for nats from relative frequencies with
+            the bias correction of Miller (1955); "neighbours" for shares in [0, 1] from nearest neighbours, see
+            `neighbour_shares`.
 
     Returns:
         The information and the entropies.
@@ -72,7 +74,7 @@ def check_estimator(estimator: str) -> None:
 def _column_information(
     code_bins: np.ndarray[tuple[int, int], np.dtype[np.int64]], column: Column, bins: int, corrected: bool
 ) -> tuple[Float[np.ndarray, " d"], np.float64, Float[np.ndarray, " d"]]:
-    """Return the information of each latent about one factor, the entropy of the factor, and those of the latents."""
+    """Return the information of each latent about one factor, and the entropies of the factor and the latents."""
     values = column.values[:, None]
     labels = discretise(values, bins) if column.continuous else values
     used = code_bins[column.rows]
@@ -83,14 +85,15 @@ def _column_information(
 def neighbour_shares(
     codes: Float[np.ndarray, "n d"], labels: Labels, *, neighbours: int = NEIGHBOURS, seed: int = 0
 ) -> Float[np.ndarray, "d k"]:
-    r"""Return the share of each factor that each latent tells, in [0, 1], estimated from nearest neighbours.
+    r"""Return how much each latent tells about each factor, as a share in [0, 1], from nearest neighbours.
 
     .. math:: \frac{I(c_i; v_j)}{H(v_j)} \text{ for a discrete factor,} \qquad
         1 - e^{-2 I(c_i; v_j)} \text{ for a continuous factor}
 
     The information of two continuous variables has no upper bound, and the entropy of a continuous factor depends on
-    its unit, so their ratio is no share. The second form is 0 for independent variables and approaches 1 for a
-    function of the factor. It is the squared correlation if both are jointly Gaussian.
+    its unit, so the ratio of the two is not a share in [0, 1]. The form for continuous factors is 0 if latent and
+    factor are independent, and approaches 1 if the latent is a function of the factor. It is the squared correlation if
+    latent and factor are jointly Gaussian.
 
     >>> x = np.random.default_rng(0).normal(size=(1000, 1))
     >>> from unbraid.metrics.labels import as_labels
@@ -111,7 +114,7 @@ def neighbour_information(
     """Estimate the mutual information of each latent and each factor, in nats, from nearest neighbours.
 
     The estimators are those of scikit-learn: Kraskov et al. (2004) for a continuous factor, and Ross (2014) for a
-    discrete one. They add small random noise to break ties. Constant latents have no information.
+    discrete one. scikit-learn adds small random noise to break ties. Constant latents have no information.
     """
     from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 

@@ -37,8 +37,9 @@ def factor_vae(
 
     The arrays must hold the whole table and not a sample of it. Each vote draws a factor and a row, and then `batch`
     rows, with replacement, among the rows that have the same value of the factor. A row whose value occurs in no other
-    row is never drawn. If fewer than `batch` rows share a value, rows are repeated. This shrinks all local variances by
-    a similar factor and makes small ones noisier, which biases the scores of sparse tables.
+    row is never drawn. If fewer than `batch` rows share a value, rows are repeated. Repeated rows shrink the variances
+    of all latents within a vote by a similar factor and make small variances noisier, which biases the scores of sparse
+    tables.
 
     Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. Rows
     are assigned to the halves at random within each value of the factor with the most values, so that its values keep
@@ -52,9 +53,9 @@ def factor_vae(
     that hold noise and duplicated latents do not lower the score. The scale of the codes matters, because a latent
     whose standard deviation is below `prune` is ignored.
 
-    Deviations: Global variances are computed from the whole table and not from 10,000 of its rows. `num_active_dims` is
-    the number of active latents, whereas disentanglement_lib (the library of Locatello et al.) returns the number of
-    all latents. A constant latent is never active.
+    Deviations: The variances :math:`\mathrm{Var}(c_i)` are computed from the whole table and not from 10,000 of its
+    rows. `num_active_dims` is the number of active latents, whereas disentanglement_lib (the library of Locatello et
+    al.) returns the number of all latents. A constant latent is never active.
 
     Reference: Kim and Mnih (2018), arXiv:1802.05983. Pruning and the numbers of votes follow Locatello et al. (2019),
     arXiv:1811.12359.
@@ -120,10 +121,10 @@ def intervention_variances(
     *,
     least: float = 0.5,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
-    """Draw `count` factors to fix, and return them with the variances of the latents while they are fixed.
+    """Draw `count` factors to fix. Return these factors, and the variances of the latents while each factor is fixed.
 
-    Each variance is computed over `batch` random rows that have the same value of the fixed factor. `least` is that of
-    `group_rows`.
+    Each variance is computed over `batch` random rows that have the same value of the fixed factor. `least` is passed
+    to `group_rows`.
 
     >>> fixed, local = intervention_variances(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
     >>> fixed.tolist(), local.shape
@@ -162,9 +163,9 @@ def vote_counts(
 
 
 def vote_accuracy(train: Int[np.ndarray, "k d"], test: Int[np.ndarray, "k d"]) -> float:
-    """Return the fraction of test votes in which the fixed factor is the one assigned to the latent.
+    """Return the fraction of test votes for a latent to which the fixed factor is assigned.
 
-    Each latent is assigned the factor with most of its training votes. Without test votes the result is 0.
+    Each latent is assigned the factor with the most training votes for it. Without test votes, the result is 0.
 
     >>> vote_accuracy(np.array([[9, 1], [0, 5]]), np.array([[3, 0], [1, 4]]))
     0.875

@@ -35,13 +35,13 @@ def fairness(
     sensitive factor a distance is at most 1 - 1/m.
 
     The arrays must hold the whole table and not a sample of it. To intervene on the sensitive factor j, the metric
-    needs settings of the other factors that occur together with every value of j. It draws `test` rows, with
-    replacement, among the rows with such settings. If several rows have the same values of all factors, one of them is
-    drawn. On a full grid, all rows can be drawn.
+    needs settings (combinations of values) of the other factors that occur together with every value of j. It draws
+    `test` rows, with replacement, among the rows with such settings. If several rows have the same values of all
+    factors, one of them is drawn. On a full grid, all rows can be drawn.
 
     The trees are fitted to rows that no intervention uses. If at least two rows have each combination of factor values,
     the interventions use a random third of the rows of each combination. Otherwise they use at most about a third of
-    the table, an equal part for each sensitive factor, and therefore only some settings of a small table.
+    the table, an equal part for each sensitive factor. In a small table, they therefore use only some of the settings.
     With ``draws="reference"``, the training rows are drawn from all rows, with replacement, as in published scores. The
     trees have then seen rows on which they are evaluated.
 
@@ -53,7 +53,8 @@ def fairness(
     score together with the accuracy. Pure noise is unfair by chance. If every row is predicted at random, a distance is
     about 0.4 sqrt(number of labels / test).
 
-    Deviations: All targets use the same draws, whereas the authors' code draws again for each pair of factors.
+    Deviations: All predicted factors (targets) use the same draws, whereas the authors' code draws again for each pair
+    of factors.
     Distances are computed in double precision, whereas the authors' code uses single precision, which changes them by
     1e-8.
 
@@ -65,7 +66,7 @@ def fairness(
             integers. NaN is a missing label.
         continuous: Whether each factor is continuous. By default all factors are discrete.
         draws: "disjoint", or "reference" to draw training rows from the whole table.
-        train: Number of rows to which the trees are fitted. If there are fewer, all are used.
+        train: Number of rows to which the trees are fitted. If fewer rows are available, all of them are used.
         test: Number of interventions per sensitive factor.
         trees: "fast" for our implementation, or "sklearn" for scikit-learn's, which is about a hundred times slower.
         seed: Random seed for the draws and the trees.
@@ -142,7 +143,7 @@ def _draw_disjoint_rows(
 
 
 def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """Return the positions of the first third of each group, but at least of its first entry.
+    """Return the positions of the first third of each group, and of at least one entry per group.
 
     >>> _first_third_of_groups(np.array([1, 0, 1, 1, 1, 1, 1])).tolist()
     [1, 0, 2]
@@ -160,10 +161,11 @@ def intervention_rows(
     *,
     max_rows: float | None = None,
 ) -> Int[np.ndarray, "count m"]:
-    """Draw `count` random settings of the other factors, and return their rows for all values of factor j.
+    """Draw `count` random settings of the other factors, and return one row number per setting and value of factor j.
 
-    The result holds row numbers, with one row per setting and one column per value of factor j. If `max_rows` is given,
-    so few settings are used that they have about this many rows, but at least one setting.
+    The first axis of the result is the setting, and the second axis is the value of factor j. If `max_rows` is given,
+    the number of different settings is limited so that together they have about this many rows. At least one setting is
+    used.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
     >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
@@ -231,7 +233,7 @@ def total_variation(counts: Int[np.ndarray, "y m"]) -> tuple[float, float]:
 
 
 def aggregate_scores(matrix: Float[np.ndarray, "k k"], prefix: str) -> dict[str, float]:
-    """Return the off-diagonal entries of a matrix of targets by sensitive factors, with their means and maxima.
+    """Return the off-diagonal entries of a matrix (targets, sensitive factors), with their means and maxima.
 
     >>> aggregate_scores(np.array([[9.0, 1.0], [3.0, 9.0]]), "mean_fairness")["mean_fairness:mean_pred:max_sens"]
     2.0

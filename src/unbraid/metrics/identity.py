@@ -48,8 +48,8 @@ def identity(
         A dictionary of metric, estimator, options, sample sizes, draws, seed and versions (see `score_versions`). Its
         values are unchanged when they are written to JSON and read again. Three fields are present only where they
         apply: `interventions`, if the metric draws disjoint training and test rows from the whole table;
-        `continuous`, if the metric takes factors and one of them is continuous; and `missing`, if it takes factors
-        and a label is missing.
+        `continuous`, if the metric takes factors and one of them is continuous; and `missing`, if the metric takes
+        factors and a label is missing.
 
     Example:
         >>> identity("mig", 0, {"train": 10_000})["options"]
@@ -79,8 +79,8 @@ def score_versions(revision: str, libraries: tuple[str, ...] = LIBRARIES) -> dic
 
     Args:
         revision: The version of unbraid that last changed the numbers of the metric (see `Trait`). It is the entry
-            "unbraid", in place of the installed version, so that a new version of unbraid computes a stored score
-            again only if its number has changed.
+            "unbraid", in place of the installed version, so that a new version of unbraid computes a stored score again
+            only if the numbers of the metric have changed.
         libraries: Names of other libraries that affect the score.
 
     Returns:

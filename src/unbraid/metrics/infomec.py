@@ -48,13 +48,14 @@ def infomec(
     Information is computed from `bins` equal-width bins. If `neighbours` is above 0, it is estimated from nearest
     neighbours with scikit-learn, which adds small random noise to the codes. The paper uses this estimator, with 10
     neighbours, for continuous codes. If the codes are quantised, set `bins` to more than the
-    number of distinct values of a latent, because otherwise a bin contains several of them. The regression of InfoE
-    stops when no entry of the gradient exceeds 1e-4.
+    number of distinct values of a latent, because otherwise a bin contains several of these values. The regression of
+    InfoE stops when no entry of the gradient exceeds 1e-4.
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins, as the latents are. If `neighbours`
     is above 0, :math:`N_{ij} = 1 - e^{-2 I}` (Kraskov et al., 2004), because the information of two continuous
-    variables has no upper bound. Its InfoE is the coefficient of determination of a linear regression, which equals the
-    same form for Gaussian variables. Each factor uses the rows that have a label of it.
+    variables has no upper bound. The InfoE of a continuous factor is the coefficient of determination of a linear
+    regression. For jointly Gaussian variables, it equals :math:`1 - e^{-2 I}`, where I is the information of all
+    latents together. For each factor, only the rows that have a label of it are used.
 
     Limitations: Pruning compares ranges, so rescaling one latent may change InfoM and InfoC, and an outlier in one
     latent may prune all other latents. The bias of the information estimate differs between factors, so pure noise has
@@ -62,8 +63,8 @@ def infomec(
     constant latents do not lower InfoM, so report all three scores. InfoE is measured on the rows to which the
     regression was fitted, as in the authors' code. If there are few rows per value, noise therefore scores high.
 
-    Deviations: Information is computed from bins by default. Classes are not weighted, because the cross-entropy of a
-    model that ignores the codes is then exactly the entropy of the factor. The authors' code balances the classes,
+    Deviations: Information is computed from bins by default. Classes are not weighted. Therefore the cross-entropy of a
+    model that ignores the codes is exactly the entropy of the factor. The authors' code balances the classes,
     which is equivalent if factors are drawn uniformly. The authors' code also stops after 100 iterations
     (``iterations=100``), which lowers InfoE by about 0.1 for a factor with 40 values that is represented linearly.
 

@@ -16,8 +16,8 @@ def discretise(codes: Codes, bins: int = 20) -> Int[np.ndarray, "n d"]:
 
     The bins have equal widths and not equal counts, so one outlier can move all other examples of a latent into few
     bins. All entries of a constant column are in one bin, and so are those of a column whose range is too narrow for
-    `bins` distinct float64 edges (``np.histogram`` raises an error for it). For all other columns the result equals
-    ``np.digitize(x, np.histogram(x, bins)[1][:-1])``.
+    `bins` distinct float64 edges (``np.histogram`` raises an error for such a column). For all other columns the result
+    equals ``np.digitize(x, np.histogram(x, bins)[1][:-1])``.
 
     Reference: the discretisation of Locatello et al. (2019), arXiv:1811.12359.
 
@@ -76,15 +76,16 @@ def mutual_information(a: Codes, b: Factors, *, corrected: bool = False) -> Floa
 
     .. math:: I(a_i; b_j) = \sum_{u, v} \frac{n_{uv}}{n} \log \frac{n \, n_{uv}}{n_u \, n_v}
 
-    0 means that the columns are independent in the sample. The result is exactly 0 if all counts factorise. Information
-    never exceeds the entropy of either column. The plug-in estimate is biased upwards by about (values of a - 1)(values
-    of b - 1) / 2n. At n = 10,000, for example, a column of noise in 20 bins has about 0.028 nats of information about a
-    factor with 32 values. If rounding or the correction makes a result negative, it is set to 0.
+    0 means that the columns are independent in the sample. The result is exactly 0 if :math:`n \, n_{uv} = n_u \, n_v`
+    for all pairs of values. Information never exceeds the entropy of either column. The plug-in estimate is biased
+    upwards by about (values of a - 1)(values of b - 1) / 2n. At n = 10,000, for example, a column of noise in 20 bins
+    has about 0.028 nats of information about a factor with 32 values. If rounding or the correction makes a result
+    negative, it is set to 0.
 
     Args:
         a: Integer array of shape (n, d).
         b: Integer array of shape (n, k).
-        corrected: Whether to subtract most of the bias with the correction of Miller (1955), which is (values of a +
+        corrected: Whether to add the correction of Miller (1955), which removes most of the bias. It is (values of a +
             values of b - pairs of values - 1) / 2n, where only values and pairs that occur are counted.
 
     Returns:
@@ -132,7 +133,7 @@ def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"], correc
 
 
 def _count_labels(labels: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " c"], Int[np.ndarray, " c"]]:
-    """Return the distinct labels in increasing order and their counts. Sort labels that span a long range."""
+    """Return the distinct labels in increasing order and their counts. Long ranges of labels are sorted."""
     if labels.max() > 100 * len(labels):
         return np.unique(labels, return_counts=True)
     counts = np.bincount(labels)

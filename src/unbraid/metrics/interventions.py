@@ -13,7 +13,7 @@ from unbraid.metrics.arrays import input_error
 from unbraid.metrics.labels import MISSING
 
 DRAWS = ("disjoint", "reference")
-CHUNK = 1024  # number of interventions whose rows are in memory at once, which is 1 MB for 64 rows each
+CHUNK = 1024  # number of interventions whose row numbers are in memory at the same time (0.5 MB for 64 rows each)
 
 
 class ValueGroups(NamedTuple):
@@ -89,7 +89,7 @@ def split_rows(
     """Divide the rows at random into two disjoint halves, one for training and one for evaluation.
 
     Within each value of the factor with the most values, the first two rows of a random order go to one half, the next
-    two to the other half, and so on. Such a value with at least 4 rows has at least 2 rows in both halves.
+    two to the other half, and so on. Such a value with at least 4 rows has at least 2 rows in each half.
 
     Raises:
         UserError: If there is a factor for which fewer than half of the rows share their value with another row.
@@ -122,7 +122,7 @@ def interventions_by_factor(
 ) -> Iterator[tuple[ValueGroups, Int[np.ndarray, " c"]]]:
     """Yield the groups of each factor together with the indices of the interventions that fix it, in chunks.
 
-    `fixed` holds the factor that each of the m interventions fixes. `least` is that of `group_rows`.
+    `fixed` holds the factor that each of the m interventions fixes. `least` is passed to `group_rows`.
     """
     for j, column in enumerate(factors.T):
         groups, indices = group_rows(column, j, least), np.flatnonzero(fixed == j)

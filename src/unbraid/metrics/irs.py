@@ -42,12 +42,12 @@ def irs(
 
     Continuous factors: The labels of a continuous factor are numbered in order and sorted into `bins` bins in the same
     way, so the bins have equal counts. The factor is then fixed only approximately, as a discrete factor with many
-    values is. Each factor uses the rows that have a label of it.
+    values is. For each factor, only the rows that have a label of it are used.
 
     Limitations: Pure noise scores about 0.36, because the 0.99 quantile lies well below the largest deviation.
-    Duplicated latents score 1, because several latents may follow one factor, and a factor may be followed by none.
-    Latents with a large scale have larger weights, so rescaling one latent changes the score. With few rows per value,
-    the quantile of the deviations is near 0 and the score is near 1.
+    Duplicated latents score 1, because several latents may depend on the same factor. A factor on which no latent
+    depends does not lower the score. Latents with a large scale have larger weights, so rescaling one latent changes
+    the score. With few rows per value, the quantile of the deviations is near 0 and the score is near 1.
 
     Deviations: `num_active_dims` is a count, whereas disentanglement_lib returns the sum of all codes under this name.
     The average can be negative only if the codes form two distant clusters within every value of every factor. It is

@@ -39,8 +39,8 @@ def make_noisy_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np
 def make_rotated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
     """Return the perfect codes, standardised and mixed by a Householder reflection that combines all factors.
 
-    Like a rotation, a reflection preserves all information and all distances. If the score of a metric does not fall,
-    the metric cannot detect axis alignment.
+    Like a rotation, a reflection preserves all information and all distances. If these codes score as high as the
+    perfect codes, the metric cannot detect axis alignment.
     """
     k = factors.shape[1]
     v = np.arange(1, k + 1) / np.linalg.norm(np.arange(1, k + 1))

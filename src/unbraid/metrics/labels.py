@@ -27,7 +27,7 @@ Continuous = Sequence[bool] | bool | None
 
 
 class Column(NamedTuple):
-    """The labels of one factor, and the rows that have one.
+    """The labels of one factor, and the rows that have a label.
 
     Attributes:
         rows: The row numbers of the labels, or all rows as a slice if no label is missing.
@@ -96,7 +96,7 @@ def as_labels(factors: Factors, continuous: Continuous = None, name: str = "Fact
         columns: Minimum number of factors.
 
     Returns:
-        The labels, as int64 if all factors are discrete and none is missing.
+        The labels, as int64 if all factors are discrete and no label is missing.
 
     Example:
         >>> as_labels([[0.0, 1.0], [1.0, 0.0]]).values.dtype

@@ -30,9 +30,10 @@ def mcc(codes: Codes, factors: Factors, continuous: Continuous = None) -> dict[s
 
     Limitations: A latent that determines a factor but does not preserve its order scores low, so cyclic factors
     (orientation, hue) and categorical factors (shape) lower the score of every model. Pearson also penalises curvature.
-    Pure noise scores above 0, because the best of d correlations is taken and each is of size 1 / sqrt(n). Surplus
-    latents do not lower the score. For example, perfect latents beside copies of themselves or beside noise score 1. A
-    rotated representation scores the cosines of its rotation, which are 0.5 or more for few factors.
+    Pure noise scores above 0, because the best of d correlations is taken and each is of the order of 1 / sqrt(n).
+    Surplus latents do not lower the score. For example, perfect latents beside copies of themselves or beside noise
+    score 1. A rotated representation scores the mean cosine of the angles between factors and assigned latents, which
+    is 0.5 or more for few factors.
 
     Deviations: Papers compare as many continuous sources as latents. The rules for other numbers of latents are our
     own.
@@ -97,9 +98,9 @@ def _unit_columns(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 
 def best_assignment_mean(correlations: Float[np.ndarray, "d k"]) -> float:
-    """Assign rows to columns one to one with the largest sum, and return the mean over columns.
+    """Assign rows to columns one to one so that the sum of the assigned entries is largest. Return their mean.
 
-    A column without a row contributes 0.
+    The mean is taken over all columns. A column without a row contributes 0.
 
     >>> best_assignment_mean(np.array([[0.9, 0.8], [0.8, 0.1]]))
     0.8

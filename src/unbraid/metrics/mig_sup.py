@@ -44,9 +44,9 @@ def mig_sup(
     depends on the scale of the codes, because `prune` is an absolute value.
 
     Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins. Sources
-    differ in the latents over which they average. The formula of the paper names all latents. The authors' code takes
-    latents with a variance above 0.01 (``prune=0.1``). Carbonneau et al. (2022), arXiv:2012.09276, take all latents.
-    The default here is all latents that vary.
+    differ in the latents over which they average. The formula of the paper averages over all latents. The authors' code
+    averages over latents with a variance above 0.01 (``prune=0.1``). Carbonneau et al. (2022), arXiv:2012.09276,
+    average over all latents. By default, this function averages over all latents that vary.
 
     Reference: Li et al. (2020), arXiv:2002.10549.
 

@@ -51,7 +51,10 @@ class Selection:
         """
         rows = np.searchsorted(self.index, examples)
         if not np.array_equal(self.index.take(rows, mode="clip"), examples):
-            raise UserError("The table must hold every example that is drawn. Select it with the same protocol.")
+            raise UserError(
+                "The table must hold every example that is drawn. Select its examples with the protocol that is used "
+                "for scoring."
+            )
         return rows
 
 
@@ -63,12 +66,13 @@ class Rows:
         codes: The codes, (n, d).
         factors: The factors, (n, k). They are integers, or float64 if a factor is continuous or a label is missing
             (NaN).
-        train: Row numbers of the sample to which metrics fit a predictor.
-        test: Row numbers of the sample on which they test it.
-        sample: Row numbers of the sample of all other metrics, or None if they receive the training sample.
+        train: Row numbers of the training sample, which metrics with a test sample receive.
+        test: Row numbers of the test sample.
+        sample: Row numbers of the sample that metrics without a test sample receive, or None if these metrics receive
+            the training sample. Metrics of the whole table receive no sample.
         continuous: Whether each factor is continuous, or None if all factors are discrete.
-        draws: How the samples were drawn, "disjoint" or "reference". Metrics that receive the whole table and draw
-            training and test rows themselves draw them in the same way.
+        draws: How the samples were drawn, "disjoint" or "reference". A metric that receives the whole table and draws
+            its own training and test rows draws them in this way too.
     """
 
     codes: Array
@@ -85,7 +89,7 @@ class Rows:
     ) -> Rows:
         """Draw both samples independently and with replacement, as Locatello et al. (2019) sample a factor grid.
 
-        The samples are drawn from all examples of the dataset. The table must hold the examples that
+        The samples are drawn from all examples of the dataset. The table must contain the examples that
         `draw_with_replacement` draws. If there are few examples, most test rows are also training rows, so accuracies
         do not measure generalisation.
         """
@@ -95,9 +99,10 @@ class Rows:
 
     @classmethod
     def sample_disjoint(cls, codes: Array, factors: Array, train: int, test: int, seed: int) -> Rows:
-        """Draw disjoint random samples without replacement. If there are too few rows, both shrink in proportion.
+        """Draw disjoint random samples without replacement.
 
-        Metrics that need no test sample receive up to `train` rows, however many rows the test sample takes.
+        If there are too few rows, both samples shrink in proportion. Metrics that need no test sample still receive up
+        to `train` rows, which may then include rows of the test sample.
         """
         order = np.random.default_rng(seed).permutation(len(codes))
         n_train, n_test = disjoint_sizes(len(codes), train, test)
@@ -122,7 +127,9 @@ class Rows:
         return sizes if self.sample is None else {**sizes, "sample": len(self.sample)}
 
     def score(self, names: Iterable[str], seed: int, on_metric: Callable[[str], None] = ignore_message) -> Outcome:
-        """Compute the named metrics, each on the arrays that its signature names. Equal fits are computed once.
+        """Compute the named metrics, each on the arrays that its signature names.
+
+        If several metrics need the same boosted trees, these are fitted once.
 
         Args:
             names: Keys of `METRICS`.

@@ -1,4 +1,7 @@
-"""Linear estimators. Classifiers equal those of scikit-learn but are many times faster, and compiled on first use."""
+"""Linear estimators.
+
+The classifiers solve the same problems as those of scikit-learn, many times faster. They are compiled on first use.
+"""
 
 from __future__ import annotations
 

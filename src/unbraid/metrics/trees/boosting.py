@@ -82,13 +82,13 @@ def boosted_trees(
     stages: int = 100,
     trees: str = "fast",
 ) -> Forest:
-    """Fit gradient-boosted trees to the deviance.
+    """Fit gradient-boosted trees that minimise the log loss (deviance).
 
     Each stage grows one tree of depth 3 per class, and the learning rate is 0.1. The definition is that of
     ``GradientBoostingClassifier()`` in scikit-learn. ``trees="fast"`` finds the same cuts. It considers every cut
     between two values of a column and approximates none. If two cuts are equally good, both implementations take the
-    first in a random order of columns that depends on `seed`. The orders differ, and in scikit-learn rounding may also
-    break such ties.
+    first in a random order of columns that depends on `seed`. The two implementations use different orders, and in
+    scikit-learn rounding may also break such ties.
 
     Both implementations read codes as float32 and treat values closer than 1e-7 as equal.
 
@@ -212,7 +212,10 @@ def _preserved_torch_threads() -> Iterator[None]:
 
 
 def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
-    """Return the class with the highest score. Ties go to the second of two classes, or to the first of more."""
+    """Return the class with the highest score.
+
+    If there are two classes, a tie goes to the second. If there are more, it goes to the first of the tied classes.
+    """
     best: Int[np.ndarray, " n"] = (raw[1] >= raw[0]).astype(np.int64) if len(raw) == 2 else raw.argmax(axis=0)
     return best
 
@@ -220,7 +223,7 @@ def _highest_class(raw: Float[np.ndarray, "k n"]) -> Int[np.ndarray, " n"]:
 def round_down(threshold: Float[np.ndarray, "t k 7"]) -> Float32[np.ndarray, "t k 7"]:
     """Return the largest float32 that does not exceed each threshold.
 
-    Comparing float32 codes with it gives the same result as comparing them with the float64 threshold.
+    Comparing float32 codes with this float32 number gives the same result as comparing them with the float64 threshold.
     """
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)

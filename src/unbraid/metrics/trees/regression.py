@@ -92,7 +92,7 @@ def boosted_regression(
 def _fit(
     codes: Float32[np.ndarray, "n d"], values: Float[np.ndarray, " n"], seed: int, stages: int, trees: str
 ) -> RegressionForest:
-    """Fit to the standardised values, because the smallest variance that is cut is an absolute number."""
+    """Fit to the standardised values, because a node is cut only if its variance exceeds an absolute constant."""
     centre, spread = float(values.mean()), float(values.std())
     if np.ptp(values) == 0 or spread == 0:
         return RegressionForest(
