@@ -1,6 +1,6 @@
 """Convolutional encoders and decoders for square images.
 
-They are those of Locatello et al. (2019), Burgess et al. (2018) and Fumero et al. (2021).
+The networks are those of Locatello et al. (2019), Burgess et al. (2018) and Fumero et al. (2021).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Modul
     """Build the networks of Locatello et al. (2019).
 
     For images of 64 pixels, the encoder has four convolutions with kernel sizes 4, 4, 2, 2 and 32, 32, 64, 64 channels,
-    and one dense layer of 256 units. For other image sizes, layers like the first are removed or added.
+    and one dense layer of 256 units. For other image sizes, both networks have fewer or more convolutions with 32
+    channels.
     Reference: Locatello et al. (2019), arXiv:1811.12359, table 1.
 
     Args:
@@ -97,8 +98,8 @@ def locatello(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Modul
 def burgess(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     """Build the networks of Burgess et al. (2018).
 
-    The encoder has convolutions of kernel size 4 with 32 channels, four of them for images of 64 pixels, and then two
-    dense layers of 256 units. The decoder mirrors the encoder.
+    For images of 64 pixels, the encoder has four convolutions with kernel size 4 and 32 channels, and two dense layers
+    of 256 units. For other image sizes, it has fewer or more convolutions. The decoder mirrors the encoder.
     Reference: Burgess et al. (2018), arXiv:1804.03599, appendix A.1.
 
     Args:
@@ -122,10 +123,10 @@ def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
 
     For images of 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and one
     dense layer of 256 units. The decoder has dense layers of 256, 256 and 1024 units and four transposed convolutions
-    of kernel size 4. For other image sizes, layers like the first are removed or added.
+    of kernel size 4. For other image sizes, both networks have fewer or more convolutions with 32 channels.
 
     Deviation: the encoder has 2 outputs per latent instead of one, because methods with a posterior need its log
-    variances. PMP uses the first half.
+    variances. PMP uses only the first half of the outputs.
     Reference: Fumero et al. (2021), arXiv:2103.01638, supplement, table 1.
 
     Args:

@@ -38,10 +38,10 @@ Other packages add networks by entry points in the group `unbraid.nets`.
 """
 
 RECORDED_NAMES = {"pointnet": "unbraid.nets.pointnet:pointnet"}
-"""The names that specs record for presets that earlier releases recorded by module. The ids of runs then stay equal."""
+"""Presets that specs record as `module:function`, as earlier releases did, so that the ids of runs do not change."""
 
 QUALIFIED: dict[str, PairBuilder] = {recorded: NETS[name] for name, recorded in RECORDED_NAMES.items()}
-"""The builders of these presets by the name that specs record."""
+"""The builders of the presets in `RECORDED_NAMES`, by the name that specs record."""
 
 
 def _digest(pair: Pair) -> str:
