@@ -40,7 +40,8 @@ def ceilings_and_floors(
 
     Returns:
         One dictionary per code with `kind` ("perfect" or "noise"), `label`, `protocol` (its number), `latents` (None
-        for a perfect code, whose scores do not depend on them) and `scores`. It is empty if the data have no factors.
+        for a perfect code, whose scores do not depend on them) and `scores`. The list is empty if the data have no
+        factors.
     """
     if not data.names or not metrics:
         return []

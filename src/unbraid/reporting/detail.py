@@ -84,9 +84,9 @@ def _column_codes(run: Run, q: Any) -> tuple[Array, list[str]]:
 def _heat_maps(codes: Array, data: FactorData, index: Tensor) -> dict[str, Any]:
     """Return two heat maps of shape (columns of codes, factors).
 
-    "information" is the mutual information divided by the entropy of the factor, and "floor" is its value for codes
-    that say nothing. "importances" are the importances of DCI. Rows without a label are left out for the factor.
-    Factors that do not vary are omitted.
+    "information" is the mutual information divided by the entropy of the factor, and "floor" is the value of this ratio
+    for codes without information about the factor. "importances" are the importances of DCI. For each factor, examples
+    without a label of this factor are left out. Factors that do not vary are omitted.
     """
     factors = FactorTable.of(data, index)
     varying = varying_columns(factors.values)[:MAX_FACTORS]
@@ -136,7 +136,7 @@ def _traversals(run: Run, data: FactorData, detail: dict[str, Any]) -> list[dict
 
 
 def controls_json(controls: Controls, detail: dict[str, Any]) -> dict[str, Any]:
-    """Return the sliders as JSON. Each has the information of its latent in nats, and the factor it encodes best."""
+    """Return the sliders as JSON, with the information of each latent in nats and the factor that it encodes best."""
     columns = [controls.column(i) for i in range(len(controls.names))]
     nats = [None if column is None or not detail["nats"] else detail["nats"][column] for column in columns]
     return {**controls.to_dict(), "factors": [main_factor(column, detail) for column in columns], "nats": nats}
@@ -145,8 +145,8 @@ def controls_json(controls: Controls, detail: dict[str, Any]) -> dict[str, Any]:
 def main_factor(column: int | None, detail: dict[str, Any]) -> dict[str, Any] | None:
     """Return the factor about which a column of codes has the most information, or None for an unknown column.
 
-    "share" is that information as a fraction of the entropy of the factor, and "floor" is the share of codes that say
-    nothing.
+    "share" is that information as a fraction of the entropy of the factor, and "floor" is the share for codes without
+    information about the factor.
     """
     if column is None or column >= len(detail["information"]):
         return None

@@ -20,9 +20,9 @@ from unbraid.errors import UserError
 HOST = "127.0.0.1"
 # Maximum number of bytes of a rejected request that are read and discarded (see `Handler.linger`).
 MAX_DISCARDED_BYTES = 1 << 20
-LINGER_SECONDS = 2  # maximum time to wait for these bytes
+LINGER_SECONDS = 2  # maximum time to wait for the bytes of a rejected request
 IDLE_SECONDS = 30  # time after which an idle connection is closed
-MAX_CONNECTIONS = 256  # at the same time, each with its own thread
+MAX_CONNECTIONS = 256  # maximum number of open connections, each of which has its own thread
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 METHODS = {"/": ("GET", "HEAD"), "/decode": ("POST",)}
 # Headers of every answer. The page itself contains the policy for its scripts and styles.
@@ -69,7 +69,7 @@ class RequestError(Exception):
 class Listener(ThreadingHTTPServer):
     """Accepts connections, handles each in its own thread, and keeps a set of open connections.
 
-    At most `MAX_CONNECTIONS` are open at the same time. Others get an answer that says to try again later.
+    At most `MAX_CONNECTIONS` are open at the same time. Further connections get an answer that says to try again later.
     """
 
     owner: PageApplication
@@ -226,7 +226,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def linger(self) -> None:
-        """Read the rest of a rejected request. Closing the connection at once could discard the answer."""
+        """Read the rest of a rejected request. Closing the connection immediately could discard the answer."""
         self.connection.shutdown(socket.SHUT_WR)
         self.connection.settimeout(LINGER_SECONDS)
         left = MAX_DISCARDED_BYTES
