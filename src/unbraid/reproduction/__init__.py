@@ -1,4 +1,4 @@
-"""Compare the published results of studies with those of our runs."""
+"""Compare the published results of studies with the results of runs that were trained with unbraid."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def find_target(name: str) -> Target:
 
 
 def reproduce(name: str, runs: str | Path | DataFrame) -> Reproduction:
-    """Compare the published numbers of a study with those of our runs. Nothing is trained.
+    """Compare the published numbers of a study with those of runs that were trained with unbraid. Nothing is trained.
 
     Args:
         name: Name of a study in `TARGETS`.

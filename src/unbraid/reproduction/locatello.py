@@ -1,4 +1,4 @@
-"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and our results for them.
+"""The numbers in "Challenging Common Assumptions" (Locatello et al. 2019), and the same numbers computed from our runs.
 
 The paper trained 12,600 models.
 """
@@ -170,7 +170,7 @@ def adjust_number_of_seeds(objective: float, setting: float, seeds: float, wante
 
 
 def win_rate_results(runs: DataFrame) -> OurResults:
-    """Compute how often a setting beats a random one if it was chosen by a single run. This needs all 36 settings."""
+    """Compute how often a setting chosen by a single run beats a random setting. This needs all 36 settings."""
     counts = runs.groupby([PUBLISHED_DATA, *SETTING]).ngroups
     if counts < SETTINGS * runs[PUBLISHED_DATA].nunique():
         return dict.fromkeys(((case, "win rate") for case in WINS), f"needs all {SETTINGS} settings of every dataset")
