@@ -19,15 +19,15 @@ RETRAIN = "Restore the file from a copy, or delete the folder of the run and tra
 
 @dataclass(frozen=True)
 class OwnCode:
-    """What `run.json` records about a method or a network of the user's own.
+    """What `run.json` records about the user's own method or network.
 
     Attributes:
         sources: A digest of the source code of the method and of the network, each by its name. Names that are part of
             unbraid are left out.
         strength: The value of the swept setting of the method.
         codes: The kinds of codes of the method.
-        files: The file of the method and of the network, each by its name, if it was given as a path. With consent, it
-            is used if the module cannot be imported.
+        files: The file of the method and of the network, each by its name, if it was given as a path. If the module
+            cannot be imported and the user has consented, this file is imported instead.
     """
 
     sources: dict[str, str] = field(default_factory=dict)
@@ -42,14 +42,17 @@ class OwnCode:
 
 @dataclass(frozen=True)
 class AnyFormat:
-    """The field of `run.json` that says which release can read it."""
+    """The field of `run.json` that says which releases can read the file."""
 
     format: int
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """The content of `run.json`. The provenance of the run is not read. `data` is the fingerprint of data in memory."""
+    """The content of `run.json`, except the provenance of the run, which is not read.
+
+    `data` is the fingerprint of data that were passed as arrays, or None.
+    """
 
     id: str
     spec: dict[str, Any]
@@ -67,7 +70,7 @@ class DivergedFile:
 
 @dataclass(frozen=True)
 class LogLine:
-    """The field that each line of `log.jsonl` has. The others are the training terms."""
+    """The field that each line of `log.jsonl` has. The other fields are the training terms."""
 
     step: int
 

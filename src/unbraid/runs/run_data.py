@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from unbraid.runs.run import Run
 
 FOLDER = "data"
-MAX_BYTES = 2 * 1024**3  # size of data that can be saved
+MAX_BYTES = 2 * 1024**3  # maximum size of data that can be saved
 REMEDY = "Restore the file from a copy, or pass the data as data=."
 
 
@@ -98,7 +98,7 @@ def read_saved_data(path: Path) -> OwnData:
     """Read a file that `save_data` wrote.
 
     Raises:
-        UserError: If the file is too large or damaged, or does not have the fingerprint that its name says.
+        UserError: If the file is too large or damaged, or does not have the fingerprint in its name.
     """
     if path.stat().st_size > MAX_BYTES + 2**28:
         raise UserError(f"{path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got a larger file. {REMEDY}")
@@ -146,7 +146,10 @@ def folder_data(folder: RunFolder) -> FactorData:
 def run_data(
     run: Run, data: DataLike | None = None, device: str | torch.device = "cpu", quiet: bool = False
 ) -> FactorData:
-    """Return the data of a run: `data` if it is given, or those that the run has, or those that its spec names.
+    """Return the data of a run.
+
+    They are `data` if it is given, otherwise the data that the run keeps in memory, if any, and otherwise the data that
+    its spec names.
 
     Raises:
         UserError: If the data cannot be loaded, or if `data` has examples of another shape than those of the run.
@@ -165,7 +168,7 @@ def run_data(
 
 
 def remember_data(runs: Sequence[Run], data: FactorData) -> None:
-    """Let runs keep data that cannot be loaded by name."""
+    """Let runs keep their data in memory if the data cannot be loaded by name."""
     if memory_fingerprint(data) is not None or not can_be_loaded(data.name):
         for run in runs:
             run.data = data

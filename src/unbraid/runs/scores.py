@@ -1,9 +1,9 @@
 """Scores in run folders. Only this module reads and writes `scores.jsonl`.
 
-Each line of the file is one record, a JSON object. Its field `values` has the scores by name. All other fields form the
-key of the record, which identifies what was computed: `metric`, estimator, options, sample sizes (`rows`, `draws`),
-`seed`, `versions`, `codes` and dataset (`data`, `source`). Several processes may add records to the same run at the
-same time.
+Each line of the file is one record, a JSON object. The field `values` of a record maps the name of each score to its
+value. All other fields form the key of the record, which identifies what was computed: `metric`, `estimator`,
+`options`, the samples (`rows`, `draws`), `seed`, `versions`, `codes` and the dataset (`data`, `source`). Several
+processes may add records to the same run at the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_scores(folder: Path) -> list[Record]:
 def read_protocol(folder: Path) -> Protocol:
     """Read the protocol of the study in a folder, or of the study to which the run in a folder belongs.
 
-    Without a `study.json` this is the default protocol.
+    If there is no `study.json`, the default protocol is returned.
 
     Old studies did not record their protocol. They sampled rows in the same way as the reference library
     (disentanglement_lib), so the protocol for them has `draws="reference"`.

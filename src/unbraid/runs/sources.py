@@ -1,8 +1,8 @@
-"""Digests of the source code of methods and networks of the user's own.
+"""Digests of the source code of the user's own methods and networks.
 
 The id of a run is a hash of its spec, which names the user's code but does not contain it. The digest shows whether the
-code has changed since the run was started. It covers the function or class and everything of the user's own that it
-refers to: base classes, functions, classes and constants, also in other modules of the user.
+code has changed since the run was started. It covers the function or class and all of the user's code that the function
+or class refers to: base classes, functions, classes and constants, also in other modules of the user.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def source_digest(root: Any) -> str:
         return _cached_digest.__wrapped__(root)
 
 
-@functools.lru_cache(maxsize=16)  # few, because a builder may hold a pair of modules
+@functools.lru_cache(maxsize=16)  # few entries, because a builder may hold a pair of modules
 def _cached_digest(root: Any) -> str:
     walk = _Walk(_package(root.func if isinstance(root, functools.partial) else root))
     walk.visit(root)
@@ -93,7 +93,7 @@ class _Walk:
     seen: dict[int, Any] = field(default_factory=dict)
 
     def visit(self, part: Any) -> None:
-        """Add an object and everything of the user's own that it refers to."""
+        """Add an object and all of the user's code that it refers to."""
         if id(part) in self.seen:
             return
         self.seen[id(part)] = part
@@ -134,7 +134,7 @@ class _Walk:
         self._follow(function)
 
     def _follow(self, function: FunctionType) -> None:
-        """Visit everything that a function refers to: the variables of its closure, and global names if it is own."""
+        """Visit everything that a function refers to: the variables of its closure and, in own code, global names."""
         for cell in function.__closure__ or ():
             self.visit(_cell_content(cell))
         names = set(_names(function.__code__)) if self.is_own(function) else set()
