@@ -25,14 +25,14 @@ NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or f
 
 
 class WrongContentError(ValueError):
-    """Content that does not have its type. The message says what must hold and what was found."""
+    """Content that does not have the required type. The message says what must hold and what was found."""
 
 
 def check(kind: Any, value: Any, field: str = "") -> Any:
     """Return a JSON value as an instance of a type.
 
     Numbers, text, lists and dictionaries are returned unchanged. An object becomes an instance of the dataclass `kind`,
-    and its keys that are no fields of the dataclass are ignored.
+    and keys that are not fields of the dataclass are ignored.
 
     Args:
         kind: The type.
@@ -98,12 +98,12 @@ def _check_object(kind: Any, value: Any, field: str) -> Any:
 
 @functools.cache
 def _fields(kind: Any) -> tuple[tuple[dataclasses.Field[Any], ...], dict[str, Any]]:
-    """Return the fields of a dataclass and their types. The types are names that take long to look up."""
+    """Return the fields of a dataclass and their types. The result is cached, because looking up the types is slow."""
     return dataclasses.fields(kind), get_type_hints(kind)
 
 
 def _check_union(kinds: tuple[Any, ...], value: Any, field: str) -> Any:
-    """Return a value as an instance of the first type of a union that it has, or raise the error of the first type."""
+    """Return a value as an instance of the first type of a union that fits, or raise the error of the first type."""
     errors = []
     for kind in kinds:
         try:
@@ -155,12 +155,12 @@ def read_json(path: Path, kind: type[T], remedy: str) -> T:
 
 
 def read_jsonl(path: Path, *kinds: Any, remedy: str) -> list[dict[str, Any]]:
-    """Read a file with one JSON object per line, each of which must have all of the types `kinds`.
+    """Read a file with one JSON object per line. Each object must match all types in `kinds`.
 
     Return the objects as dictionaries with all their keys, or an empty list if the file does not exist.
 
     Raises:
-        UserError: If the file cannot be read, or if a line does not have a type.
+        UserError: If the file cannot be read, or if a line does not match a type.
     """
     if not path.exists():
         return []

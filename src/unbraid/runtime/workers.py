@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-WATCH_SECONDS = 0.5  # time between two looks at whether the parent still exists
+WATCH_SECONDS = 0.5  # time between two checks whether the parent still exists
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def worker_pool(jobs: int) -> Iterator[Any]:
 def end_with_parent(parent: int) -> None:
     """End this process soon after the process that started it has ended.
 
-    The operating system tells a worker nothing about the end of its parent: the signal that Linux offers for this is
-    sent when the thread ends that started the worker. Therefore a thread of the worker watches the parent.
+    No signal of the operating system serves this purpose: Linux can signal the end of the parent, but it does so when
+    the thread that started the worker ends, which may be earlier. Therefore a thread of the worker watches the parent.
 
     Args:
         parent: The id of the process that started this process.
