@@ -41,8 +41,8 @@ def predictability(codes: Float[np.ndarray, "n d"], values: Num[np.ndarray, " n"
     A nearest-neighbour predictor is fitted to a random half of the rows and tested on the other half. Integer values
     are treated as classes and predicted by the vote of the 5 nearest rows. The score is then (accuracy - c) / (1 - c),
     where c is the frequency of the most frequent class. Other values are predicted by the mean of the 20 nearest rows.
-    The score is then the fraction of the variance that is explained. Rows without a label, which is NaN or a negative
-    integer, are left out.
+    The score is then the fraction of the variance that is explained. Rows whose label is missing (NaN or a negative
+    integer) are left out.
 
     >>> codes = np.linspace(0, 1, 400)[:, None]
     >>> predictability(codes, codes[:, 0]) > 0.99, predictability(codes[:, :0], codes[:, 0])

@@ -17,7 +17,7 @@ from unbraid.metrics.protocol import Array
 READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, csv.Error)
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the first line is used
 INTEGER = re.compile(r"[+-]?\d+")
-MISSING = ("", "nan", "na", "n/a", "none", "null")  # cells that are missing numbers, in lower case
+MISSING = ("", "nan", "na", "n/a", "none", "null")  # content of cells without a number, in lower case
 
 
 class ArrayFile(NamedTuple):
@@ -46,14 +46,14 @@ def read_arrays(codes: Path, factors: Path, header: bool | None = None) -> tuple
 
     Args:
         codes: A .npy file, an .npz file that contains a single array or an array called "codes", or a .csv file.
-        factors: The same for the factors.
+        factors: A file of the same kinds. In an .npz file, the array may be called "factors".
         header: Whether the first row of a .csv file has the names of the columns. By default this is recognised: a row
-            with a word is a header. So is a row 0, 1, 2, ... or 1, 2, 3, ... above numbers that are not all whole, or
-            if the two files would otherwise have different numbers of rows.
+            with a word is a header. A row 0, 1, 2, ... or 1, 2, 3, ... is a header if the numbers below it are not all
+            whole, or if the two files would otherwise have different numbers of rows.
 
     Returns:
-        The codes and the factors. A one-dimensional array becomes one column. A first column without a name that counts
-        the rows is left out. Empty cells are NaN.
+        The codes and the factors. A one-dimensional array becomes one column. If the first column has no name and
+        counts the rows, it is left out. Empty cells are NaN.
 
     Raises:
         UserError: If a file has a different suffix or cannot be read as numbers, or if it is not clear whether the

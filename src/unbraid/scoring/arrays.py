@@ -126,8 +126,8 @@ def prepare_factors(
         words: Names of factors whose numbers stand for words, which are never continuous.
 
     Returns:
-        The factors in the form that metrics take, and whether each factor is continuous. Whole numbers do not change.
-        The other values of a discrete factor are replaced by 0, 1, ... in sorted order.
+        The factors in the form that metrics take, and whether each factor is continuous. A discrete factor does not
+        change if all its values are whole numbers. Otherwise all its values are replaced by 0, 1, ... in sorted order.
 
     >>> prepare_factors(np.array([[0.5], [2.5], [0.5], [np.nan]]))[0].T.tolist()
     [[0.0, 1.0, 0.0, nan]]
@@ -167,7 +167,7 @@ def _is_grid(table: Array) -> bool:
 
 
 def _number_classes(column: Array) -> Array:
-    """Return whole numbers unchanged, and replace other values by their position among the sorted values."""
+    """Return a column of whole numbers unchanged. Otherwise replace each value by its position in sorted order."""
     present = ~np.isnan(column)
     if (column[present] == np.rint(column[present])).all():
         return column

@@ -59,8 +59,8 @@ def information_shares(codes: Any, factors: Any, continuous: Continuous = None, 
         bins: Number of bins per column of codes.
 
     Returns:
-        The fractions, (d, k), and their floor, (k,). The floor is the mean fraction of codes that say nothing about the
-        factors. It is computed from the same codes in a random order.
+        The fractions, (d, k), and their floor, (k,). The floor is the mean fraction that codes without information
+        about the factors have. It is computed from the same codes in a random order.
 
     >>> factors = np.random.default_rng(0).integers(4, size=(400, 1))
     >>> shares, floor = information_shares(factors, factors)
