@@ -150,8 +150,9 @@ class Space(ABC):
     def uniform(self, n_points: int, noise: Noise) -> Float[Tensor, "b n"]:
         """Draw points from the uniform distribution on the manifold, which is the prior of the diffusion VAE.
 
-        Here, normally distributed points are projected to the manifold. The result is uniform if every isometry of the
-        manifold is a rotation or reflection of the ambient space, and one of them maps any point to any other point.
+        This implementation projects normally distributed points to the manifold. The result is uniform if every
+        isometry of the manifold is a rotation or reflection of the ambient space, and if for any two points there is an
+        isometry that maps one to the other.
 
         Args:
             n_points: The number of points b.
@@ -169,7 +170,7 @@ class Space(ABC):
 
         .. math:: -\frac d2 \log(2 \pi t) - \frac d2 + \log Vol + \frac{Sc(z)\, t}{4}
 
-        where Sc is the scalar curvature.
+        where Vol is the volume of the manifold and Sc is the scalar curvature.
         Reference: Perez Rey et al. (2019), arXiv:1901.08991.
 
         Args:

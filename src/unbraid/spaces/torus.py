@@ -112,8 +112,8 @@ class Torus(Space):
     def uniform(self, n_points: int, noise: Noise) -> Float[Tensor, "b n"]:
         """Draw points from the uniform distribution.
 
-        The area of a strip around the tube is proportional to c + a cos(theta), so angles theta are drawn uniformly and
-        accepted with a probability in proportion to it.
+        The area of a narrow strip at the angle phi around the tube is proportional to c + a cos(phi). Therefore angles
+        phi are drawn uniformly and accepted with a probability that is proportional to c + a cos(phi).
         """
         kept: list[Tensor] = []
         while sum(map(len, kept)) < n_points:

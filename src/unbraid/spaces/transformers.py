@@ -147,7 +147,7 @@ class Affine(Transformer):
 
 @dataclass(frozen=True)
 class AffineDecomposed(Affine):
-    """Affine maps that are a scaling, a shear, a rotation and a translation. See `affine.affine_decomposed`."""
+    """Affine maps composed of a scaling, a shear, a rotation and a translation. See `affine.affine_decomposed`."""
 
     name: ClassVar[str] = "affine_decomposed"
 
@@ -167,7 +167,7 @@ class AffineDiffeomorphic(Affine):
         stretch: The bound c for stretches, which are the symmetric part of the field, and for translations. None means
             that there is no bound.
         turn: The bound c for rotations, which are the skew-symmetric part of the field. None means that there is no
-            bound. Without both bounds, the map is equation 3 of the supplement as it is printed.
+            bound. If both bounds are None, the map is equation 3 of the supplement as it is printed.
     """
 
     stretch: float | None = 1.5
