@@ -1,4 +1,4 @@
-"""Checks of all runs of a study before the first is trained."""
+"""Checks of all runs of a study before the first run is trained."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unbraid.training.train import check_specs
 def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> list[PlannedRun]:
     """Return the runs that can be trained, and warn about the others with the reason.
 
-    Raise a UserError if no run can be trained. The reason is that of the first run.
+    Raise a UserError if no run can be trained. Its message is the first reason that was found.
     """
     trainable: list[PlannedRun] = []
     reasons: dict[str, str] = {}
@@ -42,7 +42,7 @@ def trainable_runs(planned: Sequence[PlannedRun], settings: StudySettings) -> li
 def check_runs(
     runs: Iterable[PlannedRun], data: FactorData, settings: StudySettings, reasons: dict[str, str]
 ) -> list[PlannedRun]:
-    """Return the runs that can be trained on their dataset. Add the reasons against the others to `reasons`."""
+    """Return the runs that can be trained on their dataset. Add the reasons for leaving out the others to `reasons`."""
     by_index = {run.index: run for run in runs}
     changed = [replace_spec(run, **fields_from_data(run, data, settings)) for run in by_index.values()]
     rejected: set[int] = set()

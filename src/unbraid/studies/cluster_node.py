@@ -54,8 +54,8 @@ def write_run_files(folder: Path, files: RunFiles) -> None:
 def store_run(out: Path, name: str, files: RunFiles) -> None:
     """Write a finished run to the folder `out`. If the run is already finished there, only add its scores.
 
-    The run folder exists at all times. If the process is killed, the run in `out` is new, partly trained as before, or
-    finished.
+    A run folder that exists is never removed. If the process is killed, the run in `out` is either finished or as
+    before, that is, absent or partly trained.
     """
     target, arriving = out / name, out / ".arriving" / name
     with lock(out / ".arriving.lock"):
@@ -104,7 +104,8 @@ def train_stack(
     A stack that was interrupted on this node resumes from its last checkpoint.
 
     Args:
-        version: The version of unbraid on the driver. The node must have the same version.
+        version: The version of unbraid on the driver, the machine that started the study. The node must have the same
+            version.
         specs: The specs of the runs as dictionaries.
         data: The name of the dataset.
         settings: How to train and score.

@@ -1,4 +1,7 @@
-"""The studies of product manifold projection (PMP): with Ada-GVAE and its ablations on images, and on meshes."""
+"""The studies of product manifold projection (PMP) on images and on meshes.
+
+On images, PMP is compared with Ada-GVAE. Both studies include ablations of PMP.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ TERMS = ("distance", "sparsity", "consistency", "regularisation")
 
 
 def steps_of_epochs(epochs: int, examples: int, per_step: int) -> int:
-    """Return the number of training steps of a number of epochs. The last step of an epoch may be smaller in the paper.
+    """Return the number of training steps of a number of epochs.
+
+    In the paper, the last step of an epoch may have fewer examples than the others.
 
     Args:
         epochs: The number of epochs.
@@ -50,7 +55,7 @@ def pmp_settings(data: str) -> list[Setting]:
 
 
 def with_ablations(method: PMP, spec: dict[str, Any]) -> list[Setting]:
-    """Return the settings of PMP, and of PMP without one of its terms, with these fields of `RunSpec`."""
+    """Return the settings of PMP, and of PMP without one of its terms, with the given fields of `RunSpec`."""
     ablations: dict[str, dict[str, Any]] = {"": {}} | {f"without {term}": {term: 0.0} for term in TERMS}
     methods = {variant: replace(method, **weight) for variant, weight in ablations.items()}
     return [Setting(one, one.strength, 0, spec, variant) for variant, one in methods.items()]

@@ -66,7 +66,7 @@ def locatello2020_weak() -> Iterator[PlannedRun]:
 
 
 def diffusion_settings(latents: int) -> list[Setting]:
-    """Return three strengths of the diffusion VAE on the sphere in a space of this many latents."""
+    """Return the settings of the diffusion VAE at three strengths, on the sphere in a space of `latents` dimensions."""
     low, _ = Sphere(latents).kl_range(-10.0, -1.0)
     fixed = {"walk_steps": 5, "iteration_threshold": 100_000, "c_min": round(low + 0.001, 3), "c_max": 15.0}
     settings = sweep(DiffusionVAE, "beta", (1.0, 2.5, 10.0), **fixed)

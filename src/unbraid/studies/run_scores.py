@@ -29,7 +29,7 @@ class BackgroundScoring:
     """Scores trained runs. If runs are trained on a GPU, a thread scores them while the next runs are trained.
 
     It is a context manager. A normal exit waits for all scores. An exit after an exception, such as Ctrl-C, cancels
-    scoring that has not started, waits for scoring that has, and says so.
+    scoring that has not started, prints a message if scoring is running, and waits for it.
     """
 
     def __init__(self, settings: StudySettings) -> None:

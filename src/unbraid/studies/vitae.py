@@ -8,7 +8,7 @@ from typing import Any
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE
 from unbraid.studies.planned import PlannedRun, Setting, grid
 
-WARMUP = 0.5  # the weight of the KL rises over this fraction of the training, in all models
+WARMUP = 0.5  # fraction of the training over which the weight of the KL rises, in all models
 DIGITS = "mnist?turn=20&shift=10&pad=0&part=train"
 DIGITS_STEPS, DIGITS_BATCH = 2_000 * 60_000 // 512, 512
 LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -62,7 +62,7 @@ def vitae_bodies() -> Iterator[PlannedRun]:
 
     VITAE uses CPAB flows on 2 x 4 rectangles. Pixels have normal likelihoods of variance 0.1. Each run is trained for
     5,000 epochs with batches of 256, by Adam at learning rate 1e-4. The hidden layers of all decoders of VITAE have 64
-    and 128 units, half of those of the VAEs.
+    and 128 units, half as many as in the VAEs.
 
     Deviations: those of `vitae_mnist`. The bodies are the freely available ones of `body_images`. Images have 64x64
     instead of 400x200 pixels; ``--data "body_images?size=400x200"`` restores the original size. Flows are integrated
