@@ -16,8 +16,8 @@ from unbraid.training.stack import Stack
 MAX_RUNS = 256  # per stack, because larger stacks are not faster
 MEMORY_FRACTION = 0.85  # of the free memory, because the process needs the rest for other work
 PROBE_RUNS = 2  # number of runs in the small stack whose memory is measured
-COPIES = 4  # at least: a batch and its reconstruction with their gradients; a weight with its gradient and two moments
-UNITS = 200  # at least: units of the layers beside the latents, in all networks that unbraid has
+COPIES = 4  # minimum: a batch and its reconstruction with their gradients; a weight with its gradient and two moments
+UNITS = 200  # minimum number of units in the layers next to the latents, over all networks of unbraid
 
 
 def check_memory(spec: RunSpec, data: FactorData) -> None:

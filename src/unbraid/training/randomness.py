@@ -15,10 +15,10 @@ from unbraid.training.stack import Stack
 
 
 def check_randomness(spec: RunSpec, data: FactorData, builder: PairBuilder) -> None:
-    """Compute the first step of a run twice, and raise an error if it draws random numbers that its seed does not set.
+    """Compute the first step of a run twice, and raise an error if it draws random numbers without `noise`.
 
-    Operations of PyTorch that draw random numbers are rejected on every device. Other sources, such as NumPy, are found
-    on a CPU, where equal computations have equal results.
+    Operations of PyTorch that draw random numbers are rejected on every device. Other sources, such as NumPy, are
+    detected only on a CPU, where equal computations have equal results.
     """
     stack = Stack([spec], data, builder, vmapped=False, fused=False)
     with RejectRandomness():  # type: ignore[no-untyped-call]
@@ -31,7 +31,8 @@ class RejectRandomness(TorchDispatchMode):
     """A mode that rejects operations of PyTorch that draw random numbers.
 
     PyTorch marks operations that can draw random numbers. Some of them, such as attention without dropout, draw none.
-    An operation is therefore rejected only if it has its own generator or changes the state of the default one.
+    An operation is therefore rejected only if it is called with a generator or changes the state of a default
+    generator.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -37,7 +37,10 @@ class Dense:
 
 
 class Product(NamedTuple):
-    """The gradient of a dense layer, which is x^T g for the weights and the sum of g for the bias."""
+    """The factors of the parameter gradients of a dense layer.
+
+    The gradient is x^T g for the weights, and the sum of g over the batch for the bias.
+    """
 
     layer: Dense
     x: Tensor
@@ -77,7 +80,7 @@ def _negative_slope(module: nn.Module) -> float | None:
 def pack_dense(
     packing: Packing, layers: list[tuple[nn.Linear, float]], before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> list[Dense]:
-    """Reserve slots for dense layers in a row.
+    """Reserve slots for dense layers in the parameter row.
 
     Args:
         packing: The slots of the row.
@@ -102,7 +105,7 @@ def pad_columns(x: Tensor, width: int) -> Tensor:
 
 
 def forward(copy: Tensor, layers: Sequence[Dense], x: Tensor, outputs: int | None = None) -> list[Tensor]:
-    """Return the input and the output of each layer, each (r, b, width).
+    """Return the input of the first layer and the output of each layer, each (r, b, width).
 
     If `outputs` is given, the output of the last layer is float32 and has this number of columns.
     """
@@ -124,10 +127,10 @@ def backward(
     slope: float,
     products: list[Product] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient with respect to the input of the activation before the first layer.
+    """Return the gradient with respect to the input of the activation before the first layer, and its partial sums.
 
-    The gradient is float32 if there is no such activation. Otherwise the second result is its partial sums over the
-    batch, (r, parts, width).
+    The partial sums, (r, parts, width), are sums over parts of the batch. If there is no activation before the first
+    layer, the gradient is float32, and the second result is not used.
 
     Args:
         copy: The parameters of all runs, (r, p).
@@ -137,7 +140,8 @@ def backward(
         out: Rows (r, p) that receive the gradients with respect to the parameters. If None, they are not computed.
         side: The CUDA stream on which these gradients are computed.
         slope: The negative slope of the activation before the first layer, or 1 if there is none.
-        products: If given, the products of the parameter gradients are added to this list and not computed.
+        products: If given, the parameter gradients are not computed. Instead, their factors are added to this list (see
+            `Product`).
     """
     half = copy.dtype == torch.bfloat16
     for i in reversed(range(len(layers))):
@@ -155,5 +159,5 @@ def backward(
 
 
 def through_activation(layer: Dense, y: Tensor, g: Tensor) -> Tensor:
-    """Return the gradient with respect to the input of the activation of a layer, from that of its output y."""
+    """Return the gradient with respect to the input of a layer's activation, given that with respect to its output."""
     return g if layer.slope == 1 else torch.where(y <= 0, layer.slope * g, g)

@@ -1,4 +1,4 @@
-"""Encoding the same examples with many trained encoders at once."""
+"""Encoding the same examples with many trained encoders at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unbraid.training.fused.networks import plan_encoder
 
 
 class StackEncoder:
-    """Encoders of the same shape that encode examples at once, with one parameter row per encoder.
+    """Encoders of the same architecture that encode examples at the same time, with one parameter row per encoder.
 
     Args:
         encoders: The encoders of r runs.

@@ -89,8 +89,8 @@ def convolutions_backward(
     """Return the gradient at the first convolution, given the gradient `g` at the last one.
 
     Both are gradients with respect to the input of the ReLU. The gradients with respect to the parameters are written
-    to `out`, except for the weights of the first convolution and the bias of the last one. Some of them are left to
-    `sums`.
+    to `out`, except for the weights of the first convolution and the bias of the last one. Some of these gradients are
+    computed only when `sums` is run.
     """
     for i in range(len(layers) - 1, 0, -1):
         layer, x = layers[i], images[i]
@@ -106,7 +106,7 @@ def convolutions_backward(
 
 
 def decoder_forward(copy: Tensor, plan: Plan, z: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the outputs of the dense layers of a decoder, and the input images of each of its convolutions."""
+    """Return the input and the outputs of the dense layers of a decoder, and the input images of its convolutions."""
     values = dense.forward(copy, plan.dense, z)
     first = plan.convs[0]
     images = [values[-1].view(*z.shape[:2], first.h, first.h, first.M)]
@@ -127,7 +127,7 @@ def decoder_backward(
     Args:
         copy: The parameters of all runs, (r, p).
         plan: The layers.
-        values: The outputs of the dense layers.
+        values: The input and the outputs of the dense layers, as `decoder_forward` returns them.
         images: The input images of each convolution.
         slopes: The derivatives of the loss of each sample with respect to its decoded image, blocked.
         sums: The sums of `slopes` over pixels, (r, b, parts, channels).

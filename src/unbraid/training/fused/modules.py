@@ -72,7 +72,8 @@ encode, decode, nll, apply_critic = (single_run_function(function) for function 
 class Fused(nn.Module):
     """A module whose parameters are one flat row.
 
-    The buffer `copy` contains the same row in the precision in which kernels multiply. A stack replaces both.
+    The buffer `copy` contains the same row in the precision in which kernels multiply. A stack replaces the parameters
+    and the copy by those of its runs.
     """
 
     copy: Tensor

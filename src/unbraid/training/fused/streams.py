@@ -1,8 +1,9 @@
 """A second CUDA stream for weight gradients.
 
 A CUDA stream is a queue of GPU work, and work on different streams can overlap. Nothing else in a backward pass depends
-on the weight gradients, so they need not delay the other work. Inside `postponed_joins`, they do not delay the backward
-passes of other networks either.
+on the weight gradients, so the other work does not wait for them. The end of the backward pass of a network joins the
+second stream, which means that the main stream waits for all work on the second stream. Inside `postponed_joins`, the
+join can be postponed, so that the backward passes of other networks need not wait either.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from typing import Any
 
 import torch
 
-MAX_POSTPONED_RUNS = 25  # larger stacks use the whole GPU, and were slower with postponed joins
+MAX_POSTPONED_RUNS = 25  # joins are postponed up to this stack size; larger stacks use the whole GPU and became slower
 
 
 class Postponed:
-    """What a step leaves for its end.
+    """The work that a training step postpones to its end.
 
     Args:
-        networks: The networks whose weight gradients are left to the optimiser, if they are used once.
+        networks: Networks whose weight gradients the optimiser computes. This applies only to those of the networks
+            that are used once in the step.
 
     Attributes:
-        arguments: Arguments of the work on the second stream that has not been joined yet.
-        uses: How often each network is used with a gradient for its parameters.
-        products: By network, the layers with the two factors of their weight gradients.
+        arguments: Arguments of the functions on the second stream that has not been joined yet. They are kept alive.
+        uses: For each network, the number of its uses in the step that give a gradient to its parameters.
+        products: For each network whose weight gradients the optimiser computes, its layers with the two factors of
+            their weight gradients.
     """
 
     def __init__(self, networks: Collection[Hashable] = ()) -> None:
@@ -42,17 +45,18 @@ _current: list[Postponed] = []  # a global variable, because autograd runs backw
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the second stream of a device. It is created once."""
+    """Return the second stream of a device, which is created by the first call."""
     return torch.cuda.Stream(device)
 
 
 @contextmanager
 def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -> Iterator[Postponed]:
-    """Join the work on the second stream at the end of this context, for networks that are used once inside.
+    """Postpone the joins for networks that are used once inside this context to the end of the context.
 
-    This holds for stacks of at most MAX_POSTPONED_RUNS runs, which leave parts of a GPU idle. Autograd adds the
-    gradients of networks that are used several times, so these are joined at once. For `networks` that are used once,
-    the products of the weight gradients are not computed, but returned with the context.
+    Joins are postponed for stacks of at most MAX_POSTPONED_RUNS runs, because such stacks leave parts of a GPU idle. If
+    a network is used several times, autograd adds the gradients of its uses, so its joins are not postponed. If one of
+    `networks` is used once, its weight gradients are not computed inside the context. Instead, their factors are
+    collected in the attribute `products` of the context value.
     """
     postponed = Postponed(networks)
     _current.append(postponed)
@@ -65,20 +69,23 @@ def postponed_joins(device: torch.device, networks: Collection[Hashable] = ()) -
 
 
 def postponed_products(network: Hashable) -> list[Any] | None:
-    """Return the list for the products of a network that are left to the optimiser, or None if they are computed."""
+    """Return the list that collects the factors of a network's weight gradients, or None if these are computed now."""
     if not _current or network not in _current[-1].networks or _current[-1].uses[network] != 1:
         return None
     return _current[-1].products.setdefault(network, [])
 
 
 def count_use(network: Hashable, trained: bool) -> None:
-    """Record that a network is used in this step, if its parameters get a gradient from this use."""
+    """Record a use of a network in this step, if this use gives a gradient to its parameters."""
     if _current and trained:
         _current[-1].uses[network] += 1
 
 
 class SideStream:
-    """Runs functions on a second CUDA stream and keeps their arguments alive until `join`. On a CPU it calls them."""
+    """Runs functions on a second CUDA stream, and keeps their arguments alive until the join.
+
+    On a CPU, functions are called directly.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.arguments: list[Any] = []
@@ -96,10 +103,11 @@ class SideStream:
             return function(*arguments)
 
     def join(self, network: Hashable, runs: int) -> None:
-        """Make the main stream wait for all functions, now or for a small stack at the end of `postponed_joins`.
+        """Make the main stream wait for all functions that were run on the second stream.
 
-        If no function was run, there is nothing to wait for. The capture of a graph would then fail, because the second
-        stream does not belong to the graph.
+        If `postponed_joins` applies to the network and the number of runs, the main stream waits at the end of that
+        context. If no function was run, nothing is done. Waiting would then make the capture of a CUDA graph fail,
+        because the second stream does not belong to the graph.
         """
         if not self.arguments:
             return
