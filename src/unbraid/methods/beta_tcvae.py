@@ -93,8 +93,8 @@ class BetaTCVAE(Method):
     add to the KL are estimated from each batch.
 
     The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
-    See `weighted_log_weights` and `stratified_log_weights`. With `warmup`, the weights of all three terms rise linearly
-    from 0 to their final values over this fraction of the training.
+    See `weighted_log_weights` and `stratified_log_weights`. If `warmup` is above 0, the weights of all three terms rise
+    linearly from 0 over the fraction `warmup` of the training steps.
 
     Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4.
     """

@@ -18,7 +18,8 @@ class BetaVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
 
-    With `warmup`, the weight of the KL term rises linearly from 0 over this fraction of the training.
+    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
+    steps.
 
     Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4. The study arXiv:1811.12359 sweeps beta over 1, 2, 4, 6,
     8 and 16.

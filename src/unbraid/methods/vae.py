@@ -15,7 +15,7 @@ from unbraid.noise import Noise
 
 
 def elbo(net: VAENet, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor, Gaussian, Tensor]:
-    """Compute the two terms of the evidence lower bound.
+    """Compute the two terms of the negative evidence lower bound.
 
     Args:
         net: The network of one run.
@@ -39,7 +39,7 @@ def warmup_setting(default: float = 0.0, optional: bool = True) -> Any:
         default: The default length, as a fraction of the training steps.
         optional: Whether the field is left out of specs when it has its default.
     """
-    text = "fraction of the training steps over which the weight of the KL rises to 1"
+    text = "fraction of the training steps over which the weight of the KL rises to its final value"
     return setting(default, text, low=0, swept=False, optional=optional)
 
 
@@ -69,11 +69,12 @@ def kl_weight(warmup: Hyper, batch: Batch, step: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class VAE(Method):
-    r"""A variational autoencoder, which maximises the evidence lower bound (ELBO).
+    r"""A variational autoencoder, which minimises the negative evidence lower bound (ELBO).
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
 
-    With `warmup`, the weight of the KL term rises linearly from 0 over this fraction of the training.
+    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
+    steps.
 
     Reference: Kingma & Welling (2014), arXiv:1312.6114, eq. 3.
     """

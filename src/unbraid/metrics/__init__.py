@@ -59,8 +59,8 @@ class Trait(NamedTuple):
     Attributes:
         headline: Key of the one score that represents the metric in tables and plots.
         estimator: How the metric is estimated. This text is part of the identity of a score.
-        whole_table: Whether the metric receives all rows and draws its own interventions from them. Other metrics
-            receive a sample of the rows.
+        whole_table: Whether the metric receives all rows and draws its own samples from them. Other metrics receive a
+            sample of the rows.
         low_is_good: Whether low values of the headline score are better.
         revision: The version of unbraid that last changed the numbers of the metric. It is part of the identity of a
             score, so stored scores stay valid in later versions that compute the same numbers. A metric of another

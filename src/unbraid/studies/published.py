@@ -55,8 +55,9 @@ def locatello2019() -> Iterator[PlannedRun]:
 def locatello2020_weak() -> Iterator[PlannedRun]:
     """Yield 630 runs of Ada-GVAE, Ada-ML-VAE and beta-VAE: 7 datasets x 18 settings x 5 seeds.
 
-    The two examples of a pair differ in one or a few factors (k = 0 draws the number of these factors at random). The
-    strengths are those of the paper. The authors' code does not contain the rest of the sweep.
+    The two examples of a pair differ in one or a few factors. The setting k of the methods for pairs is 0, which draws
+    the number of these factors at random. The strengths are those of the paper. The authors' code does not contain the
+    rest of the sweep.
 
     Deviation: small NORB has the instance as a factor, because pairs need a full grid.
     Reference: Locatello et al. (2020), arXiv:2002.02886.
@@ -79,8 +80,8 @@ def diffusion2019() -> Iterator[PlannedRun]:
     The random walk has L = 5 steps. The capacity is annealed: it increases from the minimum possible KL divergence to
     15 nats over the first third of 300,000 steps. Pixels have a normal likelihood with identity covariance. The
     dimensions are variants with the names "d = 10" and "d = 20". The datasets are those of the challenge (MPI3D), whose
-    files must be downloaded, and Cars3D, the example of the report. The report gives the duration of the annealing in
-    epochs, but not the length of an epoch.
+    files must be downloaded, and Cars3D, the example in the report (see the reference). The report gives the duration
+    of the annealing in epochs, but not the length of an epoch.
 
     Deviations: the encoder of the report is a multilayer perceptron of unknown size, and here it is the network of
     `locatello2019`. A step of the random walk has the scale sqrt(t / L), whereas the report prints t.
