@@ -13,6 +13,7 @@ from typing import Any
 
 from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
+from unbraid.reporting import program, truth
 from unbraid.reporting.content import Content, report_content
 from unbraid.reporting.report_path import ReportPath
 from unbraid.reporting.runs_table import REPORT_METRICS
@@ -22,7 +23,7 @@ from unbraid.runs.run import Run, are_folders, as_runs
 from unbraid.runs.search import as_folders
 from unbraid.runtime.files import make_folder, write_atomic
 
-SCRIPTS = ("warp.js", "decoder.js", "controls.js", "room.js", "truth.js", "page.js", "explorer.js")
+SCRIPTS = (*program.SCRIPTS, *truth.SCRIPTS, "page.js", "explorer.js")
 
 
 def report(
