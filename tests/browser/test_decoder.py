@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+from support.operators import DECODERS, LATENTS, decoder_net, largest_errors
 from support.programs import CASES, CODES, DECODE, decode_job, grey_level_error, scripts
 from unbraid.reporting.program import decoder_program
 
@@ -32,3 +34,14 @@ def test_the_decoder_of_the_large_study_is_fast_enough(page: Any) -> None:
     page.add_script_tag(content=scripts())
     body = DECODE[: DECODE.index("return")] + "return unbraid.pace(decode, job.spec.latents, 0.5);"
     assert page.evaluate(f"(job) => {{ {body} }}", job) > 5
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_chromium_runs_every_operator_like_torch(name: str, page: Any) -> None:
+    """Weights are rounded to half precision before, so only the rounding of float32 remains as an error."""
+    net, shape = decoder_net(DECODERS[name])
+    codes = torch.randn(3, LATENTS)
+    page.add_script_tag(content=scripts())
+    outputs = page.evaluate(f"(job) => {{ {DECODE} }}", decode_job(decoder_program(net, shape, LATENTS), codes))
+    errors = largest_errors(DECODERS[name], codes, outputs)
+    assert not {name: error for name, error in errors.items() if not error < 1}

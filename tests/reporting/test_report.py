@@ -15,9 +15,10 @@ from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
 from unbraid.metrics.bounds import bounds
 from unbraid.reporting import content
+from unbraid.reporting import page as page_module
 from unbraid.reporting.page import json_for_html, report
 from unbraid.reporting.runs_table import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
-from unbraid.runs.run import load_runs
+from unbraid.runs.run import Run, load_runs
 from unbraid.scoring.bounds_rows import factor_rows
 
 SETTINGS: dict[str, Any] = {"data": "sprites", "latents": 4, "quiet": True}
@@ -122,6 +123,38 @@ def test_information_is_a_share_and_the_named_factor_has_the_largest(page: Path)
 
 def test_the_size_of_the_page_is_limited(page: Path) -> None:
     assert page.stat().st_size <= 2e6 + 1.2e6 * len(weights(page))
+
+
+@pytest.fixture(scope="module")
+def large_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two runs on images of noise of 128 x 128 x 3 pixels, which PNG cannot compress."""
+    path = tmp_path_factory.mktemp("noise") / "noise.npz"
+    images = np.random.default_rng(0).integers(256, size=(24, 3, 128, 128), dtype=np.uint8)
+    np.savez(path, images=images, factors=np.arange(24)[:, None] % 3)
+    return ub.train(
+        ub.methods.VAE(), data=str(path), seeds=range(2), steps=1, batch=4, out=path.parent / "runs", quiet=True
+    )
+
+
+def test_the_size_of_the_page_is_limited_for_large_images(large_runs: list[Run], tmp_path: Path) -> None:
+    page = report(large_runs, tmp_path / "large.html", scoring=False, quiet=True)
+    assert len(weights(page)) == 2
+    assert page.stat().st_size <= 2e6 + 1.2e6 * 2
+    assert "image/webp" in page.read_text()
+    run = facts(page)["runs"][0]
+    assert len(run["detail"]["traversals"]) == run["latents"]
+
+
+def test_pictures_that_do_not_fit_are_left_out(
+    large_runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "MAX_PAGE_BYTES", 250_000)
+    page = report(large_runs, tmp_path / "tiny.html", scoring=False, quiet=True)
+    first, second = facts(page)["runs"]
+    assert "pictures of this run are left out" in second["why"]
+    assert "traversals" not in second["detail"]
+    assert ("traversals" in first["detail"]) == ("why" not in first)
+    assert page.stat().st_size <= 250_000 + 1.2e6 * 2
 
 
 def test_a_run_without_a_decoder_gives_the_reason(folder: Path, tmp_path: Path) -> None:

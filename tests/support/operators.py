@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unbraid.nets.vae import VAENet
 
 LATENTS = 5
-Function = Callable[[Tensor], Tensor]
+Function = Callable[[Tensor], Any]
 
 
 class Apply(nn.Module):
@@ -57,10 +57,9 @@ def small(function: Function) -> Function:
 
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: getattr(torch, name) for name in (
-        "abs asinh atan ceil cos cosh erf exp expm1 floor neg relu round sigmoid sign sin sinh tanh trunc").split()},
-    **{name: positive(getattr(torch, name)) for name in "log log10 log1p log2 reciprocal rsqrt sqrt".split()},
-    **{name: small(getattr(torch, name)) for name in "acos asin atanh tan".split()},
+    **{name: getattr(torch, name) for name in ["abs", "asinh", "atan", "ceil", "cos", "cosh", "erf", "exp", "expm1", "floor", "neg", "relu", "round", "sigmoid", "sign", "sin", "sinh", "tanh", "trunc"]},
+    **{name: positive(getattr(torch, name)) for name in ["log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt"]},
+    **{name: small(getattr(torch, name)) for name in ["acos", "asin", "atanh", "tan"]},
     "acosh": lambda x: torch.acosh(1.1 + x.abs()),
     **{f"activation {f.__name__}": f for f in (
         F.elu, F.selu, F.celu, F.gelu, F.silu, F.mish, F.softplus, F.softsign, F.leaky_relu, F.hardswish, F.hardsigmoid,
@@ -76,6 +75,7 @@ FUNCTIONS: dict[str, Function] = {
     "extrema": lambda x: torch.maximum(x, x.flip(3)) - torch.minimum(x, x[:, :, :1]) + torch.atan2(x, x.flip(2)),
     "comparisons": lambda x: sum((f(x, 0.3).float() * k for k, f in enumerate(
         (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge), 1)), x),
+    "exclusive": lambda x: ((x > 0) ^ (x < 0.5)).float() + (x > 0).any(3, keepdim=True) - (x > -1).all(2, keepdim=True).float(),
     "logic": lambda x: torch.where((x > 0).logical_and(x < 1) | ~(x > -1), x, x.round().to(torch.int32) * 0.5)
     + torch.logical_or(x > 1, x < 0) + ((x > 0) & (x < 0.5)).float() + x.bool() + torch.full_like(x, 0.25),
     "copies": lambda x: x.clone().double().to(torch.float32).detach(),
@@ -97,6 +97,7 @@ SHAPES: dict[str, Function] = {
     "t": lambda x: x.flatten(0, 2).t().unsqueeze(0),
     "expand": lambda x: x[:, :, :1].expand(-1, -1, 5, -1) * torch.linspace(-1, 1, 5)[:, None],
     "orders": lambda x: x.flip((1, 3)).roll((1, -2), (2, 3)) + x[:, [1, 0]] + x.index_select(3, torch.tensor([3, 1, 0, 0])),
+    "assignments": lambda x: assigned(x),
     "repeats": lambda x: torch.cat([x.repeat(1, 2, 1, 3), x.tile(2, 1, 3)], 2) + x.repeat_interleave(2, 1).repeat(1, 1, 2, 3),
     "coordinates": lambda x: torch.cat([x[:, :, :1, :1].expand(1, 2, 6, 7), torch.stack(torch.meshgrid(
         torch.linspace(-1, 1, 6), torch.linspace(-1, 1, 7), indexing="ij"))[None]], 1),
@@ -109,6 +110,14 @@ SHAPES: dict[str, Function] = {
 
 def interpolation(**settings: Any) -> Function:
     return lambda x: F.interpolate(x, **settings)
+
+
+def assigned(x: Tensor) -> Tensor:
+    """A tensor of zeros, parts of which are set in place."""
+    y = torch.zeros(1, 2, 5, 6)
+    y[:, :, 1:4, 2:] = x
+    y[:, :, :, 1:] += 0.5
+    return y
 
 
 RESIZING: dict[str, Function] = {
@@ -146,7 +155,7 @@ LAYERS: dict[str, nn.Module] = {
     "a coarse convolution": after(nn.Conv2d(4, 4, 3, (4, 3), 1)),
     "dilation": after(nn.Conv2d(4, 3, 3, 1, 2, 2), nn.ConvTranspose2d(3, 2, 3, 2, 1, 1, 1, True, 2)),
     "groups": after(nn.Conv2d(4, 8, 3, 1, 1, groups=2), nn.Conv2d(8, 8, 3, groups=8), nn.ConvTranspose2d(8, 4, 3, 2, groups=4)),
-    "same and other padding": after(nn.Conv2d(4, 3, 4, padding="same"), nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")),
+    "same and other padding": after(nn.Conv2d(4, 3, 5, padding="same"), nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")),
     "sequences": Apply(lambda x, a, b: b(a(x)), (4, 6), nn.Conv1d(4, 5, 3, 2, 1), nn.ConvTranspose1d(5, 2, 4, 2, 1)),
     "thirds": after(nn.ConvTranspose2d(4, 5, (4, 5), 3, (0, 1), (0, 1))),
     "holes": after(nn.ConvTranspose2d(4, 2, 1, 2, 0, 1)),
@@ -163,12 +172,35 @@ LAYERS: dict[str, nn.Module] = {
     "shared weights": Apply(lambda x, layer: layer(layer(x)), (6, 8), nn.Linear(8, 8)),
 }  # fmt: skip
 
-DECODERS: dict[str, nn.Module] = {
-    **{f"function {name}": Apply(function) for name, function in FUNCTIONS.items()},
-    **{name: Apply(function) for name, function in (REDUCTIONS | SHAPES).items()},
-    **{name: Apply(function, (2, 4, 5)) for name, function in RESIZING.items()},
-    **LAYERS,
-}
+
+class Together(nn.Module):
+    """Several decoders of the same latents, whose outputs are flattened and joined, so that they are traced once."""
+
+    def __init__(self, decoders: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self.names, self.decoders = list(decoders), nn.ModuleList(decoders.values())
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.cat([decoder(z).flatten().unsqueeze(0) for decoder in self.decoders], 1)
+
+    def sizes(self) -> list[int]:
+        """The number of outputs of each decoder."""
+        return [decoder(torch.zeros(1, LATENTS)).numel() for decoder in self.decoders]
+
+
+def _decoders() -> dict[str, Together]:
+    torch.manual_seed(0)
+    small, large = (2, 3, 4), (2, 4, 5)
+    return {
+        "functions": Together({name: Apply(function, small) for name, function in FUNCTIONS.items()}),
+        "reductions": Together({name: Apply(function, small) for name, function in REDUCTIONS.items()}),
+        "shapes": Together({name: Apply(function, small) for name, function in SHAPES.items()}),
+        "resizing": Together({name: Apply(function, large) for name, function in RESIZING.items()}),
+        "layers": Together(LAYERS),
+    }
+
+
+DECODERS = _decoders()
 
 
 def decoder_net(module: nn.Module) -> tuple[VAENet, tuple[int, ...]]:
@@ -187,13 +219,21 @@ def decoder_net(module: nn.Module) -> tuple[VAENet, tuple[int, ...]]:
     return net, tuple(net.decode(torch.zeros(1, LATENTS)).shape[1:])
 
 
+def largest_errors(module: Together, codes: Tensor, outputs: list[list[float]]) -> dict[str, float]:
+    """The largest error of each decoder, as a fraction of the tolerance 1e-6 + 1e-5 |y| for an output y."""
+    expected = torch.cat([module(code[None]) for code in codes])
+    errors = (torch.tensor(outputs) - expected).abs() / (1e-6 + 1e-5 * expected.abs())
+    assert (expected.std(0) > 0).float().mean() > 0.8, "outputs that do not depend on the latents test nothing"
+    return {name: float(part.amax()) for name, part in zip(module.names, errors.split(module.sizes(), 1), strict=True)}
+
+
 UNSUPPORTED: dict[str, tuple[nn.Module, str]] = {
     "a computed index": (Apply(lambda x: x.gather(3, x.argsort(3))), "sort"),
-    "an index of the largest": (Apply(lambda x: x.max(3).indices.float()), "max of this decoder if output 1 is used"),
-    "grid sample": (Apply(lambda x: F.grid_sample(x, x.reshape(1, 3, 4, 2))), "grid_sampler_2d"),
-    "convolution in three dimensions": (Apply(lambda x, layer: layer(x), (2, 3, 4, 4), nn.Conv3d(2, 2, 2)), "three dimensions"),
-    "computed weights": (Apply(lambda x: F.conv2d(x, x.reshape(3, 2, 2, 2))), "convolution .* with computed weights"),
+    "an index of the largest": (Apply(lambda x: x.max(3).indices.float()), "max if output 1 is used"),
+    "grid sample": (Apply(lambda x: F.grid_sample(x, x.reshape(1, 3, 4, 2), align_corners=False)), "grid_sampler_2d"),
+    "convolution in three dimensions": (Apply(lambda x, layer: layer(x), (2, 3, 4, 4), nn.Conv3d(2, 2, 2)), "convolution in three dimensions"),
+    "computed weights": (Apply(lambda x: F.conv2d(x, x.reshape(3, 2, 2, 2))), "convolution with computed weights"),
     "random numbers": (Apply(lambda x: x + torch.randn_like(x)), "randn"),
-    "padding with ones": (Apply(lambda x: F.pad(x, (1, 1), value=1.0)), "constant_pad_nd .* with these arguments"),
-    "two indices": (Apply(lambda x: x[:, [0, 1], [2, 1]]), "index .* with these arguments"),
+    "padding with ones": (Apply(lambda x: F.pad(x, (1, 1), value=1.0)), "constant_pad_nd with these arguments"),
+    "two indices": (Apply(lambda x: x[:, [0, 1], [2, 1]]), "index with these arguments"),
 }  # fmt: skip

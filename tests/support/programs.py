@@ -43,7 +43,8 @@ class Case:
         """The network with random weights that make images of high contrast."""
         torch.manual_seed(1)
         net = self.method.build(NETS[self.net], self.shape, self.latents, self.likelihood)
-        return with_contrast(net, self.latents, CONTRAST[self.likelihood])
+        bounded = isinstance(net.decoder, nn.Sequential) and isinstance(net.decoder[-1], nn.Sigmoid)
+        return with_contrast(net, self.latents, CONTRAST["bernoulli" if bounded else self.likelihood])
 
     def codes(self, n: int = CODES) -> Tensor:
         """Random latents; for methods with a curved latent space, points on it."""
@@ -53,7 +54,7 @@ class Case:
 
 def _cases() -> dict[str, Case]:
     found = {name: Case(METHODS[name]()) for name in WITH_DECODER}
-    found |= {f"net {name}": Case(VAE(), name, (3, 32, 32)) for name in IMAGE_NETS}
+    found |= {f"net {name}": Case(VAE(), name, (3, 32, 32), likelihood=_likelihood(name)) for name in IMAGE_NETS}
     found |= {f"{s} {n}": Case(DiffusionVAE(space=s), latents=n) for s, n in LATENTS.items()}  # type: ignore[arg-type]
     found["circle"] = Case(DiffusionVAE(space="sphere"), latents=2)
     for likelihood in ("gaussian", "normal"):
@@ -71,6 +72,12 @@ def _cases() -> dict[str, Case]:
         found[f"cpab {nx}x{ny} {steps}"] = Case(method, "vitae_conv_half", (3, 32, 48))
     found["full size"] = Case(VAE(), "locatello", (1, 64, 64), 10)
     return found
+
+
+def _likelihood(net: str) -> str:
+    """A likelihood whose mean is the output of the network if the network ends with a sigmoid."""
+    last = list(NETS[net]((3, 32, 32), 6)[1].modules())[-1]
+    return "gaussian" if isinstance(last, nn.Sigmoid) else "bernoulli"
 
 
 def with_contrast(net: VAENet, latents: int, contrast: float) -> VAENet:
@@ -136,13 +143,14 @@ def grey_level_error(net: VAENet, codes: Tensor, pixels: list[list[float]]) -> f
     return 255 * float((torch.tensor(pixels).view_as(expected) - expected).abs().max())
 
 
-def tensor_ranges(ops: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """The first element and the end of each tensor of these ops in the weights, with all its parts, sorted."""
-    found: list[tuple[int, int]] = []
-    for op in ops:
-        for inner in ("ops", "image", "map"):
-            found += tensor_ranges(op.get(inner, []))
-        if "weight" in op:
-            sizes = {"weight": op["in"] * op["out"] * math.prod(op.get("kernel", [1])), "bias": op["out"]}
-            found += [(op[k], op[k] + n * op["parts"]) for k, n in sizes.items() if op[k] is not None]
+def tensor_ranges(nodes: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The first element and the end of each tensor of these nodes in the weights, with all its parts, sorted."""
+    found: set[tuple[int, int]] = set()
+    for node in (node for node in nodes if "weight" in node):
+        if node["op"] == "constant":
+            sizes = {"weight": math.prod(node["shape"])}
+        else:
+            wide = node["wide"] * node.get("groups", 1)
+            sizes = {"weight": node["deep"] * wide * math.prod(node.get("kernel", [1])), "bias": wide}
+        found |= {(node[k], node[k] + n * node["parts"]) for k, n in sizes.items() if node[k] is not None}
     return sorted(found)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from unbraid.data.dataset import FactorData
@@ -18,8 +17,9 @@ from unbraid.label_kinds import split_names
 from unbraid.pictures.examples import example_images, is_drawable
 from unbraid.pictures.images import to_image
 from unbraid.reporting.bounds_table import ceilings_and_floors, number_protocols, run_protocols, sample_notes
+from unbraid.reporting.curves import training_curves
 from unbraid.reporting.detail import Examples, run_detail
-from unbraid.reporting.images import figure_picture, png_bytes
+from unbraid.reporting.images import Picture, figure_picture
 from unbraid.reporting.program import decoder_program
 from unbraid.reporting.runs_table import (
     REPORT_METRICS,
@@ -34,14 +34,12 @@ from unbraid.reporting.runs_table import (
 from unbraid.reporting.truth import renderer_spec
 from unbraid.runs.run import Run
 from unbraid.runtime import provenance
-from unbraid.runtime.embedding import data_url
 from unbraid.runtime.progress import no_progress, progress
 from unbraid.scoring.score import load_datasets
 from unbraid.version import __version__
 
 MAX_RUNS = 500  # maximum number of runs in the table
-MAX_CURVES = 24  # maximum number of runs whose training curves are drawn
-CURVE_POINTS = 80  # maximum number of points of a training curve
+MAX_CURVES = 36  # maximum number of training curves, which is the number of looks in page.js
 START_EXAMPLES = 12  # number of examples from which the sliders can start
 MAX_WEIGHT_BYTES = 900_000  # maximum size of the weights of a decoder on a page, which become 1.2 MB of text
 
@@ -51,7 +49,7 @@ class Content:
     """The data of a page.
 
     Attributes:
-        facts: The data that the page reads as JSON.
+        facts: The data that the page reads as JSON, except that pictures are not encoded yet (see `images.Picture`).
         weights: The weights of the decoders that the page runs, by the id of the run.
     """
 
@@ -92,10 +90,10 @@ def report_content(
     columns, labels = metrics_with_scores(scores), short_labels(runs)
     rank = rank or next(iter(columns), None)
     ranked = rank_runs(trained, scores, rank)
-    listed = ranked[:MAX_RUNS]
     protocols, numbers = run_protocols(trained), number_protocols(trained)
     if len(numbers) > 1:
         labels |= {run.id: f"{labels[run.id]}, {protocols[run.id].draws} draws" for run in trained}
+    listed, curves = ranked[:MAX_RUNS], training_curves(ranked, labels)
     facts: dict[str, Any] = {
         "title": title,
         "made": {"version": __version__, "commit": provenance.git_commit()},
@@ -110,6 +108,8 @@ def report_content(
         "diverged": [{"label": labels[run.id], **run.divergence} for run in runs if run.divergence],
         "analyses": study_analyses(study) if study is not None else [],
         "left_out": len(trained) - len(listed),
+        "curves": curves[:MAX_CURVES],
+        "curves_left_out": len(curves[MAX_CURVES:]),
         "notes": [*(sample_notes(datasets, trained) if columns else []), *notes],
     }
     weights: dict[str, bytes] = {}
@@ -118,17 +118,15 @@ def report_content(
         for i, run in enumerate(best_of_each_dataset(listed)[:best]):
             report_progress(i, run.label)
             add_detail(rows[run.id], run, datasets[run.spec.data], weights if embed else None)
-    for run in listed[:MAX_CURVES]:
-        rows[run.id]["curves"] = training_curves(run)
     return Content(facts, weights)
 
 
 def describe_data(data: FactorData) -> dict[str, Any]:
     """Describe a dataset: its factors, some examples, and the settings with which the page can render it."""
     examples = Examples.choose(data, START_EXAMPLES)
-    pictures: list[str | None] = [None] * len(examples.index)
+    pictures: list[Picture | None] = [None] * len(examples.index)
     if is_drawable(data):
-        pictures = [data_url(png_bytes(to_image(image))) for image in example_images(data, examples.index)]
+        pictures = [Picture(to_image(image)) for image in example_images(data, examples.index)]
     factors = [_factor_texts(data, row) for row in data.factor_values(examples.index).tolist()]
     return {
         "names": list(data.names),
@@ -152,19 +150,6 @@ def _factor_texts(data: FactorData, values: Sequence[float]) -> list[int | float
         "missing" if math.isnan(value) else float(f"{value:.4g}") if name in data.continuous else int(value)
         for name, value in zip(data.names, values, strict=True)
     ]
-
-
-def training_curves(run: Run) -> dict[str, list[float | None]]:
-    """Return the logged terms of a run at no more than `CURVE_POINTS` steps."""
-    if not run.log:
-        return {}
-    rows = [run.log[i] for i in np.unique(np.linspace(0, len(run.log) - 1, CURVE_POINTS).round().astype(int))]
-    terms = dict.fromkeys(key for row in rows for key in row)
-    return {key: [_round_finite(row.get(key)) for row in rows] for key in terms}
-
-
-def _round_finite(value: Any) -> float | None:
-    return float(f"{value:.5g}") if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def add_detail(row: dict[str, Any], run: Run, data: FactorData, weights: dict[str, bytes] | None) -> None:

@@ -101,4 +101,4 @@ class UnsupportedOperatorError(UserError):
 
     def __init__(self, name: str, reason: str = "") -> None:
         detail = f" {reason}" if reason else ""
-        super().__init__(f"A page cannot run the operator {name} of this decoder{detail}. {EXPLORE_HINT}")
+        super().__init__(f"A page cannot run the operator {name}{detail}, which this decoder uses. {EXPLORE_HINT}")

@@ -1,9 +1,13 @@
-"""Pictures for a page, as PNG files in data URLs with alternative texts."""
+"""Pictures for a page, as data URLs with alternative texts.
+
+Pictures are encoded when the page is written, because their size depends on the space that the page has for them.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,65 @@ from unbraid.pictures.images import to_image
 from unbraid.runtime.embedding import data_url
 
 GAP = 2  # number of transparent pixels between tiles
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that is not encoded yet."""
+
+    image: Image.Image
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How pictures are encoded: losslessly as PNG, or as WebP of a quality and a scale if that is smaller."""
+
+    quality: int | None = None
+    scale: float = 1.0
+
+    def url(self, picture: Picture) -> str:
+        """Return a picture as a data URL."""
+        exact = png_bytes(picture.image)
+        if self.quality is None:
+            return data_url(exact)
+        size = [max(1, round(side * self.scale)) for side in picture.image.size]
+        buffer = io.BytesIO()
+        picture.image.convert("RGBA").resize((size[0], size[1])).save(buffer, "WEBP", quality=self.quality)
+        small = buffer.getvalue()
+        return data_url(exact) if len(exact) <= len(small) else data_url(small, "image/webp")
+
+
+ENCODINGS = (Encoding(), Encoding(90), Encoding(75), Encoding(50), Encoding(50, 0.5), Encoding(40, 0.25))
+"""Encodings, from the largest to the smallest files."""
+
+
+def encode_pictures(facts: Any, max_bytes: int, encodings: Sequence[Encoding] = ENCODINGS) -> Any:
+    """Replace all pictures in lists and dictionaries by data URLs.
+
+    Returns:
+        The facts in the first encoding with which all pictures together have at most `max_bytes` characters, or None
+        if there is no such encoding.
+    """
+    for encoding in encodings:
+        urls: list[str] = []
+
+        def url(picture: Picture, encoding: Encoding = encoding, urls: list[str] = urls) -> str:
+            urls.append(encoding.url(picture))
+            return urls[-1]
+
+        encoded = replace_pictures(facts, url)
+        if sum(map(len, urls)) <= max_bytes:
+            return encoded
+    return None
+
+
+def replace_pictures(facts: Any, url: Callable[[Picture], str]) -> Any:
+    """Replace all pictures in lists and dictionaries by the results of a function."""
+    if isinstance(facts, Picture):
+        return url(facts)
+    if isinstance(facts, dict):
+        return {key: replace_pictures(value, url) for key, value in facts.items()}
+    return [replace_pictures(one, url) for one in facts] if isinstance(facts, list) else facts
 
 
 def png_bytes(picture: Image.Image) -> bytes:
@@ -41,7 +104,7 @@ def figure_picture(figure: Any, alt: str) -> dict[str, Any]:
 
 
 def _picture_json(picture: Image.Image, size: tuple[int, int], alt: str) -> dict[str, Any]:
-    return {"src": data_url(png_bytes(picture)), "width": size[0], "height": size[1], "alt": alt}
+    return {"src": Picture(picture), "width": size[0], "height": size[1], "alt": alt}
 
 
 def _drop_unused_colours(canvas: Image.Image) -> Image.Image:

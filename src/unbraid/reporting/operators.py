@@ -46,12 +46,12 @@ MAPS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Functions of `assets/operators.js` with the same name, and the arguments that they take."""
 
-COPIES = ("alias", "clone", "detach")
-VIEWS = ("_unsafe_view", "diagonal", "expand", "permute", "select", "slice", "split_with_sizes", "squeeze", "unfold",
+COPIES = ("alias", "clone")
+VIEWS = ("diagonal", "expand", "permute", "select", "slice", "split_with_sizes", "squeeze", "unfold",
          "unsqueeze", "view")  # fmt: skip
 BOOLEAN = {"bitwise_and": "logical_and", "bitwise_not": "logical_not", "bitwise_or": "logical_or", "bitwise_xor": "ne"}
 
-REDUCTIONS = ("all", "amax", "amin", "any", "max", "mean", "min", "prod", "sum", "var")
+REDUCTIONS = ("amax", "amin", "any", "max", "mean", "min", "prod", "sum", "var")
 
 
 def write_operator(graph: Graph, node: Node, name: str, given: Given) -> Any:
@@ -94,8 +94,8 @@ def _write_view(graph: Graph, node: Node, given: Given) -> Any:
 def _write_reduction(graph: Graph, name: str, given: Given, shape: Any) -> Any:
     """Write a reduction over some axes, or over all axes."""
     x, axes = given["self"], reduced_axes(given)
-    kind = {"max": "amax", "min": "amin", "any": "amax", "all": "amin"}.get(name, name)
-    if name in ("any", "all"):
+    kind = {"max": "amax", "min": "amin", "any": "amax"}.get(name, name)
+    if name == "any":
         x = graph.map("ne", x.shape, x, 0.0)
     result = reduce(graph, x, axes, kind, shape, _correction(given))
     return [result] if "dim" in given and name in ("max", "min") else result

@@ -15,6 +15,7 @@ from unbraid.data.loading import DataLike
 from unbraid.errors import UserError
 from unbraid.reporting import program, truth
 from unbraid.reporting.content import Content, report_content
+from unbraid.reporting.images import ENCODINGS, encode_pictures, replace_pictures
 from unbraid.reporting.report_path import ReportPath
 from unbraid.reporting.runs_table import REPORT_METRICS
 from unbraid.runs.only import Only
@@ -23,6 +24,8 @@ from unbraid.runs.run import Run, are_folders, as_runs
 from unbraid.runs.search import as_folders
 from unbraid.runtime.files import make_folder, write_atomic
 
+MAX_PAGE_BYTES = 2_000_000  # maximum size of a page without the weights of decoders
+LEFT_OUT = "The pictures of this run are left out, because the page would be too large."
 SCRIPTS = (*program.SCRIPTS, *truth.SCRIPTS, "page.js", "explorer.js")
 
 
@@ -135,16 +138,40 @@ def page_html(content: Content, token: str | None = None) -> bytes:
     ]
     if token is not None:
         weights.append(f'<script type="text/plain" data-token="{html.escape(token)}"></script>')
+    facts = {**content.facts, "live": token is not None}
     parts = {
         "POLICY": html.escape(_content_policy(style, scripts, live=token is not None), quote=True),
         "TITLE": html.escape(f"{content.facts['title']} · unbraid report"),
         "STYLE": style,
-        "REPORT": json_for_html({**content.facts, "live": token is not None}),
         "WEIGHTS": "\n".join(weights),
         "SCRIPTS": "\n".join(f"<script>{text}</script>" for text in scripts),
     }
+    parts["REPORT"] = report_json(facts, MAX_PAGE_BYTES - sum(map(len, parts.values())) + len(parts["WEIGHTS"]))
     pieces = read_asset("page.html").split("%")
     return "".join(parts.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces)).encode()
+
+
+def report_json(facts: dict[str, Any], max_bytes: int) -> str:
+    """Return the facts of a page as JSON of at most `max_bytes`, with pictures in the best quality that fits.
+
+    If pictures of the lowest quality are too large, those of the last runs are left out, and the page says so.
+    """
+    space = max_bytes - len(json_for_html(replace_pictures(facts, lambda picture: "")))
+    encoded = encode_pictures(facts, space)
+    while encoded is None and any("traversals" in run.get("detail", {}) for run in facts["runs"]):
+        facts = _without_pictures_of_last_run(facts)
+        encoded = encode_pictures(facts, space, ENCODINGS[-1:])
+    return json_for_html(encoded or replace_pictures(facts, ENCODINGS[-1].url))
+
+
+def _without_pictures_of_last_run(facts: dict[str, Any]) -> dict[str, Any]:
+    """Remove the pictures of the last run that has any."""
+    runs = list(facts["runs"])
+    last = max(i for i, run in enumerate(runs) if "traversals" in run.get("detail", {}))
+    detail = {key: value for key, value in runs[last]["detail"].items() if key not in ("traversals", "reconstructions")}
+    why = " ".join([*([runs[last]["why"]] if "why" in runs[last] else []), LEFT_OUT])
+    runs[last] = {**runs[last], "detail": detail, "why": why}
+    return {**facts, "runs": runs}
 
 
 def _content_policy(style: str, scripts: Sequence[str], live: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ def trace(module: nn.Module, shape: Shape) -> torch.export.ExportedProgram:
     """
     z = torch.zeros(shape)
     try:
-        with torch.no_grad(), silence_warnings():
+        with torch.no_grad(), silence_warnings(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The tensor attributes", UserWarning)  # layers that cache their weights
             module(z)  # Run the module once, because constants that it caches must not be created while tracing.
             program = torch.export.export(module, (z,))
             table = torch.export.default_decompositions()

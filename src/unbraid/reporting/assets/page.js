@@ -33,6 +33,19 @@
   const detailed = report.runs.filter((one) => one.detail);
   unbraid.detailed = detailed;
 
+  /* A region that scrolls sideways, with a hint that is shown while it is wider than the screen. */
+  function scroller(label, ...children) {
+    const region = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, ...children);
+    const hint = make("p", { class: "hint soft", hidden: true }, "Scroll the table sideways to see all columns \u2192");
+    const update = () => {
+      hint.hidden = region.scrollWidth <= region.clientWidth + 1;
+      region.classList.toggle("more", region.scrollLeft + region.clientWidth < region.scrollWidth - 1);
+    };
+    region.addEventListener("scroll", update);
+    new ResizeObserver(update).observe(region);
+    return { whole: make("div", {}, hint, region), region, update };
+  }
+
   function picture(image) {
     const scale = Math.max(1, Math.round(48 / image.height)) || 1;
     return make("img", { src: image.src, alt: image.alt, width: image.width * scale, height: image.height * scale });
@@ -93,7 +106,7 @@
   }
 
   const words = make("input", { type: "search", placeholder: "filter runs", "aria-label": "Filter runs", input: () => drawScores() });
-  const board = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Score table" });
+  const { whole: scoreTable, region: board, update: updateHint } = scroller("Score table");
 
   function drawScores() {
     const asked = words.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
@@ -103,6 +116,7 @@
       make("thead", {}, make("tr", {}, head("run", null, "Method, settings and seed"), several ? make("th", { scope: "col" }, "data") : null, ...heads)),
       make("tbody", {}, ...sorted(runs).map(scoreRow)),
       make("tfoot", {}, ...limitRows())));
+    updateHint();
     markCurrent();
   }
 
@@ -122,7 +136,7 @@
       + "Runs shown as links have details below.";
     section.append(make("p", { class: "soft" }, report.metrics.length ? note : "No run has been scored yet."));
     if (report.runs.length > 8) section.append(make("p", {}, words));
-    section.append(board);
+    section.append(scoreTable);
     if (report.left_out) section.append(make("p", {}, `${report.left_out} more runs are in the results table but not on this page.`));
     for (const text of report.notes) section.append(make("p", { class: "soft" }, text));
     for (const one of report.diverged) {
@@ -143,7 +157,7 @@
       lines.push(make("tr", { class: "floor" }, make("th", { scope: "row" }, "floor"), ...floor.map((value) => make("td", { "--share": Math.min(1, value) }, text(value)))));
     }
     const table = make("table", { class: "heat" }, make("caption", { class: "soft" }, note), make("thead", {}, head), make("tbody", {}, ...lines));
-    return make("div", {}, make("h3", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table));
+    return make("div", {}, make("h3", {}, title), scroller(title, table).whole);
   }
 
   function strip(image, text, note) {
@@ -183,45 +197,82 @@
 
   /* Training -------------------------------------------------------------------------------------------------- */
 
-  const colours = ["#0b79d0", "#d97706", "#059669", "#c0519b", "#7c5cd6", "#b45309", "#64748b", "#dc2626"];
+  /* The look of curve i: one of 12 hues, and a pattern of dashes that changes after every 12 curves. page.css has the lightness. */
+  const HUES = 12, DASHES = [null, "7 3", "2 3"];
+  const look = (i) => {
+    const hue = (150 * i) % 360;
+    return { class: (hue / 30) % 2 ? "line deep" : "line", "--hue": hue, "stroke-dasharray": DASHES[Math.floor(i / HUES) % DASHES.length] };
+  };
+  unbraid.curveLook = look;
 
-  function axis(low, high) {
-    const rough = (high - low) / 4 || 1, power = 10 ** Math.floor(Math.log10(rough));
+  function axis(low, high, count) {
+    const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough);
     const ticks = [];
     for (let at = Math.ceil(low / step) * step; at <= high + 1e-9 * step; at += step) ticks.push(at);
     return ticks;
   }
 
-  function chart(term, runs) {
-    const points = runs.map((one) => one.curves.step.map((step, i) => [step, one.curves[term]?.[i]]).filter((pair) => Number.isFinite(pair[1])));
-    const xs = points.flat().map((pair) => pair[0]), ys = points.flat().map((pair) => pair[1]).sort((a, b) => a - b);
-    const left = 62, right = 690, top = 10, bottom = 240;
+  /* Points [step, mean, standard deviation] of a logged term. */
+  const points = (curve, term) => curve.step.map((step, i) => [step, curve.terms[term].mean[i], curve.terms[term].deviation?.[i] ?? 0]).filter((one) => Number.isFinite(one[1]));
+
+  /* The axes of a chart of a given width in pixels, and functions that convert steps and values to positions. */
+  function frameOf(lines, width) {
+    const xs = lines.flat().map((one) => one[0]), ys = lines.flat().flatMap((one) => [one[1] - one[2], one[1] + one[2]]).sort((a, b) => a - b);
+    const left = 58, right = width - 14, top = 10, bottom = 240;
     const x1 = Math.max(...xs, 1), y0 = ys[0], y1 = ys[Math.floor(0.98 * (ys.length - 1))], room = 0.05 * (y1 - y0) || 1;
     const x = (value) => left + ((right - left) * value) / x1;
-    const y = (value) => bottom - ((bottom - top) * (Math.min(value, y1 + room) - y0 + room)) / (y1 - y0 + 2 * room);
-    const drawing = make("svg:svg", { viewBox: "0 0 700 282", class: "curve", role: "img", "aria-label": `${term} over training steps, ${runs.length} runs` });
-    for (const at of axis(y0, y1)) drawing.append(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(+at.toPrecision(4))));
-    for (const at of axis(0, x1)) drawing.append(make("svg:text", { x: x(at), y: bottom + 18, "text-anchor": "middle" }, String(+at.toPrecision(6))));
-    drawing.append(make("svg:text", { x: (left + right) / 2, y: bottom + 34, "text-anchor": "middle" }, "step"));
-    points.forEach((line, i) => {
-      const path = line.map((pair, j) => `${j ? "L" : "M"}${x(pair[0]).toFixed(1)},${y(pair[1]).toFixed(1)}`).join("");
-      if (path) drawing.append(make("svg:path", { d: path, stroke: colours[i % colours.length] }, make("svg:title", {}, runs[i].label)));
+    const y = (value) => bottom - ((bottom - top) * (Math.max(Math.min(value, y1 + room), y0 - room) - y0 + room)) / (y1 - y0 + 2 * room);
+    const parts = [];
+    for (const at of axis(y0, y1, 4)) parts.push(make("svg:line", { x1: left, x2: right, y1: y(at), y2: y(at) }), make("svg:text", { x: left - 6, y: y(at) + 4, "text-anchor": "end" }, String(+at.toPrecision(4))));
+    for (const at of axis(0, x1, Math.max(2, Math.floor(width / 110)))) parts.push(make("svg:text", { x: x(at), y: bottom + 20, "text-anchor": "middle" }, (+at.toPrecision(6)).toLocaleString("en")));
+    parts.push(make("svg:text", { x: (left + right) / 2, y: bottom + 38, "text-anchor": "middle" }, "step"));
+    return { x, y, parts };
+  }
+
+  function chart(term, curves, width) {
+    const lines = curves.map((one) => (one.terms[term] ? points(one, term) : []));
+    const { x, y, parts } = frameOf(lines, width);
+    const drawing = make("svg:svg", { viewBox: `0 0 ${width} 284`, width, height: 284, class: "curve", role: "img", "aria-label": `${term} over training steps, ${curves.length} curves` }, ...parts);
+    const path = (list, value) => list.map((one, j) => `${j ? "L" : "M"}${x(one[0]).toFixed(1)},${y(value(one)).toFixed(1)}`).join("");
+    lines.forEach((line, i) => {
+      if (line.length < 2) return;
+      const title = () => make("svg:title", {}, name(curves[i]));
+      const { "stroke-dasharray": dash, ...colour } = look(i);
+      if (line.some((one) => one[2] > 0)) {
+        const outline = `${path(line, (one) => one[1] + one[2])}${path([...line].reverse(), (one) => one[1] - one[2]).replace("M", "L")}Z`;
+        drawing.append(make("svg:path", { ...colour, class: colour.class.replace("line", "band"), d: outline }, title()));
+      }
+      drawing.append(make("svg:path", { ...colour, "stroke-dasharray": dash, d: path(line, (one) => one[1]) }, title()));
     });
     return drawing;
   }
 
+  const name = (curve) => `${curve.label}${several ? ` (${curve.data})` : ""}${curve.seeds > 1 ? `, ${curve.seeds} seeds` : ""}`;
+
+  function legend(curves) {
+    const sample = (i) => make("svg:svg", { class: "swatch", viewBox: "0 0 28 6", width: 28, height: 6, "aria-hidden": "true" }, make("svg:path", { ...look(i), d: "M0,3L28,3" }));
+    return make("ul", { class: "legend" }, ...curves.map((one, i) => make("li", {}, sample(i), name(one))));
+  }
+
   function training() {
-    const section = document.getElementById("training"), runs = report.runs.filter((one) => one.curves?.step?.length > 1);
-    if (!runs.length) return section.remove();
-    const terms = [...new Set(runs.flatMap((one) => Object.keys(one.curves)))].filter((term) => term !== "step");
+    const section = document.getElementById("training"), curves = report.curves;
+    if (!curves.length) return section.remove();
+    const terms = [...new Set(curves.flatMap((one) => Object.keys(one.terms)))];
     const choice = make("select", { id: "term", change: () => draw() }, ...terms.map((term) => make("option", {}, term)));
     choice.value = ["loss", "rec"].find((term) => terms.includes(term)) ?? terms[0];
-    const place = make("div"), legend = make("ul", { class: "legend" }, ...runs.map((one) => make("li", {}, make("span", { class: "swatch" }), several ? `${one.label} (${one.data})` : one.label)));
-    [...legend.querySelectorAll(".swatch")].forEach((swatch, i) => { swatch.style.background = colours[i % colours.length]; });
-    const draw = () => place.replaceChildren(chart(choice.value, runs.filter((one) => one.curves[choice.value])));
-    section.append(make("p", { class: "row" }, make("label", { for: "term" }, "logged term "), choice), place, legend);
-    draw();
+    const place = make("div");
+    let width = 0;
+    const draw = () => place.replaceChildren(chart(choice.value, curves, width));
+    const fit = () => {
+      const wide = Math.max(240, Math.min(736, place.clientWidth || 736));
+      if (wide !== width) { width = wide; draw(); }
+    };
+    section.append(make("p", { class: "row" }, make("label", { for: "term" }, "logged term "), choice), place, legend(curves));
+    if (curves.some((one) => one.seeds > 1)) section.append(make("p", { class: "soft" }, "A line is the mean over seeds. A band shows one standard deviation over seeds to either side."));
+    if (report.curves_left_out) section.append(make("p", { class: "soft" }, `${report.curves_left_out} more curves are not shown.`));
+    new ResizeObserver(fit).observe(place);
+    fit();
   }
 
   /* Study, header and footer ---------------------------------------------------------------------------------- */
