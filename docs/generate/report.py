@@ -1,4 +1,4 @@
-"""The table in docs/guides/report.md, measured by benchmarks/bench_report.py."""
+"""The tables in docs/guides/report.md: operators of decoders, and speeds measured by benchmarks/bench_report.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from generate import ROOT
 from generate.markdown import replace_block, result, table
+from unbraid.reporting.operators import SUPPORTED
 
 PAGE = ROOT / "docs" / "guides" / "report.md"
 HEADER = [
@@ -18,8 +19,15 @@ HEADER = [
 
 
 def report_pages() -> dict[Path, str]:
-    """Return the page with its current table."""
-    return {PAGE: replace_block(PAGE.read_text(), "report", speeds())}
+    """Return the page with its current tables."""
+    text = replace_block(PAGE.read_text(), "operators", operators())
+    return {PAGE: replace_block(text, "report", speeds())}
+
+
+def operators() -> str:
+    """Return the operators that a page can run, by kind."""
+    body = [[kind, ", ".join(f"`{name}`" for name in sorted(names))] for kind, names in SUPPORTED.items()]
+    return table(["kind", "operators of ATen"], body)
 
 
 def speeds() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_the_page_opens_with_all_its_sections(opened: Any) -> None:
     assert opened.locator("#scores tfoot tr").count() == 2
     assert opened.locator("table.heat").count() == 2
     assert opened.locator("table.heat tr.floor").count() == 1
-    assert opened.locator("svg.curve path").count() == 3
+    assert opened.locator("svg.curve path.line").count() == 3
     for image in opened.locator("img").all():
         assert image.get_attribute("alt") is not None
 
@@ -161,6 +162,47 @@ def test_the_page_is_readable_on_a_phone_in_both_colour_schemes(opened: Any, sch
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
     )
     assert contrast(paper, ink) > 7
+
+
+def test_axes_are_readable_on_a_phone(opened: Any) -> None:
+    opened.set_viewport_size({"width": 390, "height": 844})
+    wait_until(opened, "document.querySelector('svg.curve').clientWidth <= 390")
+    heights = opened.evaluate(
+        "[...document.querySelectorAll('svg.curve text')].map((t) => t.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 12
+    boxes = opened.evaluate(
+        """[...document.querySelectorAll('svg.curve text[text-anchor=middle]')].slice(0, -1)
+        .map((text) => { const box = text.getBoundingClientRect(); return [box.left, box.right]; })"""
+    )
+    assert all(right < left for (_, right), (left, _) in itertools.pairwise(boxes)), "labels of steps do not overlap"
+
+
+def test_a_table_that_scrolls_says_so(opened: Any) -> None:
+    hint = opened.locator("#scores .hint")
+    assert hint.is_hidden()
+    opened.set_viewport_size({"width": 240, "height": 844})
+    hint.wait_for(state="visible")
+    assert "sideways" in hint.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_curves_can_be_told_apart(opened: Any, scheme: str) -> None:
+    """Any two of 36 curves differ in their dashes or clearly in colour, and all contrast with the page."""
+    opened.emulate_media(color_scheme=scheme)
+    looks = opened.evaluate("""Array.from({ length: 36 }, (_, i) => {
+        const look = unbraid.curveLook(i), path = unbraid.make("svg:path", look);
+        document.querySelector("svg.curve").append(path);
+        const colour = getComputedStyle(path).stroke, canvas = document.createElement("canvas").getContext("2d");
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3), look["stroke-dasharray"]]; })""")
+    paper = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert len({tuple(look) for look in looks}) == 36
+    for *first, dashes in looks:
+        assert contrast(paper, f"rgb({', '.join(map(str, first))})") > 3
+        others = [other for *other, pattern in looks if pattern == dashes and other != first]
+        assert min(np.linalg.norm(np.subtract(first, other)) for other in others) > 40
 
 
 def contrast(*colours: str) -> float:

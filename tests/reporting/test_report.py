@@ -129,10 +129,17 @@ def test_the_size_of_the_page_is_limited(page: Path) -> None:
 def large_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two runs on images of noise of 128 x 128 x 3 pixels, which PNG cannot compress."""
     path = tmp_path_factory.mktemp("noise") / "noise.npz"
-    images = np.random.default_rng(0).integers(256, size=(24, 3, 128, 128), dtype=np.uint8)
-    np.savez(path, images=images, factors=np.arange(24)[:, None] % 3)
+    images = np.random.default_rng(0).integers(256, size=(12, 3, 128, 128), dtype=np.uint8)
+    np.savez(path, images=images, factors=np.arange(12)[:, None] % 3)
     return ub.train(
-        ub.methods.VAE(), data=str(path), seeds=range(2), steps=1, batch=4, out=path.parent / "runs", quiet=True
+        ub.methods.VAE(),
+        data=str(path),
+        seeds=range(2),
+        steps=1,
+        batch=4,
+        latents=3,
+        out=path.parent / "runs",
+        quiet=True,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ class Picture:
 
     image: Image.Image
 
+    @cached_property
+    def png(self) -> bytes:
+        """The picture as a PNG file."""
+        return png_bytes(self.image)
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -36,38 +42,47 @@ class Encoding:
 
     def url(self, picture: Picture) -> str:
         """Return a picture as a data URL."""
-        exact = png_bytes(picture.image)
         if self.quality is None:
-            return data_url(exact)
+            return data_url(picture.png)
         size = [max(1, round(side * self.scale)) for side in picture.image.size]
         buffer = io.BytesIO()
-        picture.image.convert("RGBA").resize((size[0], size[1])).save(buffer, "WEBP", quality=self.quality)
+        picture.image.convert("RGBA").resize((size[0], size[1])).save(buffer, "WEBP", quality=self.quality, method=2)
         small = buffer.getvalue()
-        return data_url(exact) if len(exact) <= len(small) else data_url(small, "image/webp")
+        return data_url(picture.png) if len(picture.png) <= len(small) else data_url(small, "image/webp")
 
 
 ENCODINGS = (Encoding(), Encoding(90), Encoding(75), Encoding(50), Encoding(50, 0.5), Encoding(40, 0.25))
 """Encodings, from the largest to the smallest files."""
 
 
-def encode_pictures(facts: Any, max_bytes: int, encodings: Sequence[Encoding] = ENCODINGS) -> Any:
+def encode_pictures(facts: Any, max_bytes: int) -> Any:
     """Replace all pictures in lists and dictionaries by data URLs.
 
     Returns:
-        The facts in the first encoding with which all pictures together have at most `max_bytes` characters, or None
-        if there is no such encoding.
+        The facts in the first of `ENCODINGS` with which all pictures together have at most `max_bytes` characters, or
+        None if there is no such encoding.
     """
-    for encoding in encodings:
-        urls: list[str] = []
+    best, low, high = None, 0, len(ENCODINGS)
+    at = 0  # Most pages need no search, because their PNG files are small enough.
+    while low < high:
+        encoded, size = _encoded(facts, ENCODINGS[at])
+        if size <= max_bytes:
+            best, high = encoded, at
+        else:
+            low = at + 1
+        at = (low + high) // 2
+    return best
 
-        def url(picture: Picture, encoding: Encoding = encoding, urls: list[str] = urls) -> str:
-            urls.append(encoding.url(picture))
-            return urls[-1]
 
-        encoded = replace_pictures(facts, url)
-        if sum(map(len, urls)) <= max_bytes:
-            return encoded
-    return None
+def _encoded(facts: Any, encoding: Encoding) -> tuple[Any, int]:
+    """Return the facts with pictures in one encoding, and the number of characters of all pictures."""
+    urls: list[str] = []
+
+    def url(picture: Picture) -> str:
+        urls.append(encoding.url(picture))
+        return urls[-1]
+
+    return replace_pictures(facts, url), sum(map(len, urls))
 
 
 def replace_pictures(facts: Any, url: Callable[[Picture], str]) -> Any:

@@ -160,7 +160,7 @@ def report_json(facts: dict[str, Any], max_bytes: int) -> str:
     encoded = encode_pictures(facts, space)
     while encoded is None and any("traversals" in run.get("detail", {}) for run in facts["runs"]):
         facts = _without_pictures_of_last_run(facts)
-        encoded = encode_pictures(facts, space, ENCODINGS[-1:])
+        encoded = encode_pictures(facts, space)
     return json_for_html(encoded or replace_pictures(facts, ENCODINGS[-1].url))
 
 
