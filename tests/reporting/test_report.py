@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import unbraid as ub
 from unbraid.cli.dispatch import main
@@ -16,7 +17,8 @@ from unbraid.errors import UserError
 from unbraid.metrics.bounds import bounds
 from unbraid.reporting import content
 from unbraid.reporting import page as page_module
-from unbraid.reporting.page import json_for_html, report
+from unbraid.reporting.images import ENCODINGS, Picture
+from unbraid.reporting.page import json_for_html, report, report_json
 from unbraid.reporting.runs_table import best_of_each_dataset, rank_runs, read_and_compute_scores, short_labels
 from unbraid.runs.run import Run, load_runs
 from unbraid.scoring.bounds_rows import factor_rows
@@ -152,16 +154,17 @@ def test_the_size_of_the_page_is_limited_for_large_images(large_runs: list[Run],
     assert len(run["detail"]["traversals"]) == run["latents"]
 
 
-def test_pictures_that_do_not_fit_are_left_out(
-    large_runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page_module, "MAX_PAGE_BYTES", 250_000)
-    page = report(large_runs, tmp_path / "tiny.html", scoring=False, quiet=True)
-    first, second = facts(page)["runs"]
-    assert "pictures of this run are left out" in second["why"]
-    assert "traversals" not in second["detail"]
-    assert ("traversals" in first["detail"]) == ("why" not in first)
-    assert page.stat().st_size <= 250_000 + 1.2e6 * 2
+def test_pictures_that_do_not_fit_are_left_out() -> None:
+    noise = np.random.default_rng(0).integers(256, size=(64, 256, 3), dtype=np.uint8)
+    picture = {"src": Picture(Image.fromarray(noise))}
+    details = [{"detail": {"traversals": [picture], "reconstructions": [picture]}} for _ in range(2)]
+    assert "traversals" not in report_json({"runs": details[:1]}, 0)
+    one = 2 * len(ENCODINGS[-1].url(picture["src"])) + 600
+    first, second = json.loads(report_json({"runs": details}, one))["runs"]
+    assert first["detail"]["traversals"][0]["src"].startswith("data:image/webp")
+    assert "why" not in first
+    assert second == {"detail": {}, "why": page_module.LEFT_OUT}
+    assert "traversals" in details[1]["detail"], "the given facts are unchanged"
 
 
 def test_a_run_without_a_decoder_gives_the_reason(folder: Path, tmp_path: Path) -> None:
