@@ -79,6 +79,7 @@ CASES: dict[str, Case] = {
     "beta_tcvae": Case(methods.BetaTCVAE(beta=8.0, estimator="stratified")),
     "dip_vae_i": Case(methods.DIPVAEI()),
     "dip_vae_ii": Case(methods.DIPVAEII()),
+    "info_vae": Case(methods.InfoVAE()),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),
     "ada_mlvae": Case(methods.AdaMLVAE(beta=4.0)),
     "slow_vae": Case(methods.SlowVAE()),

@@ -1,9 +1,9 @@
-"""The VAEs of the study of Locatello et al. (2019)."""
+"""The VAEs of the study of Locatello et al. (2019), and InfoVAE."""
 
 from __future__ import annotations
 
 from families.base import MethodFacts
-from unbraid.methods import DIPVAEI, DIPVAEII, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE
+from unbraid.methods import DIPVAEI, DIPVAEII, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, InfoVAE
 
 # The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
 FACTS: dict[str, MethodFacts] = {
@@ -19,4 +19,11 @@ FACTS: dict[str, MethodFacts] = {
     ),
     "dip_vae_i": MethodFacts(DIPVAEI(lambda_od=0.1), limits=[(DIPVAEI(lambda_od=0.0), VAE())]),
     "dip_vae_ii": MethodFacts(DIPVAEII(lambda_od=0.1), limits=[(DIPVAEII(lambda_od=0.0), VAE())]),
+    "info_vae": MethodFacts(
+        InfoVAE(alpha=0.9, lambda_mmd=1.0),
+        limits=[
+            (InfoVAE(lambda_mmd=1.0), VAE()),
+            (InfoVAE(alpha=-3.0, lambda_mmd=4.0, kernel="imq"), BetaVAE(beta=4.0)),
+        ],
+    ),
 }

@@ -142,6 +142,7 @@ CASES = [
     ("beta_tcvae", locatello, 3, 32, "bernoulli", 3),
     ("dip_vae_i", burgess, 1, 32, "gaussian", 2),
     ("dip_vae_ii", locatello, 1, 32, "gaussian", 2),
+    ("info_vae", burgess, 1, 32, "bernoulli", 3),
     ("vae", burgess, 3, 64, "bernoulli", 2),
     ("ada_gvae", locatello, 1, 32, "bernoulli", 4),
     ("ada_mlvae", locatello, 1, 32, "gaussian", 4),

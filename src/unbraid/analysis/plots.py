@@ -23,6 +23,7 @@ DISPLAY_NAMES = {
     "dip_vae_i": "DIP-VAE-I",
     "dip_vae_ii": "DIP-VAE-II",
     "annealed_vae": "AnnealedVAE",
+    "info_vae": "InfoVAE",
     "ae": "AE",
     "pcl": "PCL",
     "pmp": "PMP",

@@ -19,6 +19,7 @@ from unbraid.methods.controls import Controls
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
@@ -39,6 +40,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
     "dip_vae_ii": DIPVAEII,
+    "info_vae": InfoVAE,
     "ada_gvae": AdaGVAE,
     "ada_mlvae": AdaMLVAE,
     "slow_vae": SlowVAE,
@@ -52,5 +54,5 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
     "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE", "EncoderOutput", "FactorVAE",
-    "Gaussian", "Hyper", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
+    "Gaussian", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
 ]  # fmt: skip
