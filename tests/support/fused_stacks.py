@@ -75,11 +75,12 @@ def make_stack(
     likelihood: str = "bernoulli",
     batch: int = 2,
     rate: float = 1e-3,
+    **settings: Any,
 ) -> Stack:
     """A stack of runs with different seeds, learning rates and methods."""
     precision = "tf32" if fused else "fp32"
     specs = [
-        RunSpec(method, "noise", seed, 9, batch, rate * (seed + 1), 3, "own:net", likelihood, precision)
+        RunSpec(method, "noise", seed, 9, batch, rate * (seed + 1), 3, "own:net", likelihood, precision, **settings)
         for seed, method in enumerate(methods)
     ]
     return Stack(specs, data or random_images(), builder, vmapped=True, fused=fused)

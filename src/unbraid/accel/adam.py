@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +16,49 @@ Hyper = float | Tensor
 
 @dataclass(frozen=True)
 class Adam:
-    """The constants of Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1)."""
+    """The constants of Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1) for a parameter.
+
+    Attributes:
+        learning_rate: The learning rate of each run.
+        beta1: Decay rate of the running mean of the gradient.
+        beta2: Decay rate of the running mean of the squared gradient.
+        epsilon: Number that is added to the divisor.
+        decays: Whether the weight decay of the run applies to the parameter.
+    """
 
     learning_rate: Hyper
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    decays: bool = True
+
+
+def decay_weights(row: Float[Tensor, "r p"], learning_rate: Float[Tensor, "r 1"], weight_decay: float) -> None:
+    r"""Shrink all rows in place: :math:`\theta \leftarrow (1 - \alpha \lambda) \theta`.
+
+    This step comes before the update by Adam. Reference: Loshchilov & Hutter (2019), arXiv:1711.05101, algorithm 2.
+
+    Args:
+        row: The parameters of each run.
+        learning_rate: The learning rate :math:`\alpha` of each run.
+        weight_decay: The weight decay :math:`\lambda`.
+    """
+    row.mul_(1 - learning_rate * weight_decay)
+
+
+def clip_gradients(grads: Sequence[Float[Tensor, "r _"]], limit: float) -> None:
+    """Scale the gradient of each run in place so that its Euclidean norm is at most `limit`.
+
+    As in `torch.nn.utils.clip_grad_norm_`, 1e-6 is added to the norm, so that a zero gradient is not divided by 0.
+
+    Args:
+        grads: Tensors that together contain the gradient of each run.
+        limit: The maximum norm.
+    """
+    norm = torch.stack([grad.square().sum(1) for grad in grads]).sum(0).sqrt()
+    scale = (limit / (norm + 1e-6)).clamp(max=1)[:, None]
+    for grad in grads:
+        grad.mul_(scale)
 
 
 def adam_step(

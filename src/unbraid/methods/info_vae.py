@@ -74,7 +74,7 @@ class InfoVAE(Method):
     """
 
     lambda_mmd: Hyper = setting(1000.0, "lambda; the weight of the MMD is alpha + lambda - 1", low=0)
-    alpha: Hyper = setting(0.0, "weight alpha of the information term; the weight of the KL is 1 - alpha", high=1)
+    alpha: Hyper = setting(0.0, "weight alpha of the information term; the weight of the KL is 1 - alpha")
     kernel: Literal["rbf", "imq"] = setting("rbf", "kernel of the MMD: Gaussian (rbf) or inverse multiquadratic (imq)")
     bandwidth: Hyper = setting(1.0, "width of the kernel; 1 is the typical distance of samples of the prior", low=1e-6)
 

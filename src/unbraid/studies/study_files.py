@@ -22,7 +22,7 @@ from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
 
 MAX_RUNS = 10_000_000  # runs of a study
-SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood")
+SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood", "weight_decay", "clip_norm")
 
 
 def find_study(name: str) -> Study:
@@ -115,6 +115,8 @@ class GridFile:
     latents: int | None = None
     net: str | None = None
     likelihood: str | None = None
+    weight_decay: float | None = None
+    clip_norm: float | None = None
 
 
 def read_grid(path: Path) -> GridFile:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from unbraid.accel.adam import adam_step
+from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
 from unbraid.data.dataset import FactorData
@@ -232,13 +232,16 @@ class Stack:
 
     def _step_vmapped(self) -> None:
         """Take a step with `vmap`. It never waits for the device and works in place, so a CUDA graph can capture it."""
-        values, grads, postponed = self._differentiate(self.device_step, self.critics)
+        clip = self.specs[0].clip_norm
+        values, grads, postponed = self._differentiate(self.device_step, () if clip else self.critics)
         products = {self.critics[network]: found for network, found in postponed.items()}
         flat = {name: g.reshape(len(self), -1).contiguous() for name, g in grads.items() if name not in products}
         if self.kernels:
             factors = [factor.flatten(1) for found in products.values() for p in found for factor in (p.x, p.g)]
             self._record_terms_in_kernels(values, [*flat.values(), *factors])
             self.device_step.add_(1)
+            if clip:
+                clip_gradients(list(flat.values()), clip)
             self._adam_in_kernels(flat, products)
         else:
             self._record_terms(values, torch.stack([grad.sum(1) for grad in flat.values()]).sum(0))
@@ -250,8 +253,12 @@ class Stack:
         from unbraid.accel.kernels.adam import adam
         from unbraid.accel.kernels.dense_adam import dense_adam
 
+        decay = self.specs[0].weight_decay
         for name, span in self.storage.layout.spans().items():
-            common = (self.rates[name], self.alive, self.device_step, self.storage.adams[name])
+            constants = self.storage.adams[name]
+            if decay and constants.decays:
+                decay_weights(self.rows[:, span], torch.where(self.alive, self.rates[name], 0.0)[:, None], decay)
+            common = (self.rates[name], self.alive, self.device_step, constants)
             if name in grads:
                 adam(*self._optimiser_state(span), grads[name], *common)
             for layer, x, g in products.get(name, ()):
@@ -301,11 +308,15 @@ class Stack:
 
     def _adam_in_pytorch(self, grad: Tensor) -> None:
         """Update the parameters by Adam with PyTorch operations on whole segments of the rows."""
-        t = self.step + 1
+        t, decay, clip = self.step + 1, self.specs[0].weight_decay, self.specs[0].clip_norm
+        if clip:
+            clip_gradients([grad], clip)
         for s in self.segments:
             part = slice(s.start, s.stop)
             rate = torch.where(self.alive, torch.as_tensor(s.adam.learning_rate), 0.0)[:, None]
             row, gradient, moment1, moment2 = (x[:, part] for x in (self.rows, grad, self.moment1, self.moment2))
+            if decay and s.adam.decays:
+                decay_weights(row, rate, decay)
             adam_step(row, gradient, moment1, moment2, rate, t, s.adam)
 
     def pop_mean_terms(self) -> list[dict[str, float]]:

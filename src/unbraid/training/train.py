@@ -113,6 +113,8 @@ def train(
     batch: int = 64,
     learning_rate: float | Iterable[float] | None = None,
     latents: int = 10,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
     net: str | PairBuilder | Pair | None = None,
     likelihood: str | None = None,
     precision: str | None = None,
@@ -144,6 +146,8 @@ def train(
         learning_rate: One learning rate of Adam or several learning rates. Default: that of the method, which is 1e-4
             for most methods.
         latents: The number of latent dimensions.
+        weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
+        clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
             Default: `locatello` for images, `pointnet` for meshes, `mlp` for other vectors.
         likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
@@ -185,10 +189,10 @@ def train(
     rates = list(learning_rate) if isinstance(learning_rate, Iterable) else [learning_rate]
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
+    shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
+    shared |= {"weight_decay": weight_decay, "clip_norm": clip_norm}
     specs = [
-        defaults.spec(
-            m, seed=seed, steps=steps, batch=batch, learning_rate=rate, latents=latents, validation=validation
-        )
+        defaults.spec(m, seed=seed, learning_rate=rate, **shared)
         for m in methods
         for rate in rates
         for seed in all_seeds
