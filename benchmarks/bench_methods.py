@@ -72,6 +72,8 @@ class Case:
 
 CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
+    "fsq": Case(methods.FSQ()),
+    "qlae": Case(methods.QLAE()),
     "vae": Case(methods.VAE()),
     "beta_vae": Case(methods.BetaVAE(beta=8.0)),
     "annealed_vae": Case(methods.AnnealedVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)),

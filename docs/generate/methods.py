@@ -52,8 +52,12 @@ NOTES = {  # settings that were changed after the first results
 }
 WITHOUT_DECODER = ("pcl",)
 SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
+DEVIATIONS = "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first"
+ON_GRID = f"{DEVIATIONS}. Each latent takes the nearest of its values"
 ROWS = {  # what a row of the traversal moves
-    "ae": "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first",
+    "ae": DEVIATIONS,
+    "fsq": ON_GRID,
+    "qlae": ON_GRID,
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
     "diffusion_vae": "direction on the sphere from -2 to 2 radians",
 }

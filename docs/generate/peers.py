@@ -26,7 +26,7 @@ PEERS = {
     "SL": ("solo-learn", "MIT", "2026, PyTorch"),
     "MV": ("MultiVae 1.0", "Apache-2.0", "2026, PyTorch"),
 }
-LAWS, PAIRS, VITAE = "test_methods.py", "test_ada_and_slow.py", "test_vitae.py"
+LAWS, PAIRS, VITAE, QUANTISED = "test_methods.py", "test_ada_and_slow.py", "test_vitae.py", "test_quantised.py"
 GOLDEN, LINEAR, INFORMATION = "test_metrics_golden.py", "test_linear_metrics.py", "test_information.py"
 READERS, LABELLED, SAMPLING = "test_readers.py", "test_labelled_readers.py", "test_sampling.py"
 
@@ -78,7 +78,14 @@ METHODS = FeatureTable("Methods", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
     Feature("semi-supervised methods", "Y . . . . P . . . . ."),
     Feature("triplet methods", ". . Y . . . . . . . ."),
     Feature("HFS (factorised support)", ". . . . . . Y . . . ."),
-    Feature("QLAE, Tripod (quantised codes)", ". . . . . . . Y . . .", elsewhere="lucidrains/vector-quantize-pytorch"),
+    Feature("QLAE (quantised codes with learned values)", ". . . . . . . Y . . .",
+        (f"{QUANTISED}::test_terms_of_qlae_by_hand",
+         f"{QUANTISED}::test_codes_traversals_and_reconstructions_lie_on_the_grid"),
+        ("qlae",), elsewhere="lucidrains/vector-quantize-pytorch"),
+    Feature("FSQ (codes on a fixed grid)", ". . . . . . . P . . .",
+        (f"{QUANTISED}::test_grid_of_fsq_is_equally_spaced", f"{QUANTISED}::test_gradient_passes_through_unchanged"),
+        ("fsq",), elsewhere="lucidrains/vector-quantize-pytorch"),
+    Feature("Tripod", ". . . . . . . Y . . ."),
     Feature("S-VAE (von Mises-Fisher), Poincare VAE", ". . . . Y . . . . . .", elsewhere="nicola-decao/s-vae-pytorch"),
     Feature("Diffusion VAE (sphere, torus, projective space)", ". . . . . . . . . . .",
         ("test_diffusion_vae.py::test_terms_by_hand",), ("diffusion_vae",),

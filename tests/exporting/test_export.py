@@ -28,7 +28,10 @@ from unbraid.nets.onnx_runner import gather_elements
 from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN_OUTPUTS = {"codes", "logvar"}
-OUTPUTS = {"ae": {"codes"}, "pcl": {"codes"}, "pmp": {"codes"}, "diffusion_vae": {"codes", "log_t"}}
+OUTPUTS = {
+    **{name: {"codes"} for name in ("ae", "fsq", "qlae", "pcl", "pmp")},
+    "diffusion_vae": {"codes", "log_t"},
+}
 
 
 def quick_run(method: Method, data: FactorData, **settings: Any) -> ub.Run:

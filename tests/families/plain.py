@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from families.base import MethodFacts
 from unbraid.distributions import Gaussian
-from unbraid.methods import AE, BetaVAE
+from unbraid.methods import AE, FSQ, QLAE, BetaVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -34,4 +35,32 @@ class ZeroVarianceVAE(BetaVAE):
         return super().objective(ZeroVarianceNet(net), batch, noise, step)
 
 
-FACTS: dict[str, MethodFacts] = {"ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))])}
+def round_through(z: Tensor, low: float, high: float, values: int) -> Tensor:
+    """Return z rounded to equally spaced values, with the gradient of z."""
+    index = ((values - 1) * (z.clamp(low, high) - low) / (high - low)).round().long()
+    return z + (torch.linspace(low, high, values)[index] - z).detach()
+
+
+@dataclass(frozen=True)
+class RoundedTanhAE(AE):
+    """An autoencoder that passes its latents through tanh and rounds them to halves."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        rec = net.nll(batch.x, round_through(net.encode(batch.x).mean.tanh(), -1, 1, 5)).mean()
+        return rec, {"rec": rec}
+
+
+@dataclass(frozen=True)
+class RoundedAE(AE):
+    """An autoencoder that rounds its latents to tenths between -0.5 and 0.5."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        rec = net.nll(batch.x, round_through(net.encode(batch.x).mean, -0.5, 0.5, 11)).mean()
+        return rec, {"rec": rec}
+
+
+FACTS: dict[str, MethodFacts] = {
+    "ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))]),
+    "fsq": MethodFacts(FSQ(), limits=[(FSQ(levels=5), RoundedTanhAE())]),
+    "qlae": MethodFacts(QLAE(), limits=[(QLAE(count=11, quantisation=0.0, commitment=0.0), RoundedAE())]),
+}

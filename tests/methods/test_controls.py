@@ -14,7 +14,6 @@ from unbraid.distributions import Gaussian
 from unbraid.methods import METHODS, PMP, DiffusionVAE, Method
 from unbraid.methods.controls import Controls
 from unbraid.nets.registry import NETS
-from unbraid.noise import Noise
 
 SHAPE, EXAMPLES = (1, 12, 12), 5
 CASES: dict[str, tuple[Method, int]] = {
@@ -32,13 +31,7 @@ def make_controls(name: str) -> tuple[Controls, Tensor]:
     torch.manual_seed(3)
     net = method.build(NETS["mlp"], SHAPE, latents, "bernoulli").requires_grad_(False)
     q, population = net.encode(4 * torch.rand(EXAMPLES, *SHAPE)), net.encode(4 * torch.rand(60, *SHAPE))
-    own = q.mean
-    if isinstance(method, DiffusionVAE):
-        own = method.manifold(latents).project(q.mean)
-    if isinstance(method, PMP):
-        zero = torch.tensor(0)
-        own = method.code(net, q, "sum", Noise.from_seed(zero, zero))
-    return method.controls(net, q, population), own
+    return method.controls(net, q, population), method.point_latents(net, q)
 
 
 def random_values(controls: Controls, n: int = 40) -> Tensor:

@@ -135,6 +135,8 @@ def methods_with_different_hypers(name: str, n: int = 2) -> list[Method]:
 # Every method, and every combination of network, channels and likelihood. A batch of 5 fills more than one tile.
 CASES = [
     ("ae", burgess, 1, 32, "bernoulli", 3),
+    ("fsq", burgess, 1, 32, "bernoulli", 2),
+    ("qlae", locatello, 1, 32, "bernoulli", 2),
     ("vae", locatello, 1, 32, "bernoulli", 5),
     ("beta_vae", locatello, 3, 32, "gaussian", 2),
     ("annealed_vae", burgess, 1, 32, "bernoulli", 2),
@@ -184,6 +186,14 @@ def test_fused_and_plain_steps_are_equal() -> None:
     plain, fused = plain_and_fused(locatello, methods, random_images(3), batch=3)
     assert fused.storage.copied == (*FUSED_ROWS, "critic.row")
     assert padding_elements(fused, fused.rows).shape[1] > 0
+    assert_same_steps(plain, fused)
+
+
+@pytest.mark.parametrize("settings", [{"weight_decay": 5.0}, {"clip_norm": 0.5, "weight_decay": 5.0}], ids=str)
+def test_weight_decay_and_clipping_of_fused_and_plain_stacks_are_equal(settings: dict[str, float]) -> None:
+    methods: list[Method] = [SmallFactorVAE(gamma=5.0), SmallFactorVAE(gamma=20.0, critic_learning_rate=1e-3)]
+    plain, fused = plain_and_fused(tiny_net, methods, batch=3, **settings)
+    assert fused.storage.copied == (*FUSED_ROWS, "critic.row")
     assert_same_steps(plain, fused)
 
 

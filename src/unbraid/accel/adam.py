@@ -23,14 +23,14 @@ class Adam:
         beta1: Decay rate of the running mean of the gradient.
         beta2: Decay rate of the running mean of the squared gradient.
         epsilon: Number that is added to the divisor.
-        decays: Whether the weight decay of the run applies to the parameter.
+        regularised: Whether the weight decay and the limit of the gradient apply to the parameter.
     """
 
     learning_rate: Hyper
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    decays: bool = True
+    regularised: bool = True
 
 
 def decay_weights(row: Float[Tensor, "r p"], learning_rate: Float[Tensor, "r 1"], weight_decay: float) -> None:

@@ -25,6 +25,8 @@ DISPLAY_NAMES = {
     "annealed_vae": "AnnealedVAE",
     "info_vae": "InfoVAE",
     "ae": "AE",
+    "fsq": "FSQ",
+    "qlae": "QLAE",
     "pcl": "PCL",
     "pmp": "PMP",
     "slow_vae": "SlowVAE",

@@ -19,10 +19,12 @@ from unbraid.methods.controls import Controls
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.fsq import FSQ
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
+from unbraid.methods.qlae import QLAE
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
 from unbraid.methods.vae import VAE, elbo
@@ -33,6 +35,8 @@ from unbraid.runtime.plugins import Registry
 
 METHODS: Registry[type[Method]] = Registry("methods", {
     "ae": AE,
+    "fsq": FSQ,
+    "qlae": QLAE,
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
@@ -52,7 +56,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "METHODS", "PCL", "PMP", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam",
-    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE", "EncoderOutput", "FactorVAE",
-    "Gaussian", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "METHODS", "PCL", "PMP", "QLAE", "UVITAE", "VAE", "AdaGVAE",
+    "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE",
+    "EncoderOutput", "FactorVAE", "Gaussian", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel",
+    "SlowVAE", "Traversal", "elbo", "setting",
 ]  # fmt: skip

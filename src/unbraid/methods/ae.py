@@ -43,14 +43,18 @@ class AE(Method):
 
         Positions are distances from the mean of the population, in standard deviations.
         """
-        return point_traversal(q, population, positions)
+        return point_traversal(self.points(net, q), self.points(net, population), positions)
 
     def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
         """Return one control per latent. Its value is the distance from the population's mean in standard deviations.
 
         The control of a latent that does not vary has no effect.
         """
-        return point_controls(q, population)
+        return point_controls(self.points(net, q), self.points(net, population))
+
+    def points(self, net: VAENet, q: Gaussian) -> Gaussian:
+        """Return posteriors whose means are the latents from which examples are reconstructed."""
+        return Gaussian(self.point_latents(net, q), q.logvar)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec = net.nll(batch.x, net.encode(batch.x).mean).mean()

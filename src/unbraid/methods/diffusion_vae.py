@@ -170,6 +170,9 @@ class DiffusionVAE(Method):
         z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)
         return space.angles(z) if kind == "angles" else space.embed(z)
 
+    def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
+        return self.manifold(q.mean.shape[1]).project(q.mean)
+
     def column_names(self, columns: int) -> list[str]:
         return [f"coordinate {i}" for i in range(columns)]
 

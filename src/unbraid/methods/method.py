@@ -194,6 +194,10 @@ class Method:
         """Return the codes of n examples with posteriors q, of shape (n, columns). The kind is one of `code_kinds`."""
         return q.mean if kind == "mean" else q.sample(noise)
 
+    def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
+        """Return the latents, of shape (n, d), from which n examples with posteriors q are reconstructed."""
+        return q.mean
+
     def column_names(self, columns: int) -> list[str]:
         """Return the names of the columns of codes of the kind `column_code_kind`."""
         return [f"latent {i}" for i in range(columns)]

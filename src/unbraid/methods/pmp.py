@@ -135,6 +135,9 @@ class PMP(Method):
             else torch.stack([losses.principal_axis(part).coordinate(part) for part in s.unbind(1)], 1)
         )
 
+    def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
+        return self.subspace_codes(net, q).sum(1)
+
     def column_names(self, columns: int) -> list[str]:
         return [f"subspace {i}" for i in range(columns)]
 

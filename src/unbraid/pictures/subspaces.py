@@ -159,7 +159,7 @@ def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]
     vectors = method.subspace_codes(run.net, q)
     if vectors is not None:
         return method.column_names(vectors.shape[1]), vectors
-    z = method.manifold(q.mean.shape[1]).project(q.mean) if isinstance(method, DiffusionVAE) else q.mean
+    z = method.point_latents(run.net, q)
     names = method.latent_names if isinstance(method, UVITAE) else method.column_names
     return names(z.shape[1]), z.diag_embed()
 

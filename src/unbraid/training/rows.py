@@ -84,7 +84,7 @@ def adam_constants(method: Method, learning_rate: Tensor) -> Callable[[str], Con
     def constants_of(name: str) -> Constants:
         adam = method.adam(name, learning_rate)
         rates = torch.as_tensor(adam.learning_rate).flatten().tolist()
-        return tuple(rates), adam.beta1, adam.beta2, adam.epsilon, adam.decays
+        return tuple(rates), adam.beta1, adam.beta2, adam.epsilon, adam.regularised
 
     return constants_of
 

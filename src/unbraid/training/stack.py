@@ -241,7 +241,7 @@ class Stack:
             self._record_terms_in_kernels(values, [*flat.values(), *factors])
             self.device_step.add_(1)
             if clip:
-                clip_gradients(list(flat.values()), clip)
+                clip_gradients([flat[name] for name, adam in self.storage.adams.items() if adam.regularised], clip)
             self._adam_in_kernels(flat, products)
         else:
             self._record_terms(values, torch.stack([grad.sum(1) for grad in flat.values()]).sum(0))
@@ -256,7 +256,7 @@ class Stack:
         decay = self.specs[0].weight_decay
         for name, span in self.storage.layout.spans().items():
             constants = self.storage.adams[name]
-            if decay and constants.decays:
+            if decay and constants.regularised:
                 decay_weights(self.rows[:, span], torch.where(self.alive, self.rates[name], 0.0)[:, None], decay)
             common = (self.rates[name], self.alive, self.device_step, constants)
             if name in grads:
@@ -310,12 +310,12 @@ class Stack:
         """Update the parameters by Adam with PyTorch operations on whole segments of the rows."""
         t, decay, clip = self.step + 1, self.specs[0].weight_decay, self.specs[0].clip_norm
         if clip:
-            clip_gradients([grad], clip)
+            clip_gradients([grad[:, s.start : s.stop] for s in self.segments if s.adam.regularised], clip)
         for s in self.segments:
             part = slice(s.start, s.stop)
             rate = torch.where(self.alive, torch.as_tensor(s.adam.learning_rate), 0.0)[:, None]
             row, gradient, moment1, moment2 = (x[:, part] for x in (self.rows, grad, self.moment1, self.moment2))
-            if decay and s.adam.decays:
+            if decay and s.adam.regularised:
                 decay_weights(row, rate, decay)
             adam_step(row, gradient, moment1, moment2, rate, t, s.adam)
 
