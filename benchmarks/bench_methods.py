@@ -70,6 +70,7 @@ class Case:
         return " ".join([f"unbraid train {name} --data {DATA}", *own, shared, *net, f"--out runs/{name}"])
 
 
+DYNAMIC = methods.DynamicVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.02, beta_start=20.0)
 CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
     "fsq": Case(methods.FSQ()),
@@ -77,13 +78,18 @@ CASES: dict[str, Case] = {
     "vae": Case(methods.VAE()),
     "beta_vae": Case(methods.BetaVAE(beta=8.0)),
     "annealed_vae": Case(methods.AnnealedVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)),
+    "control_vae": Case(methods.ControlVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.01), steps=1_000),
+    "dynamic_vae": Case(DYNAMIC, steps=1_000),
     "factor_vae": Case(methods.FactorVAE(gamma=10.0, critic_learning_rate=1e-3), steps=1_000),
     "beta_tcvae": Case(methods.BetaTCVAE(beta=8.0, estimator="stratified")),
     "dip_vae_i": Case(methods.DIPVAEI()),
     "dip_vae_ii": Case(methods.DIPVAEII()),
     "info_vae": Case(methods.InfoVAE()),
+    "hfs": Case(methods.HFS(), steps=1_000),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),
     "ada_mlvae": Case(methods.AdaMLVAE(beta=4.0)),
+    "group_vae": Case(methods.GroupVAE(beta=4.0), steps=1_000),
+    "ml_vae": Case(methods.MLVAE(beta=4.0), steps=1_000),
     "slow_vae": Case(methods.SlowVAE()),
     "pcl": Case(methods.PCL(), steps=2_400),
     "pmp": Case(methods.PMP(subspaces=6, horizon=1_200.0), steps=1_200),

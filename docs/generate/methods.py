@@ -32,9 +32,9 @@ see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE]
 GUIDES = {  # guides that use a method
     "pairs, contrast and curved spaces": (
         "pairs_and_spaces",
-        ("ada_gvae", "ada_mlvae", "slow_vae", "pcl", "pmp", "diffusion_vae"),
+        ("ada_gvae", "ada_mlvae", "group_vae", "ml_vae", "slow_vae", "pcl", "pmp", "diffusion_vae"),
     ),
-    "how examples are drawn": ("drawing", ("ada_gvae", "ada_mlvae", "slow_vae", "pcl", "pmp")),
+    "how examples are drawn": ("drawing", ("ada_gvae", "ada_mlvae", "group_vae", "ml_vae", "slow_vae", "pcl", "pmp")),
     "appearance and perspective": ("appearance", ("u_vitae", "c_vitae")),
     "studies": ("studies", ("ae", "beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii")),
     "what beta means here": ("faq", ("vae", "beta_vae")),

@@ -1,9 +1,21 @@
-"""The VAEs of the study of Locatello et al. (2019), and InfoVAE."""
+"""The VAEs of the study of Locatello et al. (2019), and VAEs with further regularisers."""
 
 from __future__ import annotations
 
 from families.base import MethodFacts
-from unbraid.methods import DIPVAEI, DIPVAEII, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, InfoVAE
+from unbraid.methods import (
+    DIPVAEI,
+    DIPVAEII,
+    HFS,
+    VAE,
+    AnnealedVAE,
+    BetaTCVAE,
+    BetaVAE,
+    ControlVAE,
+    DynamicVAE,
+    FactorVAE,
+    InfoVAE,
+)
 
 # The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
 FACTS: dict[str, MethodFacts] = {
@@ -11,6 +23,11 @@ FACTS: dict[str, MethodFacts] = {
     "beta_vae": MethodFacts(BetaVAE(beta=0.1), limits=[(BetaVAE(beta=1.0), VAE())]),
     "annealed_vae": MethodFacts(
         AnnealedVAE(gamma=0.1), limits=[(AnnealedVAE(gamma=3.0, c_max=0.0), BetaVAE(beta=3.0))]
+    ),
+    "control_vae": MethodFacts(ControlVAE(), limits=[(ControlVAE(kp=0.0, ki=0.0, beta_min=3.0), BetaVAE(beta=3.0))]),
+    "dynamic_vae": MethodFacts(
+        DynamicVAE(beta_start=0.1, beta_min=0.0),
+        limits=[(DynamicVAE(kp=0.0, ki=0.0, beta_start=3.0), BetaVAE(beta=3.0))],
     ),
     "factor_vae": MethodFacts(FactorVAE(gamma=1.0), limits=[(FactorVAE(gamma=0.0), VAE())]),
     "beta_tcvae": MethodFacts(
@@ -26,4 +43,5 @@ FACTS: dict[str, MethodFacts] = {
             (InfoVAE(alpha=-3.0, lambda_mmd=4.0, kernel="imq"), BetaVAE(beta=4.0)),
         ],
     ),
+    "hfs": MethodFacts(HFS(beta=0.1, gamma=0.1), limits=[(HFS(beta=3.0, gamma=0.0), BetaVAE(beta=3.0))]),
 }

@@ -10,6 +10,7 @@ from torch import Tensor
 from families.base import MethodFacts
 from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
+from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.pairs import Paired
 from unbraid.methods.slow_vae import SlowVAE
 
@@ -33,9 +34,24 @@ class UnsharedMLVAE(AdaMLVAE):
     unshared_latents = mark_all_latents
 
 
+@dataclass(frozen=True)
+class UnsharedProductVAE(MLVAE):
+    """ML-VAE that does not multiply any posteriors."""
+
+    unshared_latents = mark_all_latents
+
+
 FACTS: dict[str, MethodFacts] = {
     "ada_gvae": MethodFacts(AdaGVAE(beta=0.1), limits=[(UnsharedGVAE(beta=3.0), Paired(beta=3.0))]),
     "ada_mlvae": MethodFacts(AdaMLVAE(beta=0.1), limits=[(UnsharedMLVAE(beta=3.0), Paired(beta=3.0))]),
+    "group_vae": MethodFacts(
+        GroupVAE(beta=0.1),
+        limits=[
+            (GroupVAE(beta=3.0), AdaGVAE(beta=3.0, apart="count")),
+            (GroupVAE(beta=3.0, apart="factors"), AdaGVAE(beta=3.0, apart="factors")),
+        ],
+    ),
+    "ml_vae": MethodFacts(MLVAE(beta=0.1), limits=[(UnsharedProductVAE(beta=3.0), Paired(beta=3.0))]),
     "slow_vae": MethodFacts(
         SlowVAE(beta=0.1, gamma=0.1),
         limits=[

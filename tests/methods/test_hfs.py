@@ -63,7 +63,7 @@ def test_weights_of_the_terms(toy: FactorData) -> None:
     method = HFS(gamma=2.0, beta=3.0, delta=5.0)
     loss, terms = method.objective(net, batch, Noise(torch.tensor(0)), torch.tensor(0.0))
     torch.testing.assert_close(loss, terms["rec"] + 3 * terms["kl"] + 2 * terms["support"] + 5 * terms["scale"])
-    assert 0 < float(terms["support"]) <= distance_by_loops(net.encode(batch.x).mean) + 1e-6
+    assert 0 < float(terms["support"].detach()) <= distance_by_loops(net.encode(batch.x).mean) + 1e-6
 
 
 def test_training_lowers_the_distance() -> None:

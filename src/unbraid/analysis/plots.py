@@ -34,6 +34,11 @@ DISPLAY_NAMES = {
     "ada_mlvae": "Ada-ML-VAE",
     "diffusion_vae": "Diffusion VAE",
     "vae": "VAE",
+    "hfs": "HFS",
+    "group_vae": "Group-VAE",
+    "ml_vae": "ML-VAE",
+    "control_vae": "ControlVAE",
+    "dynamic_vae": "DynamicVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

@@ -15,11 +15,14 @@ from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
 from unbraid.methods.fsq import FSQ
+from unbraid.methods.group_vae import MLVAE, GroupVAE
+from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
@@ -40,13 +43,18 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
+    "control_vae": ControlVAE,
+    "dynamic_vae": DynamicVAE,
     "factor_vae": FactorVAE,
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
     "dip_vae_ii": DIPVAEII,
     "info_vae": InfoVAE,
+    "hfs": HFS,
     "ada_gvae": AdaGVAE,
     "ada_mlvae": AdaMLVAE,
+    "group_vae": GroupVAE,
+    "ml_vae": MLVAE,
     "slow_vae": SlowVAE,
     "pcl": PCL,
     "pmp": PMP,
@@ -56,8 +64,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "METHODS", "PCL", "PMP", "QLAE", "UVITAE", "VAE", "AdaGVAE",
-    "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "Controls", "DiffusionVAE",
-    "EncoderOutput", "FactorVAE", "Gaussian", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel",
-    "SlowVAE", "Traversal", "elbo", "setting",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "UVITAE",
+    "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ControlVAE",
+    "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper",
+    "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
 ]  # fmt: skip

@@ -12,15 +12,6 @@ from unbraid.methods.ada_vae import AdaGVAE
 from unbraid.methods.method import setting
 
 
-def apart_setting() -> Literal["count", "factors"]:
-    """Return the field that says what is known about the changes of a pair."""
-    field: Literal["count", "factors"] = setting(
-        "count",
-        "what is known about a pair: the number of changed factors (count), or which factors changed (factors)",
-    )
-    return field
-
-
 def product(q1: Gaussian, q2: Gaussian) -> Gaussian:
     r"""Return the normalised product of two normals, whose precision is the sum of the two precisions.
 
@@ -50,7 +41,10 @@ class GroupVAE(AdaGVAE):
     Reference: Hosoya (2019), arXiv:1809.02383, for the average. Locatello et al. (2020), arXiv:2002.02886, section 4.
     """
 
-    apart: Literal["count", "factors"] = apart_setting()  # type: ignore[assignment]
+    apart: Literal["count", "factors"] = setting(
+        "count",
+        "what is known about a pair: the number of changed factors (count), or which factors changed (factors)",
+    )
 
 
 @dataclass(frozen=True)

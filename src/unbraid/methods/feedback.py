@@ -1,0 +1,38 @@
+"""Numbers that a method stores from step to step, such as those of a controller.
+
+An objective is a pure function, so it cannot store anything itself. The numbers are therefore parameters of the
+network. The objective adds a term whose gradient is the difference between the old and the new numbers (`assign`), and
+the constants `UNIT_STEP` of Adam subtract exactly this gradient. Checkpoints and stacks need no further code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unbraid.accel.adam import Adam
+
+# With both betas 0 the step is rate * g / (|g| + epsilon), which is g up to rounding if both numbers are large.
+UNIT_STEP = Adam(1e8, beta1=0.0, beta2=0.0, epsilon=1e8, regularised=False)
+
+
+class Stored(nn.Module):
+    """Numbers that are stored from step to step, with their initial values."""
+
+    def __init__(self, initial: Sequence[float]) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(initial, dtype=torch.float32))
+
+
+def assign(stored: Tensor, new: Tensor) -> Tensor:
+    """Return a term of value 0 with which a step of `UNIT_STEP` changes the stored numbers to the new ones.
+
+    >>> stored = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> term = assign(stored, torch.tensor([5.0, 2.5]))
+    >>> term.item(), torch.autograd.grad(term, stored)[0].tolist()
+    (0.0, [-4.0, -0.5])
+    """
+    product = ((stored - new).detach() * stored).sum()
+    return product - product.detach()
