@@ -9,6 +9,16 @@ from families.gaussian import FACTS as GAUSSIAN
 from families.pairs import FACTS as PAIRS
 from families.plain import FACTS as PLAIN
 from families.product import FACTS as PRODUCT
+from families.supervised import FACTS as SUPERVISED
 from families.warped import FACTS as WARPED
 
-METHOD_FACTS: dict[str, MethodFacts] = {**PLAIN, **GAUSSIAN, **PAIRS, **CONTRAST, **PRODUCT, **CURVED, **WARPED}
+METHOD_FACTS: dict[str, MethodFacts] = {
+    **PLAIN,
+    **GAUSSIAN,
+    **PAIRS,
+    **CONTRAST,
+    **PRODUCT,
+    **CURVED,
+    **WARPED,
+    **SUPERVISED,
+}

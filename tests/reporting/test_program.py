@@ -11,7 +11,17 @@ import torch
 from torch import nn
 
 from support.nets import IMAGE_NETS
-from support.programs import CASES, DECODE, WITH_DECODER, Case, decode_job, grey_level_error, node, tensor_ranges
+from support.programs import (
+    CASES,
+    DECODE,
+    WITH_DECODER,
+    WITHOUT_DECODER,
+    Case,
+    decode_job,
+    grey_level_error,
+    node,
+    tensor_ranges,
+)
 from unbraid.distributions import Likelihood
 from unbraid.errors import UserError
 from unbraid.methods import METHODS, PCL, UVITAE, VAE
@@ -32,8 +42,8 @@ def wrapped(*layers: nn.Module, likelihood: str = "gaussian") -> VAENet:
 
 
 def test_every_method_is_covered() -> None:
-    assert set(WITH_DECODER) == set(METHODS) - {"pcl"}
-    assert set(METHODS) - {"pcl"} <= set(CASES)
+    assert set(WITH_DECODER) == set(METHODS) - set(WITHOUT_DECODER)
+    assert set(METHODS) - set(WITHOUT_DECODER) <= set(CASES)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

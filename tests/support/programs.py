@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from support.nets import IMAGE_NETS
 from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
+from unbraid.methods.curved import CurvedMethod
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
 from unbraid.nets.vitae import VitaeDecoder
@@ -26,7 +27,8 @@ from unbraid.spaces.projective import EvenDecoder
 CODES = 24
 CONTRAST = {"bernoulli": 3.0, "gaussian": 0.3, "normal": 0.3}  # standard deviation of the output of a decoder
 LATENTS = {"sphere": 5, "flat_torus": 6, "torus": 3, "projective": 5, "rotations": 9}
-WITH_DECODER = [name for name in METHODS if name != "pcl"]
+WITHOUT_DECODER = ("pcl", "cl_ica")
+WITH_DECODER = [name for name in METHODS if name not in WITHOUT_DECODER]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Case:
     def codes(self, n: int = CODES) -> Tensor:
         """Random latents; for methods with a curved latent space, points on it."""
         z = torch.randn(n, self.latents, generator=torch.Generator().manual_seed(2))
-        return self.method.manifold(self.latents).project(z) if isinstance(self.method, DiffusionVAE) else z
+        return self.method.manifold(self.latents).project(z) if isinstance(self.method, CurvedMethod) else z
 
 
 def _cases() -> dict[str, Case]:

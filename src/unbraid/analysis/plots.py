@@ -39,6 +39,10 @@ DISPLAY_NAMES = {
     "ml_vae": "ML-VAE",
     "control_vae": "ControlVAE",
     "dynamic_vae": "DynamicVAE",
+    "s_vae": "S-VAE",
+    "semi_vae": "Semi-supervised VAE",
+    "ivae": "iVAE",
+    "cl_ica": "cl-ica",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

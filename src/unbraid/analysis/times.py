@@ -64,7 +64,8 @@ def objective_times(run: Run, data: FactorData, batch: int | None = None, repeat
     parameters = list(net.parameters())
     seed, step = torch.zeros((), dtype=torch.int64, device=run.device), torch.zeros((), device=run.device)
     drawn = method.draw(data, Noise.from_seed(seed, seed), size)
-    examples = Batch(data.batch(drawn.examples, Noise.from_seed(seed, seed)), len(data), drawn.changed, spec.steps)
+    x = data.batch(drawn.examples, Noise.from_seed(seed, seed))
+    examples = Batch(x, len(data), drawn.changed, spec.steps, drawn.labels)
     found = []
     for _ in range(repeats + 1):
         start = _now(run)

@@ -41,10 +41,12 @@ class DrawnExamples(NamedTuple):
             second half contains the second example of each pair.
         changed: For pairs, whether each factor was drawn again for the second example, of shape (b / 2, k). None for
             single examples.
+        labels: Labels of examples, for methods that learn from labels. None for other methods.
     """
 
     examples: Int[Tensor, " b"]
     changed: Bool[Tensor, "n k"] | None = None
+    labels: Tensor | None = None
 
     @classmethod
     def from_pairs(cls, pairs: Pairs) -> DrawnExamples:

@@ -15,6 +15,7 @@ from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.diffusion_vae import DiffusionVAE
@@ -24,10 +25,13 @@ from unbraid.methods.fsq import FSQ
 from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
+from unbraid.methods.ivae import IVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.qlae import QLAE
+from unbraid.methods.s_vae import SVAE
+from unbraid.methods.semi_vae import SemiVAE
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
 from unbraid.methods.vae import VAE, elbo
@@ -51,21 +55,26 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "dip_vae_ii": DIPVAEII,
     "info_vae": InfoVAE,
     "hfs": HFS,
+    "semi_vae": SemiVAE,
+    "ivae": IVAE,
     "ada_gvae": AdaGVAE,
     "ada_mlvae": AdaMLVAE,
     "group_vae": GroupVAE,
     "ml_vae": MLVAE,
     "slow_vae": SlowVAE,
     "pcl": PCL,
+    "cl_ica": ClICA,
     "pmp": PMP,
     "diffusion_vae": DiffusionVAE,
+    "s_vae": SVAE,
     "u_vitae": UVITAE,
     "c_vitae": CVITAE,
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "UVITAE",
-    "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ControlVAE",
-    "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper",
-    "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SlowVAE", "Traversal", "elbo", "setting",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SVAE",
+    "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA",
+    "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE",
+    "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "elbo",
+    "setting",
 ]  # fmt: skip

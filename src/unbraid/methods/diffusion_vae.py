@@ -14,9 +14,8 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
-from unbraid.methods.controls import Controls, space_controls
-from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
-from unbraid.methods.traversal import RowLabel, Traversal
+from unbraid.methods.curved import CurvedMethod
+from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, setting
 from unbraid.nets.vae import LikelihoodDecoder, VAENet
 from unbraid.noise import Noise
 from unbraid.spaces import SPACES, Projective, Space
@@ -24,7 +23,7 @@ from unbraid.spaces.projective import EvenDecoder
 
 
 @dataclass(frozen=True)
-class DiffusionVAE(Method):
+class DiffusionVAE(CurvedMethod):
     r"""A VAE whose latents lie on a sphere, torus, projective space or rotation group, with Brownian-motion posteriors.
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL, \quad
@@ -160,36 +159,6 @@ class DiffusionVAE(Method):
         capacity = self.c_min + (self.c_max - self.c_min) * (step / self.iteration_threshold).clamp(max=1)
         return rec + self.beta * (kl - capacity).abs().mean(), {**terms, "capacity": capacity}
 
-    def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
-        """Return projected means as ambient coordinates or angles, or ends of random walks ("sampled").
-
-        On a projective space, products of coordinates are returned instead of ambient coordinates, because they are
-        equal for z and -z.
-        """
-        space = self.manifold(q.mean.shape[1])
-        z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)
-        return space.angles(z) if kind == "angles" else space.embed(z)
-
-    def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
-        return self.manifold(q.mean.shape[1]).project(q.mean)
-
-    def column_names(self, columns: int) -> list[str]:
-        return [f"coordinate {i}" for i in range(columns)]
-
-    def information(self, q: Gaussian) -> None:
-        """Return None, because the KL is defined only for all latents together, not for each column."""
-        return
-
-    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return closed curves through the projected mean of the example. Positions are angles in radians.
-
-        The curves are geodesics where closed geodesics exist.
-        """
-        space = self.manifold(q.mean.shape[1])
-        start = space.project(q.mean)
-        z, names = space.closed_curves(start[0], positions.to(start))
-        return Traversal(z, start, [RowLabel(name) for name in names])
-
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
         """Return the diffusion time and, if the codes are not the input of the decoder, the latents."""
         space = self.manifold(latents)
@@ -199,8 +168,3 @@ class DiffusionVAE(Method):
             outputs["latents"] = EncoderOutput(meaning, lambda q: space.project(q.mean))
         meaning = "logarithm of the diffusion time of each example, which determines the width of its posterior"
         return {**outputs, "log_t": EncoderOutput(meaning, self.log_t)}
-
-    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
-        """Return controls that stay within the latent space, starting from the projected means of the examples."""
-        space = self.manifold(q.mean.shape[1])
-        return space_controls(space, space.project(q.mean))

@@ -70,12 +70,14 @@ class Batch:
         changed: For pairs, a boolean tensor of shape (b / 2, k) that is True for each of the k factors that were drawn
             again for the partner. Only methods that use this supervision may read it.
         steps: The total number of training steps of the run. Schedules use it.
+        labels: The labels that `Method.draw` returned, for methods that learn from labels.
     """
 
     x: Tensor
     population: int
     changed: Tensor | None = None
     steps: int = 0
+    labels: Tensor | None = None
 
 
 class EncoderOutput(NamedTuple):

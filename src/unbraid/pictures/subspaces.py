@@ -16,7 +16,8 @@ from torch import Tensor
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
-from unbraid.methods import UVITAE, DiffusionVAE
+from unbraid.methods import UVITAE
+from unbraid.methods.curved import CurvedMethod
 from unbraid.pictures.comparison import add_title, place_in_rows
 from unbraid.pictures.examples import check_drawable, decoded_images, example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
@@ -167,12 +168,12 @@ def latent_parts(run: Run, x: Tensor) -> tuple[list[str], Float[Tensor, "n k d"]
 def exchanged_latents(run: Run, parts: Float[Tensor, "n k d"], group: Sequence[int]) -> Float[Tensor, "n n d"]:
     """Return latents whose entry (i, j) has the parts `group` of example j and all other parts of example i.
 
-    Points of a curved latent space (`DiffusionVAE`) are projected back to it.
+    Points of a curved latent space are projected back to it.
     """
     taken = parts[:, list(group)].sum(1)
     z = (parts.sum(1) - taken)[:, None] + taken
     method = run.spec.method
-    if not isinstance(method, DiffusionVAE):
+    if not isinstance(method, CurvedMethod):
         return z
     return method.manifold(z.shape[2]).project(z.flatten(0, 1)).view_as(z)
 

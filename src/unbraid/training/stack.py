@@ -171,7 +171,7 @@ class Stack:
         spec, method = self.specs[0], dataclasses.replace(self.method, **hypers)
         drawn = method.draw(self.data, Noise.from_seed(seed, step, DATA), spec.batch)
         x = self.data.batch(drawn.examples, Noise.from_seed(seed, step, EXAMPLES))
-        batch = Batch(x, len(self.data), drawn.changed, spec.steps)
+        batch = Batch(x, len(self.data), drawn.changed, spec.steps, drawn.labels)
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
         loss, logs = functional_call(
             self.modules[member], state, (method, batch, Noise.from_seed(seed, step, OBJECTIVE), step.to(torch.float32))

@@ -1,0 +1,116 @@
+"""Semi-supervised VAEs, which learn from a few labelled examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unbraid.accel.adam import Adam
+from unbraid.data.dataset import FactorData
+from unbraid.data.sampling import DrawnExamples
+from unbraid.errors import UserError
+from unbraid.methods.annealed_vae import AnnealedVAE
+from unbraid.methods.beta_tcvae import BetaTCVAE
+from unbraid.methods.beta_vae import BetaVAE
+from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
+from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+FAMILIES: dict[str, Callable[[Hyper], Method]] = {
+    "beta_vae": lambda weight: BetaVAE(beta=weight),
+    "annealed_vae": lambda weight: AnnealedVAE(c_max=weight),
+    "factor_vae": lambda weight: FactorVAE(gamma=weight),
+    "beta_tcvae": lambda weight: BetaTCVAE(beta=weight),
+    "dip_vae_i": lambda weight: DIPVAEI(lambda_od=weight),
+    "dip_vae_ii": lambda weight: DIPVAEII(lambda_od=weight),
+}
+"""The unsupervised methods to which labels are added, as functions of the weight of their regularisation."""
+
+
+def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: str) -> Float[Tensor, ""]:
+    r"""Return the distance of latents from the labels of the same columns, summed over columns, averaged over examples.
+
+    With "xent" it is the cross-entropy of the label in [0, 1] and the logistic function of the latent. With "l2" it is
+    the squared difference of the two. Missing labels, which are negative, do not contribute.
+    """
+    columns = min(mean.shape[1], labels.shape[1])
+    latents, known, target = mean[:, :columns], labels[:, :columns] >= 0, labels[:, :columns].clamp(min=0)
+    if form == "xent":
+        losses = F.binary_cross_entropy_with_logits(latents, target, reduction="none")
+    else:
+        losses = (latents.sigmoid() - target).square()
+    return torch.where(known, losses, 0.0).sum(1).mean()
+
+
+@dataclass(frozen=True)
+class SemiVAE(Method):
+    r"""A VAE of any family with a supervised term, which ties the first latents to the factors of a few examples.
+
+    .. math:: L(x) + \gamma\, E_{(x', y)} \sum_{j \le k} CE(y_j, \sigma(\mu_j(x')))
+
+    L is the loss of the unsupervised method `family`, whose regularisation has the weight `regularisation`. (x', y) is
+    one of the `labels` examples with known factors, :math:`y_j` is factor j scaled to [0, 1], CE the cross-entropy,
+    :math:`\mu` the posterior mean and :math:`\sigma` the logistic function. Latent j is therefore tied to factor j. If
+    there are fewer latents than factors, the remaining factors are not used.
+    Each step uses `batch` examples without labels and as many labelled ones, which are drawn from the fixed set.
+
+    The set of labelled examples is drawn once, with replacement, by `label_seed`. It does not depend on the seed of the
+    run. Missing labels are ignored.
+
+    Deviations: the reference implementation trains and validates on disjoint sets of labels, and selects models by
+    the second. Here, all labels are used for training. Coarse, noisy or partial labels are not simulated.
+    Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
+    section 4.
+    """
+
+    regularisation: Hyper = setting(4.0, "weight of the regularisation of the family, such as beta", low=0)
+    family: Literal["beta_vae", "annealed_vae", "factor_vae", "beta_tcvae", "dip_vae_i", "dip_vae_ii"] = setting(
+        "beta_vae", "unsupervised method to which the supervised term is added"
+    )
+    gamma: Hyper = setting(10.0, "weight of the supervised term", low=0, swept=False)
+    labels: int = setting(100, "number of labelled examples", low=1)
+    form: Literal["xent", "l2"] = setting("xent", "form of the supervised term: cross-entropy or squared error")
+    label_seed: int = setting(0, "seed that chooses the labelled examples", low=0)
+
+    def base(self) -> Method:
+        """Return the unsupervised method."""
+        return FAMILIES[self.family](self.regularisation)
+
+    def check(self, data: FactorData, batch: int, latents: int) -> None:
+        if not data.sizes:
+            raise UserError(f"SemiVAE learns from labels. {data.name} has none. Use a method without supervision.")
+        self.base().check(data, batch, latents)
+
+    def schedule_end(self, steps: int) -> float:
+        return self.base().schedule_end(steps)
+
+    def extend(self, net: VAENet, latents: int) -> VAENet:
+        return self.base().extend(net, latents)
+
+    def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
+        return self.base().adam(parameter, learning_rate)
+
+    def labelled_examples(self, data: FactorData) -> Int[Tensor, " n"]:
+        """Return the indices of the labelled examples."""
+        key = torch.full((), self.label_seed, device=data.device)
+        return data.draw(Noise.from_seed(key, torch.zeros_like(key)), self.labels)
+
+    def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
+        unlabelled = data.draw(noise, batch)
+        labelled = self.labelled_examples(data)[noise.integers(self.labels, batch)]
+        labels = data.factors_at(labelled) / (data.grid[0] - 1).clamp(min=1)
+        return DrawnExamples(torch.cat([unlabelled, labelled]), labels=labels)
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        unlabelled, labelled = batch.x.chunk(2)
+        loss, terms = self.base().objective(net, replace(batch, x=unlabelled, labels=None), noise, step)
+        supervised = label_loss(net.encode(labelled).mean, cast(Tensor, batch.labels), self.form)
+        return loss + self.gamma * supervised, {**terms, "supervised": supervised}

@@ -1,0 +1,35 @@
+"""Methods that learn from labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from families.base import MethodFacts
+from unbraid.accel.adam import Adam
+from unbraid.methods import IVAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, SemiVAE
+from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
+from unbraid.methods.method import Hyper
+
+
+@dataclass(frozen=True)
+class FixedPriorIVAE(IVAE):
+    """iVAE whose prior stays a standard normal for every value."""
+
+    def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
+        return Adam(0.0) if parameter.startswith("prior.") else Adam(learning_rate)
+
+
+FACTS: dict[str, MethodFacts] = {
+    "semi_vae": MethodFacts(
+        SemiVAE(regularisation=0.1, gamma=0.1),
+        limits=[
+            (SemiVAE(family="beta_vae", regularisation=3.0, gamma=0.0), BetaVAE(beta=3.0)),
+            (SemiVAE(family="annealed_vae", regularisation=3.0, gamma=0.0), AnnealedVAE(c_max=3.0)),
+            (SemiVAE(family="factor_vae", regularisation=3.0, gamma=0.0), FactorVAE(gamma=3.0)),
+            (SemiVAE(family="beta_tcvae", regularisation=3.0, gamma=0.0), BetaTCVAE(beta=3.0)),
+            (SemiVAE(family="dip_vae_i", regularisation=3.0, gamma=0.0), DIPVAEI(lambda_od=3.0)),
+            (SemiVAE(family="dip_vae_ii", regularisation=3.0, gamma=0.0), DIPVAEII(lambda_od=3.0)),
+        ],
+    ),
+    "ivae": MethodFacts(IVAE(beta=0.1), limits=[(FixedPriorIVAE(beta=3.0), BetaVAE(beta=3.0))]),
+}
