@@ -75,6 +75,7 @@ CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
     "fsq": Case(methods.FSQ()),
     "qlae": Case(methods.QLAE()),
+    "sae": Case(methods.SAE(k=8), steps=1_000, latents=256),
     "vae": Case(methods.VAE()),
     "beta_vae": Case(methods.BetaVAE(beta=8.0)),
     "annealed_vae": Case(methods.AnnealedVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)),

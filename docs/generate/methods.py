@@ -70,6 +70,7 @@ ROWS = {  # what a row of the traversal moves
     "ae": DEVIATIONS,
     "fsq": ON_GRID,
     "qlae": ON_GRID,
+    "sae": DEVIATIONS,
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
     "diffusion_vae": "direction on the sphere from -2 to 2 radians",
     "s_vae": "direction on the sphere from -2 to 2 radians",

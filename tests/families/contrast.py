@@ -9,5 +9,5 @@ from unbraid.methods.pcl import PCL
 # The loss falls quickly with pairs that differ by one value. For other pairs, eight pairs per batch are too few.
 FACTS: dict[str, MethodFacts] = {
     "pcl": MethodFacts(PCL(pairs="walk"), falling_term="loss"),
-    "cl_ica": MethodFacts(ClICA(), falling_term="loss"),
+    "cl_ica": MethodFacts(ClICA(pairs="walk", temperature=0.3), falling_term="loss"),
 }

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from families.base import MethodFacts
 from unbraid.distributions import Gaussian
-from unbraid.methods import AE, FSQ, QLAE, BetaVAE
+from unbraid.methods import AE, FSQ, QLAE, SAE, BetaVAE
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -59,8 +59,25 @@ class RoundedAE(AE):
         return rec, {"rec": rec}
 
 
+@dataclass(frozen=True)
+class ReluAE(SAE):
+    """An autoencoder with an affine encoder, a ReLU and a linear decoder."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        rec = net.nll(batch.x, net.encode(batch.x).mean.relu()).mean()
+        return rec, {"rec": rec}
+
+
 FACTS: dict[str, MethodFacts] = {
     "ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))]),
     "fsq": MethodFacts(FSQ(), limits=[(FSQ(levels=5), RoundedTanhAE())]),
     "qlae": MethodFacts(QLAE(), limits=[(QLAE(count=11, quantisation=0.0, commitment=0.0), RoundedAE())]),
+    "sae": MethodFacts(
+        SAE(),
+        limits=[
+            (SAE(activation="relu", sparsity=0.0), ReluAE()),
+            (SAE(k=4), ReluAE()),
+            (SAE(activation="jumprelu", sparsity=0.0, threshold=1e-6), ReluAE()),
+        ],
+    ),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from families.base import MethodFacts
 from unbraid.accel.adam import Adam
-from unbraid.methods import IVAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, SemiVAE
+from unbraid.methods import IVAE, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.method import Hyper
 
@@ -25,7 +25,7 @@ FACTS: dict[str, MethodFacts] = {
         limits=[
             (SemiVAE(family="beta_vae", regularisation=3.0, gamma=0.0), BetaVAE(beta=3.0)),
             (SemiVAE(family="annealed_vae", regularisation=3.0, gamma=0.0), AnnealedVAE(c_max=3.0)),
-            (SemiVAE(family="factor_vae", regularisation=3.0, gamma=0.0), FactorVAE(gamma=3.0)),
+            (SemiVAE(family="factor_vae", regularisation=0.0, gamma=0.0), VAE()),
             (SemiVAE(family="beta_tcvae", regularisation=3.0, gamma=0.0), BetaTCVAE(beta=3.0)),
             (SemiVAE(family="dip_vae_i", regularisation=3.0, gamma=0.0), DIPVAEI(lambda_od=3.0)),
             (SemiVAE(family="dip_vae_ii", regularisation=3.0, gamma=0.0), DIPVAEII(lambda_od=3.0)),

@@ -43,6 +43,7 @@ DISPLAY_NAMES = {
     "semi_vae": "Semi-supervised VAE",
     "ivae": "iVAE",
     "cl_ica": "cl-ica",
+    "sae": "SAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

@@ -31,6 +31,7 @@ from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.qlae import QLAE
 from unbraid.methods.s_vae import SVAE
+from unbraid.methods.sae import SAE
 from unbraid.methods.semi_vae import SemiVAE
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
@@ -44,6 +45,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "ae": AE,
     "fsq": FSQ,
     "qlae": QLAE,
+    "sae": SAE,
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
@@ -72,9 +74,9 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SVAE",
-    "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA",
-    "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE",
-    "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "elbo",
-    "setting",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
+    "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
+    "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
+    "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
+    "elbo", "setting",
 ]  # fmt: skip
