@@ -93,6 +93,7 @@ CASES: dict[str, Case] = {
     "ada_mlvae": Case(methods.AdaMLVAE(beta=4.0)),
     "group_vae": Case(methods.GroupVAE(beta=4.0), steps=1_000),
     "ml_vae": Case(methods.MLVAE(beta=4.0), steps=1_000),
+    "triplet_vae": Case(methods.TripletVAE(), steps=1_000),
     "slow_vae": Case(methods.SlowVAE()),
     "pcl": Case(methods.PCL(), steps=2_400),
     "cl_ica": Case(methods.ClICA(), steps=1_600),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from families.base import MethodFacts
 from unbraid.accel.adam import Adam
-from unbraid.methods import IVAE, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE
+from unbraid.methods import IVAE, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE, TripletVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.method import Hyper
 
@@ -17,6 +17,13 @@ class FixedPriorIVAE(IVAE):
 
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return Adam(0.0) if parameter.startswith("prior.") else Adam(learning_rate)
+
+
+@dataclass(frozen=True)
+class TripletBaseline(BetaVAE):
+    """A beta-VAE that draws the examples of the triplet VAE."""
+
+    draw = TripletVAE.draw
 
 
 FACTS: dict[str, MethodFacts] = {
@@ -32,4 +39,7 @@ FACTS: dict[str, MethodFacts] = {
         ],
     ),
     "ivae": MethodFacts(IVAE(beta=0.1), limits=[(FixedPriorIVAE(beta=3.0), BetaVAE(beta=3.0))]),
+    "triplet_vae": MethodFacts(
+        TripletVAE(beta=0.1, gamma=0.1), limits=[(TripletVAE(beta=3.0, gamma=0.0), TripletBaseline(beta=3.0))]
+    ),
 }

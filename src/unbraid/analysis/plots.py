@@ -44,6 +44,7 @@ DISPLAY_NAMES = {
     "ivae": "iVAE",
     "cl_ica": "cl-ica",
     "sae": "SAE",
+    "triplet_vae": "TVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

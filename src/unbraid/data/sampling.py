@@ -219,6 +219,42 @@ def consecutive_pairs(data: FactorData, noise: Noise, n: int) -> Pairs:
     return Pairs(torch.stack([row, row + 1], 1), data.factors_at(row) != data.factors_at(row + 1))
 
 
+def factor_distances(data: FactorData, a: Int[Tensor, " n"], b: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    r"""Return the distance between the factors of examples, :math:`\sum_j |v_j - v'_j| / (\text{size}_j - 1)`.
+
+    The difference of a categorical factor is 0 if both values are equal, and 1 otherwise.
+
+    Args:
+        data: A dataset with factors.
+        a: Indices of n examples.
+        b: Indices of n other examples.
+
+    Returns:
+        The distances.
+    """
+    categorical = torch.stack([torch.full((), name in data.categorical, device=data.device) for name in data.names])
+    difference = (data.factors_at(a) - data.factors_at(b)).abs()
+    scaled = difference / (data.grid[0] - 1).clamp(min=1)
+    return torch.where(categorical, (difference > 0).to(scaled.dtype), scaled).sum(1)
+
+
+def triplets(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n 3"]:
+    """Draw triplets of independent examples, ordered so that the second is nearer to the first than the third is.
+
+    Args:
+        data: A dataset with factors. It need not be a full grid.
+        noise: Source of randomness.
+        n: Number of triplets.
+
+    Returns:
+        Indices of the examples of each triplet. The distance of examples is that of `factor_distances`.
+    """
+    anchor, one, other = data.draw(noise, 3 * n).chunk(3)
+    ordered = factor_distances(data, anchor, one) <= factor_distances(data, anchor, other)
+    near, far = torch.where(ordered, one, other), torch.where(ordered, other, one)
+    return torch.stack([anchor, near, far], 1)
+
+
 PAIRS: dict[str, Callable[..., Pairs]] = {
     "pairs": pairs,
     "uniform": uniform_transitions,

@@ -35,6 +35,7 @@ from unbraid.methods.sae import SAE
 from unbraid.methods.semi_vae import SemiVAE
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
+from unbraid.methods.triplet_vae import TripletVAE
 from unbraid.methods.vae import VAE, elbo
 from unbraid.methods.vitae import CVITAE, UVITAE
 from unbraid.nets.vae import VAENet as VAENet
@@ -63,6 +64,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "ada_mlvae": AdaMLVAE,
     "group_vae": GroupVAE,
     "ml_vae": MLVAE,
+    "triplet_vae": TripletVAE,
     "slow_vae": SlowVAE,
     "pcl": PCL,
     "cl_ica": ClICA,
@@ -78,5 +80,5 @@ __all__ = [
     "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
     "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "elbo", "setting",
+    "TripletVAE", "elbo", "setting",
 ]  # fmt: skip
