@@ -70,7 +70,7 @@ class ReluAE(SAE):
 
 FACTS: dict[str, MethodFacts] = {
     "ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))]),
-    "fsq": MethodFacts(FSQ(), limits=[(FSQ(levels=5), RoundedTanhAE())]),
+    "fsq": MethodFacts(FSQ(), limits=[(FSQ(levels=5, saturation=0.0), RoundedTanhAE())]),
     "qlae": MethodFacts(QLAE(), limits=[(QLAE(count=11, quantisation=0.0, commitment=0.0), RoundedAE())]),
     "sae": MethodFacts(
         SAE(),

@@ -95,3 +95,23 @@ def test_weight_decay_does_not_move_the_values(toy: FactorData) -> None:
     (run,) = quick_train(None, QLAE(count=4, quantisation=0.0), weight_decay=5.0)
     values = torch.linspace(-0.5, 0.5, 4).repeat(3, 1)
     assert torch.equal(run.net.state_dict()["codebook.values"], values)
+
+
+def test_penalty_of_fsq_by_hand(toy: FactorData) -> None:
+    """Means of -5, 1 and 4 exceed 2 by 3, 0 and 2."""
+    method = FSQ(saturation=0.5)
+    net = method.build(mlp, (16,), 3, "gaussian").requires_grad_(False)
+    last = list(net.encoder.modules())[-1]
+    assert isinstance(last, torch.nn.Linear)
+    last.weight.zero_()
+    last.bias.copy_(torch.tensor([-5.0, 1.0, 4.0, 0.0, 0.0, 0.0]))
+    batch = Batch(toy.batch(torch.arange(5)), len(toy))
+    loss, terms = method.objective(net, batch, Noise(torch.tensor(0)), torch.tensor(0.0))
+    assert float(terms["excess"]) == pytest.approx((9 + 4) / 3)
+    assert float(loss) == pytest.approx(float(terms["rec"]) + 0.5 * 16 * 13 / 3, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_fsq_does_not_saturate_on_images_with_a_dark_background(sprites: FactorData) -> None:
+    (run,) = quick_train(None, FSQ(), data="sprites", steps=200, batch=64, latents=6)
+    assert (run.encode(sprites.images(slice(0, None, 7))).std(0) > 0.05).all()

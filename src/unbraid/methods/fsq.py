@@ -9,30 +9,36 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.distributions import Gaussian
-from unbraid.methods.method import Batch, Loss, setting
+from unbraid.methods.method import Batch, Hyper, Loss, setting
 from unbraid.methods.quantised import QuantisedAE, nearest_values, straight_through
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
+
+LARGE_MEAN = 2.0  # tanh of it is 0.96, which is rounded to 1 unless there are many levels
 
 
 @dataclass(frozen=True)
 class FSQ(QuantisedAE):
     r"""An autoencoder that rounds each latent to one of L equally spaced values between -1 and 1.
 
-    .. math:: E_x[-\log p(x|\hat z)], \quad \hat z_j = \text{round to } \{-1, -1 + \tfrac{2}{L - 1}, \dots, 1\}
-              \text{ of } \tanh f_j(x)
+    .. math:: E_x\Big[-\log p(x|\hat z) + \frac{\lambda D}{d} \sum_j \max(|f_j(x)| - 2, 0)^2\Big], \quad
+              \hat z_j = \arg\min_{v \in V} |\tanh f_j(x) - v|, \quad V = \{-1, -1 + \tfrac{2}{L - 1}, \dots, 1\}
 
-    f is the mean that the encoder outputs, and L is the field `levels`. The gradient passes through the rounding
-    unchanged (straight-through). There is nothing to learn besides encoder and decoder, and no further loss. The
-    encoder's log variances are not used.
+    f is the mean that the encoder outputs, d the number of latents, D the number of values of an example, and L is the
+    field `levels`. The gradient passes through the rounding unchanged (straight-through). There is nothing to learn
+    besides encoder and decoder. The encoder's log variances are not used.
 
-    Deviations: the paper shifts the tanh if L is even, so that 0 is one of the values. Here the values are symmetric
-    for every L. All latents have the same number of values, and codes are not mapped to one index.
+    Deviations: the paper has no second term. Without it, all means grow in the first steps on images with a dark
+    background, and tanh then has no gradient, so that all examples have the same code. With `saturation`
+    (:math:`\lambda`) 0 the loss is that of the paper. The paper shifts the tanh if L is even, so that 0 is one of the
+    values. Here the values are symmetric for every L. All latents have the same number of values, and codes are not
+    mapped to one index.
     Reference: Mentzer et al. (2024), arXiv:2309.15505, section 3. Hsu et al. (2024), arXiv:2404.10282 (Tripod), use it
     with 12 values per latent.
     """
 
     levels: int = setting(12, "number L of values of each latent", low=2)
+    saturation: Hyper = setting(0.01, "weight lambda of the penalty on means beyond 2, where tanh is flat", low=0)
 
     def continuous(self, q: Gaussian) -> Float[Tensor, "b d"]:
         return q.mean.tanh()
@@ -42,6 +48,8 @@ class FSQ(QuantisedAE):
         return row.expand(latents.shape[-1], -1)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
-        z = self.continuous(net.encode(batch.x))
+        q = net.encode(batch.x)
+        z = self.continuous(q)
         rec = net.nll(batch.x, straight_through(z, nearest_values(z, self.values(net, z)))).mean()
-        return rec, {"rec": rec}
+        excess = (q.mean.abs() - LARGE_MEAN).relu().square().mean()
+        return rec + self.saturation * batch.x[0].numel() * excess, {"rec": rec, "excess": excess}
