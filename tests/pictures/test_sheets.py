@@ -164,3 +164,9 @@ def test_commands_write_sheets(folder: Path, tmp_path: Path, capsys: Capture) ->
     assert captured.out.strip() == str(out)
     assert "left out: 2 run(s) of methods without a prior" in captured.err
     assert out.exists()
+
+
+def test_the_prior_of_a_curved_method_lies_on_its_space() -> None:
+    (run,) = ub.train("s_vae", data="toy", steps=2, latents=4, net="mlp", quiet=True)
+    radii = prior_latents(run, 20).norm(dim=1)
+    assert torch.allclose(radii, torch.ones(20), atol=1e-5)
