@@ -27,6 +27,9 @@ FULL_SIZE = 12_600
 BETAS = "1,2,4,8"
 METRICS = ["--metrics", "mig,sap"]
 MIN_SECONDS = 0.5  # an exponent is fitted only if the time grows by at least this much
+MIN_MEGABYTES = 20.0  # the same for memory
+NAMES = ("seconds", "cpu_seconds", "megabytes")
+STATUSES = {"reproduce": (0, 1, 2), "explore": (-signal.SIGTERM,)}  # other commands must end with 0
 Measured = dict[str, float]
 
 
@@ -57,7 +60,10 @@ def commands(folder: Path, runs: int) -> dict[str, list[str]]:
 
 
 def measure(line: list[str]) -> Measured:
-    """Run a command. Return its time in seconds and its peak memory in MB. `explore` is stopped when it has started."""
+    """Run a command and return its wall and CPU time in seconds, and its peak memory in MB.
+
+    `explore` is stopped when it has started.
+    """
     start = time.perf_counter()
     command = [sys.executable, "-m", "unbraid", *line]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -66,15 +72,19 @@ def measure(line: list[str]) -> Measured:
         assert process.stdout is not None
         if line[0] == "explore":
             process.stdout.readline()
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # a background job of a shell would ignore SIGINT
         process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
         errors.seek(0)
-        if process.returncode not in (0, 1) and line[0] != "reproduce":
+        if process.returncode not in STATUSES.get(line[0], (0,)):
             raise RuntimeError(f"{' '.join(line)}: status {process.returncode}: {errors.read()[-2000:]}")
-    return {"seconds": time.perf_counter() - start, "megabytes": usage.ru_maxrss / 1024}
+    return {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "megabytes": usage.ru_maxrss / 1024,
+    }
 
 
 def exponent(measured: dict[int, Measured], name: str) -> float | None:
@@ -84,7 +94,7 @@ def exponent(measured: dict[int, Measured], name: str) -> float | None:
     """
     smallest, *_, before, largest = sorted(measured)
     first, second = (measured[size][name] - measured[smallest][name] for size in (before, largest))
-    low = MIN_SECONDS if name == "seconds" else 20.0
+    low = MIN_MEGABYTES if name == "megabytes" else MIN_SECONDS
     if second < low:
         return None
     return math.log(second / max(first, low / 10)) / math.log(largest / before)
@@ -106,7 +116,8 @@ def main() -> None:
             folder.mkdir()
             for key, line in commands(folder, size).items():
                 measured.setdefault(key, {})[size] = found = measure(line)
-                print(f"{size:>6} {key:<14}{found['seconds']:9.1f} s {found['megabytes']:8.0f} MB", flush=True)
+                shown = f"{found['seconds']:9.1f} s {found['cpu_seconds']:9.1f} s CPU {found['megabytes']:8.0f} MB"
+                print(f"{size:>6} {key:<14}{shown}", flush=True)
     save(measured)
 
 
@@ -114,7 +125,7 @@ def save(measured: dict[str, dict[int, Measured]]) -> None:
     """Print the exponents and write everything to the results folder."""
     rows: dict[str, Any] = {}
     for key, by_size in measured.items():
-        exponents = {name: exponent(by_size, name) for name in ("seconds", "megabytes")}
+        exponents = {name: exponent(by_size, name) for name in NAMES}
         rows[key] = {"runs": {str(size): found for size, found in by_size.items()}, "exponents": exponents}
         shown = ", ".join(f"{name} {'flat' if v is None else format(v, '.2f')}" for name, v in exponents.items())
         print(f"{key:<14} exponents: {shown}")

@@ -12,7 +12,7 @@ from random import Random
 from faults.commands import INPUT_FILES, LINES, RUN, command_flags, flag_words, write_files
 from faults.damage import damage_file
 from faults.judging import find_changes, find_fault, find_lost_scores, fingerprint, score_lines
-from faults.parts import Outcome
+from faults.parts import Outcome, Part
 from faults.processes import run
 from faults.values import choose_value
 
@@ -36,7 +36,7 @@ class InputCase:
         return f"unbraid {words}" + (f"   (damaged {self.damaged}, seed {self.seed})" if self.damaged else "")
 
 
-class BadInput:
+class BadInput(Part):
     """Part "input" of the campaign."""
 
     name = "input"
@@ -90,9 +90,6 @@ class BadInput:
             yield replace(case, damaged="")
         for position in range(len(case.line) - 1, 0, -1):
             yield replace(case, line=case.line[:position] + case.line[position + 1 :])
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def add_odd_files(folder: Path) -> None:

@@ -17,7 +17,7 @@ from random import Random
 
 from faults.jobs import CASE, JOBS, Jobs, find_differences
 from faults.judging import find_fault, find_lost_scores, fingerprint, score_lines
-from faults.parts import Outcome
+from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
 
 COMMANDS = ("train", "add", "score", "study", "modify", "report", "index", "share")
@@ -44,7 +44,7 @@ class DiskCase:
         return f"unbraid {' '.join(JOBS[self.job].line)}: {self.kind} {self.amount:g}"
 
 
-class Disk:
+class Disk(Part):
     """Part "disk" of the campaign."""
 
     name = "disk"
@@ -114,9 +114,6 @@ class Disk:
         """Generate cases with a rounder amount."""
         if case.kind == "size":
             yield from (replace(case, amount=float(size)) for size in (0, 1000) if size < case.amount)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def limit_size(size: int) -> None:

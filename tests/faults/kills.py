@@ -16,7 +16,7 @@ from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP, SIGTERM, Signals
 from faults.exemptions import ENDED_BY_SIGNAL
 from faults.jobs import CASE, JOBS, Job, Jobs, find_differences
 from faults.judging import find_fault
-from faults.parts import Outcome
+from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
 
 COMMANDS = ("train", "train", "score", "study", "study", "modify", "report", "score_parallel", "share", "index")
@@ -53,7 +53,7 @@ class KillCase:
         return f"unbraid {' '.join(JOBS[self.job].line)}: {'; '.join(map(str, self.rounds))}"
 
 
-class Kills:
+class Kills(Part):
     """Part "kills" of the campaign."""
 
     name = "kills"
@@ -128,6 +128,3 @@ class Kills:
             if one.processes > 1:
                 fewer = replace(one, processes=one.processes - 1)
                 yield replace(case, rounds=(*case.rounds[:i], fewer, *case.rounds[i + 1 :]))
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -12,7 +12,7 @@ from random import Random
 from faults.exemptions import BUSY, EARLY_READERS
 from faults.jobs import CASE, JOBS, Jobs, find_differences
 from faults.judging import find_fault, find_lost_scores, score_lines
-from faults.parts import Outcome
+from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
 
 PAIRS = {
@@ -47,7 +47,7 @@ class PairCase:
         return f"{first} & {second} (starts after {self.delay:.3f} of the time of the first)"
 
 
-class Pairs:
+class Pairs(Part):
     """Part "pairs" of the campaign."""
 
     name = "pairs"
@@ -109,9 +109,6 @@ class Pairs:
         """Generate the case without a delay."""
         if case.delay:
             yield replace(case, delay=0.0)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def may_fail(case: PairCase, process: Process) -> bool:

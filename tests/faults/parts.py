@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 Case = Any  # each part has a dataclass of its own, whose text is printed for a failure
 
 
-class Part(Protocol):
+class Part(ABC):
     """A part of the campaign.
 
     Attributes:
@@ -24,25 +25,28 @@ class Part(Protocol):
     weight: float
     unit: str
 
+    def reason_to_skip(self) -> str:
+        """Return why the part cannot run on this machine, or an empty text."""
+        return ""
+
+    @abstractmethod
     def prepare(self, folder: Path) -> None:
         """Write the files that the cases need into an empty folder."""
-        ...
 
+    @abstractmethod
     def make_case(self, random: Random) -> Case:
         """Generate a case."""
-        ...
 
+    @abstractmethod
     def run(self, case: Case) -> Outcome:
         """Run a case."""
-        ...
 
     def simpler(self, case: Case) -> Iterator[Case]:
         """Generate the cases that are a little simpler than a case."""
-        ...
+        return iter(())
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End what was started."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-TIMEOUT = 90.0  # seconds after which a command counts as hanging
+CPU_SECONDS = 90.0  # of computing, after which a command counts as hanging
+IDLE_SECONDS = 300.0  # without any computing, after which a command counts as hanging
+WALL_SECONDS = 7200.0  # after which a command counts as hanging in any case
+LOOK_SECONDS = 1.0  # between two readings of the time that a command has computed
 MEMORY = 4 * 2**30  # bytes that a command may allocate
 PIPE_SIZE = 2**20  # bytes of standard error that fit into the pipe
 FILE_SIZE = 2**28  # bytes that a command may write to one file
@@ -42,6 +45,42 @@ def preload() -> None:
     import matplotlib.pyplot  # noqa: F401
     import pandas  # noqa: F401
     import sklearn.linear_model  # noqa: F401
+
+
+class Watch:
+    """Decides whether a command hangs.
+
+    The time that it has computed counts, not the time that has passed, because other programs may use the cores.
+    """
+
+    def __init__(self, group: int) -> None:
+        self.group, self.begin = group, time.monotonic()
+        self.looked = self.progressed = self.begin
+        self.computed = 0.0
+
+    def hangs(self) -> bool:
+        """Return whether the command has computed too long, or waits for something that does not come."""
+        now = time.monotonic()
+        if now - self.looked < LOOK_SECONDS:
+            return False
+        computed = cpu_seconds(self.group)
+        if computed != self.computed:
+            self.progressed = now
+        self.looked, self.computed = now, computed
+        return computed > CPU_SECONDS or now - self.progressed > IDLE_SECONDS or now - self.begin > WALL_SECONDS
+
+
+def cpu_seconds(group: int) -> float:
+    """Return how long the processes of a group and their ended children have computed."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text().rpartition(")")[2].split()
+        except OSError:  # the process has ended
+            continue
+        if int(fields[2]) == group:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -77,11 +116,11 @@ class Process:
                 self.status = os.waitstatus_to_exitcode(status)
         return self.status
 
-    def wait(self, seconds: float = TIMEOUT) -> int:
-        """Wait for the end and return the status. A command that takes longer is killed."""
-        end = time.monotonic() + seconds
+    def wait(self) -> int:
+        """Wait for the end and return the status. A command that hangs is killed."""
+        watch = Watch(self.pid)
         while self.poll() is None:
-            if time.monotonic() > end:
+            if watch.hangs():
                 os.killpg(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 self.status = HANG
@@ -89,7 +128,7 @@ class Process:
         assert self.status is not None
         return self.status
 
-    def workers_left(self, seconds: float = 10.0) -> bool:
+    def workers_left(self, seconds: float = 60.0) -> bool:
         """Return whether processes of an ended command still exist after some seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

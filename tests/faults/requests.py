@@ -17,11 +17,11 @@ from random import Random
 from urllib.parse import urlsplit
 
 from faults.jobs import TINY
-from faults.parts import Outcome
+from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
 
 LATENTS = 2
-ANSWER_SECONDS = 20.0  # within which a request must be answered or its connection closed
+ANSWER_SECONDS = 300.0  # within which a request must be answered or its connection closed
 MEMORY_GROWTH = 300 * 2**20  # bytes by which the server may grow
 AT_ONCE = 200
 METHODS = (
@@ -112,7 +112,7 @@ class RequestCase:
 VALID = RequestCase("GET", "/", "?token={token}", "HTTP/1.1", "{host}", None, None, "empty", "", "whole")
 
 
-class Requests:
+class Requests(Part):
     """Part "requests" of the campaign."""
 
     name = "requests"
