@@ -129,3 +129,15 @@ def test_root_is_set_only_while_the_command_runs(
     message = error_line(capsys, "train", "vae", "--data", "smallnorb", "--root", tmp_path / "there")
     assert f"must be in {tmp_path / 'there' / 'smallnorb'}" in message
     assert os.environ.get("UNBRAID_DATA") == before
+
+
+@pytest.mark.parametrize("name", ["9" * 400, "loop"])
+def test_paths_that_no_file_can_have_are_user_errors(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "runs").mkdir()
+    for line in (["compare", name, "runs"], ["index", name], ["share", "check", name]):
+        assert dispatch.main(line) == 2
+        assert "unbraid: error: " in capsys.readouterr().err

@@ -23,10 +23,11 @@ from faults.kills import Kills
 from faults.pairs import Pairs
 from faults.parts import Part, Result, run_number
 from faults.processes import preload
+from faults.readers import Readers
 from faults.requests import Requests
 from faults.totals import Tally, add_session, tally_line
 
-PARTS: dict[str, type[Part]] = {part.name: part for part in (BadInput, Kills, Pairs, Disk, Requests)}
+PARTS: dict[str, type[Part]] = {part.name: part for part in (BadInput, Readers, Kills, Pairs, Disk, Requests)}
 ALL_CASES = 10**9
 
 

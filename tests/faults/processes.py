@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-CPU_SECONDS = 90.0  # of computing, after which a command counts as hanging
+CPU_SECONDS = 240.0  # of computing, after which a command counts as hanging
 IDLE_SECONDS = 300.0  # without any computing, after which a command counts as hanging
 WALL_SECONDS = 7200.0  # after which a command counts as hanging in any case
 LOOK_SECONDS = 1.0  # between two readings of the time that a command has computed
@@ -178,6 +178,20 @@ def run(line: Sequence[str], folder: Path, prepare: Callable[[], None] = lambda:
     process = start(line, folder, prepare=prepare)
     process.wait()
     return process
+
+
+def run_function(function: Callable[[], object], folder: Path) -> Process:
+    """Run a function until it ends, with the limits and the error messages of a command."""
+    from unbraid.cli import dispatch
+
+    def replace_commands() -> None:
+        def call(arguments: Sequence[str]) -> int:
+            function()
+            return 0
+
+        dispatch.dispatch = call
+
+    return run(("function",), folder, replace_commands)
 
 
 def _run_command(

@@ -18,7 +18,7 @@ TEXTS = (
     "", " ", "-", "--", "---", "=", ",", ",,", "a", "\udcff", "a\nb", "\x07", "%s", "{0}", "*", "~", "'", '"', "\\",
     "é", "你好", "a=b", "=b", "a=", "a=1,2", "data=toy", "level=0", "None", "null", "true", "[]", "{}", "x" * 300,
     "toy", "toy?", "toy?a=1", "toy?part=", "sprites?noise=nan", "sprites?noise=-1", "sprites?modified=missing",
-    "?", "?=",
+    "?", "?=", "~nobody_has_this_name",
     "mig", "mig,sap", "mig,mig", "none", "+mig", "os:system", "os.path:join", "no_module:f", ":", "module:", "vae",
     "cpu", "cuda", "cuda:99", "meta", "mps", "cpu:1", "http://", "file:///etc/hostname", "http://127.0.0.1:9/",
     "locatello",

@@ -13,6 +13,7 @@ import torch
 from unbraid.errors import UserError
 from unbraid.nets.any_model import ModelParts, model_parts
 from unbraid.runs.adopted_model import call_builder
+from unbraid.runtime.files import expand_user
 from unbraid.runtime.importing import import_file, trust_name
 
 SUFFIXES = {".pt": "TorchScript", ".pth": "TorchScript", ".ts": "TorchScript", ".pt2": "torch.export", ".onnx": "ONNX"}
@@ -61,7 +62,7 @@ def _open_pair(files: tuple[Any, ...] | list[Any], trust: bool) -> GivenModel:
 
 def _open_text(text: str, trust: bool) -> GivenModel:
     """Return the model of a file or of a function."""
-    path, suffix = Path(text).expanduser(), Path(text).suffix.lower()
+    path, suffix = expand_user(text), Path(text).suffix.lower()
     if suffix not in SUFFIXES and ":" in text:
         return _open_code(text)
     if suffix not in SUFFIXES:

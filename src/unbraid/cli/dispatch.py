@@ -28,6 +28,8 @@ EXAMPLES = """examples:
   unbraid traverse runs/beta
 """
 USER_ERRORS = (UserError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
+PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Command(NamedTuple):
@@ -139,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _user_can_correct(error: Exception) -> bool:
     """Return whether the user can correct an error: a wrong argument or file, an inaccessible file, or a full disk."""
-    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-    return isinstance(error, USER_ERRORS) or full_disk or _lacks_memory(error)
+    wrong_disk_or_path = isinstance(error, OSError) and error.errno in DISK_ERRORS + PATH_ERRORS
+    return isinstance(error, USER_ERRORS) or wrong_disk_or_path or _lacks_memory(error)
 
 
 def _lacks_memory(error: Exception) -> bool:

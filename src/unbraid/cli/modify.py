@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import BooleanOptionalAction
 from collections.abc import Sequence
 from typing import Any
@@ -111,7 +112,7 @@ def run(options: Any) -> None:
     settings = {name: value for name, value in vars(options).items() if name not in ("name", "picture", "out", "root")}
     data = load_data(options.name, options.device, options.quiet)
     path = modify(data, out=options.out or default_file(data), **settings)
-    gap = read_manipulation(path, tensors=False)[1]["final"]["gap"]
+    gap = read_manipulation(path, tensors=False)[1].get("final", {}).get("gap", math.nan)
     print(f"The manipulation was written to {path}.")
     print(f"The final error of entangling pairs minus that of disentangling pairs is {gap:.3f} nats per image.")
     print(f'Use it as "{data.name}?modified={"default" if path == default_file(data) else path}"')

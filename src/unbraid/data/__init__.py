@@ -24,6 +24,7 @@ from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.files import expand_user
 from unbraid.runtime.plugins import Registry
 
 # Datasets that are generated and need no files.
@@ -140,8 +141,8 @@ def is_path(name: str) -> bool:
     if any(mark in name for mark in ("/", "\\", ".")):
         return True
     try:
-        return Path(name).expanduser().exists()
-    except (OSError, RuntimeError):  # a name that is too long for a file, or the home of a user who does not exist
+        return expand_user(name).exists()
+    except OSError:  # a name that is too long for a file
         return False
 
 

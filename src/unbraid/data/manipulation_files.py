@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,23 @@ from unbraid.data.dataset import FactorData
 from unbraid.data.files.locate import data_folder
 from unbraid.data.own.arrays import OwnData
 from unbraid.errors import UserError
-from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.files import expand_user, make_folder, write_atomic
+from unbraid.runtime.schema import WrongContentError, check
 
 FORMAT = 1
 KIND = "manipulation"
 DATA_KEYS = ("base", "names", "sizes", "shape", "examples", "labels")  # keys of the metadata that describe the dataset
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The fields of the metadata of a manipulation whose types matter. `recipe` and `final` are not always present."""
+
+    kind: str
+    format: int
+    eps: float
+    recipe: dict[str, Any] = field(default_factory=dict)
+    final: dict[str, float] = field(default_factory=dict)
 
 
 def plain_name(data: FactorData) -> str:
@@ -45,7 +58,7 @@ def find_file(file: str, data: FactorData, root: str | Path | None = None) -> Pa
     which paths were tried and how to create the file.
     """
     default = default_file(data, root)
-    candidates = [default] if file == "default" else [Path(file).expanduser(), default.parent / file]
+    candidates = [default] if file == "default" else [expand_user(file), default.parent / file]
     for path in candidates:
         if path.is_file():
             return path
@@ -107,12 +120,13 @@ def read_manipulation(path: Path, tensors: bool = True) -> tuple[dict[str, Tenso
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
-            metadata = json.loads(file.metadata()["unbraid"])
-            if metadata["kind"] != KIND or metadata["format"] != FORMAT or not 0 < float(metadata["eps"]) <= 1:
-                raise UserError(f"kind {metadata['kind']}, format {metadata['format']}, eps {metadata['eps']}")
+            metadata = json.loads((file.metadata() or {}).get("unbraid", "null"))
+            facts = check(Facts, metadata)
+            if facts.kind != KIND or facts.format != FORMAT or not 0 < facts.eps <= 1:
+                raise UserError(f"kind {facts.kind!r}, format {facts.format}, eps {facts.eps}")
             keys = ("patterns", "which") if tensors else ()
             return {name: file.get_tensor(name) for name in keys}, {**dict.fromkeys(DATA_KEYS), **metadata}
-    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, WrongContentError, safetensors.SafetensorError) as error:
         raise UserError(
             f"{path} must be a complete file that was written by 'unbraid data modify', format {FORMAT}. Reading it "
             f"failed: {error}. Restore a complete copy, or delete the file and create it again."

@@ -11,6 +11,7 @@ from typing import Any
 from unbraid.data.dataset import FactorData
 from unbraid.data.samplers import CorrelatedSampler, SubsetSampler
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.files import expand_user
 
 # Options that every dataset in the registry accepts.
 COMMON_OPTIONS = {
@@ -49,7 +50,7 @@ def split_own_name(name: str) -> tuple[str, dict[str, str]]:
     options = {key: value for key, _, value in parts if key in IMAGE_OPTIONS}
     if not options:
         return name, {}
-    if (file := Path(options.get("modified", "")).expanduser()).is_file():
+    if (file := expand_user(options.get("modified", ""))).is_file():
         options["modified"] = str(file.resolve())
     others = "&".join(key + mark + value for key, mark, value in parts if key not in IMAGE_OPTIONS)
     return path + "?" * bool(others) + others, options

@@ -23,7 +23,7 @@ from unbraid.manipulation.settings import ManipulationSettings, Rotations, fill_
 from unbraid.runs.folder import Log
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime import provenance
-from unbraid.runtime.files import make_folder
+from unbraid.runtime.files import expand_user, make_folder
 from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.runtime.signals import DeferredSignals, deferred_signals
 
@@ -114,7 +114,7 @@ def modify(
     from unbraid.data.loading import load_data
 
     loaded = load_data(data, device, quiet).to(device)
-    path = Path(out).expanduser()
+    path = expand_user(out)
     choices = fill_recipe(
         recipe,
         {"learning_rate": learning_rate, "pace": pace, "rounds": rounds, "warm": warm, "objective": objective,

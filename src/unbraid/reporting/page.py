@@ -22,7 +22,7 @@ from unbraid.runs.only import Only
 from unbraid.runs.results import RESULTS_FILE
 from unbraid.runs.run import Run, are_folders, as_runs
 from unbraid.runs.search import as_folders
-from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.files import make_folder, resolve_path, write_atomic
 
 MAX_PAGE_BYTES = 2_000_000  # maximum size of a page without the weights of decoders
 LEFT_OUT = "The pictures of this run are left out, because the page would be too large."
@@ -85,7 +85,7 @@ def report(
         raise UserError(f"No trained runs in {', '.join(map(str, folders)) or 'the list'}. Finish the training first.")
     folder = _folder_above(folders)
     path = Path(out) if out is not None else _default_path(folder, trained)
-    title = trained[0].label if folder is None else _page_title(folder.resolve())
+    title = trained[0].label if folder is None else _page_title(resolve_path(folder))
     study = folder if len(folders) == 1 and not only and folder and (folder / RESULTS_FILE).exists() else None
     content = report_content(
         trained, title, metrics=metrics, rank=rank, best=best, scoring=scoring, study=study, quiet=quiet, data=data

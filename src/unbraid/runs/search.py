@@ -13,6 +13,7 @@ from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.only import Only, choose
 from unbraid.runs.results import read_sweep_positions
 from unbraid.runs.scores import FILE
+from unbraid.runtime.files import resolve_path
 
 Folders: TypeAlias = str | Path | Iterable[str | Path]
 
@@ -68,7 +69,7 @@ def _no_runs(folders: list[Path]) -> str:
 
 def _walk(folder: Path, visited: set[Path]) -> Iterator[RunFolder]:
     """Yield the runs in a folder and below it. `visited` has the folders above, so that circular links end."""
-    place = folder.resolve()
+    place = resolve_path(folder)
     if place in visited or not folder.is_dir():
         return
     yield from find_runs(folder)

@@ -126,6 +126,24 @@ def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     write_atomic(path, "".join(json.dumps(record) + "\n" for record in records).encode())
 
 
+def expand_user(path: str | Path) -> Path:
+    """Return a path with ``~`` and ``~name`` replaced by home folders. The name of an unknown user stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111, `Path.expanduser` raises an error for unknown users
+
+
+def resolve_path(path: str | Path) -> Path:
+    """Return the absolute path of a file, without links. A loop of links stays as it is, so the path does not exist."""
+    return Path(os.path.realpath(expand_user(path)))
+
+
+def refuse_special_file(path: Path) -> None:
+    """Raise a UserError if a path exists and is neither a file nor a folder. Reading a pipe or a device may not end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(
+            f"{path} must be an ordinary file. Got a pipe or a device instead. Replace it by the file itself."
+        )
+
+
 def cache_folder() -> Path:
     """Return the cache folder.
 

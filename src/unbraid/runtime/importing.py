@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from unbraid.errors import UserError
+from unbraid.runtime.files import resolve_path
 from unbraid.runtime.plugins import is_offered
 
 _TRUSTED: set[str] = set()  # names that the user has passed or consented to in this process
@@ -58,7 +59,7 @@ def import_file(path: Path) -> ModuleType:
     Raises:
         UserError: If there is no such file, if its name is not that of a module, or if another module has this name.
     """
-    file, name = path.expanduser().resolve(), path.stem
+    file, name = resolve_path(path), path.stem
     if not file.is_file() or not name.isidentifier():
         raise UserError(f"{path} must be an existing file of Python code whose name is a Python identifier.")
     present = sys.modules.get(name)

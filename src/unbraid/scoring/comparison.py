@@ -14,6 +14,7 @@ from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import resolve_metric_names
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runtime.files import resolve_path
 from unbraid.runtime.tables import format_cell, html_table, table, wide_table
 from unbraid.scoring.differences import Difference, find_differences
 from unbraid.scoring.permutation import count_assignments
@@ -258,7 +259,7 @@ def compare(
     places = [_side_folders(side) for side in given]
     if len(places) < 2:
         raise UserError(f"A comparison needs at least two folders of runs. Got {len(places)} instead.")
-    if len({tuple(path.resolve() for path in paths) for paths in places}) < len(places):
+    if len({tuple(resolve_path(path) for path in paths) for paths in places}) < len(places):
         raise UserError("A comparison needs different folders. One of them was given twice. Remove one of the two.")
     named = resolve_metric_names(metrics) if metrics is not None else None
     if score:

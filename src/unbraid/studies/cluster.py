@@ -19,7 +19,7 @@ import torch
 
 from unbraid.errors import UserError
 from unbraid.nets.registry import resolve_net
-from unbraid.runtime.files import make_folder
+from unbraid.runtime.files import make_folder, resolve_path
 from unbraid.runtime.progress import ignore_progress, progress
 from unbraid.studies.cluster_node import cached_data, read_run_files, stacks_on_node, store_run, train_stack
 from unbraid.studies.local import POLL_SECONDS, StudyProgress, finish_study, write_study_file
@@ -195,7 +195,7 @@ def run_cluster(
     device = (
         "cpu" if settings.device == "cpu" else "cuda"
     )  # no index, because Ray makes only the GPU of the task visible
-    settings = dataclasses.replace(settings, out=settings.out.resolve(), device=device, jobs=settings.jobs or 1)
+    settings = dataclasses.replace(settings, out=resolve_path(settings.out), device=device, jobs=settings.jobs or 1)
     make_folder(settings.out)
     with ray_session(address) as ray, ExitStack() as contexts:
         steps = sum(run.spec.steps for run in planned)

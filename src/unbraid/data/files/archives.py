@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unbraid.errors import UserError
+from unbraid.runtime.files import refuse_special_file
 
 TOTAL_LIMIT = 32 << 30  # maximum unpacked bytes of all members; the largest supported dataset has 13 GB
 MEMBER_LIMIT = 2 << 30  # maximum unpacked bytes of one member, because a member is read into memory
@@ -35,6 +36,7 @@ def read_tar_files(path: Path, wanted: Callable[[str], bool] = accept_all) -> It
     including those that are not wanted.
     """
     try:
+        refuse_special_file(path)
         with tarfile.open(path) as archive:
             for member in safe_members(archive, path):
                 if wanted(member.name):
@@ -54,6 +56,7 @@ def read_zip_files(path: Path, wanted: Callable[[str], bool] = accept_all) -> It
     All members are checked by `safe_members` before the first file is yielded.
     """
     try:
+        refuse_special_file(path)
         with zipfile.ZipFile(path) as archive:
             for member in list(safe_members(archive, path)):
                 if wanted(member.filename):

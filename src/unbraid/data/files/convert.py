@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unbraid.data.dataset import Progress
 from unbraid.errors import UserError
-from unbraid.runtime.files import cache_folder, make_folder
+from unbraid.runtime.files import cache_folder, make_folder, refuse_special_file
 from unbraid.runtime.locks import lock
 
 ByteArray: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
@@ -69,7 +69,9 @@ def cached_table(
 
 def _source_digests(sources: Sequence[Path]) -> tuple[str, str]:
     """Return two digests, one of the paths of the sources and one of their sizes and modification times."""
-    paths = [str(path.resolve()) for path in sources]
+    for path in sources:
+        refuse_special_file(path)
+    paths = [os.path.realpath(path) for path in sources]
     state = [f"{path.stat().st_size} {path.stat().st_mtime_ns}" for path in sources]
     first, second = (hashlib.sha256("\0".join(words).encode()).hexdigest() for words in (paths, [str(VERSION), *state]))
     return first[:12], second[:12]

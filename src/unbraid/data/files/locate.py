@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unbraid.data.files.catalogue import SOURCES, File, Source
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.files import expand_user
 
 MAX_LISTED_FILES = 6  # maximum number of missing files that are listed individually
 
@@ -21,7 +22,7 @@ def data_folder(root: Path | str | None = None) -> Path:
     chosen = root or os.environ.get("UNBRAID_DATA")
     try:
         if chosen:
-            return Path(chosen).expanduser()
+            return expand_user(chosen)
         if xdg := os.environ.get("XDG_DATA_HOME"):
             return Path(xdg) / "unbraid"
         return Path.home() / ".local" / "share" / "unbraid"

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from unbraid.data.own.label_table import Column, LabelKinds, Labels
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.files import expand_user
 
 TABLES = ("labels.csv", "factors.csv")
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the header is used
@@ -51,7 +52,7 @@ def _read_columns(folder: Path, files: Sequence[str], labels: str | None) -> Col
         return LABEL_SOURCES[labels](folder, files)
     if not labels.lower().endswith(".csv"):
         raise UserError(unknown_name_message("source of labels", labels, [*LABEL_SOURCES, "the path of a csv file"]))
-    return _labels_from_table(Path(labels).expanduser(), files)
+    return _labels_from_table(expand_user(labels), files)
 
 
 def _default_labels(folder: Path, files: Sequence[str]) -> Columns:

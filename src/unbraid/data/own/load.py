@@ -23,6 +23,7 @@ from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
 from unbraid.data.own.tables import read_h5ad, read_parquet
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.runtime.files import resolve_path
 
 IMAGES = ("images", "x", "imgs")
 FACTORS = ("factors", "labels", "latents_classes", "y")
@@ -79,7 +80,7 @@ def from_folder(
         raise UserError(f"{folder} must be a folder of images. Got a file instead. Use from_file for arrays.")
     label_source = None if labels is None else str(labels)
     if label_source and label_source.lower().endswith(".csv"):
-        label_source = str(Path(label_source).expanduser().resolve())
+        label_source = str(resolve_path(label_source))
     files = image_files(folder)
     kinds = LabelKinds(continuous, discrete, bins)
     given = read_labels(folder, files, label_source, kinds)
@@ -138,7 +139,7 @@ def from_file(
     if file.is_dir():
         raise UserError(f"{file} must be a file of arrays. Got a folder instead. Use from_folder for images.")
     if file.suffix == ".npy" and factors is not None:
-        factors = Path(factors).expanduser().resolve()
+        factors = resolve_path(factors)
     arrays = _read_arrays(file, images, factors)
     options: dict[str, object] = {
         "images": images,
@@ -214,7 +215,7 @@ def _name_with_options(path: Path, options: dict[str, Any]) -> str:
 
 def _resolve_path(path: str | Path) -> Path:
     """Return the absolute path of a folder or of a file of arrays, or raise a UserError if it does not exist."""
-    found = Path(path).expanduser().resolve()
+    found = resolve_path(path)
     if str(path) and (found.is_dir() or (found.is_file() and found.suffix in SUFFIXES)):
         return found
     got = f"the file {found.name}" if found.is_file() else "a path that does not exist"

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unbraid.errors import UserError
+from unbraid.runtime.files import refuse_special_file
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Stream: TypeAlias = io.BufferedIOBase  # an open file, or a member of an archive
@@ -31,8 +32,9 @@ READ_ERRORS = (
 
 @contextlib.contextmanager
 def convert_read_errors(path: Path, kind: str) -> Iterator[None]:
-    """Convert the exceptions that a decoder raises for a damaged file to a UserError."""
+    """Convert the exceptions that a decoder raises for a damaged file to a UserError. Pipes and devices are refused."""
     try:
+        refuse_special_file(path)
         yield
     except UserError:
         raise
