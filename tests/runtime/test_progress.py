@@ -39,3 +39,20 @@ def test_training_says_what_to_do(
     message = capsys.readouterr().err
     assert ("this will take about 0 minutes. Pass out= to keep checkpoints" in message) == (not quiet)
     assert ("--steps 5000 (steps=5000). With a GPU, use --device cuda." in message) == (not quiet)
+
+
+@pytest.mark.parametrize("show", ["_progress_bar", "_progress_lines"])
+def test_names_are_shown_as_they_are(
+    show: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brackets are no markup, and control characters are replaced."""
+    for name in ("QUIET_SECONDS", "LINE_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # the bar is drawn as on a terminal
+    monkeypatch.setenv("COLUMNS", "200")
+    with getattr(progress, show)("a[/b]\x1b[31m", 2.0) as report:
+        report(1.0, "c[/d]\x1b]0;")
+        report(2.0, "c[/d]\x1b]0;")
+    shown = capsys.readouterr().err
+    assert "c[/d]\\x1b]0;" in shown
+    assert "a[/b]\\x1b[31m" in shown

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from support.full_disk import file_size_limit
+from support.hostile_folders import TRICKS
 from support.studies import small_settings, small_study, sorted_results
 from unbraid.cli.dispatch import main
 from unbraid.errors import UserError
@@ -58,45 +57,6 @@ def test_damaged_folders_are_rejected_and_nothing_is_copied(damage: str, study: 
     with pytest.raises(UserError, match=SUMS):
         import_published(out, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
-
-
-def replace_run_by_link(out: Path, elsewhere: Path) -> None:
-    """Replace a run by a link to an altered copy, and drop its lines from the file of checksums."""
-    run = next(out.glob("*/run.json")).parent
-    shutil.move(run, elsewhere / run.name)
-    (elsewhere / run.name / "scores.jsonl").write_text("")
-    run.symlink_to(elsewhere / run.name)
-    lines = [line for line in (out / SUMS).read_text().splitlines() if run.name not in line]
-    (out / SUMS).write_text("\n".join(lines) + "\n")
-
-
-def replace_file_by_link(out: Path, elsewhere: Path) -> None:
-    """Replace a file by a link to the same content."""
-    file = next(out.glob("*/log.jsonl"))
-    shutil.move(file, elsewhere / "log.jsonl")
-    file.symlink_to(elsewhere / "log.jsonl")
-
-
-def drop_a_line(out: Path, _: Path) -> None:
-    lines = (out / SUMS).read_text().splitlines()
-    (out / SUMS).write_text("\n".join(lines[1:]) + "\n")
-
-
-def add_a_line(out: Path, name: str) -> None:
-    (out / SUMS).write_text(f"{(out / SUMS).read_text()}{'0' * 64}  {name}\n")
-
-
-TRICKS = {
-    "run is a link": replace_run_by_link,
-    "file is a link": replace_file_by_link,
-    "endless file": lambda out, _: next(out.glob("*/run.json")).with_name("weights").symlink_to("/dev/zero"),
-    "endless run": lambda out, _: (out / "abc").symlink_to("/dev"),
-    "endless sums": lambda out, _: ((out / SUMS).unlink(), (out / SUMS).symlink_to("/dev/zero")),
-    "pipe": lambda out, _: os.mkfifo(out / "pipe"),
-    "dropped line": drop_a_line,
-    "outside": lambda out, _: add_a_line(out, "../secret"),
-    "absolute": lambda out, _: add_a_line(out, "/etc/passwd"),
-}
 
 
 @pytest.mark.parametrize("trick", TRICKS)

@@ -10,10 +10,11 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 from unbraid.cli.parser import Parser
 from unbraid.errors import UserError, convert_missing_torch, unknown_name_message
+from unbraid.runtime.terminal import PrintableStream, printable
 from unbraid.version import __version__
 
 EXAMPLES = """examples:
@@ -100,7 +101,7 @@ class WarningPrinter:
         self.printed: set[str] = set()
 
     def __call__(self, message: Warning | str, *where: Any, **more: Any) -> None:
-        line = f"unbraid: warning: {' '.join(str(message).split())}"
+        line = printable(f"unbraid: warning: {' '.join(str(message).split())}")
         if line not in self.printed:
             print(line, file=sys.stderr)
         self.printed.add(line)
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command and its arguments; by default those of the process.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(cast(TextIO, PrintableStream(sys.stdout))):
             warnings.showwarning = WarningPrinter()
             warnings.filterwarnings("always", "left out: ", RuntimeWarning)
             status = dispatch(sys.argv[1:] if arguments is None else arguments)
@@ -135,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("UNBRAID_DEBUG") or not _user_can_correct(error):
             return _report_bug(error)
         advice = ". Use a smaller batch, or fewer examples or rows." if _lacks_memory(error) else ""
-        print(f"unbraid: error: {' '.join(str(error).split())}{advice}", file=sys.stderr)
+        print(printable(f"unbraid: error: {' '.join(str(error).split())}{advice}"), file=sys.stderr)
         return 2
 
 

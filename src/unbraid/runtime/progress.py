@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
+from unbraid.runtime.terminal import printable
+
 QUIET_SECONDS = 2.0  # time before the first output
 LINE_SECONDS = 5.0  # minimum time between two plain lines
 NOTEBOOK_SECONDS = 0.5  # minimum time between two updates of a bar in a notebook
@@ -141,7 +143,7 @@ def _progress_lines(label: str, total: float) -> Iterator[ProgressCallback]:
         text = remaining.describe(done)
         if time.monotonic() - last_line >= LINE_SECONDS:
             last_line = time.monotonic()
-            print(f"{label}: {text}{', ' * bool(note)}{note}", file=sys.stderr, flush=True)
+            print(printable(f"{label}: {text}{', ' * bool(note)}{note}"), file=sys.stderr, flush=True)
 
     yield report
 
@@ -186,16 +188,16 @@ def _progress_bar(label: str, total: float) -> Iterator[ProgressCallback]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     done = "{task.percentage:3.0f}%, ETA"
-    columns = (TextColumn("{task.description}"), BarColumn(12), TextColumn(done), TimeRemainingColumn(),
-               TextColumn("{task.fields[note]}"))  # fmt: skip
+    description, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
+    columns = (description, BarColumn(12), TextColumn(done), TimeRemainingColumn(), note)
     started = time.monotonic()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(label, total=total, note="")
+    task = bar.add_task(printable(label), total=total, note="")
 
     def report(done: float, note: str = "") -> None:
         if not bar.live.is_started and time.monotonic() - started > QUIET_SECONDS:
             bar.start()
-        bar.update(task, completed=done, note=note)
+        bar.update(task, completed=done, note=printable(note))
 
     try:
         yield report
