@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faults.bad_input import BadInput
+from faults.cluster import Cluster
 from faults.commands import check_coverage
 from faults.disk import Disk
+from faults.hostile import Hostile
 from faults.kills import Kills
+from faults.pages import Pages
 from faults.pairs import Pairs
 from faults.parts import Part, Result, run_number
 from faults.processes import preload
@@ -27,7 +30,8 @@ from faults.readers import Readers
 from faults.requests import Requests
 from faults.totals import Tally, add_session, tally_line
 
-PARTS: dict[str, type[Part]] = {part.name: part for part in (BadInput, Readers, Kills, Pairs, Disk, Requests)}
+CLASSES = (BadInput, Readers, Kills, Cluster, Pairs, Disk, Hostile, Pages, Requests)
+PARTS: dict[str, type[Part]] = {part.name: part for part in CLASSES}
 ALL_CASES = 10**9
 
 

@@ -102,8 +102,6 @@ def check_coverage() -> None:
 
 def write_files(folder: Path) -> None:
     """Write the files that the command lines name: runs, arrays, images, studies and a published folder."""
-    from PIL import Image
-
     for seeds, out in (("0,1", "runs"), ("2,3", "others")):
         assert main(["train", "vae", *TINY, "--seeds", seeds, "--out", str(folder / out)]) == 0
         assert main(["score", str(folder / out), "--metrics", "mig", "--no-bounds", "--quiet"]) == 0
@@ -120,6 +118,13 @@ def write_files(folder: Path) -> None:
     (folder / "study.json").write_text(
         '{"data": "toy", "seeds": 1, "steps": 2, "batch": 4, "latents": 2, "method": {"name": "beta_vae", "beta": [1]}}'
     )
+    write_images(folder)
+
+
+def write_images(folder: Path) -> None:
+    """Write a folder of eight images with labels."""
+    from PIL import Image
+
     (folder / "images").mkdir()
     for i in range(8):
         Image.fromarray(np.full((8, 8), 30 * i, np.uint8)).save(folder / "images" / f"{i}.png")
