@@ -13,7 +13,8 @@ help:
 	@echo "make test       the tests CI runs"
 	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
 	@echo "make wheel      build the wheels of unbraid and unbraid-metrics; make test-wheel tries them in fresh environments"
-	@echo "make test-faults  bad input, kills, concurrent commands, full disks and requests for MINUTES=5; SEED=1 repeats one"
+	@echo "make test-faults  MINUTES=5 of generated faults (input, kills, concurrent commands, full disks, hostile folders), half"
+	@echo "                on each of two cores; SEED=1 repeats a seed"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
 	@echo "make check      ruff and mypy --strict"
 	@echo "make format     let ruff rewrite"
@@ -51,7 +52,7 @@ test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"
 
 test-faults: $(READY)
-	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(FAULTS)
+	cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m faults.campaign --minutes $(MINUTES) --processes 2 $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q -m gpu

@@ -17,6 +17,7 @@ from generate.methods import method_pages
 from generate.metrics import metric_pages
 from generate.pairs import pair_pages
 from generate.papers import paper_pages
+from generate.promises import promise_pages
 from generate.readme import readme_pages
 from generate.report import report_pages
 from generate.scores import score_result_pages
@@ -25,7 +26,7 @@ from generate.vitae import vitae_pages
 
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
-    metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages,
+    metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages, promise_pages,
 )  # fmt: skip
 
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from support.ray_nodes import started_nodes
-
 from faults.jobs import STUDY, find_differences, read_results
 from faults.judging import find_fault
 from faults.parts import Outcome, Part
 from faults.processes import run
+from support.ray_nodes import started_nodes
 
 LINE = ("study", "study.toml", "--out", "runs", "--samples", "100", "--quiet", "--metrics", "mig", "--jobs", "1")
 NODES = 2

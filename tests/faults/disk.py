@@ -6,9 +6,11 @@ same results as an undisturbed command.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import shutil
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ from faults.processes import Process, run, start
 
 COMMANDS = ("train", "add", "score", "study", "modify", "report", "index", "share")
 KINDS = ("size", "size", "size", "read-only", "removed", "removed", "clock")
-NOBODY = 65_534
+CAPABILITY_VERSION = 0x20080522  # of the structures of capset(2)
 SIZES = (0, 1, 100, 600, 3000, 20_000, 100_000, 500_000, 600_000, 2_000_000)
 
 
@@ -86,7 +88,7 @@ class Disk(Part):
 
     def run_with_fault(self, case: DiskCase) -> Process:
         """Run the command with its fault until it ends."""
-        prepare = {"size": lambda: limit_size(int(case.amount)), "clock": turn_clock_back, "read-only": become_nobody}
+        prepare = {"size": lambda: limit_size(int(case.amount)), "clock": turn_clock_back, "read-only": give_up_rights}
         line = JOBS[case.job].line
         if case.kind == "removed":
             return self.run_without_folder(case, line)
@@ -127,12 +129,12 @@ def turn_clock_back() -> None:
     time.time = lambda: 2 * begin - real()
 
 
-def become_nobody() -> None:
-    """Give up the rights of root, for which no folder is read-only."""
+def give_up_rights() -> None:
+    """Give up all capabilities of root, for whom no folder is read-only otherwise. The user stays the same."""
     if os.geteuid() == 0:
-        os.environ["UNBRAID_CACHE"] = "/nonexistent"
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        header, none = struct.pack("Ii", CAPABILITY_VERSION, 0), bytes(24)
+        if ctypes.CDLL(None, use_errno=True).capset(header, none):
+            raise OSError(ctypes.get_errno(), "capset")
 
 
 def make_read_only(folder: Path) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from faults import processes
 from faults.commands import LINES, check_coverage, command_flags, flag_words
 from faults.judging import disguised_words, find_changes, find_lost_scores, fingerprint, score_lines
+
+QUICK = ("input", "readers", "kills", "pairs", "disk", "hostile", "requests")
 
 
 def test_every_command_has_a_command_line_and_flags() -> None:
@@ -31,13 +35,37 @@ def campaign(*arguments: str) -> str:
     return result.stdout
 
 
-def test_a_few_cases_of_every_part_have_no_fault() -> None:
-    assert campaign("--cases", "1").count(", 0 faults") == 5
+def test_a_case_of_every_part_has_no_fault_and_is_counted(tmp_path: Path) -> None:
+    out = tmp_path / "faults.json"
+    printed = campaign("--cases", "1", "--parts", ",".join(QUICK), "--out", str(out))
+    assert printed.count(", 0 faults") == len(QUICK)
+    campaign("--cases", "2", "--parts", "readers", "--processes", "2", "--out", str(out))
+    first, second = json.loads(out.read_text())["sessions"]
+    assert {name: tally["cases"] for name, tally in first["parts"].items()} == dict.fromkeys(QUICK, 1)
+    assert second["parts"]["readers"] | {"seconds": 0} == {
+        "unit": "files", "cases": 2, "count": 2, "faults": 0, "seconds": 0
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["cluster", "pages"])
+def test_parts_that_need_other_programs(part: str) -> None:
+    printed = campaign("--cases", "1", "--parts", part)
+    assert ", 0 faults" in printed or "skipped: " in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("part", "cases"), [("input", 300), ("kills", 25), ("pairs", 25), ("disk", 25), ("requests", 1000)]
+    ("part", "cases"),
+    [
+        ("input", 300),
+        ("readers", 300),
+        ("kills", 25),
+        ("pairs", 25),
+        ("disk", 25),
+        ("hostile", 100),
+        ("requests", 1000),
+    ],
 )
 def test_many_cases_of_a_part_have_no_fault(part: str, cases: int) -> None:
     assert ", 0 faults" in campaign("--parts", part, "--cases", str(cases))
@@ -73,3 +101,41 @@ def test_messages_for_programmers_are_recognised_but_not_in_quoted_text() -> Non
     for text in ("could not convert string to float: 'a'", "'<' not supported between instances of 'int' and 'str'"):
         assert disguised_words(f"unbraid: error: {text}")
     assert not disguised_words("unbraid: error: There is no method 'TypeError: could not convert'.")
+
+
+def test_without_the_rights_of_root_a_read_only_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o555)
+    program = f"from faults.disk import give_up_rights; give_up_rights(); open({str(tmp_path / 'closed' / 'a')!r}, 'w')"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True
+    )
+    assert "PermissionError" in result.stderr
+
+
+def test_a_process_that_computes_too_long_or_waits_for_ever_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.0)
+    watch = processes.Watch(os.getpgid(0))
+    assert not watch.hangs()
+    monkeypatch.setattr(processes, "cpu_seconds", lambda group: processes.CPU_SECONDS + 1)
+    assert watch.hangs()
+    watch = processes.Watch(os.getpgid(0))
+    monkeypatch.setattr(processes, "cpu_seconds", lambda group: 0.0)
+    watch.progressed -= processes.IDLE_SECONDS + 1
+    assert watch.hangs()
+
+
+@pytest.mark.slow
+def test_code_that_runs_is_noticed(tmp_path: Path) -> None:
+    """The attack with code succeeds with the flag --trust, and is then reported."""
+    program = (
+        "import sys; from pathlib import Path; from faults.campaign import prepared; from faults import hostile\n"
+        "part = hostile.Hostile()\n"
+        "with prepared(part):\n"
+        "    for flags in ((), ('--trust',)):\n"
+        "        line = ('traverse', 'runs', '--columns', '2', '--out', 'new', *flags)\n"
+        "        print('fault:', part.run(hostile.HostileCase('code', 'by_module', line)).fault)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines() == ["fault: ", "fault: code was run"]
