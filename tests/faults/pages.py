@@ -90,7 +90,7 @@ class Pages(Part):
             tab.on("dialog", lambda dialog: problems.append("a dialog was opened"))
             tab.on("request", lambda request: problems.append(request.url) if is_foreign(request.url, file) else None)
             tab.goto(file.as_uri())
-            tab.wait_for_selector("body")
+            tab.wait_for_selector("body", state="attached")
             tab.wait_for_timeout(300)
             if tab.evaluate("typeof stolen !== 'undefined' || document.querySelector('img[src=x], iframe, base')"):
                 problems.append("a script or an element of a name is part of the page")
