@@ -29,6 +29,7 @@ from faults.processes import preload
 from faults.readers import Readers
 from faults.requests import Requests
 from faults.totals import Tally, add_session, tally_line
+from unbraid.runtime.workers import end_with_parent
 
 CLASSES = (BadInput, Readers, Kills, Cluster, Pairs, Disk, Hostile, Pages, Requests)
 PARTS: dict[str, type[Part]] = {part.name: part for part in CLASSES}
@@ -110,7 +111,8 @@ def run_plans(plans: list[Plan]) -> dict[str, Tally]:
     """Run each plan in a process of its own, and return the sums of the tallies."""
     if len(plans) == 1:
         return run_plan(plans[0])
-    with ProcessPoolExecutor(len(plans), multiprocessing.get_context("fork")) as pool:
+    context, parent = multiprocessing.get_context("fork"), os.getpid()
+    with ProcessPoolExecutor(len(plans), context, initializer=end_with_parent, initargs=(parent,)) as pool:
         found = list(pool.map(run_plan, plans))
     return {name: sum((tallies[name] for tallies in found[1:]), found[0][name]) for name in found[0]}
 
