@@ -33,6 +33,10 @@ LINES: dict[str, list[list[str]]] = {
         ["--codes", "codes.npy", "--factors", "factors.npy", "--metrics", "mig,sap", "--no-bounds", "--quiet"],
         ["--codes", "arrays.npz", "--factors", "factors.csv", "--metrics", "mig", "--no-bounds", "--quiet"],
     ],
+    "adopt": [
+        ["model.onnx", "--data", "toy", "--name", "mine", "--out", "new", "--quiet"],
+        ["model.pt", "--data", "toy", "--name", "mine", "--out", "new", "--trust", "--quiet"],
+    ],
     "select": [["runs", "--examples", "20", "--quiet"]],
     "compare": [["runs", "others", "--quiet"]],
     "study": [
@@ -119,6 +123,25 @@ def write_files(folder: Path) -> None:
         '{"data": "toy", "seeds": 1, "steps": 2, "batch": 4, "latents": 2, "method": {"name": "beta_vae", "beta": [1]}}'
     )
     write_images(folder)
+    write_models(folder)
+
+
+def write_models(folder: Path) -> None:
+    """Write an encoder of toy data with two latents as an ONNX file and as a TorchScript file."""
+    import onnx
+    import torch
+    from onnx import TensorProto, helper, numpy_helper
+
+    from unbraid.data import load
+
+    inputs = load("toy").shape[0]
+    weight = numpy_helper.from_array(np.ones((inputs, 2), np.float32), "w")
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", inputs), ("z", 2))
+    ]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["z"])], "encoder", ends[:1], ends[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), folder / "model.onnx")
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(inputs, 2), torch.zeros(1, inputs)), folder / "model.pt")
 
 
 def write_images(folder: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from unbraid.errors import UserError
-from unbraid.studies.study_files import find_study
+from unbraid.studies.study_files import find_study, read_grid
 
 
 def test_grids_from_toml_and_json(tmp_path: Path) -> None:
@@ -85,3 +86,12 @@ def test_invalid_studies_raise(name: str, text: str, message: str, tmp_path: Pat
         list(find_study(str(tmp_path / name))())
     with pytest.raises(UserError, match="There is no file"):
         find_study(str(tmp_path / "nothing.toml"))
+
+
+@pytest.mark.parametrize("content", ["null", "[1, 2]", '"text"'])
+def test_a_file_without_a_table_is_shown_as_it_is(content: str, tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text(content)
+    with pytest.raises(
+        UserError, match=re.escape(f"must contain a table with data and method. Got {content} instead.")
+    ):
+        read_grid(tmp_path / "study.json")

@@ -127,7 +127,9 @@ def read_grid(path: Path) -> GridFile:
     except (ValueError, RecursionError) as error:  # ValueError includes bytes that are not text
         raise UserError(f"{path} cannot be read: {error}. Correct the file.") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} must contain a table with data and method. Got a {type(content).__name__} instead.")
+        found = json.dumps(content)
+        shown = found if len(found) <= 60 else f"{found[:60]}..."
+        raise UserError(f"{path} must contain a table with data and method. Got {shown} instead.")
     known = [field.name for field in dataclasses.fields(GridFile)]
     for key in content:
         if key not in known:
