@@ -8,8 +8,8 @@ from typing import Any
 from unbraid.runs.spec import RunSpec
 
 COMMON = (
-    "data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision", "weight_decay", "clip_norm",
-    "seed",
+    "data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision", "validation",
+    "weight_decay", "clip_norm", "seed",
 )  # fmt: skip
 """The settings that runs of all methods have, in the order of their labels."""
 
