@@ -42,6 +42,13 @@ class Job:
     once: str = ""
     alone: bool = False
 
+    def has_finished(self, folder: Path, expected: Results) -> bool:
+        """Return whether the command has written its whole folder, although a signal ended it a moment later."""
+        if not self.once or not (folder / self.once).exists():
+            return False
+        whole = {name: content for name, content in expected.items() if name.startswith(f"{self.once}/")}
+        return {f"{self.once}/{name}": content for name, content in read_results(folder / self.once).items()} == whole
+
     def allow_again(self, folder: Path) -> None:
         """Remove the folder that a finished command would refuse to replace."""
         if self.once:

@@ -14,7 +14,7 @@ from random import Random
 from signal import SIGCONT, SIGINT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
 from faults.exemptions import ENDED_BY_SIGNAL
-from faults.jobs import CASE, JOBS, Job, Jobs, find_differences
+from faults.jobs import CASE, JOBS, Job, Jobs, Results, find_differences
 from faults.judging import find_fault
 from faults.parts import Outcome, Part
 from faults.processes import Process, run, start
@@ -81,7 +81,7 @@ class Kills(Part):
         sent = 0
         try:
             for one in case.rounds:
-                hit, fault, output = self.disturb(job, one, self.jobs.seconds[case.job])
+                hit, fault, output = self.disturb(job, one, self.jobs.seconds[case.job], expected)
                 sent += hit
                 if fault:
                     return Outcome(fault, output, sent)
@@ -92,7 +92,7 @@ class Kills(Part):
         finally:
             shutil.rmtree(self.folder)
 
-    def disturb(self, job: Job, one: Round, seconds: float) -> tuple[bool, str, str]:
+    def disturb(self, job: Job, one: Round, seconds: float, expected: Results) -> tuple[bool, str, str]:
         """Run a round. Return whether the signal reached a running command, what is wrong, and the output."""
         processes = [start(job.line, self.folder) for _ in range(one.processes)]
         time.sleep(one.moment * seconds)
@@ -106,7 +106,7 @@ class Kills(Part):
             fault = self.judge(process, one.signal if hit and process is processes[0] else None)
             if fault:
                 return hit, fault, process.output
-            if process.status == 0:
+            if process.status == 0 or job.has_finished(self.folder, expected):
                 job.allow_again(self.folder)
         return hit, "", ""
 

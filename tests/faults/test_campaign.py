@@ -12,6 +12,7 @@ import pytest
 
 from faults import processes
 from faults.commands import LINES, check_coverage, command_flags, flag_words
+from faults.jobs import Job
 from faults.judging import disguised_words, find_changes, find_lost_scores, fingerprint, score_lines
 
 QUICK = ("input", "readers", "kills", "pairs", "disk", "hostile", "requests")
@@ -139,3 +140,15 @@ def test_code_that_runs_is_noticed(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines() == ["fault: ", "fault: code was run"]
+
+
+def test_a_folder_that_is_written_once_must_be_whole(tmp_path: Path) -> None:
+    job = Job((), once="out")
+    expected = {"out/a": b"1", "other": b"2"}
+    assert not job.has_finished(tmp_path, expected)
+    (tmp_path / "out").mkdir()
+    assert not job.has_finished(tmp_path, expected)
+    (tmp_path / "out" / "a").write_bytes(b"1")
+    assert job.has_finished(tmp_path, expected)
+    (tmp_path / "out" / "b").write_bytes(b"")
+    assert not job.has_finished(tmp_path, expected)
