@@ -69,7 +69,8 @@ def growth() -> str:
     machine = bench["machine"]
     return (
         f"Seconds of computing and peak memory on one core of an {machine['processor']} "
-        f"(`python benchmarks/bench_growth.py{' --full' * (sizes[-1] > 1000)}`). The runs are tiny, so that the cost of each run counts and not "
+        f"(`python benchmarks/bench_growth.py{' --full' * (sizes[-1] > 1000)}`). "
+        "The runs are tiny, so that the cost of each run counts and not "
         "that of its network. *Again* is the same command on finished work. The time t of n runs grows as t ~ n^a "
         "between the two largest numbers of runs, after subtracting the time of 10 runs; a is the exponent, and *flat* "
         "means that the time hardly grows.\n\n" + table(header, rows)
