@@ -36,6 +36,7 @@ def campaign(*arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_a_case_of_every_part_has_no_fault_and_is_counted(tmp_path: Path) -> None:
     out = tmp_path / "faults.json"
     printed = campaign("--cases", "1", "--parts", ",".join(QUICK), "--out", str(out))
