@@ -12,7 +12,7 @@ import pytest
 from support.environments import PROJECTS, ROOT, build_wheel, fresh_environment, run
 
 pytestmark = pytest.mark.slow
-GUIDES = ("own_data", "own_methods", "sklearn", "sharing_models")
+GUIDES = ("own_data", "own_methods", "own_models", "several_folders", "sklearn", "sharing_models")
 METRICS_SCRIPT = """
 import sys
 import numpy as np
@@ -61,7 +61,7 @@ def test_command_line_in_a_fresh_environment(environment: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wheel", ["unbraid"], indirect=True)
-@pytest.mark.parametrize("guide", [name for name in GUIDES if (ROOT / f"docs/guides/{name}.md").exists()])
+@pytest.mark.parametrize("guide", GUIDES)
 def test_guides_work_in_a_fresh_environment(environment: Path, guide: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
