@@ -159,7 +159,7 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     shown = (
         f"The picture shows seed {bench['seeds'][0]}, even if another seed scored higher. Metrics score the "
         f"codes called `{row['code']}`, with [reference draws]({DRAWS}): each metric learns from 10,000 rows and is "
-        "tested on 5,000, which may be the same. "
+        "tested on 5,000, some of which may also be among the 10,000. "
         f"{NOTES.get(name, '')}"
     ).strip()
     origin = (

@@ -27,10 +27,12 @@ also:
 - [UDR](udr.md): how to rank models without labels
 
 The table has one row per metric. *Headline* is the value that tables show if only one is shown. The next columns are
-the headline scores of three known codes: a perfect code (one latent per factor), the same code after a rotation that
-mixes all latents, and pure noise. Compare every score with these three. The factors have the sizes of dSprites (3, 6,
-40, 32 and 32 values), and every metric got 10,000 training examples and 5,000 different test examples. *Estimator* is
-what the metric fits or counts. `make docs` generates this page from the registry and
+the headline scores of three known codes: a perfect code (one latent per factor), the same code after an orthogonal
+transformation that mixes all latents (*rotated*), and pure noise. Compare every score with these three. The factors
+have the sizes of dSprites (3, 6, 40, 32 and 32 values), and every metric got 10,000 training examples and 5,000
+different test examples. *Estimator* is what the metric fits or counts. This text is stored with every score. In it,
+"one code" means one latent, and "10 strengths by 5-fold cross-validation" means that the regularisation strength is
+chosen from 10 values by cross-validation. `make docs` generates this page from the registry and
 `benchmarks/bench_known_codes.py`.
 
 """

@@ -16,11 +16,11 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_BINS = 10  # number of bins of a continuous factor
 MANY_VALUES = 50  # numbers with more distinct values than this may be continuous
 FEW_VALUES = 10  # numbers with at most this many distinct values are treated as continuous only if the user says so
-ROWS_PER_CLASS = 10  # integers with fewer rows per distinct value than this are hardly classes
+ROWS_PER_CLASS = 10  # integers with fewer rows per distinct value than this are probably not classes
 
 
 def label_columns(table: Any) -> dict[str, list[Any]] | None:
-    """Return the columns of a table that has names or words, or None if it is a plain array of numbers.
+    """Return the columns of a table with column names or words, or None if it is a plain array of numbers.
 
     Args:
         table: A data frame, a series, a dictionary of columns, or an array of shape (n, k) or (n,).
@@ -234,7 +234,7 @@ def _describe_guess(name: str, values: Array, gridded: bool) -> str:
             f"to treat them as continuous, or discrete={name} to confirm."
         )
     numbers = count == len(present) and (present == np.rint(present)).all()
-    hint = " If they only number the examples, remove them from the labels." if numbers else ""
+    hint = " If they are only the numbers of the examples, remove them from the labels." if numbers else ""
     return (
         f"{name}: {count:,} distinct values in {len(present):,} rows, treated as continuous. Use the option "
         f"discrete={name} to treat them as classes, or continuous={name} to confirm.{hint}"

@@ -43,7 +43,7 @@ class AdoptedModel:
     in_memory: bool = False
 
     def network(self) -> AdoptedNet:
-        """Return the network of a run in memory."""
+        """Return the network for a run in this process: the stored graphs, or the model itself if there are none."""
         if self.as_code or self.in_memory:
             return parts_network(self.model.parts, self.content, self.model.latents)
         return graph_network(self.content, self.tensors, self.model.latents)
@@ -62,9 +62,9 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
     except UserError as error:
         if must_be_stored and name is None:
             raise UserError(
-                f"{error} The model can therefore not be stored in a folder. Leave out= out to use the run in this "
-                "process. To store it, write a function that returns the model in a file, and pass "
-                '"file.py:function". Its code is then run again when the run is loaded.'
+                f"{error} The model can therefore not be stored in a folder. Call adopt without out= to use the "
+                "run in this process only. To store it, put a function that returns the model into a Python file, and "
+                'pass "file.py:function". Its code is then run again when the run is loaded.'
             ) from error
         reason = str(error)
     tensors = parts_tensors(model.parts)

@@ -95,7 +95,11 @@ def panel_figure(
 
 
 def hide_inner_labels(axes: Axes) -> None:
-    """Remove the tick labels of a heat map that is not at the left or lower edge of its figure."""
+    """Remove tick labels of a heat map inside a grid.
+
+    Only heat maps in the first column keep the labels of the y axis, and only those in the last row keep the labels of
+    the x axis.
+    """
     position = axes.get_subplotspec()
     if position is not None and not position.is_first_col():
         axes.set_yticklabels([])

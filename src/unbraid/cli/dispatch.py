@@ -49,7 +49,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "train, score and draw on built-in data in about a minute"),
     "list": Command("list_registries", "list the methods, metrics, datasets and networks"),
     "train": Command("train", "train a method, or sweep its hyperparameters (can be resumed)"),
-    "adopt": Command("adopt", "make a run of a model that was trained elsewhere, from its file"),
+    "adopt": Command("adopt", "turn the file of a model that was trained elsewhere into a run"),
     "score": Command("score", "score trained runs, or codes and factors in files"),
     "select": Command("select", "rank trained runs without using labels"),
     "compare": Command("compare", "compare folders of runs: settings, scores, and significant differences"),
@@ -66,7 +66,7 @@ COMMANDS: dict[str, Command] = {
     "export": Command("export", "write the encoder and decoder of a run as ONNX or torch.export files"),
     "traverse": Command("traverse", "draw the effect of each latent as a PNG and a GIF"),
     "swap": Command("swap", "draw the exchange of latents or subspaces between examples"),
-    "inspect": Command("inspect_runs", "measure active latents and the orthogonality of decoders, draw circles"),
+    "inspect": Command("inspect_runs", "measure active latents and the orthogonality of decoders, plot two latents"),
     "samples": Command("samples", "draw samples from the prior of several runs"),
     "reconstruct": Command("reconstruct", "draw reconstructions of the same examples by several runs"),
 }
@@ -110,10 +110,10 @@ class WarningPrinter:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    The exit status is 0 for success, 1 if published results differ from ours (`unbraid reproduce`), 2 for an error that
-    the user can correct, 3 for a bug, 130 if the command was interrupted, and 141 if the program that reads the output
-    has ended. A bug is printed with its traceback; any other error is printed in one line. If the environment variable
-    UNBRAID_DEBUG is set, every error is printed with its traceback and the status is 3.
+    The exit status is 0 for success, 1 if published results differ from those of the runs (`unbraid reproduce`), 2 for
+    an error that the user can correct, 3 for a bug, 130 if the command was interrupted, and 141 if the program that
+    reads the output has ended. A bug is printed with its traceback; any other error is printed in one line. If the
+    environment variable UNBRAID_DEBUG is set, every error is printed with its traceback and the status is 3.
 
     Args:
         arguments: The command and its arguments; by default those of the process.
@@ -147,7 +147,10 @@ def _user_can_correct(error: Exception) -> bool:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    """Return whether an error says that there is not enough memory. PyTorch has no class of its own for this."""
+    """Return whether an error says that there is not enough memory.
+
+    On the CPU, PyTorch raises a plain RuntimeError for this, so its message is searched.
+    """
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
     )

@@ -68,7 +68,7 @@ def data_root(root: Path | None) -> Iterator[None]:
 
 def add_root(parser: Arguments) -> None:
     """Add the flag --root."""
-    text = "data folder [environment variable UNBRAID_DATA if it is set, else ~/.local/share/unbraid]"
+    text = "data folder [UNBRAID_DATA if it is set, else $XDG_DATA_HOME/unbraid, else ~/.local/share/unbraid]"
     parser.add_argument("--root", type=path, metavar="FOLDER", help=text)
 
 

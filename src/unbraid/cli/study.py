@@ -53,7 +53,8 @@ HELP = {
     "draws": "how metrics sample rows; see unbraid score --help "
     "[reference for published studies, disjoint for your own]",
     "jobs": "number of processes that compute metrics [all cores; 1 per stack with --cluster]",
-    "likelihood": "likelihood of the decoder in all runs [the value of the study; gaussian for vectors]",
+    "likelihood": "likelihood of the decoder in all runs; gaussian has variance 1, normal 0.1 [the value of the study; "
+    "gaussian for vectors]",
     "precision": "precision of matrix products [the fastest on the device]",
     "cluster": "run on a Ray cluster: auto (the cluster of this machine, or a new one), HOST:PORT or ray://HOST:PORT "
     "[no cluster]",

@@ -68,7 +68,7 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     run.add_argument("--data", default="sprites", help=data)
     defaults = "locatello; pointnet for meshes, mlp for other vectors"
     run.add_argument("--net", help=f"network: {', '.join(NETS)}, module:function or file.py:function [{defaults}]")
-    likelihood = "likelihood of the decoder [bernoulli; gaussian for vectors]"
+    likelihood = "likelihood of the decoder; gaussian has variance 1, normal 0.1 [bernoulli; gaussian for vectors]"
     run.add_argument("--likelihood", choices=tuple(LIKELIHOODS), help=likelihood)
     precision = "precision of matrix products [the fastest on the device]"
     run.add_argument("--precision", choices=("fp32", "tf32", "bf16"), help=precision)

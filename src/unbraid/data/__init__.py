@@ -75,7 +75,7 @@ def load(
         device: Device on which to store the examples.
         progress: Called with the finished fraction, from 0 to 1, while the dataset is generated or converted.
         root: Folder in which the files of published datasets are stored. The default is the environment variable
-            UNBRAID_DATA, or ~/.local/share/unbraid if it is not set.
+            UNBRAID_DATA, or else the folder unbraid in XDG_DATA_HOME, which is ~/.local/share by default.
 
     Returns:
         The dataset.

@@ -15,13 +15,16 @@ from unbraid.runtime.files import expand_user
 
 # Options that every dataset in the registry accepts.
 COMMON_OPTIONS = {
-    "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; a spread of 0.2 is strong",
-    "subset": "number of examples in a fixed random subset, from which all examples are drawn; with correlate, in "
-    "proportion to their probability",
+    "correlate": "FACTOR:FACTOR:SPREAD correlates two factors, both scaled to [0, 1]; the smaller the spread, the "
+    "stronger the correlation (0.2 is strong)",
+    "subset": "number of examples in a fixed random subset; only these are drawn, equally often or, with the option "
+    "correlate, in proportion to their probability under the correlation",
     "seed": "random seed for the subset [0]",
-    "modified": "file written by `unbraid data modify`, or default; its changes are added to the images. For dSprites "
-    "and Shapes3D also a file of modified images (.npz, .h5) in the layout of the original",
-    "noise": "strength of fixed uniform noise added to every pixel, as a control for a manipulation (0.1 or 0.1:clip)",
+    "modified": "file written by `unbraid data modify`, or the word `default` for the file that it writes by default. "
+    "Its changes are added to the images. For dSprites and Shapes3D also a file of modified images (.npz, .h5) in the "
+    "layout of the original",
+    "noise": "strength of fixed uniform noise added to every pixel, such as 0.1, as a control for modified images; "
+    "pixels beyond 0 and 1 are reflected, or clipped with 0.1:clip",
 }
 IMAGE_OPTIONS = ("modified", "noise")  # the common options that also apply to users' own data
 

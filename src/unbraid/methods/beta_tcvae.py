@@ -93,8 +93,9 @@ class BetaTCVAE(Method):
     add to the KL are estimated from each batch.
 
     The estimators "weighted" and "stratified" of :math:`q(z)` give different values and slightly different gradients.
-    See `weighted_log_weights` and `stratified_log_weights`. If `warmup` is above 0, the weights of all three terms rise
-    linearly from 0 over the fraction `warmup` of the training steps.
+    See `weighted_log_weights` and `stratified_log_weights`. If `warmup` is above 0, all three terms are multiplied by a
+    factor that rises linearly from 0 to 1 over the first part of the training. The length of this part, as a fraction
+    of the training steps, is `warmup`.
 
     Reference: Chen et al. (2018), arXiv:1802.04942, eq. 4.
     """

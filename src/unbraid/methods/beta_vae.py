@@ -18,8 +18,8 @@ class BetaVAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
 
-    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
-    steps.
+    If `warmup` is above 0, the KL term is multiplied by a factor that rises linearly from 0 to 1 over the first part of
+    the training. The length of this part, as a fraction of the training steps, is `warmup`.
 
     Reference: Higgins et al. (2017), "beta-VAE", ICLR, eq. 4. The study arXiv:1811.12359 sweeps beta over 1, 2, 4, 6,
     8 and 16.

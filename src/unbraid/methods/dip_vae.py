@@ -41,8 +41,9 @@ class DIPVAEI(Method):
 
     with :math:`C = Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
-    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
-    steps. The weight of the penalty is constant.
+    If `warmup` is above 0, the KL term is multiplied by a factor that rises linearly from 0 to 1 over the first part of
+    the training. The length of this part, as a fraction of the training steps, is `warmup`. The weight of the penalty
+    is constant.
 
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 6. The default factor, 10, is that of arXiv:1811.12359.
     """
@@ -66,8 +67,9 @@ class DIPVAEII(Method):
 
     with :math:`C = E[diag(\sigma^2(x))] + Cov[\mu(x)]` and :math:`\lambda_d` = `lambda_d_factor` :math:`\lambda_{od}`.
 
-    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
-    steps. The weight of the penalty is constant.
+    If `warmup` is above 0, the KL term is multiplied by a factor that rises linearly from 0 to 1 over the first part of
+    the training. The length of this part, as a fraction of the training steps, is `warmup`. The weight of the penalty
+    is constant.
 
     Reference: Kumar et al. (2018), arXiv:1711.00848, eq. 7. The default factor, 1, is that of arXiv:1811.12359.
     """

@@ -39,12 +39,12 @@ def warmup_setting(default: float = 0.0, optional: bool = True) -> Any:
         default: The default length, as a fraction of the training steps.
         optional: Whether the field is left out of specs when it has its default.
     """
-    text = "fraction of the training steps over which the weight of the KL rises to its final value"
+    text = "fraction of the training steps over which a factor on the KL term rises from 0 to 1"
     return setting(default, text, low=0, swept=False, optional=optional)
 
 
 def kl_weight(warmup: Hyper, batch: Batch, step: Tensor) -> Tensor:
-    r"""Return the weight of the KL at a step, which rises linearly from 0 to 1 during the warm-up.
+    r"""Return the factor on the KL term at a step. It rises linearly from 0 to 1 during the warm-up.
 
     .. math:: w = \min\Big(\frac{\text{step}}{\text{warmup} \cdot \text{steps}}, 1\Big)
 
@@ -52,12 +52,12 @@ def kl_weight(warmup: Hyper, batch: Batch, step: Tensor) -> Tensor:
     supplement, where the warm-up is half of the training.
 
     Args:
-        warmup: Length of the warm-up as a fraction of the training steps. With 0, the weight is always 1.
+        warmup: Length of the warm-up as a fraction of the training steps. With 0, the factor is always 1.
         batch: The examples of the step. Its attribute `steps` is the number of training steps.
         step: The index of the step, which starts at 0.
 
     Returns:
-        The weight, a scalar.
+        The factor, a scalar.
 
     >>> batch = Batch(torch.zeros(1, 1), population=1, steps=100)
     >>> [float(kl_weight(0.5, batch, torch.tensor(float(step)))) for step in (0, 25, 50, 99)]
@@ -73,8 +73,8 @@ class VAE(Method):
 
     .. math:: E_q[-\log p(x|z)] + KL(q(z|x) \| p(z))
 
-    If `warmup` is above 0, the weight of the KL term rises linearly from 0 over the fraction `warmup` of the training
-    steps.
+    If `warmup` is above 0, the KL term is multiplied by a factor that rises linearly from 0 to 1 over the first part of
+    the training. The length of this part, as a fraction of the training steps, is `warmup`.
 
     Reference: Kingma & Welling (2014), arXiv:1312.6114, eq. 3.
     """

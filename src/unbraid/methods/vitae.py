@@ -32,7 +32,7 @@ class UVITAE(Method):
     The last `perspective` latents are the perspective :math:`z_P`, and all latents before them are the appearance
     :math:`z_A`. g decodes the appearance and h decodes the perspective. :math:`T_\gamma` is a spatial transformation of
     images with bilinear interpolation. Pixels outside the image are 0, and :math:`\gamma = 0` is the identity. In the
-    KL terms, p is the standard normal distribution. The weight w rises linearly from 0 to 1 over the first part of the
+    KL terms, p is the standard normal distribution. The factor w rises linearly from 0 to 1 over the first part of the
     training. The length of this part, as a fraction of the training, is `warmup`. With `samples` S > 1 the loss is the
     importance-weighted bound :math:`-\log \frac1S \sum_s p(x|z_s)\,[p(z_s) / q(z_s|x)]^w`.
 

@@ -37,10 +37,10 @@ def make_noisy_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np
 
 
 def make_rotated_codes(factors: Int[np.ndarray, "n k"], seed: int = 0) -> Float[np.ndarray, "n k"]:
-    """Return the perfect codes, standardised and mixed by a Householder reflection that combines all factors.
+    """Return the perfect codes, standardised and mixed by an orthogonal transformation of all latents.
 
-    Like a rotation, a reflection preserves all information and all distances. If these codes score as high as the
-    perfect codes, the metric cannot detect axis alignment.
+    The transformation is a Householder reflection. Like a rotation, it preserves all information and all distances. If
+    these codes score as high as the perfect codes, the metric cannot detect axis alignment.
     """
     k = factors.shape[1]
     v = np.arange(1, k + 1) / np.linalg.norm(np.arange(1, k + 1))

@@ -1,6 +1,8 @@
-"""Statements in "Explicit Disentanglement of Appearance and Perspective in Generative Models", and our signs for them.
+"""Statements in "Explicit Disentanglement of Appearance and Perspective in Generative Models", compared with our runs.
 
-The tables of the supplement contain architectures and timings but no scores, so its statements are compared as signs.
+The tables of the supplement contain architectures and timings but no scores, and of the table in the main paper only
+the order of the methods is used. Each statement says which of two methods has the higher score. It is compared as a
+sign, that is, the sign of the difference between the two methods.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def row_label(first: str, second: str) -> str:
 
 
 def digit_signs() -> tuple[PublishedSign, ...]:
-    """Return the published signs on MNIST.
+    """Return the published signs of differences between methods on MNIST.
 
     Methods with more weight on the KL have worse reconstructions than a VAE. The separation score of C-VITAE is higher
     than that of U-VITAE, which is higher than those of all VAEs.
@@ -46,7 +48,7 @@ def digit_signs() -> tuple[PublishedSign, ...]:
 
 
 def body_signs() -> tuple[PublishedSign, ...]:
-    """Return the published signs on images of bodies, where only C-VITAE separates shape and pose."""
+    """Return the published signs of differences on images of bodies. Only C-VITAE separates shape and pose."""
     source = "supplement, figure 7: the only model that disentangles"
     return tuple(
         PublishedSign(row_label("c_vitae", other), "separation", 1, source=source) for other in (*VAES, "u_vitae")

@@ -318,8 +318,8 @@ def load_runs(
         net: The network of all runs. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the networks, such as "cpu" or "cuda".
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
-            was not used in this process before. Its module is imported and runs with your rights, so pass True only if
-            you trust both the folder and the module.
+            was not used in this process before. Its module is imported and runs with your permissions, so pass True
+            only if you trust both the folder and the module.
         methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
             class in a script or notebook is found by its name.
         only: Which runs to load, by their settings: a mapping such as ``{"method": "beta_vae", "beta": [4, 8]}``, or a
@@ -436,8 +436,8 @@ def load_run(
         net: The network of the run. It is needed only if the network cannot be built from the name in the spec.
         device: The device on which to load the network, such as "cpu" or "cuda".
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
-            was not used in this process before. Its module is imported and runs with your rights, so pass True only if
-            you trust both the folder and the module.
+            was not used in this process before. Its module is imported and runs with your permissions, so pass True
+            only if you trust both the folder and the module.
         methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
             class in a script or notebook is found by its name.
 

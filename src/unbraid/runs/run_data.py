@@ -98,7 +98,7 @@ def read_saved_data(path: Path) -> OwnData:
     """Read a file that `save_data` wrote.
 
     Raises:
-        UserError: If the file is too large or damaged, or does not have the fingerprint in its name.
+        UserError: If the file is too large or damaged, or if the fingerprint of its data is not the one in its name.
     """
     if path.stat().st_size > MAX_BYTES + 2**28:
         raise UserError(f"{path} must have at most {MAX_BYTES / 1e9:.1f} GB. Got a larger file. {REMEDY}")
@@ -176,6 +176,6 @@ def remember_data(runs: Sequence[Run], data: FactorData) -> None:
 
 def _missing_data(what: str, name: str) -> UserError:
     return UserError(
-        f"{what} was trained on data in memory ({name!r}), which are not stored. Pass the same data as data= in "
-        "Python. To store them with the runs, train with save_data=True."
+        f"{what} was trained on data in memory ({name!r}), which are not stored. In Python, pass these data "
+        "with the argument data=. To store them with the runs, train with save_data=True."
     )

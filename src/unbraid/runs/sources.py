@@ -54,19 +54,22 @@ def own_sources(spec: RunSpec, builder: PairBuilder) -> dict[str, str]:
 
 
 def changed_sources(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Return the names whose source code is not the recorded one. Release 0.1 recorded no source code."""
+    """Return the names whose source code has another digest than the recorded one.
+
+    A name without a recorded digest counts as unchanged. This is the case for all runs of release 0.1.
+    """
     return [name for name, digest in present.items() if recorded.get(name, digest) != digest]
 
 
 def source_digest(root: Any) -> str:
-    """Return a SHA-256 digest of the source code of a function, a class or a pair of modules, in hexadecimal."""
+    """Return a SHA-256 digest of the source code of a function, a class or a pair of networks, in hexadecimal."""
     try:
         return _cached_digest(root)
     except TypeError:  # the object cannot be a key of the cache
         return _cached_digest.__wrapped__(root)
 
 
-@functools.lru_cache(maxsize=16)  # few entries, because a builder may hold a pair of modules
+@functools.lru_cache(maxsize=16)  # few entries, because a builder may hold an encoder and a decoder
 def _cached_digest(root: Any) -> str:
     walk = _Walk(_package(root.func if isinstance(root, functools.partial) else root))
     walk.visit(root)

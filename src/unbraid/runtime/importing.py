@@ -57,7 +57,8 @@ def import_file(path: Path) -> ModuleType:
     The folder of the file is added to the end of the import path, so that the file can import its neighbours.
 
     Raises:
-        UserError: If there is no such file, if its name is not that of a module, or if another module has this name.
+        UserError: If there is no such file, if its name is not a valid module name, or if another module already has
+            this name.
     """
     file, name = resolve_path(path), path.stem
     if not file.is_file() or not name.isidentifier():
@@ -122,7 +123,7 @@ def check_trust(kind: str, name: str, where: object, trust: bool, file: str | No
         kind: What the object is, for the error message.
         name: The name, such as "package.module:function".
         where: The folder of the run, for the error message.
-        trust: Whether the user has consented to run code that files name.
+        trust: Whether the user has consented to run code that is named in files.
         file: The file that is imported if the module cannot be imported by its name, or None.
 
     Raises:
@@ -133,6 +134,6 @@ def check_trust(kind: str, name: str, where: object, trust: bool, file: str | No
         source = "" if file is None else f" (the file {file}, if there is no such module)"
         raise UserError(
             f"The {kind} {name!r} of the run {where} is not part of unbraid. Loading it imports the Python module "
-            f"{name.partition(':')[0]!r}{source} and runs its code with your rights. If you trust the folder of the "
-            "run and this module, pass --trust (trust=True)."
+            f"{name.partition(':')[0]!r}{source} and runs its code with your permissions. If you trust the folder of "
+            "the run and this module, pass --trust (trust=True)."
         )

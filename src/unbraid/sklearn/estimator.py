@@ -45,7 +45,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         batch: The number of examples per step. They are drawn with replacement.
         learning_rate: The learning rate of Adam. None means that of the method, which is 1e-4 for most methods.
         net: The network, as in `unbraid.train`. Default: `locatello` for images and `mlp` for vectors.
-        likelihood: "bernoulli", "gaussian" or "normal". Default: `bernoulli` for images and `gaussian` for vectors.
+        likelihood: "bernoulli", "gaussian" (variance 1) or "normal" (variance 0.1). Default: `bernoulli` for images and
+            `gaussian` for vectors.
         shape: For images, the shape (h, w) or (c, h, w) of one image. A row of X is then a flattened image with pixels
             in [0, 1]. None means that rows are vectors.
         device: The device to train on, such as "cpu" or "cuda".

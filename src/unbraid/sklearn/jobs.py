@@ -36,7 +36,7 @@ class TrainingJob:
     @property
     def data_key(self) -> Key:
         """A key that is equal for jobs that can be trained by one call: same data, same device, same network."""
-        pair = self.spec.net.startswith("modules:")  # the name of a pair of modules has a digest of its weights
+        pair = self.spec.net.startswith("modules:")  # the name of a pair of networks has a digest of its weights
         return self.data.fingerprint, str(self.data.device), self.spec.net if pair else id(self.builder)
 
     @property

@@ -21,8 +21,8 @@ class Reduction:
     """Which part of a study to run, and with which changes.
 
     Attributes:
-        only: Which runs to select by their properties: data, method, level, a hyperparameter and so on (see
-            `unbraid.runs.only.parse_only`).
+        only: Which runs to select by their properties: data, method, level (the index of the strength in the sweep of
+            its method, from 0), a hyperparameter and so on (see `unbraid.runs.only.parse_only`).
         seeds: The seeds to select. None selects all seeds.
         steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
         scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied

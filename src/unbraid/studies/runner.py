@@ -58,14 +58,16 @@ def study(
         source: The name of a published study (`unbraid.studies.STUDIES`), the path of a study file (.py, .toml or
             .json), or a list of `RunSpec` or `PlannedRun`.
         out: The folder for the runs and `results.sqlite`.
-        only: Which runs to select by their properties: data, method, level, a hyperparameter and so on. Pass a mapping
-            such as ``{"method": "beta_vae", "level": [0, 5]}``, or a text such as "method=beta_vae,level=0,5".
+        only: Which runs to select by their properties: data, method, level (the index of the strength in the sweep of
+            its method, from 0), a hyperparameter and so on. Pass a mapping such as ``{"method": "beta_vae", "level":
+            [0, 5]}``, or a text such as "method=beta_vae,level=0,5".
         seeds: The seeds to select. None selects all seeds.
         steps: Number of training steps of all runs. Schedules of methods are rescaled. None keeps the study's number.
         learning_rate: Learning rate of all runs. None keeps the study's value.
         scale: Fraction of the work to do, above 0 and at most 1. The numbers of seeds and of steps are both multiplied
             by its square root, but at least 2 seeds and 100 steps remain.
-        data: One or more datasets that replace the study's datasets, in order. Other datasets are dropped.
+        data: One or more datasets that replace the study's datasets, in order. Datasets of the study that are not
+            replaced are dropped.
         shard: ``(i, n)`` runs only part i of n, with i from 1 to n.
         metrics: Metrics to compute. None computes `unbraid.studies.settings.STUDY_METRICS`. An empty list computes no
             metrics.
@@ -74,9 +76,10 @@ def study(
             samples with replacement, as the authors' code for `locatello2019` does. None means "reference" for
             published studies and "disjoint" for all others.
         jobs: Number of processes that compute metrics. None uses all cores. On a cluster, this is the number of cores
-            per stack, and None means 1.
+            per stack (a group of runs that are trained together), and None means 1.
         precision: "fp32", "tf32" or "bf16". None chooses the fastest on the device.
-        likelihood: Likelihood of all runs: "bernoulli", "gaussian" or "normal". None keeps the study's value.
+        likelihood: Likelihood of all runs: "bernoulli", "gaussian" (variance 1) or "normal" (variance 0.1). None keeps
+            the study's value.
         device: "cpu" or "cuda".
         devices: Several devices of this machine, such as ``["cuda:0", "cuda:1"]``. One process per device trains a part
             of the runs. Afterwards, all runs are scored. None uses `device` only.

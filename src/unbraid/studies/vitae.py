@@ -8,7 +8,7 @@ from typing import Any
 from unbraid.methods import CVITAE, DIPVAEII, UVITAE, VAE, BetaTCVAE, BetaVAE
 from unbraid.studies.planned import PlannedRun, Setting, grid
 
-WARMUP = 0.5  # fraction of the training over which the weight of the KL rises, in all models
+WARMUP = 0.5  # fraction of the training over which a factor on the KL term rises from 0 to 1, in all models
 DIGITS = "mnist?turn=20&shift=10&pad=0&part=train"
 DIGITS_STEPS, DIGITS_BATCH = 2_000 * 60_000 // 512, 512
 LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -22,8 +22,8 @@ PARAMETRISATIONS: dict[str, dict[str, Any]] = {
 def vitae_settings(net: str, **warps: Any) -> list[Setting]:
     """Return the settings of four VAEs with the network `net`, and of two VITAEs with its half-size variant.
 
-    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, the weight
-    of the KL divergence rises over the first half of the training.
+    All have 4 latents. In VITAE, 2 latents represent appearance and 2 represent perspective. In all models, a factor on
+    the KL term rises from 0 to 1 over the first half of the training.
 
     The supplement gives no strengths. We use beta 4 for the beta-VAE, beta 6 for the beta-TCVAE, and 10 for both
     weights of DIP-VAE-II.
@@ -47,7 +47,7 @@ def vitae_mnist() -> Iterator[PlannedRun]:
     """Yield 30 runs of VITAE and VAEs on moved digits: 6 settings x 5 seeds.
 
     VITAE uses affine flows. Pixels have Bernoulli likelihoods. Each run is trained for 2,000 epochs with batches of
-    512, by Adam at learning rate 1e-4. The weight of the KL divergence rises over the first half of the training.
+    512, by Adam at learning rate 1e-4. A factor on the KL term rises from 0 to 1 over the first half of the training.
     Digits are rotated by up to 20 degrees and shifted by up to 10 %. Each digit is moved by a fixed amount, whereas the
     authors' code moves it by a new amount each time.
 

@@ -150,7 +150,8 @@ def train(
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
             Default: `locatello` for images, `pointnet` for meshes, `mlp` for other vectors.
-        likelihood: `bernoulli`, `gaussian` or `normal`. Default: `bernoulli` for images, `gaussian` for vectors.
+        likelihood: `bernoulli`, `gaussian` (variance 1) or `normal` (variance 0.1). Default: `bernoulli` for images,
+            `gaussian` for vectors.
         precision: `fp32`, `tf32` or `bf16`. Default: the fastest one of the device for images, `fp32` for vectors.
         out: The folder in which runs are stored. By default, they are not stored.
         device: The device to train on.

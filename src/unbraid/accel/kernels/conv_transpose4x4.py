@@ -2,8 +2,9 @@
 
 Both compute a large, blocked image (see `unbraid.accel.kernels.blocked`) from a small image. Block (i, j) of the large
 image is a sum over the four small pixels (i - dy, j - dx) with dy and dx in {0, 1}. Each pixel is multiplied by the
-weight matrix (M, 4C) of (dy, dx). Each program computes some columns of one of RS parts of the rows of blocks, from top
-to bottom. It keeps the weights and the previous row of small pixels on the chip.
+weight matrix (M, 4C) of (dy, dx). The rows of blocks are divided into RS parts. Each program computes some columns of
+blocks in one of these parts, row by row from top to bottom. It keeps the weights and the previous row of small pixels
+on the chip.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ def conv_transpose4x4(
         act: For a gradient, the input of the convolution, which is the output of a ReLU.
 
     Returns:
-        The large images, or the gradient, which is zero where `act` is zero. For a gradient, the second value is its
-        partial sums over pixels, (r, parts, C), which give the gradient of a bias. Otherwise it has no meaning.
+        Two tensors. The first has the large images, or the gradient with respect to them, which is zero where `act` is
+        zero. For a gradient, the second has the partial sums of the first over pixels, (r, parts, C). Their sum over
+        the parts is the gradient of the bias that was added before the ReLU. Otherwise the second has no meaning.
     """
     runs, batch = small.shape[:2]
     name = "conv_transpose4x4" if act is None else "conv_transpose4x4 gradient"

@@ -251,9 +251,9 @@ _ALL = (
         "Liu, Luo, Wang, Tang (2015). Deep Learning Face Attributes in the Wild. ICCV 2015. arXiv:1411.7766",
         "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         ((_FACE_FOLDER, _ATTRIBUTES), (_FACES, _ATTRIBUTES)),
-        "From the homepage download 'Align&Cropped Images' (img_align_celeba.zip, unpacked or not) and from its folder "
-        "Anno the file list_attr_celeba.txt. For the attributes no address is known from which a program can download "
-        "them reliably.",
+        "Follow the links on the homepage and download img_align_celeba.zip ('Align&Cropped Images') and "
+        "list_attr_celeba.txt (in the folder Anno). The zip file may be unpacked. No address is known from which a "
+        "program can download the attributes reliably.",
     ),
     Source(
         "faust", "FAUST: 10 people in 10 poses, meshes of 6,890 points", "research use only, after registration",

@@ -130,10 +130,10 @@ def camera_angles() -> Float[Tensor, " b"]:
 def layer_table(scene: Scene, progress: Progress | None = None) -> Int16[Tensor, "g l h w"]:
     """Render the layers of all views, as integers in units of 1/UNITS_PER_LEVEL level.
 
-    A view is a combination of scale, shape and orientation. The light on a surface is stored per unit of its colour. A
-    unit is one fifth of the full value (see `hue_colours`). The table is always computed on the CPU, because the
-    results of other devices could differ. It is computed one view at a time, because the data of one view fit into the
-    processor cache.
+    A view is a combination of scale, shape and orientation. For a coloured surface, the stored number is the brightness
+    for a colour value of one fifth, and is multiplied by the colour in fifths (see `hue_colours`). The table is always
+    computed on the CPU, because the results of other devices could differ. It is computed one view at a time, because
+    the data of one view fit into the processor cache.
     """
     unit = torch.full((LAYERS, 1, 1), 255.0 * UNITS_PER_LEVEL)
     unit[[FLOOR, WALL, SOLID]] /= FIFTHS
