@@ -19,7 +19,7 @@ FENCE = "`" * 8  # longer than any fence in a cell or an output
 def run_notebook(path: Path) -> list[list[dict[str, Any]]]:
     """Run the cells of a notebook in a process of its own, in an empty folder, and return their outputs."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / path.stem  # a name that may appear in outputs
+        folder = Path(temporary) / path.stem  # its name may appear in outputs
         folder.mkdir()
         command = [sys.executable, Path(__file__).with_name("run_notebook.py"), path]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -42,7 +42,7 @@ def notebook_markdown(text: str, outputs: list[list[dict[str, Any]]]) -> str:
 
 
 def output_markdown(output: dict[str, Any]) -> str:
-    """Return one output as Markdown: as HTML if it has such a form, and as plain text otherwise."""
+    """Return one output as Markdown: its HTML form if there is one, and its plain text otherwise."""
     if "text/html" in output:
         return f'{FENCE}{{raw}} html\n<div class="notebook-output">{output["text/html"]}</div>\n{FENCE}'
     return f"{FENCE}text\n{output.get('text/plain', '').rstrip()}\n{FENCE}"

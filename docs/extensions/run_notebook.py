@@ -13,7 +13,7 @@ from typing import Any
 
 
 def run_cells(sources: list[str]) -> list[list[dict[str, Any]]]:
-    """Run cells one after another. Return for each cell what it shows, as dictionaries from MIME type to content.
+    """Run cells one after another. For each cell, return what it shows, as dictionaries from MIME type to content.
 
     Raises:
         RuntimeError: If a cell raises an error.

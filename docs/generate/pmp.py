@@ -18,7 +18,7 @@ from unbraid.analysis.results_table import Result, score_name
 from unbraid.errors import UserError
 
 sys.path.append(str(ROOT / "evidence"))
-PREFIX = "pmp-"  # how the names of the parts of the evidence start that train PMP
+PREFIX = "pmp-"  # prefix of the names of those parts of the evidence that train PMP
 SPRITES = "study_pmp_sprites"  # the results table of the short training on a CPU
 
 

@@ -1,4 +1,4 @@
-"""The tables of guides/scores_results.md: scores with both draws, and scores of continuous factors."""
+"""The tables of guides/scores_results.md: scores with both ways to draw rows, and scores of continuous factors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def score_name(column: str) -> str:
 
 
 def draws_table(name: str) -> str:
-    """Return the scores of trained runs and of noise on one dataset, with both draws."""
+    """Return the scores of trained runs and of noise on one dataset, with both ways to draw rows."""
     bench = result(f"bench_draws_{name}")
     intro = (
         f"**{name}**: {bench['seeds']} beta-VAEs (beta 2) after {bench['steps']:,} steps, and noise with as many "
         f"latents (commit `{bench['commit'][:12]}`)."
     )
     body = [[score_name(column), *draws_cells(bench, column)] for column in bench["disjoint"]["runs"]]
-    return f"{intro}\n\n" + table(["score", "runs: reference", "disjoint", "noise: reference", "disjoint"], body)
+    return f"{intro}\n\n" + table(
+        ["score", "runs: reference", "runs: disjoint", "noise: reference", "noise: disjoint"], body
+    )
 
 
 def draws_cells(bench: dict[str, Any], column: str) -> list[str]:

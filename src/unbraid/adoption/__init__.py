@@ -1,1 +1,1 @@
-"""Adoption of models that were trained outside unbraid as runs."""
+"""Make runs from models that were trained outside unbraid."""

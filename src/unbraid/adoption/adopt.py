@@ -1,4 +1,4 @@
-"""Adopt a model that was trained outside unbraid as a run."""
+"""Make a run from a model that was trained outside unbraid."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def adopt(
     save_data: bool = False,
     quiet: bool = False,
 ) -> Run:
-    """Make a run of a model that was trained outside unbraid. It can be scored, compared, drawn and exported.
+    """Make a run from a model that was trained outside unbraid. It can be scored, compared, drawn and exported.
 
     Args:
         model: The model in one of these forms:
@@ -65,7 +65,7 @@ def adopt(
             variances.
         seed: The seed with which the model was trained, if it is known. Tests compare models of several seeds.
         settings: Hyperparameters of the model that tables show, by name.
-        trust: Whether to run a program in a TorchScript or torch.export file.
+        trust: Whether the program in a TorchScript or torch.export file may be run.
         save_data: Whether to store data that were passed as arrays in the folder of the run.
         quiet: Whether to hide the progress of loading the data.
 

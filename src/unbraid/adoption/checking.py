@@ -26,10 +26,10 @@ class CheckedModel:
 
     Attributes:
         parts: The parts of the model.
-        content: What `model.json` has about a model that is Python code.
+        content: The content of `model.json` if the model is stored as Python code.
         latents: The number of latents.
         variances: Whether the encoder returns variances.
-        x: Examples.
+        x: Examples on which the model was checked.
         z: Codes of these examples.
     """
 
@@ -108,7 +108,7 @@ def _check_codes(output: Tensor, encoder: EncoderPart, x: Tensor, options: Model
     if options.latents is not None and own == 2 * options.latents == output.shape[1]:
         return options.latents, True
     if options.latents is not None and own != options.latents:
-        raise UserError(f"encode(x) must return {options.latents} codes (latents=). Got {own} instead.")
+        raise UserError(f"encode(x) must return {options.latents} latents per example (latents=). Got {own} instead.")
     variances = output.shape[1] == 2 * own
     if variances and options.second == "logvar" and float(output[:, own:].min()) >= 0:
         warnings.warn(

@@ -119,6 +119,6 @@ def read_exported(path: Path) -> Any:
     except Exception as error:  # torch.export.load raises errors of many types
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path} must be a file that torch.export.save wrote. Got: {reason}") from error
-    for name in ("train", "eval"):  # they raise errors, but such a module has no mode
+    for name in ("train", "eval"):  # both methods raise errors, because an exported module has no mode
         vars(module).pop(name, None)
     return module

@@ -1,7 +1,8 @@
 """Reading of ONNX files as PyTorch modules.
 
 The operations of the file are computed by PyTorch, so the model can be traced, stored, exported and run on any device.
-An ONNX file is data: reading it runs no code. The outputs are compared with those of onnx's own evaluator.
+An ONNX file is data: reading it runs no code. The outputs are compared with those of onnxruntime or, if it is not
+installed, of onnx's own evaluator.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def read_onnx(path: Path) -> nn.Module:
     """Read an ONNX file.
 
     Raises:
-        UserError: If onnx is not installed, if the file is not a valid ONNX model, or if it uses an operation that is
-            not known here.
+        UserError: If onnx is not installed, if the file is not a valid ONNX model, or if it uses an operation that
+            unbraid does not know.
     """
     if importlib.util.find_spec("onnx") is None:
         raise UserError('Reading an ONNX file needs the package onnx. Install it with: pip install "unbraid[export]"')

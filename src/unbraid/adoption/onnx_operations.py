@@ -1,4 +1,4 @@
-"""The operations of ONNX that networks consist of, in PyTorch.
+"""PyTorch implementations of the ONNX operations that networks commonly use.
 
 Each function takes the attributes of a node and its inputs. Shapes, and other whole numbers in vectors or scalars, are
 Python lists and numbers instead of tensors, so that the batch size can stay unknown when the network is traced.
@@ -33,7 +33,7 @@ def _reject(what: str) -> UserError:
 
 
 def _tensor(value: Any, like: Tensor | None = None) -> Tensor:
-    """Return a value as a tensor, because it is computed with tensors."""
+    """Return a value as a tensor, for computations with other tensors."""
     return value if isinstance(value, Tensor) else torch.as_tensor(value, device=None if like is None else like.device)
 
 
@@ -217,7 +217,7 @@ def _cast(a: Attributes, x: Any) -> Any:
 
 
 def _arithmetic(function: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any] | None = None) -> Operation:
-    """Return an operation on two tensors, or on shapes, for which `whole` is used."""
+    """Return an operation on two values. For whole numbers instead of tensors, `whole` is used if it is given."""
 
     def compute(a: Attributes, x: Any, y: Any) -> Any:
         if isinstance(x, Tensor) or isinstance(y, Tensor):

@@ -32,7 +32,7 @@ class AdoptedModel:
         tensors: The tensors to store.
         digest: A digest of the model.
         as_code: Whether the model is stored as the name of the function that returns it.
-        in_memory: Whether the model cannot be stored.
+        in_memory: Whether the model is only in memory, because it cannot be stored.
     """
 
     model: CheckedModel

@@ -25,7 +25,7 @@ def contains_script(part: nn.Module) -> bool:
 
 
 def convert_script(part: nn.Module, x: Tensor) -> GraphModule:
-    """Return a module that contains TorchScript as a graph of operations that accepts any number of examples.
+    """Convert a module that contains TorchScript to a graph of operations that accepts any number of examples.
 
     Raises:
         UserError: If the two records do not have the same operations.

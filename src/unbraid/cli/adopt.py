@@ -1,8 +1,9 @@
-"""Make a run of a model that was trained elsewhere. All other commands work on its folder.
+"""Make a run from a model that was trained elsewhere. All other commands work on its folder.
 
 MODEL is an ONNX file (.onnx), a TorchScript file (.pt), a torch.export file (.pt2), or file.py:function, where the
 function takes no arguments and returns a model: an object with encode(x) and decode(z), a pair (encoder, decoder), or
-an encoder. A TorchScript file can have both methods. Of other files, the second one (--decoder) has the decoder.
+an encoder. A TorchScript file can contain both the encoder and the decoder. For other files, --decoder names the file
+of the decoder.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
         "--setting", type=argument_type(_parse_setting), action="append", default=[], metavar="NAME=VALUE",
         help="hyperparameter of the model that tables show; may be given several times",
     )  # fmt: skip
-    text = "run the program in a TorchScript or torch.export file"
+    text = "allow unbraid to run the program in a TorchScript or torch.export file"
     parser.add_argument("--trust", action="store_true", help=text)
     add_quiet(parser)
     add_root(parser)

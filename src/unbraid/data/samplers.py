@@ -72,8 +72,9 @@ class SubsetSampler:
         data: The dataset.
         size: Number of examples in the subset.
         seed: Random seed for the choice of the subset. All subsets of this size are equally likely.
-        correlated: The distribution of two factors. An example of the subset is then drawn with a probability in
-            proportion to that of its factors. By default all examples of the subset are drawn equally often.
+        correlated: The joint distribution of two factors. If it is given, the probability of an example of the subset
+            is proportional to the probability of its two factors. By default all examples of the subset are drawn
+            equally often.
 
     Raises:
         UserError: If `correlated` gives every example of the subset a probability of 0.

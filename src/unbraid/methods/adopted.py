@@ -46,7 +46,7 @@ class Adopted(Method):
 
     @property
     def recorded_name(self) -> str:
-        """The name that specs and tables have."""
+        """The name in specs and tables."""
         return self.name
 
     @property

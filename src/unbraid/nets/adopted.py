@@ -25,7 +25,8 @@ class ModelOptions:
         high: The value of a white pixel in the model's images.
         logits: Whether the decoder returns logits of pixels.
         second: What the second of two outputs of the encoder is, one of `SECOND`.
-        latents: The number of latents. An encoder that returns twice as many numbers returns means, then log variances.
+        latents: The number of latents. If the encoder returns twice as many numbers, they are means, then log
+            variances.
     """
 
     low: float = 0.0
@@ -44,7 +45,8 @@ class ModelOptions:
 class EncoderPart(nn.Module):
     """A module that maps examples with pixels in [0, 1] to codes (b, d), or to means and log variances (b, 2 d).
 
-    Codes with several axes are flattened. `code_shape` is the shape of the codes of the last batch.
+    Codes with several axes are flattened. `code_shape` is the shape of the code of one example before flattening, in
+    the last batch.
     """
 
     def __init__(self, parts: ModelParts, options: ModelOptions) -> None:
@@ -111,7 +113,7 @@ class AdoptedNet(VAENet):
         encoder: A module that maps examples (b, ...) with pixels in [0, 1] to codes (b, d), or to means and log
             variances (b, 2 d).
         decoder: A module that maps codes (b, d) to examples (b, ...), or None.
-        latents: The number d of codes.
+        latents: The number of latents, d.
         shape: The shape of one example.
     """
 

@@ -27,7 +27,7 @@ SPREADS = (
     ("sigma", 2),
     ("scale", 2),
 )
-"""Fields with a spread, and the power of it that is a variance."""
+"""Fields with a measure of spread, and the power to which it is raised to give the variance."""
 EXAMPLES = ("mean", "reconstruction", "sample", "recon_x", "x_recon", "recon", "x_hat", "probs")
 SECOND = ("logvar", "variance", "std", "other")
 """What the second item of an encoder's pair of outputs can be."""
@@ -142,7 +142,7 @@ def _log_variance(output: Any) -> Any:
 
 
 def read_examples(output: Any) -> Any:
-    """Return the examples in the output of a decoder, which may be a tuple (its first item), or have fields."""
+    """Return the examples in the output of a decoder: its first item or one of its `EXAMPLES` fields, if it has any."""
     if isinstance(output, tuple | list) and output:
         return read_examples(output[0])
     if isinstance(output, Tensor | np.ndarray):

@@ -33,14 +33,18 @@ INTEGER_OPERATIONS: dict[str, Callable[..., Any]] = {
 """Operations on the sizes of tensors, and the choice of one of several results."""
 CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 Graph = dict[str, Any]
-"""A graph: `input`, `tensors` (names of the stored tensors), `nodes` (`name`, `op`, `args`, `kwargs`) and `output`."""
+"""A graph: `nodes`, a list of operations (`op`, `args` and, if there are any, `kwargs`), and `output`.
+
+Arguments refer to values by name: "x" is the input, "t0", "t1" and so on are stored tensors, and "n0", "n1" and so on
+are the results of the nodes.
+"""
 
 
 def find_operation(name: str) -> Callable[..., Any]:
     """Return the operation with a name such as "aten.conv2d.default" or "mul".
 
-    Accepted are the elementary operations of PyTorch (Core ATen), pointwise operations and those in `KEPT`, if they
-    modify none of their inputs and draw no random numbers.
+    An operation is accepted if it is elementary (in the Core ATen set of PyTorch), pointwise or in `KEPT`, and if it
+    modifies none of its inputs and draws no random numbers.
 
     Raises:
         UserError: If the operation is not accepted.
@@ -119,7 +123,7 @@ def _operation_name(target: Any) -> str:
 
 
 def _to_json(value: Any, names: Mapping[str, str]) -> Any:
-    """Return an argument of an operation as JSON. Objects have one key, which says what they are."""
+    """Return an argument of an operation as JSON. Each JSON object has one key, which says what its value is."""
     if isinstance(value, torch.fx.Node):
         return {"node": names[value.name]}
     if isinstance(value, tuple | list):

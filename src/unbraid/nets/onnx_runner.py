@@ -16,7 +16,10 @@ Runner = Callable[[Tensor], list[Tensor]]
 
 
 def onnx_runner(content: bytes, name: str) -> Runner:
-    """Return a function that runs an ONNX model, with onnxruntime if it is installed, otherwise with onnx itself."""
+    """Return a function that runs an ONNX model, with onnxruntime if it is installed, otherwise with onnx itself.
+
+    `content` is the serialised model, and `name` is the name of its input.
+    """
     if importlib.util.find_spec("onnxruntime") is not None:
         session: Any = importlib.import_module("onnxruntime").InferenceSession(content)
     else:

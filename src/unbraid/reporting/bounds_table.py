@@ -16,14 +16,14 @@ from unbraid.scoring.run_scorer import ExampleTable
 
 
 def run_protocols(runs: Sequence[Run]) -> dict[str, Protocol]:
-    """Return the protocol of the study of each run by the id of the run. Each `study.json` is read once."""
+    """Return, by the id of each run, the protocol of its study. Each `study.json` is read once."""
     folders = {run.path.parent for run in runs if run.path is not None}
     read = {folder: read_protocol(folder) for folder in folders}
     return {run.id: Protocol() if run.path is None else read[run.path.parent] for run in runs}
 
 
 def number_protocols(runs: Sequence[Run]) -> dict[Protocol, int]:
-    """Number the different protocols of runs, in order of appearance."""
+    """Number the different protocols of runs from 0, in order of appearance."""
     return {protocol: i for i, protocol in enumerate(dict.fromkeys(run_protocols(runs).values()))}
 
 

@@ -2,8 +2,8 @@
 
 `model.json` has the `shape` of one example and either the graphs `encoder` and `decoder` (see `unbraid.nets.graph`), or
 the `options` of a model that is Python code. `weights.safetensors` has the tensors of the graphs, with the prefixes
-`encoder.` and `decoder.`, or those of the modules of the model, with the prefix of their number. Graphs are data, so
-reading them needs no consent. Python code is imported only with consent.
+`encoder.` and `decoder.`, or those of the modules of the model, with the number of the module as the prefix. Graphs are
+data, so reading them needs no consent. Python code is imported only with consent.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from unbraid.methods.adopted import POINT_CODES, Adopted
 from unbraid.methods.method import Method
 from unbraid.runs.spec import RunSpec, orderable
 
-STORED = "stored"  # the network of a spec whose model is in its folder
+STORED = "stored"  # the value of `net` if the model is stored in the folder of the run
 FIELDS = ("method", "data", "seed", "latents", "net", "model")
 UNKNOWN = ("steps", "batch", "learning_rate", "likelihood")
 
@@ -67,9 +67,9 @@ class AdoptedSpec(RunSpec):
         return self.data, name, *map(orderable, (*method.values(), self.seed, self.model))
 
     def settings_key(self) -> str:
-        """Return a string that is equal for models that differ only in the seed: the name and the settings are equal.
+        """Return a string that is equal for models that differ only in the seed and in the digest of the model.
 
-        Models without a seed are taken for models of different seeds.
+        Such models without a seed are taken for models of different seeds.
         """
         values = {key: value for key, value in self.to_dict().items() if key not in ("seed", "model")}
         return json.dumps(values, sort_keys=True)

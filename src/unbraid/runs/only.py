@@ -12,7 +12,7 @@ Only: TypeAlias = str | Mapping[str, Any] | Iterable[str] | None
 """Which runs to choose, such as "method=beta_vae,beta=8", {"beta": [4, 8]}, or several texts. None chooses all."""
 
 T = TypeVar("T")
-PROPERTY = re.compile(r"[A-Za-z_][\w.]*=")  # the start of a property. A part that does not match is a further value
+PROPERTY = re.compile(r"[A-Za-z_][\w.]*=")  # start of a property. Other parts are further values of it
 MAX_LISTED = 8  # number of values that an error lists
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 CARD = "README.md"
 RUN_FILES = ("run.json", "weights.safetensors", "log.jsonl", "scores.jsonl", "diverged.json", "model.json")
-MAX_VALUES = 10**8  # of one example
+MAX_VALUES = 10**8  # limit for one example
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _write_run_files(run: Run, folder: Path) -> None:
         raise UserError(f"The adopted model {run.label} must be stored in a folder first. Adopt it with out=.")
     if is_own(run.spec):
         raise UserError(
-            f"{run.label} uses code of your own, whose record is in the folder of a run. Got a run without a folder. "
+            f"{run.label} uses code of your own, which only the folder of a run records. Got a run without a folder. "
             "Train it with out=."
         )
     fingerprint = None if run.data is None else memory_fingerprint(run.data)

@@ -22,17 +22,17 @@ def has_prior(run: Run) -> bool:
 
 
 def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
-    """Draw latents from the prior of a run.
+    """Draw latent vectors from the prior of a run.
 
     The prior is a standard normal, or the uniform distribution on a curved latent space.
 
     Args:
         run: A run of a method with a prior.
-        n: The number of vectors.
+        n: The number of latent vectors.
         seed: The random seed.
 
     Returns:
-        Latents (n, d).
+        Latent vectors, (n, d).
 
     Raises:
         UserError: If the method has no prior, or `n` is below 1.

@@ -27,7 +27,7 @@ class RunList(list["Run"]):
 
 
 def run_rows(runs: Sequence[Run]) -> list[list[str]]:
-    """Return one row per run: its id, its settings, whether it diverged, and its last logged values."""
+    """Return one row per run: its id, its settings, its state, and its last logged values."""
     labels = run_labels(run.spec for run in runs)
     return [[run.id, labels[run.id], run_state(run), last_values(run)] for run in runs]
 

@@ -36,8 +36,8 @@ def as_folders(folders: Folders) -> list[Path]:
 def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
     """Return the runs in folders and in all folders below them.
 
-    A run that was copied to several places is returned once. A finished run is preferred to one that is not, then a run
-    with scores, then the first place. Folders whose names begin with a dot are not searched.
+    A run that was copied to several places is returned once. Of its copies, a finished one is preferred, then one with
+    scores, then the first one that was found. Folders whose names begin with a dot are not searched.
 
     Args:
         folders: One or several folders of runs, or folders of single runs. Files are ignored if a folder is given too.
@@ -68,7 +68,7 @@ def _no_runs(folders: list[Path]) -> str:
 
 
 def _walk(folder: Path, visited: set[Path]) -> Iterator[RunFolder]:
-    """Yield the runs in a folder and below it. `visited` has the folders above, so that circular links end."""
+    """Yield the runs in a folder and below it. `visited` has the folders above it, to stop at circular links."""
     place = resolve_path(folder)
     if place in visited or not folder.is_dir():
         return

@@ -1,6 +1,6 @@
 """Writing the log of a finished run for Weights & Biases, in offline mode.
 
-An offline run is a folder of files. ``wandb sync FOLDER`` uploads it, and nothing is uploaded before.
+An offline run is a folder of files. Nothing is uploaded until the user calls ``wandb sync FOLDER``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ PROJECT = "unbraid"
 def update_wandb(folder: RunFolder, log: Log) -> None:
     """Write the settings and the log of a run when it is finished. An error becomes a warning.
 
-    Unlike an event file, an offline run cannot be extended, so nothing is written before.
+    Unlike an event file of TensorBoard, an offline run cannot be extended, so nothing is written before the run is
+    finished.
     """
     if folder.status not in ("done", "diverged") or (folder.path / FOLDER).exists():
         return

@@ -2,7 +2,8 @@
 
 `VAE` has `fit`, `transform`, `inverse_transform` and `score`, and works in pipelines and searches. `GridSearchCV` and
 `RandomizedSearchCV` are scikit-learn's searches with one difference: the candidates of each fold are trained together,
-in stacks. `metric_scorer` makes a `scoring` function from a metric of disentanglement.
+in stacks (groups of runs that are trained as one). `metric_scorer` makes a `scoring` function from a metric of
+disentanglement.
 
 >>> import numpy as np
 >>> from sklearn.pipeline import make_pipeline

@@ -30,7 +30,7 @@ FLOATS = (np.float64, np.float32)
 
 
 class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A method of unbraid as a scikit-learn transformer. Its codes are the latents.
+    """A method of unbraid as a scikit-learn transformer. `transform` returns codes.
 
     Training takes a fixed number of steps. Standardise vectors first, for example with `StandardScaler`, because the
     default likelihood is a Gaussian of variance 1.
@@ -50,7 +50,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         shape: For images, the shape (h, w) or (c, h, w) of one image. A row of X is then a flattened image with pixels
             in [0, 1]. None means that rows are vectors.
         device: The device to train on, such as "cpu" or "cuda".
-        random_state: The seed of the run, or a source from which it is drawn. None draws a different seed in each fit.
+        random_state: The seed of the run, or a `numpy.random.RandomState` from which it is drawn. None draws a
+            different seed in each fit.
         verbose: Whether to show the progress of the training.
 
     Attributes:
@@ -157,8 +158,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Returns:
             Codes, (n, latents), of the type of X. The network `mlp` also computes them in this type. In float64, the
-            codes of a row do not depend on the other rows, not even by visible rounding. A few methods have another
-            number of columns.
+            other rows have no visible effect on the code of a row, not even by rounding. The codes of a few methods
+            have another number of columns.
         """
         check_is_fitted(self, "run_")
         X = validate_data(self, X, dtype=FLOATS, reset=False)
@@ -174,7 +175,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             The means of p(x|z), (n, d), of the type of X.
 
         Raises:
-            ValueError: If the codes have the wrong shape, or if the method has no decoder of its codes.
+            ValueError: If the codes have the wrong shape, or if the method has no decoder for its codes.
         """
         check_is_fitted(self, "run_")
         codes = check_array(X, dtype=FLOATS, input_name="X")
@@ -201,7 +202,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             The mean. Higher is better.
 
         Raises:
-            ValueError: If X is invalid, or if the method has no ELBO, as an autoencoder.
+            ValueError: If X is invalid, or if the method (such as `ae`) has no ELBO.
         """
         check_is_fitted(self, "run_")
         data = self._dataset(validate_data(self, X, dtype=FLOATS, reset=False))
@@ -216,7 +217,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _codes(self, X: Any) -> Any:
         """Return the default codes of examples. The network `mlp` computes them in the type of X."""
         run = self.run_
-        double = X.dtype == np.float64 and run.spec.net == "mlp" and run.device.type != "mps"  # which has no float64
+        double = X.dtype == np.float64 and run.spec.net == "mlp" and run.device.type != "mps"  # mps has no float64
         net = copy.deepcopy(run.net).double() if double else run.net
         x = network_input(self._examples(X), net.shape).to(run.device, torch.float64 if double else torch.float32)
         codes = [posterior_codes(run.spec.method, net, net.encode(part)) for part in x.split(CHUNK)]
@@ -250,7 +251,7 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return TrainingJob(spec, data, defaults.builder)
 
     def _seed(self) -> int:
-        """Return an integer `random_state` unchanged. Draw a seed from any other one."""
+        """Return `random_state` if it is an integer. Otherwise draw a seed from it."""
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -55,7 +55,7 @@ class StackedSearch:
             for train, _ in splits
             for job in record_jobs(self.estimator, candidates, _rows(X, train), _rows(y, train))
         ]
-        self.cv = splits  # a splitter that shuffles would draw other folds now
+        self.cv = splits  # a splitter that shuffles would now draw different folds
         try:
             with trained_runs(train_together(jobs)):
                 return super().fit(X, y, **params)  # type: ignore[misc]
@@ -72,8 +72,8 @@ class GridSearchCV(StackedSearch, model_selection.GridSearchCV):
     those of scikit-learn's class up to rounding.
 
     The estimator is a `VAE`, or contains one, as a pipeline does. The steps before it are fitted twice. `random_state`
-    of the `VAE` must be an integer, so that both times the same run is meant. `fit_time` in `cv_results_` does not
-    include the training. All arguments except `n_jobs` are those of scikit-learn.
+    of the `VAE` must be an integer, so that both fits refer to the same run. `fit_time` in `cv_results_` does not
+    include the training. All arguments are those of scikit-learn, but `n_jobs` must be None or 1.
 
     >>> import numpy as np
     >>> from unbraid.sklearn import VAE

@@ -20,9 +20,10 @@ from unbraid.training.schedule import group_by_stack_key
 def train_on_devices(
     runs: Sequence[PlannedRun], settings: StudySettings, devices: Sequence[str], quiet: bool = False
 ) -> None:
-    """Train the runs of a study, each device a part of them. The processes share the folder of the study.
+    """Train the runs of a study on several devices, with one process per device.
 
-    Runs are not scored, because the caller scores all of them afterwards on all cores.
+    Each process trains a part of the runs, and all write to the folder of the study. Runs are not scored, because the
+    caller scores all of them afterwards on all cores.
 
     Args:
         runs: The runs.

@@ -21,7 +21,7 @@ from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.spec import RunSpec
 
-MAX_BYTES = 2 * 1024**3  # size of examples that are copied
+MAX_BYTES = 2 * 1024**3  # limit for the total size of the examples, which are copied
 Validate = Callable[[dict[str, Tensor], int], dict[str, float]]
 
 
@@ -30,19 +30,20 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
 
     Args:
         data: The dataset.
-        fraction: The fraction of examples for validation, above 0 and below 1. At least one example is in each part.
+        fraction: The fraction of examples for validation, above 0 and below 1. Each part has at least two examples.
 
     Returns:
-        The training part and the validation part. Their labels form no grid.
+        The training part and the validation part. They are not treated as grids of factors.
 
     Raises:
-        UserError: If the data have a distribution of examples, random parts or too few examples, or are too large.
+        UserError: If the data have an option such as ``correlate`` or ``subset``, have too few examples, or are too
+            large.
     """
     size = len(data) * math.prod(data.shape) * (1 if len(data.shape) == 3 else 4)
     if data.sampler is not None or len(data) < 4 or size > MAX_BYTES:
         raise UserError(
-            f"A validation split needs at least 4 examples, of at most {MAX_BYTES / 2**30:.0f} GiB, without a "
-            f"distribution such as ?correlate=. Got {data.name} with {len(data):,} examples instead. Leave out "
+            f"A validation split needs at least 4 examples, of at most {MAX_BYTES / 2**30:.0f} GiB in total, without "
+            f"options such as ?correlate=. Got {data.name} with {len(data):,} examples instead. Leave out "
             "validation=."
         )
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(data)))
@@ -60,8 +61,8 @@ def _part(data: FactorData, index: Tensor) -> Labelled:
 def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder) -> Validate:
     """Return a function of weights and a step that computes the loss and its terms on the held-out examples.
 
-    The examples are divided into batches of the size of the training, and a smaller last batch is left out. The noise
-    is the same at every step.
+    The examples are divided into batches of the same size as in training, or into one smaller batch if there are too
+    few. A smaller last batch is left out. The noise is the same at every step.
     """
     net = build_net(spec, held_out.shape, builder).to(held_out.device).eval()
     size = min(spec.batch, len(held_out) - len(held_out) % 2)

@@ -19,7 +19,7 @@ class Table(NamedTuple):
 
 
 def read_parquet(file: Path, images: str | None, factors: str | None) -> Table:
-    """Read a Parquet file. Without arguments, columns of floats are the vectors, and the other columns are factors.
+    """Read a Parquet file. By default, columns of floats are the vectors, and the other columns are factors.
 
     Args:
         file: The file.
@@ -64,7 +64,7 @@ def read_h5ad(file: Path, images: str | None, factors: str | None) -> Table:
         raise _missing(file, "anndata", "anndata") from error
     try:
         content = anndata.read_h5ad(file)
-    except Exception as error:  # anndata and h5py raise many kinds
+    except Exception as error:  # anndata and h5py raise errors of many types
         raise UserError(f"{file} must be a complete .h5ad file. Reading it failed: {error}") from error
     return anndata_table(content, images, factors, file)
 
@@ -103,8 +103,8 @@ def is_huggingface_dataset(value: Any) -> bool:
 def huggingface_examples(dataset: Any) -> Iterator[tuple[Any, dict[str, Any] | None]]:
     """Yield the examples of a `datasets.Dataset` as (x, factors).
 
-    The first column of images, or else of lists of numbers, has the examples. Columns of numbers and words are factors.
-    Numbers of a `ClassLabel` are replaced by their names.
+    The first column of images, arrays or lists of numbers has the examples. Columns of numbers and words are factors.
+    In a column of the type `ClassLabel`, numbers are replaced by the names of the classes.
     """
     if not len(dataset):
         raise UserError("A dataset must have at least one example. Got none instead.")
