@@ -251,7 +251,7 @@ def test_mistakes_of_decoders_and_arguments(images: Any) -> None:
         ((encoder, lambda z: z.view(-1)), {}, r"must return examples of the shape \(1, 12, 12\)"),
         ((encoder, lambda z: z / 0), {}, "must return examples"),
         ((encoder, nn.Linear(5, PIXELS)), {}, r"pass the number of latents \(latents=\)"),
-        ((encoder, decoder), {"latents": 7}, "must return 7 codes"),
+        ((encoder, decoder), {"latents": 7}, "must return 7 latents per example"),
         (encoder, {"pixels": (1, 0)}, "low < high"),
         (encoder, {"second": "sigma"}, "must be one of"),
         (encoder, {"seed": -1}, "whole number from 0"),

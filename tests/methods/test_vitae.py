@@ -138,7 +138,7 @@ def test_decoded_images_are_warped_appearances(glyphs: FactorData) -> None:
     [(0.5, 0, 0.0), (0.5, 25, 0.5), (0.5, 50, 1.0), (0.5, 99, 1.0), (0.0, 0, 1.0), (1.0, 75, 0.75)],
 )
 def test_warmup(warmup: float, step: int, weight: float, glyphs: FactorData) -> None:
-    """The weight of the KL rises linearly during the warmup. The training has 100 steps."""
+    """The factor on the KL term rises linearly during the warmup. The training has 100 steps."""
     method = UVITAE(warmup=warmup)
     loss, terms = compute_loss(method, build_vitae(method, glyphs), glyphs.batch(torch.arange(4)), step, 100)
     assert terms["weight"] == pytest.approx(weight)
