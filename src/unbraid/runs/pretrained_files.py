@@ -102,10 +102,15 @@ def model_card(run: Run, shape: tuple[int, ...], name: str) -> str:
     flat = run.spec.flat()
     tags = ["disentanglement", "representation-learning", flat["method"].rpartition(":")[2]]
     data = run.spec.data.partition("?")[0].rstrip("/").rpartition("/")[2]
+    adopted = isinstance(run.spec, AdoptedSpec)
+    origin = (
+        f"The model `{tags[-1]}`, trained outside unbraid and scored with it on `{data}`."
+        if adopted
+        else f"A model of the method `{tags[-1]}`, trained on `{data}` with unbraid."
+    )
     lines = [
         "---", "library_name: unbraid", "tags:", *(f"- {json.dumps(tag)}" for tag in tags), "---", "", f"# {name}", "",
-        f"A model of the method `{tags[-1]}`, trained on `{data}` with unbraid. It encodes examples of shape {shape} "
-        f"as {run.spec.latents} latents.", "",
+        f"{origin} It encodes examples of shape {shape} as {run.spec.latents} latents.", "",
         "```python", "import unbraid as ub", "",
         f"run = ub.from_pretrained({name!r})  # a folder, or OWNER/NAME on the Hugging Face Hub",
         "images = run.sample(4)" if "sampled" in run.spec.method.code_kinds else "print(run.spec)", "```", "",
