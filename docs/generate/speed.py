@@ -34,7 +34,7 @@ def other_rows() -> list[list[str]]:
     render, metrics = result("bench_dsprites"), result("bench_metrics")
     ours, theirs = metrics["ours"]["total"], metrics["reference"]["total"]
     return [
-        ["all nine metric configurations of the large study for one run, 10,000 training and 5,000 test rows, one core",
+        ["all nine metric configurations of `locatello2019` for one run, 10,000 training and 5,000 test rows, one core",
          f"{ours:.1f} s", f"{theirs:.0f} s (scikit-learn)", f"{theirs / ours:.0f}"],
         gpu_speed(),
         ["rendering all 737,280 images of dSprites, one core", f"{render['render']['cpu']['median_seconds']:.2f} s", "",

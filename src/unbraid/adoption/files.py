@@ -80,8 +80,8 @@ def _open_text(text: str, trust: bool) -> GivenModel:
     if not trust:
         raise UserError(
             f"{path} is a {kind} file. Such a file contains a program, which can read and write files when it is "
-            "loaded or run. If you trust the file, pass --trust (trust=True). The run that is made from it is stored "
-            "as data and needs no consent."
+            "loaded or run. If you trust the file, pass --trust (trust=True). The run that is made from it contains "
+            "no program, so it can later be loaded without --trust."
         )
     return GivenModel(model_parts(read_torchscript(path) if kind == "TorchScript" else read_exported(path)))
 

@@ -1,6 +1,7 @@
 """Train a method on a dataset. A flag with several values defines a sweep, and all combinations of values are trained.
 
-The same command resumes runs that were interrupted. Runs that are already trained are printed, never overwritten.
+The same command resumes runs that were interrupted. Runs that are already trained are only listed. They are
+not overwritten, except with --retrain.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents", "weight_decay", "cli
 
 
 def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str, value: Any = None) -> None:
-    """Add a flag for a dataclass field. It takes one or several values. `value` is the default of a field with None."""
+    """Add a flag for a dataclass field. It takes one or several values.
+
+    `value` is the default of the flag if the default of the field is None.
+    """
     value = field.default if field.default is not None else value
     reader: Callable[[str], Any] = (
         parse_integers if kind is int else parse_words if get_origin(kind) is Literal else parse_numbers
@@ -81,7 +85,7 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     out = Path("runs") / name.rpartition(":")[2]
     parser.add_argument("--out", type=path, default=out, metavar="FOLDER", help=f"folder for the runs [{out}]")
     parser.add_argument("--add", action="store_true", help="add runs to a folder that already contains other runs")
-    retrain = "delete and train again runs whose own method or network has changed since they were started"
+    retrain = "if the code of your own method or network has changed since a run was started, delete and train it again"
     parser.add_argument("--retrain", action="store_true", help=retrain)
     add_device(parser)
     seconds = "time between checkpoints, in seconds [30]"

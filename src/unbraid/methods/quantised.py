@@ -23,7 +23,7 @@ def nearest_values(z: Float[Tensor, "*b d"], values: Float[Tensor, "d m"]) -> Fl
         values: The values of each latent, one row per latent.
 
     Returns:
-        The chosen values. Their gradient is that of `values`. They have no gradient for z.
+        The chosen values. Gradients flow back from them to `values`, but not to z.
     """
     distances = (z.detach()[..., None] - values.detach()).abs()
     chosen = distances.argmin(-1, keepdim=True)

@@ -57,9 +57,9 @@ class SemiVAE(Method):
     .. math:: L(x) + \gamma\, E_{(x', y)} \sum_{j \le k} CE(y_j, \sigma(\mu_j(x')))
 
     L is the loss of the unsupervised method `family`, whose regularisation has the weight `regularisation`. (x', y) is
-    one of the `labels` examples with known factors, :math:`y_j` is factor j scaled to [0, 1], CE the cross-entropy,
-    :math:`\mu` the posterior mean and :math:`\sigma` the logistic function. Latent j is therefore tied to factor j. If
-    there are fewer latents than factors, the remaining factors are not used.
+    one of the labelled examples, whose number is `labels`, :math:`y_j` is factor j scaled to [0, 1], CE the
+    cross-entropy, :math:`\mu` the posterior mean and :math:`\sigma` the logistic function. Latent j is
+    therefore tied to factor j. If there are fewer latents than factors, the remaining factors are not used.
     Each step uses `batch` examples without labels and as many labelled ones, which are drawn from the fixed set.
 
     The set of labelled examples is drawn once, with replacement, by `label_seed`. It does not depend on the seed of the

@@ -114,7 +114,7 @@ def serve(
         runs: The runs whose decoders the page may use.
         page: The HTML of the page, or a function that returns it. The function is called after the port is opened.
         port: The port. 0 chooses any free port.
-        token: A secret that the address of the page and each request to decode contain. None creates a new one.
+        token: A secret that is part of the address of the page and of each request to decode. None creates a new one.
         draw: A function that draws a decoded example (1, ...) of a run as a picture (c, h, w). If it is
             None, the server sends the decoded example itself.
 

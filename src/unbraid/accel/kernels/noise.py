@@ -105,7 +105,8 @@ class Key(NonDifferentiable):
         seed, step, stream = inputs
         seeds = seed.expand(info.batch_size, *seed.shape) if in_dims[0] is None else seed.movedim(in_dims[0], 0)
         steps = step
-        if in_dims[1] is not None:  # put the mapped axis first, before the axes of the seeds that the steps lack
+        if in_dims[1] is not None:
+            # Put the mapped axis first, then an axis of size 1 for each axis that only the seeds have.
             moved = step.movedim(in_dims[1], 0)
             steps = moved.reshape(len(moved), *[1] * (seeds.ndim - moved.ndim), *moved.shape[1:])
         keys: Tensor = Key.apply(seeds, steps, stream)  # type: ignore[no-untyped-call]

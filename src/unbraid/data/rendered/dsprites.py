@@ -34,9 +34,9 @@ def dsprites(device: str | torch.device = "cpu", cache: bool = True, progress: P
     """Render dSprites: 737,280 binary 64x64 images of a square, an ellipse or a heart.
 
     Only 715,706 images are distinct. Orientations 0 and 39 look the same, and because squares and ellipses are
-    symmetric, some of their other orientations look the same as well. Of 64,834 images of the published file, 64,825
-    are identical to the rendered images, and 9 differ in one pixel. The factor colour of the published file, which has
-    a single value, is omitted.
+    symmetric, some of their other orientations look the same as well. We compared 64,834 images of the published file
+    with the rendered ones: 64,825 are identical, and 9 differ in one pixel. The factor colour of the published file,
+    which has a single value, is omitted.
     Reference: Matthey et al. (2017), github.com/deepmind/dsprites-dataset.
 
     Args:

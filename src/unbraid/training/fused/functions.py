@@ -1,4 +1,4 @@
-"""The encoder, decoder and critic of a whole stack as differentiable functions of (rows, copy, inputs).
+"""The encoder, decoder and critic of a stack of runs as differentiable functions of (rows, copy, inputs).
 
 `rows` are the float32 parameters of all runs, (r, p). Their values are not read. They are an argument so that autograd
 can return their gradient. `copy` contains the same parameters in the precision in which kernels multiply. Activations

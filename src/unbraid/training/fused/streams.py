@@ -16,18 +16,18 @@ from typing import Any
 
 import torch
 
-MAX_POSTPONED_RUNS = 25  # joins are postponed up to this stack size; larger stacks use the whole GPU and became slower
+MAX_POSTPONED_RUNS = 25  # runs of a stack whose joins are postponed; postponing makes larger stacks slower
 
 
 class Postponed:
     """The work that a training step postpones to its end.
 
     Args:
-        networks: Networks whose weight gradients the optimiser computes. This applies only to those of the networks
-            that are used once in the step.
+        networks: Networks whose weight gradients are left to the optimiser, which computes them from their two factors.
+            Networks that are used more than once in the step are exceptions.
 
     Attributes:
-        arguments: Arguments of the functions on the second stream that has not been joined yet. They are kept alive.
+        arguments: Arguments of the functions that were run on the second stream since its last join, kept alive.
         uses: For each network, the number of its uses in the step that give a gradient to its parameters.
         products: For each network whose weight gradients the optimiser computes, its layers with the two factors of
             their weight gradients.
