@@ -175,7 +175,8 @@ def read_meshes(folder: Path) -> object:
     from unbraid.data.readers.faust import read_faust
     from unbraid.data.readers.ply import read_mesh
 
-    for path in files_of(folder).values():
+    plain = [path for path in files_of(folder).values() if path.is_file()]  # `read_faust` refuses pipes and devices
+    for path in plain:
         with path.open("rb") as file:
             read_mesh(path, file)
     return read_faust(files_of(folder))
