@@ -116,6 +116,7 @@ def test_without_the_rights_of_root_a_read_only_folder_cannot_be_written(tmp_pat
 
 def test_a_process_that_computes_too_long_or_waits_for_ever_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(processes, "cpu_seconds", lambda group: processes.CPU_SECONDS - 1)
     watch = processes.Watch(os.getpgid(0))
     assert not watch.hangs()
     monkeypatch.setattr(processes, "cpu_seconds", lambda group: processes.CPU_SECONDS + 1)

@@ -30,6 +30,10 @@ with worker_pool(2) as pool:
     print("started", flush=True)
     time.sleep(120)
 """
+CATCH_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs with Ctrl-C ignored
+"""
 SCORE = """
 import sys
 from unbraid.cli import main
@@ -67,7 +71,8 @@ def is_running(pid: int) -> bool:
 
 def check_that_workers_end(program: str, number: signal.Signals, arguments: list[str]) -> None:
     """Start a program, wait until it has workers, end it with a signal, and check that no process is left."""
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", CATCH_CTRL_C + program, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "started\n"

@@ -182,7 +182,7 @@ def test_question_mark_may_be_part_of_a_path(folder: Path) -> None:
 
 
 BAD_PATHS = {
-    "nowhere": "nowhere must be a folder of images, or a file of arrays (.npy or .npz). Got a path that does not",
+    "nowhere": "nowhere must be a folder of images, or a file of arrays (.npy, .npz, .parquet, .h5ad). Got a path",
     "": "Got a path that does not exist instead.",
     "photos/notes.txt": "Got the file notes.txt instead.",
     "photos?sizes=3": "Unknown option of own data 'sizes'. Did you mean 'size'? Choose from: bins, channels, ",

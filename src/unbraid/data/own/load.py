@@ -220,7 +220,7 @@ def _resolve_path(path: str | Path) -> Path:
         return found
     got = f"the file {found.name}" if found.is_file() else "a path that does not exist"
     raise UserError(
-        f"{path!s} must be a folder of images, or a file of arrays ({' or '.join(SUFFIXES)}). Got {got} instead."
+        f"{path!s} must be a folder of images, or a file of arrays ({', '.join(SUFFIXES)}). Got {got} instead."
     )
 
 
