@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 SCORES = ("mig", "dci", "factor_vae", "sap", "modularity")
 DATA, SEEDS, STEPS, RATE = "sprites", (0, 1), 1_600, 1e-3
 COLUMNS, SPAN, SCALE = 9, 2.0, 2  # of a traversal: positions, span, and screen pixels per pixel
+MAX_ROWS = 12  # latents of a traversal
 GREYS = 24  # grey levels of a picture, few for a small file
 UNTRAINED = "untrained"
 PROTOCOL = Protocol(draws="reference")  # of all scores in the results; change it only to measure all methods again
@@ -115,9 +116,14 @@ def reduce_greys(picture: Image.Image) -> Image.Image:
 
 
 def draw_traversal(run: ub.Run, data: FactorData) -> Image.Image:
-    """Draw one row per latent, from the middle of the grid, below the example and its reconstruction."""
+    """Draw one row per latent, from the middle of the grid, below the example and its reconstruction.
+
+    Only the first `MAX_ROWS` latents are drawn.
+    """
     found = decode_traversal(run, data, middle_example(data), torch.linspace(-SPAN, SPAN, COLUMNS))
-    return reduce_greys(draw_grid(found, SCALE))
+    grid = draw_grid(found, SCALE)
+    rows = 1 + run.spec.latents
+    return reduce_greys(grid.crop((0, 0, grid.width, grid.height * min(rows, 1 + MAX_ROWS) // rows)))
 
 
 def information_shares(run: ub.Run, data: FactorData) -> np.ndarray[Any, Any]:

@@ -66,6 +66,7 @@ WITHOUT_DECODER = ("pcl", "cl_ica")
 SHOWN = {"mig": "MIG", "dci": "DCI", "factor_vae": "FactorVAE score", "sap": "SAP", "modularity": "modularity"}
 DEVIATIONS = "latent from -2 to 2 of its standard deviations around its mean, with the largest standard deviation first"
 ON_GRID = f"{DEVIATIONS}. Each latent takes the nearest of its values"
+MAX_ROWS = 12  # of a traversal, as in benchmarks/bench_methods.py
 ROWS = {  # what a row of the traversal moves
     "ae": DEVIATIONS,
     "fsq": ON_GRID,
@@ -150,6 +151,8 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     traversal = (
         "The first row shows an example and its reconstruction. Each of the remaining rows varies one "
         f"{ROWS.get(name, 'latent from -2 to 2. The latent with the largest KL comes first')}."
+        + f" Only the first {MAX_ROWS} of {row['latents']} latents are shown."
+        * (row["latents"] > MAX_ROWS)
     )
     information = (
         "There is no decoder, so there is no traversal. The picture shows the information about each factor in each "
