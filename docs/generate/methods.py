@@ -110,7 +110,7 @@ def expression(method: Method) -> str:
     """Return the Python expression of a method; for a class of the tests, also what it is."""
     changed = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)
                if getattr(method, f.name) != f.default}  # fmt: skip
-    inside = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())
+    inside = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v!r}" for k, v in changed.items())
     text = f"`{type(method).__name__}({inside})`"
     if type(method) in METHODS.values():
         return text

@@ -196,7 +196,7 @@ def rotation_table() -> str:
         noise = best_noise(u, covariance, log_noise)
         lengths = ", ".join(f"{value:.2f}" for value in np.sqrt(np.diag(u @ covariance @ u.T)))
         rows.append([f"{degrees} degrees", lengths, f"{stochastic_loss(u, covariance, noise):.2f}"])
-    return table(["rotation of the latents", "scales on the diagonal of Sigma", "smallest cost of the noise"], rows)
+    return table(["rotation of the latents", "lengths of the columns of M", "smallest cost of the noise"], rows)
 
 
 def primary_runs() -> Iterable[PlannedRun]:

@@ -59,10 +59,10 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Show how scores depend on the regularisation strength, as median and quartiles over seeds for each method.
 
     The text says how often a good seed compensates for a bad strength. This is the probability
-    :math:`P(s > s') + P(s = s') / 2` that a run at the level with the worst median scores better than a run at the
-    level with the best median, averaged over datasets, metrics and methods. It is 0 if only the strength matters, and
-    close to 50 % if only the seed matters. The worst and the best level are determined from the same runs, so the
-    probability is underestimated if there are few seeds.
+    :math:`P(s > s') + P(s = s') / 2` that a run at the strength with the worst median scores better than a run at the
+    strength with the best median, averaged over datasets, metrics and methods. It is 0 if only the strength matters,
+    and close to 50 % if only the seed matters. The worst and the best strength are determined from the same runs, so
+    the probability is underestimated if there are few seeds.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
 
@@ -71,8 +71,8 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
         metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
-        A result whose table has one row per dataset, metric, method and level: `strength`, `runs`, `low` quartile,
-        `median`, `high` quartile.
+        A result whose table has one row per dataset, metric, method and level. The level is the position of the
+        strength in the sweep. The other columns are `strength`, `runs`, `low` quartile, `median`, `high` quartile.
 
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
@@ -103,8 +103,9 @@ def distributions(table: DataFrame, metrics: Sequence[str] | None = None) -> Res
         metrics: Names of metrics. By default all of the paper's six metrics that are in the table.
 
     Returns:
-        A result whose table has one row per dataset, metric, method and level: `strength`, `runs`, `low` quartile,
-        `median`, `high` quartile, `least` and `most` (minimum and maximum).
+        A result whose table has one row per dataset, metric, method and level. The level is the position of the
+        strength in the sweep. The other columns are `strength`, `runs`, `low` quartile, `median`, `high` quartile,
+        `least` and `most` (minimum and maximum).
 
     Raises:
         UserError: If there are no scores, fewer than 2 seeds, or scores that do not differ.
@@ -120,7 +121,8 @@ def distributions(table: DataFrame, metrics: Sequence[str] | None = None) -> Res
     between = by_method.max() - by_method.min()
     text = (
         f"In {int((between < within).sum())} of {len(within)} combinations of a dataset, a metric and a method, the "
-        "medians of all strengths differ by less than the range between the quartiles over seeds at one strength."
+        "difference between the highest and the lowest median of the strengths is smaller than the typical "
+        "interquartile range over seeds at one strength."
     )
     return Result(summary, draw_distributions(rows, columns), text)
 

@@ -50,7 +50,7 @@ def stability(table: DataFrame, folder: str | Path | None = None) -> Result:
 
 
 def parametrisations(runs: DataFrame) -> Any:
-    """Return the names of the parametrisations: the variants of a study, or the transformations."""
+    """Return the parametrisation of each run: its variant in the study or, if it has none, its transformation."""
     transforms = runs[TRANSFORM].astype(str)
     if "variant" not in runs:
         return transforms
@@ -82,17 +82,18 @@ def learning_curves(runs: DataFrame, folder: Path) -> DataFrame:
 
 
 def stability_text(summary: DataFrame) -> str:
-    """Say up to which learning rate each parametrisation can be trained, and which has the highest ELBO."""
+    """Say at which learning rates runs of each parametrisation did not diverge, and which has the highest ELBO."""
     trained = summary[summary["diverged"] < summary["runs"]]
     highest = trained.groupby("parametrisation", sort=False)["learning_rate"].max()
-    parts = [f"{name} up to {rate:g}" for name, rate in highest.items()]
+    parts = [f"{name} {rate:g}" for name, rate in highest.items()]
     failed = f"{int(summary['diverged'].sum())} of {int(summary['runs'].sum())} runs diverged."
     if summary["median"].isna().all():
         return failed
     best = summary.loc[summary["median"].idxmax()]
     return (
-        f"{failed} Some runs could be trained at these learning rates: {', '.join(parts)}. The highest median ELBO is "
-        f"{best['median']:.1f} nats ({best['parametrisation']}, learning rate {best['learning_rate']:g})."
+        f"{failed} Highest learning rate at which at least one run did not diverge: {', '.join(parts)}. The highest "
+        f"median ELBO is {best['median']:.1f} nats ({best['parametrisation']}, learning rate "
+        f"{best['learning_rate']:g})."
     )
 
 

@@ -36,12 +36,15 @@ class Manipulation(nn.Module):
     (`level`) and to each pixel before the tanh (`contrast`). Therefore the manipulation can learn how a pattern varies
     with the factors, but not how strong it is.
 
-    The normalisation is needed because the effect of a pattern grows with the fourth power of its amplitude. Suppose
-    that small changes of two factors change the image with the variances a and d, and with the covariance b. The
-    product of the variances is ad along the factors, and ((a + d) / 2)^2 - b^2 along axes rotated by 45 degrees. The
-    advantage of the rotated axes is the difference, ad - ((a + d) / 2)^2 + b^2. If b = 0, a pattern of amplitude r
-    along the diagonal of these factors changes this advantage by r^4. The gradient therefore vanishes near m = 0, and
-    without normalisation a pattern that is the same for all images would be easier to find.
+    The normalisation is needed because the effect of a pattern grows with the fourth power of its amplitude. Let a and
+    d be the variances of the image under small changes of each of two factors, and b the covariance of these changes.
+    The variances along axes rotated by 45 degrees are (a + d) / 2 + b and (a + d) / 2 - b. The error that noise in two
+    latents causes is smallest for the axes with the smallest product of the two variances (see
+    `unbraid.analysis.trace_bound`). This product is ad for the factors and ((a + d) / 2)^2 - b^2 for the rotated axes.
+    The difference ad - ((a + d) / 2)^2 + b^2 is the advantage of the rotated axes. If b = 0, a pattern of amplitude r
+    that varies along the diagonal of the two factors increases the advantage by r^4. The gradient of r^4 vanishes at
+    r = 0. Without normalisation, training would therefore more easily find a pattern that is the same for all images
+    than one that varies with the factors.
 
     Reference: Zietlow, Rolinek, Martius (2021), supplement, section 3.1. The bound of the output, the
     normalisation and the initialisation of the first layer are not from the paper. If `normalise` is false and `axis`

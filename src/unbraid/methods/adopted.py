@@ -1,4 +1,4 @@
-"""The method of models that were trained outside unbraid. It can encode, decode and draw, but not train."""
+"""The method of models that were trained outside unbraid. It can encode, decode and make traversals, but not train."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def squared_mmd(
         x: Samples of the first distribution.
         y: Samples of the second distribution, as many as of the first. There must be at least two of each.
         kernel: Name of the kernel k, "rbf" or "imq" (see `InfoVAE`).
-        bandwidth: Width of the kernel, relative to the typical distance of samples of a standard normal.
+        bandwidth: Width of the kernel, as a multiple of the typical distance between two samples of a standard normal.
 
     Returns:
         The estimate.
@@ -65,7 +65,7 @@ class InfoVAE(Method):
     method is the MMD-VAE, which has no KL term. :math:`\alpha + \lambda` must be at least 1.
 
     The scale of the kernel is :math:`C = 2 d s^2` for d latents, where s is the `bandwidth`. With s = 1 it is the
-    mean squared distance of two samples of the prior. The kernel "rbf" is :math:`\exp(-\|z - z'\|^2 / C)`, and the
+    mean squared distance between two samples of the prior. The kernel "rbf" is :math:`\exp(-\|z - z'\|^2 / C)`, and the
     inverse multiquadratic kernel "imq" is :math:`C / (C + \|z - z'\|^2)`.
 
     Deviations: the authors' code has :math:`C = d^2` and an estimator that includes the distance of each sample to
@@ -76,7 +76,9 @@ class InfoVAE(Method):
     lambda_mmd: Hyper = setting(1000.0, "lambda; the weight of the MMD is alpha + lambda - 1", low=0)
     alpha: Hyper = setting(0.0, "weight alpha of the information term; the weight of the KL is 1 - alpha")
     kernel: Literal["rbf", "imq"] = setting("rbf", "kernel of the MMD: Gaussian (rbf) or inverse multiquadratic (imq)")
-    bandwidth: Hyper = setting(1.0, "width of the kernel; 1 is the typical distance of samples of the prior", low=1e-6)
+    bandwidth: Hyper = setting(
+        1.0, "width of the kernel, as a multiple of the typical distance between two samples of the prior", low=1e-6
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -64,9 +64,9 @@ def udr(
     order.
 
     Deviations: The authors' code raises an error if a model has no informative latent. Here its score and all its
-    pairwise scores are 0. The Lasso is solved from covariances to 1e-10, so weights differ from those of scikit-learn
-    in the seventh digit. One threshold is used for setting latents to zero and for excluding them, whereas the authors'
-    code fixes the first at 0.01.
+    pairwise scores are 0. The Lasso is solved from covariances with a tolerance of 1e-10, so weights differ from those
+    of scikit-learn in the seventh digit. The authors' code has two thresholds: one for setting latents to zero, which
+    is fixed at 0.01, and one for excluding latents from the score. Here `threshold` is used for both.
 
     Reference: Duan et al. (2020), arXiv:1905.12614.
 

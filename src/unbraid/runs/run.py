@@ -156,7 +156,7 @@ class Run:
     def sample(self, n: int, seed: int = 0) -> Tensor:
         """Decode samples from the prior of the latents.
 
-        The prior is a standard normal, or the uniform distribution on the latent space of a diffusion VAE.
+        The prior is a standard normal, except for methods with a curved latent space, where it is uniform.
 
         Args:
             n: The number of samples.
@@ -265,7 +265,7 @@ def open_run(
 ) -> Run:
     """Load a trained run from its folder.
 
-    Raise a UserError if its training is not finished, or if it needs code of the user's own without `trust`.
+    Raise a UserError if its training is not finished, or if it needs the user's own code and `trust` is False.
     """
     if folder.status in ("new", "partial"):
         raise UserError(f"The training of {folder.path} is not finished. Run the same command again to resume it.")
@@ -282,7 +282,7 @@ def open_trained_run(
 ) -> Run:
     """Load a run whose training is finished, for examples of this shape.
 
-    Raise a UserError if it needs code of the user's own without `trust`.
+    Raise a UserError if it needs the user's own code and `trust` is False.
     """
     check_consent([folder], net is not None, trust, methods)
     offer_files(folder)
@@ -308,8 +308,9 @@ def load_runs(
 
     A run that was copied to several places is loaded once.
     Runs whose training is not finished are left out. Diverged runs are included. Their `divergence` is not None. The
-    network of a run is read when it is first used, and the networks of many runs are not kept in memory together. If
-    the weights are damaged, an error is raised then.
+    network of a run is read when it is first used, and the networks of many runs are not kept in memory together. Only
+    the head of the file of weights is checked when a run is loaded. If the rest of the file is damaged, or the weights
+    do not fit the network, an error is raised when the network is first used.
 
     Args:
         folder: A folder of runs, the folder of one run, a folder that contains folders of runs, or a list of these.
@@ -320,8 +321,8 @@ def load_runs(
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
             was not used in this process before. Its module is imported and runs with your permissions, so pass True
             only if you trust both the folder and the module.
-        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
-            class in a script or notebook is found by its name.
+        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. If
+            the class was defined in a script or a notebook when the runs were trained, only its name must match.
         only: Which runs to load, by their settings: a mapping such as ``{"method": "beta_vae", "beta": [4, 8]}``, or a
             text such as "method=beta_vae,beta=4,8". By default all runs.
 
@@ -329,8 +330,8 @@ def load_runs(
         The runs, sorted by their specs. Notebooks show the list as a table.
 
     Raises:
-        UserError: If a folder contains no runs, if no run is chosen, if the files of a run are damaged, or if `trust`
-            is needed.
+        UserError: If a folder contains no runs, if no run is chosen, if the files of a run are damaged (for weights,
+            see above), or if `trust` is needed.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -364,7 +365,7 @@ def _open_with_data(
     trust: bool,
     methods: list[type[Method]],
 ) -> Run:
-    """Load a run that keeps the data that the user has given, or that were saved beside it."""
+    """Load a run. Set its `data` to the data that the user has given or that were saved with it, otherwise to None."""
     data = given if given is not None else found if found is not None else folder_data(folder)
     run = open_run(folder, data, net, device, trust, methods)
     run.data = data if given is not None or folder.data is not None else None
@@ -438,8 +439,8 @@ def load_run(
         trust: Whether to run code that the folder names: a method or a network that is not part of unbraid, and that
             was not used in this process before. Its module is imported and runs with your permissions, so pass True
             only if you trust both the folder and the module.
-        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. A
-            class in a script or notebook is found by its name.
+        methods: Classes of your own methods. Runs that name one of them use this class, and nothing is imported. If
+            the class was defined in a script or a notebook when the runs were trained, only its name must match.
 
     Returns:
         The run.

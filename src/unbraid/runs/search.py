@@ -95,7 +95,7 @@ def _unique(runs: Iterable[RunFolder]) -> list[RunFolder]:
 
 
 def _preference(run: RunFolder) -> tuple[bool, bool]:
-    """Return a key that is larger for the copy of a run that has more of its files."""
+    """Return a key that is larger for the better copy of a run. A finished copy is preferred, then one with scores."""
     return run.status in ("done", "diverged"), (run.path / FILE).exists()
 
 

@@ -61,7 +61,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def announce_duration(report: ProgressCallback, total: float, advice: str) -> ProgressCallback:
-    """Return a callback that also prints, once and soon after the start, how long the job will take if this is long.
+    """Return a callback that also announces the duration of a long job, once, soon after its start.
 
     Args:
         report: The callback that shows the progress.

@@ -57,7 +57,11 @@ def train_on_devices(
 
 
 def split_runs(runs: Sequence[PlannedRun], parts: int) -> list[list[PlannedRun]]:
-    """Divide runs into at most `parts` parts of similar size. Stacks stay together if there are enough of them."""
+    """Divide runs into at most `parts` parts.
+
+    If there are at least `parts` stacks, whole stacks are distributed over the parts. Otherwise stacks are divided, and
+    the numbers of runs of the parts differ by at most 1.
+    """
     stacks = len(group_by_stack_key(runs, lambda run: run.spec))
     if stacks >= parts:
         return [select_shard(runs, part, parts) for part in range(1, parts + 1)]

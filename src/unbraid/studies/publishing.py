@@ -65,7 +65,7 @@ def import_published(source: Path, folder: Path) -> int:
     """Check a published folder and copy its runs into a folder of runs.
 
     Nothing is copied unless all checksums are correct. Runs that already exist in the folder are not changed. No code
-    that a run names is imported.
+    that a run names is executed.
 
     Args:
         source: The published folder.
@@ -153,7 +153,8 @@ def _list_files(folder: Path) -> Iterator[str]:
                 else:
                     raise UserError(
                         f"{entry.path} must be an ordinary file or folder. Got a link or a special file instead. "
-                        f"{SUMS} lists ordinary files only. Remove it, or download the folder again."
+                        f"{SUMS} lists ordinary files only. Remove the link or special file, or download the folder "
+                        "again."
                     )
 
 

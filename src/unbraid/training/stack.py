@@ -249,7 +249,7 @@ class Stack:
             self._adam_in_pytorch(torch.where(self.alive[:, None], torch.cat(list(flat.values()), 1), 0.0))
 
     def _adam_in_kernels(self, grads: dict[str, Tensor], products: dict[str, list[Any]]) -> None:
-        """Update the parameters by Adam, with one launch for each parameter of the layout or each product."""
+        """Update the parameters by Adam, with one kernel launch per tensor in `grads` and per layer in `products`."""
         from unbraid.accel.kernels.adam import adam
         from unbraid.accel.kernels.dense_adam import dense_adam
 

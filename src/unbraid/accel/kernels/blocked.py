@@ -18,13 +18,16 @@ from unbraid.accel.kernels.jit import kernel, next_power_of_two
 
 
 def empty_blocked(like: Tensor, side: int, channels: int, dtype: torch.dtype) -> Tensor:
-    """Allocate uninitialised blocked images (r, b, side/2 + 1, side/2 + 1, 4 channels), where `like` is (r, b, ...)."""
+    """Allocate uninitialised blocked images (r, b, side/2 + 1, side/2 + 1, 4 * channels) for `like` (r, b, ...)."""
     return torch.empty(*like.shape[:2], side // 2 + 1, side // 2 + 1, 4 * channels, device=like.device, dtype=dtype)
 
 
 @kernel
 def pixel_offset(y: tl.tensor, x: tl.tensor, g: tl.tensor, C: tl.constexpr) -> tl.tensor:
-    """Return the offset of pixel (y, x) in a blocked image of g x g blocks. The border has index -1 or the side."""
+    """Return the offset of pixel (y, x) in a blocked image of g x g blocks.
+
+    On the border, y or x is -1 or the side of the image.
+    """
     return (((y + 1) // 2) * g + (x + 1) // 2) * 4 * C + (((y + 1) % 2) * 2 + (x + 1) % 2) * C
 
 

@@ -1,10 +1,12 @@
 """The launch settings of each kernel, which benchmarks/tune_kernels.py found on an H200.
 
-With bad settings, a kernel can be nine times slower. A convolution with stride 2 connects a large image with a small
-one. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image, channels of the small image), and then by
-the largest number of runs for which the settings are used. If more runs train together, the last settings are used. For
-dense layers, the padded numbers of inputs and outputs take the place of the channels. DEFAULT is used for kernels and
-channels that are not in these tables.
+With bad settings, a kernel can be nine times slower.
+
+A convolution with stride 2 maps an image to one of half the side, and its transpose does the reverse. The two are
+called the large and the small image. BFLOAT16 and FLOAT32 are indexed by (kernel, channels of the large image, channels
+of the small image), and then by the largest number of runs trained together for which the settings are used. If more
+runs are trained together, the last settings are used. For dense layers, the padded numbers of inputs and outputs take
+the place of the channels. DEFAULT is used for kernels and channels that are not in these tables.
 """
 
 from __future__ import annotations

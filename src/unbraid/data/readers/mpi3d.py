@@ -34,7 +34,7 @@ GRIDS = {
 def mpi3d_toy(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Load MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, simple renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB uncompressed).
 
     The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
     is issued.
@@ -46,7 +46,7 @@ def mpi3d_toy(
 def mpi3d_realistic(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Load MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, realistic renderings of a robot arm: 1,036,800 images 64x64x3 (12.7 GB uncompressed).
 
     The smaller file of the 2019 challenge, with 460,800 images, is also accepted. It has a smaller grid, and a warning
     is issued.
@@ -58,7 +58,7 @@ def mpi3d_realistic(
 def mpi3d_real(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Load MPI3D, photographs of a robot arm: 1,036,800 images 64x64x3 (12.7 GB when converted).
+    """Load MPI3D, photographs of a robot arm: 1,036,800 images 64x64x3 (12.7 GB uncompressed).
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """
@@ -68,7 +68,7 @@ def mpi3d_real(
 def mpi3d_complex(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Load MPI3D, photographs of a robot arm with everyday objects: 460,800 images 64x64x3 (5.7 GB when converted).
+    """Load MPI3D, photographs of a robot arm with everyday objects: 460,800 images 64x64x3 (5.7 GB uncompressed).
 
     Reference: Gondal et al. (2019), arXiv:1906.03292.
     """

@@ -24,9 +24,10 @@ PIXELS = 64
 def shapes3d(
     device: str | torch.device = "cpu", root: str | Path | None = None, progress: Progress | None = None
 ) -> ByteImages:
-    """Load the published file of Shapes3D: 480,000 images 64x64x3 of an object in a room (5.9 GB when converted).
+    """Load the published file of Shapes3D: 480,000 images 64x64x3 of an object in a room (5.9 GB uncompressed).
 
-    All labels are checked against the grid.
+    On first use, the images are converted to an uncompressed file in the cache folder. All labels are checked against
+    the grid.
     Reference: Burgess and Kim (2018), github.com/google-deepmind/3d-shapes.
     """
     (path,) = locate_files("shapes3d", root).values()

@@ -28,8 +28,8 @@ NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
 OVERSAMPLE = 3
 FIFTHS = 5
-# Number of integer units per level of brightness. The table contains integers, because integer sums are the same on all
-# devices.
+# Number of integer units per level of brightness. The layers from which images are blended are stored as integers (see
+# `layer_table`), because integer sums are the same on all devices.
 UNITS_PER_LEVEL = 32
 
 # Parameters that benchmarks/calibrate_shapes3d.py fitted to 50 images of the published file.
@@ -91,11 +91,12 @@ def shapes3d_rendered(device: str | torch.device = "cpu", progress: Progress | N
     """Render Shapes3D: 480,000 images 64x64x3 of a cube, cylinder, sphere or capsule in a room.
 
     The images are rendered by this package and differ slightly from those of the published file. Camera, room, light
-    and texture were fitted to 50 images of that file. Each of these images was compared with the rendered image whose
-    factors fit it best, without the outermost pixels. The mean absolute error is 1.24 levels of 255 on average and 2.12
-    at most. Over the whole dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published file:
-    0.5026, 0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published file:
-    0.2941, 0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if the solid is
+    and texture were fitted to 50 images of that file. These images have no labels. Each of them was compared with
+    the rendered image of the same three hues whose scale, shape and orientation give the smallest error. The outermost
+    pixels were left out. The mean absolute error is 1.24 levels of 255 on average and 2.12 at most. Over the whole
+    dataset, the means of the three channels are 0.5014, 0.5727 and 0.5960 (published file: 0.5026,
+    0.5788 and 0.6035). The standard deviations within an image are 0.2953, 0.3438 and 0.3648 (published file: 0.2941,
+    0.3444 and 0.3662). All images are distinct, because the room shows the orientation even if the solid is
     round. The layers from which images are blended take 39 MB.
     Reference: Burgess & Kim (2018), github.com/deepmind/3d-shapes (Apache-2.0).
 

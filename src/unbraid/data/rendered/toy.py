@@ -76,8 +76,8 @@ def mix_factors(factors: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
     .. math:: x = R\,g(Q\,g(2 P c))
 
     Here c are the factors of one example, P (16 x 4), Q and R (16 x 16) are fixed random matrices with orthonormal
-    columns, and g is the elementwise function `nonlinearity`. The function is injective because each step is:
-    matrices with orthonormal columns are injective, and g is strictly increasing.
+    columns, and g is the elementwise function `nonlinearity`. The function is injective because each of its
+    steps is injective. Matrices with orthonormal columns are injective, and g is strictly increasing.
     """
     noise = Noise(torch.tensor(SEED))
     p, q, r = (_random_orthonormal(noise, width) for width in (factors.shape[1], WIDTH, WIDTH))

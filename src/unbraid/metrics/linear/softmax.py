@@ -20,7 +20,9 @@ from unbraid.runtime.jit import kernel
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ROWS = 128  # rows per block. The scores of 40 classes take 40 kB, so a block stays in the second-level cache.
-LANES = 8  # logarithms per block. The argument of each is a product of 16 norms. It overflows only above 1e19 classes.
+# Number of logarithms per block. The argument of each is the product of the softmax denominators of 16 rows. It
+# overflows only above 1e19 classes.
+LANES = 8
 LN2, LOG2E = math.log(2.0), 1 / math.log(2.0)
 ROUNDER = 1.5 * 2.0**52  # adding this rounds to the nearest integer and puts the integer into the lowest bits
 FAST = {"contract", "nnan", "nsz"}  # without "reassoc", which would optimise away the rounding by ROUNDER
