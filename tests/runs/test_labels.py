@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from unbraid.methods import VAE, AnnealedVAE, BetaVAE
+from unbraid.methods.adopted import Adopted
+from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.labels import run_labels, shared_sentence
 from unbraid.runs.spec import RunSpec
 
@@ -33,3 +35,9 @@ def test_shared_settings_are_said_once() -> None:
     assert sentence.startswith("All runs have method=beta_vae, beta=4, data=toy, steps=10, ")
     assert "seed" not in sentence
     assert shared_sentence([SPEC, SPEC]) == shared_sentence([]) == ""
+
+
+def test_settings_that_an_adopted_model_lacks_are_not_shown_for_the_others() -> None:
+    adopted = AdoptedSpec(Adopted.from_values("theirs", {}, ("mean",)), "toy", seed=0, latents=5, model="0" * 16)
+    trained = [RunSpec(BetaVAE(beta=beta), "toy", latents=5) for beta in (1.0, 4.0)]
+    assert list(run_labels([adopted, *trained]).values()) == ["theirs", "beta_vae beta=1", "beta_vae beta=4"]

@@ -18,8 +18,8 @@ def run_labels(specs: Iterable[RunSpec]) -> dict[str, str]:
     """Return a label for each run by its id: its method, and the settings in which the runs differ.
 
     A setting of a method is left out if all runs of this method have the same value. A setting of the training, such as
-    the data or the seed, is left out if all runs have the same value. The label of a single run has all settings of its
-    method, and its seed.
+    the data or the seed, is left out if all runs that have it agree: an adopted model has no learning rate, for
+    example. The label of a single run has all settings of its method, and its seed.
 
     >>> from unbraid.methods import VAE, BetaVAE
     >>> methods = [BetaVAE(beta=1.0), BetaVAE(beta=4.0), VAE()]
@@ -35,7 +35,7 @@ def run_labels(specs: Iterable[RunSpec]) -> dict[str, str]:
         name: differing([row for row in rows if row["method"] == name], _method_settings(example))
         for name, example in methods.items()
     }
-    common = differing(rows, COMMON)
+    common = [name for name in COMMON if differing([row for row in rows if row.get(name) is not None], [name])]
     return {run: _label(row, [*own[row["method"]], *common]) for run, row in settings.items()}
 
 

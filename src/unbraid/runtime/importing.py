@@ -48,7 +48,10 @@ def import_name(kind: str, name: str) -> Any:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         if is_trusted(name) and name in _OBJECTS:
             return _OBJECTS[name]
-        raise UserError(f"The {kind} {name!r} must be importable as module:attribute. Got: {error}.") from error
+        hint = ""
+        if isinstance(error, ModuleNotFoundError):
+            hint = " If the module is a file in this folder, set PYTHONPATH=. for the command."
+        raise UserError(f"The {kind} {name!r} must be importable as module:attribute. Got: {error}.{hint}") from error
 
 
 def import_file(path: Path) -> ModuleType:
