@@ -29,7 +29,8 @@ from support.own_code import SOURCE
 MODULE = "canary"
 RAN = f"{MODULE}.imported"  # the file that the module writes when it is imported
 SECRET = "secret"  # a file beside the folder of a case, which nothing may change
-NAMES = ("../escaped", "/tmp/unbraid-escaped", "a/../../escaped", "..\\escaped", "C:\\escaped", "\x1b[31m", "x" * 300)
+ESCAPED = Path(tempfile.gettempdir()) / "unbraid-escaped"  # a file outside of every case
+NAMES = ("../escaped", str(ESCAPED), "a/../../escaped", "..\\escaped", "C:\\escaped", "\x1b[31m", "x" * 300)
 LINK, HARD_LINK, DEVICE, PIPE = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE
 KINDS = ("code", "code", "pickle", "share", "archive", "names", "names")
 
@@ -111,7 +112,7 @@ class Hostile(Part):
         if (self.folder / RAN).exists():
             return "code was run"
         names = sorted(path.name for path in self.folder.parent.iterdir())
-        if names != ["case", SECRET] or Path("/tmp/unbraid-escaped").exists():
+        if names != ["case", SECRET] or ESCAPED.exists():
             return f"files outside of the folder: {names}"
         return ""
 

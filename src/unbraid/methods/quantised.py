@@ -53,7 +53,7 @@ class QuantisedAE(AE):
 
     def values(self, net: VAENet, latents: Tensor) -> Float[Tensor, "d m"]:
         """Return the values of each latent, with the type and the device of `latents`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define values(net, latents).")
 
     def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
         z = self.continuous(q)

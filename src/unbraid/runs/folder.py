@@ -98,26 +98,11 @@ class RunFolder:
         remove_temporary_files(path)
         if (path / "run.json").exists():
             present = cls.open(path)
-            if present.spec.id != spec.id:
-                raise UserError(
-                    f"{path} must contain the run {spec.id}. Got the run {present.spec.id} instead. {RETRAIN}"
-                )
-            changed = changed_sources(present.own.sources, sources)
-            other_data = None not in (present.data, data) and present.data != data
-            if not (changed or other_data):
+            problem = present.difference(spec, sources, data)
+            if not problem:
                 return cls(path, spec, present.own, present.data)
-            if other_data and not retrain:
-                raise UserError(
-                    f"The run {path} was trained on other data that are also called {spec.data!r}. Give your data "
-                    "another name (name=), choose another output folder, or pass retrain=True to delete the old run."
-                )
             if not retrain:
-                raise UserError(
-                    f"The source code of {changed[0]} has changed since the run {path} was started, so the run belongs "
-                    "to the old code. To train the run again with the new code, pass --retrain (retrain=True) or "
-                    "delete its folder. To keep the run, choose another output folder or give the changed code "
-                    "another name."
-                )
+                raise UserError(problem)
             delete_run(path)
             make_folder(path)
         files = {name: str(file) for name in sources if (file := file_of(name)) is not None}
@@ -160,6 +145,30 @@ class RunFolder:
                 f"of a run is a hash of its spec. {RETRAIN}"
             )
         return cls(path, spec, content.own, content.data)
+
+    def difference(self, spec: RunSpec, sources: Mapping[str, str], data: str | None) -> str:
+        """Return why this run is not the run of a spec with this source code and these data, or an empty text.
+
+        Raises:
+            UserError: If the folder contains the run of another spec.
+        """
+        if self.spec.id != spec.id:
+            raise UserError(
+                f"{self.path} must contain the run {spec.id}. Got the run {self.spec.id} instead. {RETRAIN}"
+            )
+        if None not in (self.data, data) and self.data != data:
+            return (
+                f"The run {self.path} was trained on other data that are also called {spec.data!r}. Give your data "
+                "another name (name=), choose another output folder, or pass retrain=True to delete the old run."
+            )
+        if changed := changed_sources(self.own.sources, sources):
+            return (
+                f"The source code of {changed[0]} has changed since the run {self.path} was started, so the run "
+                "belongs to the old code. To train the run again with the new code, pass --retrain (retrain=True) or "
+                "delete its folder. To keep the run, choose another output folder or give the changed code another "
+                "name."
+            )
+        return ""
 
     @property
     def status(self) -> Status:

@@ -27,7 +27,7 @@ class StackedSearch:
 
     def candidates(self) -> list[Candidate]:
         """Return the parameters of all candidates."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define candidates().")
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Search. The arguments and the result are those of scikit-learn.
