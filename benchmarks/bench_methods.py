@@ -44,7 +44,7 @@ COLUMNS, SPAN, SCALE = 9, 2.0, 2  # of a traversal: positions, span, and screen 
 MAX_ROWS = 12  # latents of a traversal
 GREYS = 24  # grey levels of a picture, few for a small file
 UNTRAINED = "untrained"
-PROTOCOL = Protocol(draws="reference")  # of all scores in the results; change it only to measure all methods again
+PROTOCOL = Protocol()  # of all scores in the results; change it only to measure all methods again
 
 
 @dataclass(frozen=True)

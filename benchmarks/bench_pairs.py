@@ -27,7 +27,7 @@ from unbraid.metrics.protocol import Protocol
 from unbraid.spaces import Sphere
 
 METRICS = ("mig", "dci", "factor_vae", "sap")
-PROTOCOL = Protocol(draws="reference")  # of all scores in the results
+PROTOCOL = Protocol()  # of all scores in the results
 LATENTS, SPHERE = 10, 11
 
 

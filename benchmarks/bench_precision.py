@@ -26,7 +26,7 @@ METRICS = ("mig", "sap", "modularity", "factor_vae", "unsupervised")
 
 def values(runs: list[ub.Run], metrics: list[str], quiet: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
     """The headline score of each metric and the last logged terms, each with one number per run."""
-    rows = ub.score(runs, metrics, codes=["mean"], protocol=Protocol(table=32_768, draws="reference"), quiet=quiet)
+    rows = ub.score(runs, metrics, codes=["mean"], protocol=Protocol(table=32_768), quiet=quiet)
     found = {name: np.array([row[headline(name)] for row in rows]) for name in metrics}
     return {**found, **{term: np.array([run.log[-1][term] for run in runs]) for term in ("rec", "kl")}}
 

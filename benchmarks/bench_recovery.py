@@ -24,7 +24,6 @@ from unbraid.data import known_sources
 from unbraid.methods import PCL, PMP, AdaGVAE, BetaVAE, DiffusionVAE, Method, SlowVAE
 from unbraid.methods.pairs import Paired
 from unbraid.metrics.mcc import absolute_correlations, best_assignment_mean
-from unbraid.metrics.protocol import Protocol
 from unbraid.runs.run import Run
 
 RESULT = Path(__file__).parent / "results" / "bench_recovery.json"
@@ -106,7 +105,7 @@ def images_of_pairs(seeds: Sequence[int], steps: int) -> list[Row]:
 
 def score_means(runs: list[Run]) -> list[Row]:
     """Score the posterior means of runs."""
-    return ub.score(runs, ["dci", "mig"], codes=["mean"], protocol=Protocol(draws="reference"), quiet=True)
+    return ub.score(runs, ["dci", "mig"], codes=["mean"], quiet=True)
 
 
 def result_row(run: Run, score: Row) -> Row:
