@@ -27,6 +27,7 @@ ENDLESS_KEYS = {"steps": "a large number of steps is valid and only takes long"}
 
 QUOTED = {
     r"'[^']*'|\"[^\"]*\"": "a quoted value or path is the user's own text, which may contain any words",
+    "invalid literal/length": "zlib describes a damaged file with these words, and int() with similar ones",
 }
 """Patterns of text that is removed from a message before it is searched for the words of a disguised error."""
 

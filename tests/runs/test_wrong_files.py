@@ -21,7 +21,7 @@ from unbraid.errors import UserError
 from unbraid.methods import BetaVAE
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import StudyFile
-from unbraid.runs.results import read_sweep_positions, write_results
+from unbraid.runs.results import load_results, read_sweep_positions, write_results
 from unbraid.runs.scores import read_protocol, read_scores
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime.schema import read_json
@@ -230,3 +230,12 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "study.json")
     with pytest.raises(UserError, match="must be an ordinary file"):
         read_json(tmp_path / "study.json", StudyFile, "Delete it.")
+
+
+@pytest.mark.parametrize("use", [load_results, write_results])
+def test_a_pipe_in_place_of_the_results_table_is_refused(use: Callable[[Path], Any], runs: list[Path]) -> None:
+    folder = runs[0].parent
+    (folder / "results.sqlite").unlink(missing_ok=True)
+    os.mkfifo(folder / "results.sqlite")
+    with pytest.raises(UserError, match="must be an ordinary file"):
+        use(folder)

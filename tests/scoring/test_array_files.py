@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import unbraid as ub
 from support.command_line import unbraid
 from unbraid.errors import UserError
 from unbraid.scoring.array_files import read_arrays
@@ -132,3 +134,12 @@ def test_a_cell_that_is_not_a_number_is_named(tmp_path: Path) -> None:
     (tmp_path / "z.csv").write_text("a,b\n1,2\n3,x y\n")
     with pytest.raises(UserError, match=r"z.csv cannot .* every cell must be a number or empty, but row 3 has 'x y'"):
         read_arrays(tmp_path / "z.csv", write(tmp_path / "v.csv", FACTORS[:2]))
+
+
+@pytest.mark.parametrize("read", [lambda path: read_arrays(path, path, None), ub.data.load])
+def test_a_header_that_is_not_closed_is_an_error_of_the_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    content = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(content.replace(b"(4, 2)", b"(-1, 2", 1))
+    with pytest.raises(UserError, match=r"x\.npy"):
+        read(tmp_path / "x.npy")

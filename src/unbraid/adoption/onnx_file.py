@@ -107,6 +107,13 @@ def read_onnx(path: Path) -> nn.Module:
     return module
 
 
+def remedy() -> str:
+    """Return what to do if a model cannot be run."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "The evaluator of onnx cannot run it. Install onnxruntime, which can run more: pip install onnxruntime"
+    return "onnxruntime cannot run it. Check the file with onnx.checker, and export the model again."
+
+
 @torch.no_grad()
 def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
     """Raise a UserError if a module does not compute the same as onnxruntime or onnx's own evaluator."""
@@ -123,8 +130,7 @@ def check_outputs(module: OnnxModule, model: Any, path: Path) -> None:
         expected = onnx_runner(model.SerializeToString(), module.input)(x)
     except Exception as error:  # a limit of the evaluator
         raise UserError(
-            f"The evaluator of onnx cannot run {path}, so the outputs cannot be checked. Install onnxruntime: "
-            f"pip install onnxruntime. Its error was: {error}"
+            f"{path} must be a model that can be run, so that its outputs can be checked. {remedy()}"
         ) from error
     for a, b in zip(actual, expected, strict=True):
         if a.shape != b.shape or not float((a - b).abs().max()) <= TOLERANCE * max(1.0, float(b.abs().max())):

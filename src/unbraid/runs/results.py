@@ -30,7 +30,7 @@ from unbraid.metrics.protocol import Protocol
 from unbraid.runs.folder import RunFolder, find_runs
 from unbraid.runs.formats import STUDY_REMEDY, StudyFile
 from unbraid.runs.scores import Record, read_protocol, read_scores
-from unbraid.runtime.files import make_folder, write_atomic
+from unbraid.runtime.files import make_folder, refuse_special_file, write_atomic
 from unbraid.runtime.schema import read_json
 
 RESULTS_FILE = "results.sqlite"
@@ -175,6 +175,7 @@ def read_sweep_positions(folder: Path) -> dict[str, Row]:
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
     """Write rows to a SQLite file with one column for each key. An existing file is replaced."""
+    refuse_special_file(path)
     try:
         write_atomic(path, _encode_table(rows))
     except (sqlite3.Error, OverflowError) as error:
@@ -217,6 +218,7 @@ def load_results(folder: str | Path) -> Any:
     file = path if path.is_file() else path / RESULTS_FILE
     if not file.exists():
         raise UserError(f"No results table at {file}. Create it with: unbraid index {folder}")
+    refuse_special_file(file)
     if file.suffix == ".csv":
         return _read_csv(file)
     if file.suffix == ".parquet":

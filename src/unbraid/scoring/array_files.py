@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,10 @@ import numpy as np
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import Array
 
-READ_ERRORS = (OSError, ValueError, EOFError, zipfile.BadZipFile, csv.Error)
+READ_ERRORS = (
+    *(OSError, ValueError, EOFError, SyntaxError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error, csv.Error),
+)
 SEPARATORS = ",;\t"  # possible separators of a csv file; the first one that occurs in the first line is used
 INTEGER = re.compile(r"[+-]?\d+")
 MISSING = ("", "nan", "na", "n/a", "none", "null")  # content of cells without a number, in lower case

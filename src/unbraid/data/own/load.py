@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -292,7 +293,7 @@ def _convert_read_errors(file: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(
             f"{file} must be a complete {file.suffix} file of numbers. Reading it failed: {error} Save it again. "
             "Python objects are never unpickled."

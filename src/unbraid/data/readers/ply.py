@@ -123,5 +123,8 @@ def _read_text(file: Stream, element: Element) -> dict[str, Array]:
         raise EOFError(
             f"{short:,} of {element.rows:,} rows of {element.name!r} do not have {len(element.columns)} numbers"
         )
-    table = np.array(lines, np.float64).reshape(element.rows, len(element.columns))
+    try:
+        table = np.array(lines, np.float64).reshape(element.rows, len(element.columns))
+    except ValueError as error:
+        raise ValueError(f"a row of {element.name!r} has a word that is not a number") from error
     return {name: table[:, i] for i, (name, _) in enumerate(element.columns)}
