@@ -22,7 +22,7 @@ This page lists all methods. The page of a method has its objective, its hyperpa
 and what it learns in a few minutes of training.
 
 The scores below are means over two seeds after a short training on `sprites`: 1,000 to 2,400 steps, which take one or
-two minutes on two cores, scored with [reference draws]({DRAWS}).
+two minutes on two cores, scored with [disjoint draws]({DRAWS}).
 They show that a method works, but not which method is best. For comparisons with many seeds,
 see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE](../guides/appearance_results.md) and
 [results of reduced studies](../guides/analyses_results.md). `make docs` generates this page from the registry and
@@ -161,8 +161,8 @@ def measured(name: str, bench: dict[str, Any]) -> str:
     machine = row["machine"]
     shown = (
         f"The picture shows seed {bench['seeds'][0]}, even if another seed scored higher. Metrics score the "
-        f"codes called `{row['code']}`, with [reference draws]({DRAWS}): each metric learns from 10,000 rows and is "
-        "tested on 5,000, some of which may also be among the 10,000. "
+        f"codes called `{row['code']}`, with [disjoint draws]({DRAWS}): no row is in both the training set and "
+        "the test set of a metric. "
         f"{NOTES.get(name, '')}"
     ).strip()
     origin = (
@@ -185,7 +185,7 @@ def method_page(name: str) -> str:
     """Return the page of one method."""
     bench = result("bench_methods")
     commands = [bench["methods"].get(name, {"command": f"unbraid train {name} --data sprites"})["command"]]
-    commands += [f"unbraid score runs/{name} --draws reference"]
+    commands += [f"unbraid score runs/{name}"]
     commands += [] if name in WITHOUT_DECODER else [f"unbraid traverse runs/{name}"]
     parts = [
         f"# {name}",
