@@ -1,5 +1,8 @@
-"""Slow or simple counterparts of abstract reasoning: a solver that knows the rule, solvers that see only the answers,
-the published way to draw wrong answers, and the relation network with plain loops over all pairs."""
+"""Slow or simple counterparts of abstract reasoning.
+
+They are a solver that knows the rule, solvers that see only the answers, the published way to draw wrong answers, and
+the relation network with plain loops over all pairs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from unbraid.reasoning.relation_network import RelationNetwork
+from unbraid.reasoning.relation_network import RelationNetwork, StackedLinear
 
 Panel = list[int]
 
@@ -62,11 +65,10 @@ def published_answers(sizes: Sequence[int], active: Sequence[int], choose: rando
 def relation_scores(network: RelationNetwork, run: int, context: Tensor, answers: Tensor) -> list[float]:
     """Return the score of each answer to one puzzle, by a loop over all 81 pairs of panels."""
 
-    def apply(layers: object, x: Tensor, last_is_linear: bool) -> Tensor:
-        listed = list(layers)  # type: ignore[call-overload]
-        for i, layer in enumerate(listed):
+    def apply(layers: list[StackedLinear], x: Tensor, last_is_linear: bool) -> Tensor:
+        for i, layer in enumerate(layers):
             x = x @ layer.weight[run] + layer.bias[run, 0]
-            x = x if last_is_linear and i == len(listed) - 1 else x.clamp(min=0)
+            x = x if last_is_linear and i == len(layers) - 1 else x.clamp(min=0)
         return x
 
     scores = []

@@ -55,13 +55,17 @@ def test_the_answers_alone_give_chance(alternatives: str, reader: str) -> None:
     assert abs(solved / n - 1 / 6) < 4 * (5 / 36 / n) ** 0.5
 
 
-def test_the_same_reader_solves_puzzles_with_published_answers() -> None:
-    """The published way to draw wrong answers leaves the correct one as the odd one out; this is our deviation."""
-    n, choose, solved = 2_000, random.Random(0), 0
+def test_a_reader_of_published_answers_solves_more_than_chance() -> None:
+    """The published way to draw wrong answers leaves the correct one as the odd one out, which is why we deviate.
+
+    The factors are those of the paper's dSprites. The share is stated in docs/guides/reasoning.md.
+    """
+    n, choose, solved = 4_000, random.Random(0), 0
     for _ in range(n):
-        answers = published_answers((3, 3, 4, 4), [choose.randrange(4)], choose)
+        active = choose.sample(range(6), choose.choice((1, 2, 3)))
+        answers = published_answers((5, 6, 3, 3, 4, 4), active, choose)
         solved += blind_guess(CONTEXT_BLIND["most factors with a value of its own"], answers, choose) == 0
-    assert solved / n > 1 / 6 + 10 * (5 / 36 / n) ** 0.5
+    assert solved / n == pytest.approx(0.235, abs=0.025)
 
 
 def test_hard_answers_form_a_grid_over_two_active_factors() -> None:

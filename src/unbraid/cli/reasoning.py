@@ -1,8 +1,8 @@
 """Measure how fast a network learns to solve abstract reasoning puzzles from the codes of trained runs.
 
-A puzzle is a 3x3 matrix of images in which some factors are constant in each row. The last image must be chosen from six
-answers, so chance is 1/6. The folder of the results stores the learning curve of each run, and the same command reads
-stored curves instead of computing them again.
+A puzzle is a 3x3 matrix of images in which some factors are constant in each row. The last image must be chosen from
+six answers, so chance is 1/6. The folder of the results stores the learning curve of each run, and the same command
+reads stored curves instead of computing them again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quiet, add_root, add_trust, parse_and_run
-from unbraid.cli.values import MAX_EXAMPLES, argument_type, finite_number, parse_integers, path, whole_number
+from unbraid.cli.values import argument_type, file_to_write, finite_number, parse_integers, path, whole_number
 from unbraid.runtime.tables import wide_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_COLUMNS = 5  # number of steps in the printed table
-MAX_BATCH = 100_000
+MAX_BATCH, MAX_TEST = 10_000, 100_000
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> int:
@@ -36,10 +36,12 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     points = "number of times that the accuracy is measured [20]"
     parser.add_argument("--points", type=whole_number(1, 10_000), default=20, help=points)
     test = "number of puzzles with which the accuracy is measured [2000]"
-    parser.add_argument("--test", type=whole_number(1, MAX_EXAMPLES), default=2_000, help=test)
+    parser.add_argument("--test", type=whole_number(1, MAX_TEST), default=2_000, help=test)
     parser.add_argument("--seed", type=whole_number(), default=0, help="random seed of puzzles and weights [0]")
     out = "folder for the table and the figure [the subfolder 'reasoning' of the first folder of runs]"
     parser.add_argument("--out", type=path, metavar="FOLDER", help=out)
+    picture = "also draw three puzzles of the dataset of the first run in this PNG file"
+    parser.add_argument("--picture", type=file_to_write, metavar="FILE", help=picture)
     parser.add_argument("--json", action="store_true", help="print all accuracies as JSON instead of a table")
     for add in (add_device, add_quiet, add_trust, add_root):
         add(parser)
@@ -60,6 +62,11 @@ def run(options: Any) -> None:
     folder = options.out or options.runs[0] / "reasoning"
     trained = [run for run in loaded if run.divergence is None]
     result = abstract_reasoning(trained, settings, out=folder, quiet=options.quiet)
+    if options.picture:
+        from unbraid.reasoning.picture import draw_example_puzzles
+        from unbraid.runs.run_data import run_data
+
+        draw_example_puzzles(run_data(trained[0], quiet=True), options.picture, settings)
     if options.json:
         print(json.dumps(result.table.to_dict("records"), indent=1))
         return

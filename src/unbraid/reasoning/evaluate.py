@@ -166,14 +166,19 @@ def _group_curves(
         by_width.setdefault(codes.shape[1], {})[one.key] = codes
     curves: dict[str, Curve] = {}
     for same in by_width.values():
-        start, count = done + settings.steps * len(curves), len(same)
-
-        def report_step(step: float, note: str = "", start: int = start, count: int = count) -> None:
-            report(start + count * step, note)
-
+        report_step = scaled_progress(report, done + settings.steps * len(curves), len(same))
         found = learning_curves(stack(list(same.values())), panels, settings, report_step)
         curves |= dict(zip(same, found.tolist(), strict=True))
     return curves
+
+
+def scaled_progress(report: ProgressCallback, start: float, scale: float) -> ProgressCallback:
+    """Return a callback that reports `start` plus `scale` times the work done."""
+
+    def report_scaled(done: float, note: str = "") -> None:
+        report(start + scale * done, note)
+
+    return report_scaled
 
 
 def _codes(

@@ -18,7 +18,7 @@ from unbraid.reasoning.relation_network import RelationNetwork
 from unbraid.runtime.progress import ProgressCallback, ignore_progress
 
 WEIGHTS, TRAINING, TEST, DROPOUT = range(4)  # streams of random numbers
-STEPS_PER_DRAW = 100  # puzzles are drawn for this many steps at once
+PUZZLES_PER_DRAW = 3_200  # puzzles of several steps are drawn at once
 EVALUATED = 256  # test puzzles that are evaluated together
 
 
@@ -106,7 +106,7 @@ def learning_curves(
         len(codes), codes.shape[2], settings.edge, settings.graph, _noise(settings, 0, WEIGHTS, codes.device)
     )
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
-    test = _draw(panels, settings, 0, TEST, settings.test)
+    test = evaluation_puzzles(panels, settings, settings.test)
     measured, accuracies = set(settings.measured_steps()), []
     for step, puzzles in enumerate(training_puzzles(panels, settings), start=1):
         scores = _scores(network, codes, panels, puzzles, _dropout_mask(settings, step, codes.device))
@@ -121,11 +121,17 @@ def learning_curves(
 
 def training_puzzles(panels: Panels, settings: ReasoningSettings) -> Iterator[Puzzles]:
     """Yield the puzzles of each training step."""
-    for start in range(0, settings.steps, STEPS_PER_DRAW):
-        count = min(STEPS_PER_DRAW, settings.steps - start)
+    steps = max(1, PUZZLES_PER_DRAW // settings.batch)
+    for start in range(0, settings.steps, steps):
+        count = min(steps, settings.steps - start)
         drawn = _draw(panels, settings, start, TRAINING, count * settings.batch)
         parts = zip(*(part.split(settings.batch) for part in drawn), strict=True)
         yield from (Puzzles(*part) for part in parts)
+
+
+def evaluation_puzzles(panels: Panels, settings: ReasoningSettings, n: int) -> Puzzles:
+    """Draw the puzzles with which the accuracy is measured."""
+    return _draw(panels, settings, 0, TEST, n)
 
 
 def _draw(panels: Panels, settings: ReasoningSettings, step: int, stream: int, n: int) -> Puzzles:

@@ -17,7 +17,7 @@ PUBLISHED = {
     ("shape", "scale", "orientation", "x", "y"): (3, 3, 1, 4, 4),
     ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"): (10, 10, 10, 4, 4, 4),
 }
-"""The largest number of values of each factor for dSprites and Shapes3D (van Steenkiste et al. 2019, section 3)."""
+"""The largest number of values of each factor for dSprites and Shapes3D in the code of van Steenkiste et al. (2019)."""
 MAX_VALUES = 4  # of the factors of all other datasets
 MAX_PANELS = 1_000_000
 
@@ -67,16 +67,18 @@ def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> 
     """
     if not data.gridded:
         named = f" Use {data.grid_name!r} instead." if data.grid_name else " Choose another dataset."
-        raise UserError(f"Puzzles need one example per combination of factor values. {data.name} is no full grid.{named}")
+        raise UserError(
+            f"Puzzles need one example per combination of factor values. {data.name} is no full grid.{named}"
+        )
     most = dict(zip(data.names, PUBLISHED.get(data.names, (MAX_VALUES,) * len(data.names)), strict=True))
     for name, number in (values or {}).items():
         if name not in data.names or not 1 <= number <= data.sizes[data.names.index(name)]:
-            sizes = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
-            raise UserError(f"The values of {data.name} must be numbers up to {sizes}. Got {name} {number} instead.")
+            limits = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
+            raise UserError(f"The values of {data.name} must be numbers up to {limits}. Got {name} {number} instead.")
         most[name] = number
     sizes = tuple(min(size, most[name]) for name, size in zip(data.names, data.sizes, strict=True))
     if math.prod(sizes) > MAX_PANELS:
         raise UserError(f"There must be at most {MAX_PANELS:,} panels. Got {math.prod(sizes):,}. Use fewer values.")
     panels = Panels(sizes, torch.zeros(0).long())
-    spread = torch.tensor(data.sizes) / torch.tensor(sizes)
-    return Panels(sizes, data.index_of((panels.combinations() * spread).floor().long()))
+    factors = panels.combinations() * torch.tensor(data.sizes) // torch.tensor(sizes)
+    return Panels(sizes, data.index_of(factors.to(data.device)).cpu())

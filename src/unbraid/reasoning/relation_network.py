@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -36,7 +37,13 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "r *b i"]) -> Float[Tensor, "r *b o"]:
         """Apply the layer of each run to its inputs."""
-        return torch.baddbmm(self.bias, x.flatten(1, -2), self.weight).unflatten(1, x.shape[1:-1])
+        y = torch.baddbmm(self.bias, x.flatten(1, -2), self.weight)
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def _layers(runs: int, widths: Sequence[int], noise: Noise) -> list[StackedLinear]:
+    """Return the layers between successive widths."""
+    return [StackedLinear(runs, a, b, noise) for a, b in pairwise(widths)]
 
 
 class RelationNetwork(nn.Module):
@@ -64,10 +71,9 @@ class RelationNetwork(nn.Module):
     def __init__(self, runs: int, codes: int, edge: Sequence[int], graph: Sequence[int], noise: Noise) -> None:
         super().__init__()
         self.codes = codes
-        widths = [2 * (codes + POSITIONS), *edge]
-        self.edge = nn.ModuleList(StackedLinear(runs, a, b, noise) for a, b in zip(widths, edge, strict=False))
-        widths = [edge[-1], *graph, 1]
-        self.graph = nn.ModuleList(StackedLinear(runs, a, b, noise) for a, b in zip(widths, widths[1:], strict=False))
+        self.edge = _layers(runs, [2 * (codes + POSITIONS), *edge], noise)
+        self.graph = _layers(runs, [edge[-1], *graph, 1], noise)
+        self.layers = nn.ModuleList([*self.edge, *self.graph])
 
     def forward(
         self,
@@ -97,8 +103,7 @@ class RelationNetwork(nn.Module):
 
         The layer is linear in the pair, so it is the sum of one part per panel.
         """
-        layer = self.edge[0]
-        left, right = layer.weight.split(self.codes + POSITIONS, 1)
+        left, right = self.edge[0].weight.split(self.codes + POSITIONS, 1)
         parts = [self._panel_part(context, answers, weight) for weight in (left, right)]
         (left_c, left_a), (right_c, right_a) = (part.split([CONTEXT, ANSWERS], 2) for part in parts)
         shared = (left_c[:, :, :, None] + right_c[:, :, None]).flatten(2, 3)
@@ -106,11 +111,13 @@ class RelationNetwork(nn.Module):
         answer_left = left_a[:, :, :, None] + right_c[:, :, None]
         own = torch.cat([answer_right, answer_left, (left_a + right_a)[:, :, :, None]], 3)
         pairs = torch.cat([shared, own.flatten(2, 3)], 2)
-        return pairs + layer.bias[:, None]
+        return pairs + self.edge[0].bias[:, None]
 
     def _panel_part(self, context: Tensor, answers: Tensor, weight: Tensor) -> Float[Tensor, "r b 14 h"]:
         """Multiply the codes and positions of all panels with one half of the first layer."""
         codes, positions = weight.split([self.codes, POSITIONS], 1)
         panels = torch.cat([context, answers], 2)
         place = positions[:, [*range(CONTEXT), *[CONTEXT] * ANSWERS]]
-        return torch.bmm(panels.flatten(1, 2), codes).view(*panels.shape[:3], -1) + place[:, None]
+        products = torch.bmm(panels.flatten(1, 2), codes)
+        part: Tensor = products.view(*panels.shape[:3], products.shape[-1]) + place[:, None]
+        return part
