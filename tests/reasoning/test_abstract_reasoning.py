@@ -87,7 +87,8 @@ def test_command_prints_accuracies_and_writes_files(tmp_path: Path, capsys: Capt
     assert unbraid("reasoning", tmp_path / "runs", "--alternatives", "hard", "--relations", "1,2", *FLAGS) == 0
     printed = capsys.readouterr().out
     assert "step 2  step 4" in printed
-    assert "true factors" in printed
+    labels = [line[:15].strip() for line in printed.splitlines()[2:5]]
+    assert labels == ["beta_vae seed=0", "beta_vae seed=1", "true factors"]
     assert {file.name for file in (tmp_path / "runs" / "reasoning").iterdir()} >= {"reasoning.csv", "reasoning.png"}
     assert unbraid("reasoning", tmp_path / "runs", "--only", "seed=1", "--json", *FLAGS) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -104,3 +105,8 @@ def test_picture_frames_the_correct_answer(tmp_path: Path) -> None:
     side = 64 + 8
     assert top.sum() == bottom.sum() == side**2 - 64**2
     assert not frame[:, : frame.shape[1] // 2].any()
+
+
+def test_no_runs_are_rejected() -> None:
+    with pytest.raises(UserError, match="at least one trained run"):
+        ub.abstract_reasoning([], TINY)

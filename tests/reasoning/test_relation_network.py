@@ -55,6 +55,14 @@ def test_a_run_learns_alone_as_in_a_stack() -> None:
     assert len({tuple(row.tolist()) for row in together}) == 3
 
 
+@pytest.mark.gpu
+def test_a_gpu_learns_the_same_curves() -> None:
+    settings, space = dataclasses.replace(SMALL, steps=20, dropout=0.5), panels(4, 4, 4)
+    codes = torch.randn(3, 64, 5, generator=torch.Generator().manual_seed(1))
+    wanted, found = (learning_curves(codes.to(device), space, settings) for device in ("cpu", "cuda"))
+    assert torch.allclose(found, wanted, atol=10 / settings.test)
+
+
 def test_codes_that_are_not_finite_give_no_accuracy_and_spoil_no_other_run() -> None:
     settings, space = dataclasses.replace(SMALL, steps=4), panels(4, 4, 4)
     codes = torch.stack([space.combinations().float()] * 2)

@@ -68,7 +68,8 @@ def run(options: Any) -> None:
 
         draw_example_puzzles(run_data(trained[0], quiet=True), options.picture, settings)
     if options.json:
-        print(json.dumps(result.table.to_dict("records"), indent=1))
+        rows = result.table.astype(object).where(result.table.notna(), None).to_dict("records")
+        print(json.dumps(rows, indent=1))
         return
     print(accuracy_table(result.table), result.text, f"The table and the figure are in {folder}.", sep="\n")
 
@@ -77,6 +78,11 @@ def accuracy_table(table: DataFrame) -> str:
     """Return the accuracy of each run at up to five of the measured steps, as text."""
     steps = sorted(set(table["step"]))
     shown = sorted({steps[len(steps) * (i + 1) // MAX_COLUMNS - 1] for i in range(MAX_COLUMNS)} & {*steps})
-    wide = table.pivot_table(index=["data", "label"], columns="step", values="accuracy", sort=False)
-    names = [" on ".join(reversed(key)) if table["data"].nunique() > 1 else key[1] for key in wide.index]
-    return wide_table({"codes": names}, {f"step {step:,}": wide[step].tolist() for step in shown})
+    names, columns = [], {f"step {step:,}": list[float]() for step in shown}
+    for (data, _), part in table.groupby(["data", "run"], sort=False):
+        label = part["label"].iloc[0]
+        names.append(f"{label} on {data}" if table["data"].nunique() > 1 else label)
+        accuracies = part.set_index("step")["accuracy"]
+        for step, column in zip(shown, columns.values(), strict=True):
+            column.append(float(accuracies[step]))
+    return wide_table({"codes": names}, columns)

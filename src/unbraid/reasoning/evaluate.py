@@ -15,6 +15,7 @@ from unbraid.analysis.registry import save_result
 from unbraid.analysis.results_table import Result
 from unbraid.data.dataset import FactorData
 from unbraid.data.loading import DataLike
+from unbraid.errors import UserError
 from unbraid.reasoning.figure import describe_curves, draw_curves
 from unbraid.reasoning.learning import ReasoningSettings, learning_curves
 from unbraid.reasoning.panels import Panels, choose_panels
@@ -95,7 +96,7 @@ def abstract_reasoning(
         without the seed), `step` and `accuracy`. The figure shows the accuracy over steps.
 
     Raises:
-        UserError: If the factors of a dataset do not form a full grid, or are not suitable for puzzles.
+        UserError: If there are no runs, or the factors of a dataset do not form a full grid or do not suit puzzles.
 
     >>> import unbraid as ub
     >>> run = ub.train("vae", data="toy", steps=5, quiet=True)
@@ -107,6 +108,8 @@ def abstract_reasoning(
     settings = settings or ReasoningSettings()
     folder = None if out is None else Path(out)
     trained = scorable_runs(runs, data, trust, only)
+    if not trained:
+        raise UserError("There must be at least one trained run. Got none instead. Train some with ub.train.")
     datasets = load_datasets(trained, data, quiet)
     panels = {name: choose_panels(dataset, settings.values) for name, dataset in datasets.items()}
     wanted = list(_representations(trained, datasets, settings, reference))
