@@ -27,7 +27,12 @@ FLAGS = ("--steps", "4", "--batch", "4", "--points", "2", "--test", "20", "--qui
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"), [("dsprites", (3, 3, 1, 4, 4)), ("shapes3d_rendered", (10, 10, 10, 4, 4, 4)), ("toy", (4,) * 4)]
+    ("name", "sizes"),
+    [
+        ("dsprites", (3, 3, 1, 4, 4)),
+        pytest.param("shapes3d_rendered", (10, 10, 10, 4, 4, 4), marks=pytest.mark.slow),
+        ("toy", (4,) * 4),
+    ],
 )
 def test_panels_are_spread_over_the_values_of_the_data(name: str, sizes: tuple[int, ...]) -> None:
     data = load_dataset(name)
