@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from unbraid.manipulation import modify
     from unbraid.metrics.protocol import Protocol
     from unbraid.pictures.traversal import traverse
+    from unbraid.reasoning.evaluate import abstract_reasoning
+    from unbraid.reasoning.learning import ReasoningSettings
     from unbraid.reporting.explore import explore
     from unbraid.reporting.page import report
     from unbraid.reproduction import reproduce
@@ -44,9 +46,11 @@ if "torch" not in sys.modules:
 
 _MODULES = {
     "Protocol": "metrics.protocol",
+    "ReasoningSettings": "reasoning.learning",
     "Run": "runs.run",
     "RunSpec": "runs.spec",
     "UserError": "errors",
+    "abstract_reasoning": "reasoning.evaluate",
     "adopt": "adoption.adopt",
     "analyse": "analysis.registry",
     "compare": "scoring.comparison",
@@ -71,9 +75,11 @@ _PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "sklearn", "space
 
 __all__ = [
     "Protocol",
+    "ReasoningSettings",
     "Run",
     "RunSpec",
     "UserError",
+    "abstract_reasoning",
     "adopt",
     "analyse",
     "analysis",

@@ -39,6 +39,9 @@ LINES: dict[str, list[list[str]]] = {
     ],
     "select": [["runs", "--examples", "20", "--quiet"]],
     "compare": [["runs", "others", "--quiet"]],
+    "reasoning": [
+        ["runs", "--steps", "2", "--batch", "2", "--test", "4", "--relations", "2", "--out", "new", "--quiet"],
+    ],
     "study": [
         ["study.toml", "--out", "new", "--metrics", "mig", "--samples", "50", "--quiet"],
         ["study.json", "--out", "new", "--metrics", "none", "--quiet"],

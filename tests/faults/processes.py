@@ -25,7 +25,7 @@ HANG = -int(signal.SIGALRM)  # the status of a command that was ended because it
 MODULES = (
     "analysis", "studies.runner", "studies.appearance", "studies.publishing", "reporting.page", "reporting.explore",
     "pictures.pair", "exporting.export", "scoring.selection", "scoring.comparison", "reproduction", "manipulation",
-    "runs.results", "adoption.adopt",
+    "runs.results", "adoption.adopt", "reasoning.evaluate",
 )  # fmt: skip
 
 

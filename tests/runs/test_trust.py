@@ -50,6 +50,7 @@ LOADERS: dict[str, Callable[[Path, bool], object]] = {
 COMMANDS = [
     ["score", "--metrics", "mig", "--jobs", "1"], ["select"], ["report", "--no-score"], ["traverse"], ["appearance"],
     ["export", "--format", "torch"], ["explore"], ["samples"], ["reconstruct"], ["inspect"], ["swap"],
+    ["reasoning", "--steps", "1"],
 ]  # fmt: skip
 
 

@@ -40,6 +40,10 @@ REDUCED: dict[str, tuple[list[str], set[str]]] = {
         ],
         {"manipulated", "manipulated_strengths", "manipulated_spread"},
     ),
+    "beyond2026": (
+        ["--data", "toy", "--only", "method=ae,vae,ada_gvae,s_vae,u_vitae"],
+        {"method_ranking", "ranking_agreement"},
+    ),
     "small": (["--only", "data=toy", "--only", "method=beta_vae,dip_vae_i"], {"agreement"}),
     "vitae_mnist": (["--data", "sprites", "--only", "method=vae,u_vitae,c_vitae"], set()),
     "vitae_bodies": (["--data", "sprites", "--only", "method=vae,c_vitae"], set()),

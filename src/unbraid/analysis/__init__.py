@@ -20,6 +20,7 @@ from unbraid.analysis.linear_vae import optimum
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
 from unbraid.analysis.orthogonality import distance_to_orthogonality, orthogonality, polarised_regime, random_distance
 from unbraid.analysis.pmp import pmp_ablation, pmp_comparison
+from unbraid.analysis.ranking import method_ranking, ranking_agreement
 from unbraid.analysis.registry import ANALYSES, Analysis, analyse
 from unbraid.analysis.results_table import Result
 from unbraid.analysis.scores import distributions, scores, strengths
@@ -63,12 +64,14 @@ __all__ = [
     "manipulated_factors",
     "manipulated_spread",
     "manipulated_strengths",
+    "method_ranking",
     "optimum",
     "orthogonality",
     "pmp_ablation",
     "pmp_comparison",
     "polarised_regime",
     "random_distance",
+    "ranking_agreement",
     "rotation",
     "scores",
     "selection",

@@ -160,7 +160,9 @@ def correlations(table: DataFrame, rows: dict[str, str], columns: dict[str, str]
     return DataFrame(lines)
 
 
-def draw_heat_maps(summary: DataFrame, rows: dict[str, str], columns: dict[str, str]) -> Figure:
+def draw_heat_maps(
+    summary: DataFrame, rows: dict[str, str], columns: dict[str, str], title: str = "Rank correlation over runs"
+) -> Figure:
     """Draw one heat map per dataset. `rows` and `columns` map names in the table to names in the figure."""
     names = list(summary["data"].unique())
     size = (0.42 * len(columns) + 1.0, 0.27 * len(rows) + 1.1)
@@ -170,7 +172,7 @@ def draw_heat_maps(summary: DataFrame, rows: dict[str, str], columns: dict[str, 
         plots.draw_heat_map(axes, wide.loc[list(rows), list(columns)].rename(index=rows, columns=columns))
         plots.hide_inner_labels(axes)
         plots.set_labels(axes, data)
-    figure.suptitle("Rank correlation over runs", size=plots.TITLE, weight="bold")
+    figure.suptitle(title, size=plots.TITLE, weight="bold")
     return figure
 
 

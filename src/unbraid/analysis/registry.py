@@ -17,6 +17,7 @@ from unbraid.analysis.demystifying import manipulated
 from unbraid.analysis.efficiency import efficiency
 from unbraid.analysis.manipulated_views import manipulated_factors, manipulated_spread, manipulated_strengths
 from unbraid.analysis.pmp import pmp_ablation, pmp_comparison
+from unbraid.analysis.ranking import method_ranking, ranking_agreement
 from unbraid.analysis.results_table import Result
 from unbraid.analysis.scores import distributions, scores, strengths
 from unbraid.analysis.total_correlation import total_correlation
@@ -55,6 +56,8 @@ ANALYSES: dict[str, Analysis] = {
     "total_correlation": Analysis("Does regularisation make codes uncorrelated?", total_correlation),
     "agreement": Analysis("Do metrics agree with each other?", agreement),
     "scores": Analysis("Is one method better than the others?", scores),
+    "method_ranking": Analysis("How do methods rank by each metric, and how certain is it?", method_ranking),
+    "ranking_agreement": Analysis("Do metrics rank methods in the same order?", ranking_agreement),
     "strengths": Analysis("Is one regularisation strength better than the others?", strengths),
     "distributions": Analysis("How are scores distributed over seeds at each strength?", distributions),
     "variance": Analysis("How much do objective, strength and seed matter?", variance),

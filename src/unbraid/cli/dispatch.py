@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
     "score": Command("score", "score trained runs, or codes and factors in files"),
     "select": Command("select", "rank trained runs without using labels"),
     "compare": Command("compare", "compare folders of runs: settings, scores, and significant differences"),
+    "reasoning": Command("reasoning", "measure how fast a network learns to reason from the codes of trained runs"),
     "study": Command("study", "train and score a whole study, on one machine or many (can be resumed)"),
     "analyse": Command("analyse", "answer questions about a study with tables and figures"),
     "reproduce": Command("reproduce", "compare the published results of a study with those of your runs"),

@@ -37,6 +37,7 @@ STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # the reason why there are no publi
     "diffusion2019": "the scores of its submission to the challenge were not published",
     "vitae_celeba": "its paper gives no scores for faces",
     "vitae_stability": "figure 1 of its supplement has no numbers (the analysis stability draws it)",
+    "beyond2026": "it is a study of unbraid and does not come from a paper",
     "small": "it is a test study of unbraid and does not come from a paper",
 }
 

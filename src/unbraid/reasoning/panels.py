@@ -1,0 +1,84 @@
+"""The panels of puzzles: which values of each factor of a dataset they use, and which examples show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
+
+PUBLISHED = {
+    ("shape", "scale", "orientation", "x", "y"): (3, 3, 1, 4, 4),
+    ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"): (10, 10, 10, 4, 4, 4),
+}
+"""The largest number of values of each factor for dSprites and Shapes3D in the code of van Steenkiste et al. (2019)."""
+MAX_VALUES = 4  # of the factors of all other datasets
+MAX_PANELS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The examples that can be panels: a grid of some of the values of each factor.
+
+    Attributes:
+        sizes: The number of values of each factor in puzzles.
+        index: The index of the example of each combination of values, in C order, (p,).
+    """
+
+    sizes: tuple[int, ...]
+    index: Int[Tensor, " p"]
+
+    def at(self, factors: Int[Tensor, "*b k"]) -> Int[Tensor, "*b"]:
+        """Return the positions in `index` of combinations of values."""
+        strides = [math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes))]
+        return (factors * torch.tensor(strides)).sum(-1)
+
+    def combinations(self) -> Int[Tensor, "p k"]:
+        """Return the values of all panels, in the order of `index`."""
+        return torch.cartesian_prod(*(torch.arange(size) for size in self.sizes)).view(-1, len(self.sizes))
+
+    def one_hot(self) -> Float[Tensor, "p v"]:
+        """Return the true factors of all panels as one-hot vectors."""
+        columns = zip(self.combinations().unbind(1), self.sizes, strict=True)
+        return torch.cat([torch.nn.functional.one_hot(column, size) for column, size in columns], 1).float()
+
+
+def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> Panels:
+    """Choose the values of each factor that puzzles use, evenly spaced from the first value on.
+
+    Args:
+        data: A dataset with one example for each combination of factor values.
+        values: The number of values of some factors, by name. A factor with the number 1 keeps its first value. By
+            default, the numbers are those of the paper for dSprites and Shapes3D, and at most 4 for other factors.
+            Orientation is not used on dSprites, because the paper leaves it out.
+
+    Returns:
+        The panels.
+
+    Raises:
+        UserError: If the dataset is not a full grid, a factor is unknown, a number is out of range, or there are more
+            than a million panels.
+    """
+    if not data.gridded:
+        named = f" Use {data.grid_name!r} instead." if data.grid_name else " Choose another dataset."
+        raise UserError(
+            f"Puzzles need one example per combination of factor values. {data.name} is no full grid.{named}"
+        )
+    most = dict(zip(data.names, PUBLISHED.get(data.names, (MAX_VALUES,) * len(data.names)), strict=True))
+    for name, number in (values or {}).items():
+        if name not in data.names or not 1 <= number <= data.sizes[data.names.index(name)]:
+            limits = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
+            raise UserError(f"The values of {data.name} must be numbers up to {limits}. Got {name} {number} instead.")
+        most[name] = number
+    sizes = tuple(min(size, most[name]) for name, size in zip(data.names, data.sizes, strict=True))
+    if math.prod(sizes) > MAX_PANELS:
+        raise UserError(f"There must be at most {MAX_PANELS:,} panels. Got {math.prod(sizes):,}. Use fewer values.")
+    panels = Panels(sizes, torch.zeros(0).long())
+    factors = panels.combinations() * torch.tensor(data.sizes) // torch.tensor(sizes)
+    return Panels(sizes, data.index_of(factors.to(data.device)).cpu())

@@ -1,0 +1,71 @@
+"""Learning curves in a folder, so that an interrupted command continues with the runs that are left.
+
+Only this module reads and writes `curves.jsonl`. Each line has the key of a curve and its accuracies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unbraid.reasoning.learning import ReasoningSettings
+from unbraid.runtime.files import make_folder, write_jsonl
+from unbraid.runtime.locks import lock
+from unbraid.runtime.schema import read_jsonl
+
+FILE, LOCK = "curves.jsonl", ".curves.lock"
+REVISION = 1  # changes if the puzzles or the accuracies of equal settings change
+Curve = list[float]
+
+
+@dataclass(frozen=True)
+class CurveLine:
+    """One line of the file."""
+
+    key: str
+    name: str
+    accuracy: list[float]
+
+
+def curve_key(name: str, data: str, fingerprint: str | None, settings: ReasoningSettings) -> str:
+    """Return a digest of everything that determines a learning curve.
+
+    Args:
+        name: The id of the run, or the name of a reference code.
+        data: The name of the dataset.
+        fingerprint: The fingerprint of data in memory, or None.
+        settings: The settings of the task and the network.
+    """
+    facts: dict[str, Any] = {"name": name, "data": data, "fingerprint": fingerprint, "revision": REVISION}
+    text = json.dumps({**facts, **dataclasses.asdict(settings)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_curves(folder: Path | None, points: int) -> dict[str, Curve]:
+    """Return the stored curves with the given number of points, by key. Without a folder there are none."""
+    if folder is None:
+        return {}
+    lines = read_jsonl(folder / FILE, CurveLine, remedy="Delete the file. The curves are then computed again.")
+    return {line["key"]: line["accuracy"] for line in lines if len(line["accuracy"]) == points}
+
+
+def add_curves(folder: Path | None, names: Mapping[str, str], curves: Iterable[Sequence[float]]) -> None:
+    """Add curves to the file in a folder. `names` has the name of each curve by its key. Without a folder, do nothing.
+
+    Several processes may add curves at the same time.
+    """
+    if folder is None:
+        return
+    make_folder(folder)
+    new = [
+        {"key": key, "name": name, "accuracy": list(curve)}
+        for (key, name), curve in zip(names.items(), curves, strict=True)
+    ]
+    with lock(folder / LOCK):
+        old = read_jsonl(folder / FILE, CurveLine, remedy="Delete the file. The curves are then computed again.")
+        write_jsonl(folder / FILE, [*(line for line in old if line["key"] not in names), *new])
