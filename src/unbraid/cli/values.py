@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unbraid.errors import UserError
 
 MAX_VALUES = 100_000  # values of one flag
@@ -145,6 +143,8 @@ def _parse_part(part: str, kind: Callable[[str], Any]) -> list[Any]:
         spaced = re.fullmatch(r"([^:]+):([^:]+):([1-9]\d*)", part)
         if spaced and kind is float:
             _check_count(int(spaced[3]), part)
+            import numpy as np  # `unbraid --help` does not need it
+
             return [float(v) for v in np.linspace(float(spaced[1]), float(spaced[2]), int(spaced[3]))]
         return [_check_size(kind(part), part)]
     except UserError:
