@@ -47,7 +47,7 @@ IDENTITY = (
     "If the transformation of every example is the identity, the method equals a VAE that has only the appearance "
     "latents, except that the KL includes the perspective latents (`tests/methods/test_vitae.py`)."
 )
-ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Guessing has a loss of log"
+ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Random guessing has a loss of log 2."
 NO_SPECIAL_CASE = (
     "It has no decoder, and no other method is a special case of it. Guessing has a loss of log n for n pairs."
 )
@@ -170,7 +170,8 @@ def measured(name: str, bench: dict[str, Any]) -> str:
         f"`{row['commit'][:12]}`, on {machine['cores']} cores of an {machine['processor']} processor with torch "
         f"{machine['versions']['torch']}."
     )
-    picture = f"![Traversal of {name} on sprites](../pictures/methods/{name}.png)"
+    drawn = "Information in each latent" if name in WITHOUT_DECODER else "Traversal"
+    picture = f"![{drawn} of {name} on sprites](../pictures/methods/{name}.png)"
     caption = information if name in WITHOUT_DECODER else traversal
     return "\n\n".join([picture, caption, scores(name, bench), shown, origin])
 

@@ -58,7 +58,10 @@ def _merge(a: Any, b: Any, size: Node, graph: Graph) -> Any:
     if isinstance(b, Node) or a == b:
         return b
     if type(a) is not int or type(b) is not int:
-        raise UserError(f"The program must not depend on the number of examples. Got {a!r} and {b!r}.")
+        raise UserError(
+            "Only whole numbers in the program may depend on the number of examples. Got the argument "
+            f"{a!r} for {SIZES[0]} examples and {b!r} for {SIZES[1]} examples."
+        )
     slope = (b - a) // (SIZES[1] - SIZES[0])
     offset = a - SIZES[0] * slope
     scaled = size if slope == 1 else graph.call_function(operator.mul, (size, slope))

@@ -32,8 +32,8 @@ def factor_vae(
     latent :math:`i_t` whose variance over these rows is smallest relative to its variance over the whole table.
     :math:`v(i)` is the factor that was fixed most often in the training votes for latent i.
 
-    The score lies in [0, 1]. 1 means that for every factor there is a latent that is constant if and only if this
-    factor is fixed. Random guessing scores 1/k. 0 means that no latent is active.
+    The score lies in [0, 1]. 1 means that the latent that varies least always tells which factor is fixed.
+    Random guessing scores 1/k. 0 means that no latent is active.
 
     The arrays must hold the whole table and not a sample of it. Each vote draws a factor and a row, and then `batch`
     rows, with replacement, among the rows that have the same value of the factor. A row whose value occurs in no other
@@ -41,9 +41,9 @@ def factor_vae(
     of all latents within a vote by a similar factor and make small variances noisier, which biases the scores of sparse
     tables.
 
-    Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. Rows
-    are assigned to the halves at random within each value of the factor with the most values, so that its values keep
-    rows in both halves. With ``draws="reference"``, all votes draw from all rows, as in published scores. If few rows
+    Training votes draw from one half of the rows and test votes from the other half, so no row is used for both. The
+    rows are divided at random, separately for each value of the factor that has the most values, so that both halves
+    have rows of each of these values. With ``draws="reference"``, all votes draw from all rows, as in published scores. If few rows
     share a value, test votes then repeat training votes, and codes without information score above 1/k.
 
     Continuous factors: A continuous factor is fixed within a bin: the rows of a vote fall into the same bin. There are
@@ -123,8 +123,8 @@ def intervention_variances(
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
     """Draw `count` factors to fix. Return these factors, and the variances of the latents while each factor is fixed.
 
-    Each variance is computed over `batch` random rows that have the same value of the fixed factor. `least` is passed
-    to `group_rows`.
+    Each variance is computed over `batch` random rows that have the same value of the fixed factor. At least the
+    fraction `least` of the labelled rows must share their value of the fixed factor with another row.
 
     >>> fixed, local = intervention_variances(np.eye(4), np.array([[0], [0], [1], [1]]), 5, 8, np.random.default_rng(0))
     >>> fixed.tolist(), local.shape
@@ -163,7 +163,7 @@ def vote_counts(
 
 
 def vote_accuracy(train: Int[np.ndarray, "k d"], test: Int[np.ndarray, "k d"]) -> float:
-    """Return the fraction of test votes for a latent to which the fixed factor is assigned.
+    """Return the fraction of test votes that go to a latent whose assigned factor is the fixed one.
 
     Each latent is assigned the factor with the most training votes for it. Without test votes, the result is 0.
 

@@ -66,8 +66,9 @@ def explore(
     if not decoding:
         where = f" in {' '.join(map(str, as_folders(given)))}" if folders else ""
         raise UserError(
-            f"Exploring needs a trained decoder. None of the {len(loaded)} finished run(s){where} has one. Finish "
-            f"the training first, or score the codes instead: unbraid score {where.removeprefix(' in ') or 'FOLDER'}"
+            f"Exploring needs a trained decoder. None of the {len(loaded)} finished run(s){where} has one, "
+            "because they diverged or their method has no decoder. Explore other runs, or score the codes instead: "
+            f"unbraid score {where.removeprefix(' in ') or 'FOLDER'}"
         )
     token = new_token()
     datasets = load_datasets(decoding, quiet=True)

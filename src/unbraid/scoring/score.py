@@ -122,8 +122,8 @@ def _check_arrays(runs: Any, data: Any, codes: Any, factors: Any) -> None:
     """Raise an error unless both codes and factors are given, and nothing that belongs to runs."""
     if runs is not None or data is not None:
         raise UserError(
-            "Pass either runs, or codes and factors. Got both. The data of runs are passed as data=, together with "
-            "their factors."
+            "Pass either runs, with data= if needed, or codes and factors, but not both. The factors of runs are part "
+            "of their dataset."
         )
     if codes is None or factors is None:
         given = (
