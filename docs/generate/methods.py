@@ -69,7 +69,11 @@ ON_GRID = f"{DEVIATIONS}. Each latent takes the nearest of its values"
 MAX_ROWS = 12  # of a traversal, as in benchmarks/bench_methods.py
 ROWS = {  # what a row of the traversal moves
     "ae": DEVIATIONS,
+    "pca": DEVIATIONS,
+    "ica": DEVIATIONS,
+    "ae_ica": DEVIATIONS,
     "fsq": ON_GRID,
+    "tripod": ON_GRID,
     "qlae": ON_GRID,
     "sae": DEVIATIONS,
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",

@@ -192,3 +192,9 @@ def test_all_commands_accept_the_runs(name: str, tmp_path: Path) -> None:
     assert "sliders" in (tmp_path / "report.html").read_text()
     (row,) = ub.score(out, ["mig"], quiet=True)
     assert 0 <= row["mig.discrete_mig"] <= 1
+
+
+def test_an_iteration_that_does_not_converge_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unbraid.methods.fast_ica.MAX_ITERATIONS", 1)
+    with pytest.warns(RuntimeWarning, match="FastICA did not converge"):
+        fast_ica(mixture()[1], noise())

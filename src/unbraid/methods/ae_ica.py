@@ -45,7 +45,7 @@ def transform_latents(net: VAENet, codes: AffineCodes) -> None:
         last.weight[:d] = (codes.matrix @ weight).to(last.weight)
         last.bias[:d] = (codes.matrix @ (bias - codes.mean)).to(last.bias)
         weight = first.weight.double()
-        first.bias += (weight @ codes.mean).to(first.bias)
+        first.bias.add_((weight @ codes.mean).to(first.bias))
         first.weight.copy_(weight @ codes.inverse)
 
 

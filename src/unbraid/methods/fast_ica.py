@@ -12,6 +12,7 @@ from torch import Tensor
 from unbraid.noise import Noise
 
 MAX_ITERATIONS = 1_000
+FULL_STEPS = 100  # iterations before those that move half of the way
 TOLERANCE = 1e-6  # of the cosine between the directions of two iterations
 SMALLEST_SHARE = 1e-9  # of the largest variance; directions below it do not vary
 EXTRA_DIRECTIONS = 10  # beyond the components that are wanted, which makes the iteration converge faster
@@ -67,16 +68,19 @@ def unmixing_rotation(white: Float[Tensor, "n d"], noise: Noise) -> Float[Tensor
     r"""Return the rotation whose rows w are the directions of independent components of whitened data.
 
     Each iteration replaces all rows by :math:`E[x \tanh(w^T x)] - E[1 - \tanh^2(w^T x)]\, w` and then makes them
-    orthonormal.
+    orthonormal. Later iterations move the rows only half of the way, because full steps may alternate between two
+    rotations.
     """
     d = white.shape[1]
     rotation = orthonormal(noise.normal(d, d).to(white))
-    for _ in range(MAX_ITERATIONS):
+    for iteration in range(MAX_ITERATIONS):
         outputs = (white @ rotation.T).tanh()
-        moved = outputs.T @ white / len(white) - (1 - outputs.square()).mean(0)[:, None] * rotation
-        before, rotation = rotation, orthonormal(moved)
-        if bool(((rotation * before).sum(1).abs() > 1 - TOLERANCE).all()):
-            return rotation
+        moved = orthonormal(outputs.T @ white / len(white) - (1 - outputs.square()).mean(0)[:, None] * rotation)
+        cosines = (moved * rotation).sum(1)
+        if bool((cosines.abs() > 1 - TOLERANCE).all()):
+            return moved
+        half = orthonormal(moved * cosines.sign()[:, None] + rotation)
+        rotation = moved if iteration < FULL_STEPS else half
     warnings.warn(
         f"FastICA did not converge in {MAX_ITERATIONS:,} iterations. The latents may have several components that are "
         "close to normal distributions, which no ICA can separate.",
@@ -89,7 +93,8 @@ def unmixing_rotation(white: Float[Tensor, "n d"], noise: Noise) -> Float[Tensor
 def orthonormal(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     """Return the orthogonal matrix that is nearest to a matrix."""
     u, _, v = torch.linalg.svd(matrix)
-    return u @ v
+    nearest: Tensor = u @ v
+    return nearest
 
 
 def principal_components(x: Float[Tensor, "n m"], count: int, noise: Noise) -> Float[Tensor, "m count"]:
@@ -108,4 +113,5 @@ def principal_components(x: Float[Tensor, "n m"], count: int, noise: Noise) -> F
     rows = torch.linalg.svd(x @ basis, full_matrices=False)[2][:count]
     components = basis @ rows.T
     largest = components.gather(0, components.abs().argmax(0, keepdim=True))
-    return components * torch.where(largest < 0, -1.0, 1.0)
+    oriented: Tensor = components * torch.where(largest < 0, -1.0, 1.0)
+    return oriented

@@ -42,7 +42,8 @@ def multi_information(z: Float[Tensor, "b d"], std: Float[Tensor, " d"]) -> Floa
     bandwidth = std * (4 / ((d + 2) * b)) ** (1 / (d + 4))
     exponents = -0.5 * ((z[:, None] - z[None]) / bandwidth).square()
     joint, marginals = exponents.sum(2).logsumexp(1), exponents.logsumexp(1).sum(1)
-    return (joint - marginals).mean() + (d - 1) * math.log(b)
+    estimate: Tensor = (joint - marginals).mean() + (d - 1) * math.log(b)
+    return estimate
 
 
 def normalised_hessian_penalty(
