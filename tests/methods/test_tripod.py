@@ -116,7 +116,7 @@ def test_weights_of_the_terms(toy: FactorData) -> None:
 def test_training_lowers_both_terms() -> None:
     logs = []
     for weight in (0.0, 0.1):
-        (run,) = quick_train(None, Tripod(multi_information=weight, hessian=weight), steps=200, batch=32)
+        (run,) = quick_train(None, Tripod(multi_information=weight, hessian=weight), steps=100, batch=16)
         logs.append(run.log[-1])
     assert logs[1]["multi_information"] < 0.8 * logs[0]["multi_information"]
     assert logs[1]["interaction"] < 0.8 * logs[0]["interaction"]
