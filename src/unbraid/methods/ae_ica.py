@@ -63,12 +63,12 @@ class AEICA(AE):
     their inverse into the first layer of the decoder. The components are therefore the latents of the run.
     Scores, traversals, reports and exported models use them without further steps, and reconstructions are those
     of the autoencoder. This requires that the encoder ends with a linear layer and that the decoder starts with one.
-    A weight decay (``--weight-decay``) regularises the autoencoder, as in the paper.
+    A weight decay (``--weight-decay``) regularises the autoencoder.
 
     Deviations: the encoder has the outputs of a VAE, including log variances that are not used, and the likelihood of
     the run is used for pixels.
-    Reference: Hsu et al. (2023), "Disentanglement via latent quantization", arXiv:2305.18378, section 5, the baseline
-    AE with ICA. Hyvarinen (1999), "Fast and robust fixed-point algorithms for independent component analysis".
+    Reference: Hyvarinen (1999), "Fast and robust fixed-point algorithms for independent component analysis", IEEE
+    Transactions on Neural Networks 10. Hinton & Salakhutdinov (2006) for the autoencoder (see `AE`).
     """
 
     def extend(self, net: VAENet, latents: int) -> VAENet:

@@ -46,9 +46,9 @@ class DecoderPenalties:
 
     Deviations: Wei et al. estimate the first penalty with random signs instead of columns. Peebles et al. take the
     maximum over outputs instead of the sum, and also penalise inner layers of the decoder.
-    Reference: Wei et al. (2021), "Orthogonal Jacobian regularization", arXiv:2108.07668, eq. 4. Moran et al. (2022),
+    Reference: Wei et al. (2021), "Orthogonal Jacobian regularization", arXiv:2108.07668. Moran et al. (2022),
     arXiv:2110.10804, and Zheng & Zhang (2023), arXiv:2311.00866, for sparse Jacobians. Peebles et al. (2020),
-    "The Hessian penalty", arXiv:2008.10599, eq. 6.
+    "The Hessian penalty", arXiv:2008.10599.
     """
 
     orthogonal_jacobian: float = 0.0

@@ -94,7 +94,7 @@ class Tripod(FSQ):
     directions. Its marginal densities have the bandwidths :math:`s_j`, with which :math:`\hat q_j` is not the marginal
     of :math:`\hat q`. It also limits each element of the gradient to 1.
     Reference: Hsu et al. (2024), "Tripod: three complementary inductive biases for disentangled representation
-    learning", arXiv:2404.10282, section 3.
+    learning", arXiv:2404.10282.
     """
 
     default_learning_rate: ClassVar[float] = 2e-4
