@@ -44,11 +44,13 @@ class DecoderPenalties:
     All three decrease if the encoder multiplies the latents by a number above 1 and the decoder divides by it. Use them
     with methods that determine the scale of the latents, such as VAEs and `fsq`.
 
-    Deviations: Wei et al. estimate the first penalty with random signs instead of columns. Peebles et al. take the
-    maximum over outputs instead of the sum, and also penalise inner layers of the decoder.
-    Reference: Wei et al. (2021), "Orthogonal Jacobian regularization", arXiv:2108.07668. Moran et al. (2022),
-    arXiv:2110.10804, and Zheng & Zhang (2023), arXiv:2311.00866, for sparse Jacobians. Peebles et al. (2020),
-    "The Hessian penalty", arXiv:2008.10599.
+    Deviations: Wei et al. estimate the first penalty with random signs instead of columns. Their code and that of
+    Peebles et al. take the maximum over outputs instead of the sum, and can also penalise inner layers. Moran et al.
+    make the decoder sparse by a prior on a mask of latents for each output, not by a penalty on its derivatives.
+    Reference: Wei et al. (2021), "Orthogonal Jacobian regularization for unsupervised disentanglement in image
+    generation", arXiv:2108.07668. Zheng & Zhang (2023), "Generalizing nonlinear ICA beyond structural sparsity",
+    arXiv:2311.00866, and Moran et al. (2022), "Identifiable deep generative models via sparse decoding",
+    arXiv:2110.10804, for sparse influence. Peebles et al. (2020), "The Hessian penalty", arXiv:2008.10599.
     """
 
     orthogonal_jacobian: float = 0.0
