@@ -74,7 +74,11 @@ class Case:
 DYNAMIC = methods.DynamicVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.02, beta_start=20.0)
 CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
+    "pca": Case(methods.PCA(), steps=1),
+    "ica": Case(methods.ICA(), steps=1),
+    "ae_ica": Case(methods.AEICA()),
     "fsq": Case(methods.FSQ(), steps=1_000),
+    "tripod": Case(methods.Tripod(), steps=1_000),
     "qlae": Case(methods.QLAE(), steps=1_000),
     "sae": Case(methods.SAE(k=8), steps=1_000, latents=256),
     "vae": Case(methods.VAE()),

@@ -22,7 +22,7 @@ This page lists all methods. The page of a method has its objective, its hyperpa
 and what it learns in a few minutes of training.
 
 The scores below are means over two seeds after a short training on `sprites`: 1,000 to 2,400 steps, which take one or
-two minutes on two cores, scored with [disjoint draws]({DRAWS}).
+two minutes on two cores for most methods, scored with [disjoint draws]({DRAWS}). PCA and ICA need no training.
 They show that a method works, but not which method is best. For comparisons with many seeds,
 see [pairs and curved spaces](../guides/pairs_and_spaces.md), [results of VITAE](../guides/appearance_results.md) and
 [results of reduced studies](../guides/analyses_results.md). `make docs` generates this page from the registry and
@@ -69,7 +69,11 @@ ON_GRID = f"{DEVIATIONS}. Each latent takes the nearest of its values"
 MAX_ROWS = 12  # of a traversal, as in benchmarks/bench_methods.py
 ROWS = {  # what a row of the traversal moves
     "ae": DEVIATIONS,
+    "pca": DEVIATIONS,
+    "ica": DEVIATIONS,
+    "ae_ica": DEVIATIONS,
     "fsq": ON_GRID,
+    "tripod": ON_GRID,
     "qlae": ON_GRID,
     "sae": DEVIATIONS,
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",

@@ -29,7 +29,10 @@ from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN_OUTPUTS = {"codes", "logvar"}
 OUTPUTS = {
-    **{name: {"codes"} for name in ("ae", "fsq", "qlae", "sae", "pcl", "cl_ica", "pmp")},
+    **{
+        name: {"codes"}
+        for name in ("ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp")
+    },
     "diffusion_vae": {"codes", "log_t"},
     "s_vae": {"codes", "log_kappa"},
 }

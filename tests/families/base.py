@@ -15,6 +15,7 @@ class MethodFacts:
         lightly_regularised: The method with weak regularisation, for which the loss falls in a short training.
         falling_term: The logged term that falls during this training.
         images: Whether the method accepts only images.
+        vmap_tolerance: The largest relative difference of terms after five steps with and without `vmap`.
         limits: Pairs of methods that must have the same loss and the same parameter updates. The loss and the updates
             of a critic are not compared.
     """
@@ -22,4 +23,5 @@ class MethodFacts:
     lightly_regularised: Method
     falling_term: str = "rec"
     images: bool = False
+    vmap_tolerance: float = 2e-4
     limits: list[tuple[Method, Method]] = field(default_factory=list)

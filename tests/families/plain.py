@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from families.base import MethodFacts
 from unbraid.distributions import Gaussian
-from unbraid.methods import AE, FSQ, QLAE, SAE, BetaVAE
+from unbraid.methods import AE, AEICA, FSQ, ICA, PCA, QLAE, SAE, BetaVAE, Tripod
 from unbraid.methods.method import Batch, Loss
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -68,8 +68,28 @@ class ReluAE(SAE):
         return rec, {"rec": rec}
 
 
+@dataclass(frozen=True)
+class LinearAE(PCA):
+    """A linear autoencoder with squared errors."""
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        encode, decode = net.encoder.linear, net.decoder[0]  # type: ignore[union-attr,index]
+        x = batch.x.flatten(1)
+        decoded = (x @ encode.weight.T + encode.bias) @ decode.weight.T + decode.bias  # type: ignore[operator,union-attr]
+        rec = 0.5 * (x - decoded).square().sum(1).mean()
+        return rec, {"rec": rec}
+
+
 FACTS: dict[str, MethodFacts] = {
     "ae": MethodFacts(AE(), limits=[(AE(), ZeroVarianceVAE(beta=0.0))]),
+    "pca": MethodFacts(PCA(), limits=[(PCA(), LinearAE())]),
+    "ica": MethodFacts(ICA(), limits=[(ICA(), PCA())]),
+    "ae_ica": MethodFacts(AEICA(), limits=[(AEICA(), AE())]),
+    "tripod": MethodFacts(
+        Tripod(),
+        vmap_tolerance=1e-2,  # because second differences enlarge rounding errors by a factor of 100
+        limits=[(Tripod(levels=7, saturation=0.1, multi_information=0.0, hessian=0.0), FSQ(levels=7, saturation=0.1))],
+    ),
     "fsq": MethodFacts(FSQ(), limits=[(FSQ(levels=5, saturation=0.0), RoundedTanhAE())]),
     "qlae": MethodFacts(QLAE(), limits=[(QLAE(count=11, quantisation=0.0, commitment=0.0), RoundedAE())]),
     "sae": MethodFacts(

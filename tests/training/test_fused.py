@@ -135,6 +135,7 @@ def methods_with_different_hypers(name: str, n: int = 2) -> list[Method]:
 # Every method, and every combination of network, channels and likelihood. A batch of 5 fills more than one tile.
 CASES = [
     ("ae", burgess, 1, 32, "bernoulli", 3),
+    ("ae_ica", locatello, 1, 32, "bernoulli", 2),
     ("fsq", burgess, 1, 32, "bernoulli", 2),
     ("qlae", locatello, 1, 32, "bernoulli", 2),
     ("vae", locatello, 1, 32, "bernoulli", 5),
@@ -161,8 +162,9 @@ CASES = [
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
     ("vae", fumero, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0 (see the test below). VITAE and SAE have no kernels.
-TESTED_ELSEWHERE = {"sae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoder of Tripod has no kernels (see the
+# tests below). VITAE, SAE, PCA and ICA have no kernels.
+TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -177,6 +179,19 @@ def test_fused_and_plain_gradients_of_cl_ica_are_equal() -> None:
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     assert (wanted.norm(dim=1) > 0).all()
     assert ((found - wanted).norm(dim=1) <= TOLERANCE * wanted.norm(dim=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("tripod", {}), ("beta_vae", {"hessian_penalty": 1.0, "sparse_jacobian": 0.1})]
+)
+def test_decoders_whose_differences_matter_have_no_kernels(name: str, settings: dict[str, float]) -> None:
+    """The encoder is fused and the decoder is not. Gradients are those of a plain stack.
+
+    The differences are divided by 0.01, which enlarges rounding errors by this factor.
+    """
+    plain, fused = plain_and_fused(locatello, methods_with_different_hypers(name), batch=4, **settings)
+    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused, 100 * TOLERANCE)
 
 
 def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:

@@ -32,7 +32,10 @@ from unbraid.runs.tensorboard import KINDS, check_log
 from unbraid.runtime.tables import table
 from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
-SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents", "weight_decay", "clip_norm")
+SPEC_FLAGS = (
+    "steps", "batch", "learning_rate", "latents", "weight_decay", "clip_norm", "orthogonal_jacobian",
+    "sparse_jacobian", "hessian_penalty",
+)  # fmt: skip
 
 
 def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str, value: Any = None) -> None:
@@ -67,7 +70,7 @@ def method_parser(name: str, cls: type[Method]) -> Parser:
     spec_kinds = get_type_hints(RunSpec)
     add_field(run, fields["seed"], int, "seeds")
     for flag in SPEC_FLAGS:
-        add_field(run, fields[flag], spec_kinds[flag], flag, cls.default_learning_rate)
+        add_field(run, fields[flag], spec_kinds[flag], flag, getattr(cls, f"default_{flag}", None))
     data = f"dataset: {', '.join(datasets.DATASETS)}, or the path of your own data; may end with ?options [sprites]"
     run.add_argument("--data", default="sprites", help=data)
     defaults = "locatello; pointnet for meshes, mlp for other vectors"

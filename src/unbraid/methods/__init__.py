@@ -12,12 +12,14 @@ from unbraid.accel.adam import Adam
 from unbraid.distributions import Gaussian
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.ae import AE
+from unbraid.methods.ae_ica import AEICA
 from unbraid.methods.annealed_vae import AnnealedVAE
 from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
+from unbraid.methods.decoder_penalties import DecoderPenalties
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
@@ -27,6 +29,7 @@ from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
+from unbraid.methods.pca import ICA, PCA
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
 from unbraid.methods.qlae import QLAE
@@ -36,6 +39,7 @@ from unbraid.methods.semi_vae import SemiVAE
 from unbraid.methods.slow_vae import SlowVAE
 from unbraid.methods.traversal import RowLabel, Traversal
 from unbraid.methods.triplet_vae import TripletVAE
+from unbraid.methods.tripod import Tripod
 from unbraid.methods.vae import VAE, elbo
 from unbraid.methods.vitae import CVITAE, UVITAE
 from unbraid.nets.vae import VAENet as VAENet
@@ -44,7 +48,11 @@ from unbraid.runtime.plugins import Registry
 
 METHODS: Registry[type[Method]] = Registry("methods", {
     "ae": AE,
+    "pca": PCA,
+    "ica": ICA,
+    "ae_ica": AEICA,
     "fsq": FSQ,
+    "tripod": Tripod,
     "qlae": QLAE,
     "sae": SAE,
     "vae": VAE,
@@ -76,9 +84,9 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
-    "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
-    "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
-    "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "TripletVAE", "elbo", "setting",
+    "AE", "AEICA", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "METHODS", "MLVAE", "PCA", "PCL",
+    "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE",
+    "BetaVAE", "ClICA", "ControlVAE", "Controls", "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput",
+    "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE",
+    "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
 ]  # fmt: skip

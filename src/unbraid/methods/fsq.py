@@ -47,9 +47,17 @@ class FSQ(QuantisedAE):
         row = torch.linspace(-1, 1, self.levels, dtype=latents.dtype, device=latents.device)
         return row.expand(latents.shape[-1], -1)
 
+    def quantised(self, net: VAENet, q: Gaussian) -> Float[Tensor, "b d"]:
+        """Return the quantised latents, with the gradient of the continuous ones."""
+        z = self.continuous(q)
+        return straight_through(z, nearest_values(z, self.values(net, z)))
+
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         q = net.encode(batch.x)
-        z = self.continuous(q)
-        rec = net.nll(batch.x, straight_through(z, nearest_values(z, self.values(net, z)))).mean()
+        return self.reconstruction_loss(net, batch, q, self.quantised(net, q))
+
+    def reconstruction_loss(self, net: VAENet, batch: Batch, q: Gaussian, z: Float[Tensor, "b d"]) -> Loss:
+        """Return the loss of a batch with posteriors q and quantised latents z."""
+        rec = net.nll(batch.x, z).mean()
         excess = (q.mean.abs() - LARGE_MEAN).relu().square().mean()
         return rec + self.saturation * batch.x[0].numel() * excess, {"rec": rec, "excess": excess}

@@ -143,11 +143,16 @@ class Method:
         column_code_kind: The kind of codes that has one column per control and per row of a traversal. None means the
             default kind.
         default_learning_rate: The learning rate of runs for which none is given.
+        default_steps: The number of training steps of runs for which none is given.
+        float32_networks: The names of networks, such as "decoder", that are computed in float32 in any precision,
+            because the objective uses small differences of their outputs.
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
     column_code_kind: ClassVar[str | None] = None
     default_learning_rate: ClassVar[float] = 1e-4
+    default_steps: ClassVar[int] = 300_000
+    float32_networks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self)
@@ -191,6 +196,18 @@ class Method:
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         """Return the Adam constants for the network parameter with this name."""
         return Adam(learning_rate)
+
+    def finish(self, net: VAENet, data: FactorData, noise: Noise) -> None:
+        """Change the weights of a trained network, for example to fit a rotation of its latents.
+
+        This is called once for each run, after its last step and without gradients. It is not called for runs that
+        diverged or have no steps.
+
+        Args:
+            net: The network of the run, in evaluation mode.
+            data: The training data.
+            noise: Random numbers that depend on the seed of the run only.
+        """
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
         """Return the codes of n examples with posteriors q, of shape (n, columns). The kind is one of `code_kinds`."""

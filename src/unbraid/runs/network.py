@@ -17,8 +17,11 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         net = spec.method.build(builder, shape, spec.latents, spec.likelihood)
+    exact = {
+        layer for name, child in net.named_children() if name in spec.float32_networks for layer in child.modules()
+    }
     for layer in net.modules():
         if isinstance(layer, Conv | ConvTranspose):
-            layer.reduced = spec.precision == "bf16"
+            layer.reduced = spec.precision == "bf16" and layer not in exact
     net.shape = tuple(shape)
     return net

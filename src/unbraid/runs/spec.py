@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.methods import METHODS, Hyper, Method, setting
+from unbraid.methods.decoder_penalties import DecoderPenalties
 from unbraid.methods.method import check_settings
 from unbraid.runs.stored_method import StoredMethod
 from unbraid.runtime.importing import import_name, is_trusted, trust_name
@@ -82,7 +83,8 @@ class RunSpec:
         method: The method with its hyperparameters.
         data: The name of the dataset and its options, for example "dsprites" or "mnist?part=train".
         seed: Random seed for the initialisation, the order of the data and the noise.
-        steps: Number of optimiser steps. With 0 steps the run keeps its random initialisation.
+        steps: Number of optimiser steps. With 0 steps the run keeps its random initialisation. None means the default
+            of the method, which is 300,000 for most methods.
         batch: Number of examples per step.
         learning_rate: Learning rate of Adam. None means the default of the method, which is 1e-4 for most methods.
         latents: Number of latent dimensions.
@@ -93,6 +95,10 @@ class RunSpec:
             record it.
         weight_decay: Weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: Maximum Euclidean norm of the gradient of a run. With 0, gradients are not changed.
+        orthogonal_jacobian: Weight of the penalty on inner products of the decoder's derivatives by two latents.
+        sparse_jacobian: Weight of the L1 penalty on the decoder's derivatives by the latents.
+        hessian_penalty: Weight of the penalty on the decoder's mixed second derivatives by two latents. The class
+            `DecoderPenalties` has the equations of the last three.
 
     Raises:
         UserError: If `method` is not a `Method`, or if a setting is out of range.
@@ -101,7 +107,7 @@ class RunSpec:
     method: Method
     data: str
     seed: int = setting(0, "random seed for initialisation, data order and noise", low=0, high=2**63 - 1)
-    steps: int = setting(300_000, "optimiser steps; 0 keeps the random initialisation", low=0)
+    steps: int = setting(None, "optimiser steps; 0 keeps the random initialisation", low=0)
     batch: int = setting(64, "examples per step", low=2)
     learning_rate: Hyper = setting(None, "learning rate of Adam", low=0)
     latents: int = setting(10, "number of latent dimensions", low=1)
@@ -119,6 +125,15 @@ class RunSpec:
     clip_norm: float = setting(
         0.0, "maximum norm of the gradient of a run; larger gradients are scaled down; 0: none", low=0, optional=True
     )
+    orthogonal_jacobian: float = setting(
+        0.0, "weight of the penalty on inner products of the decoder's derivatives by two latents", low=0, optional=True
+    )
+    sparse_jacobian: float = setting(
+        0.0, "weight of the L1 penalty on the decoder's derivatives by the latents", low=0, optional=True
+    )
+    hessian_penalty: float = setting(
+        0.0, "weight of the penalty on the decoder's mixed second derivatives by two latents", low=0, optional=True
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
@@ -130,11 +145,22 @@ class RunSpec:
                 raise UserError(
                     f"The {name!r} parameter of RunSpec must be a name. Got {getattr(self, name)!r} instead."
                 )
-        if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", self.method.default_learning_rate)
+        for name in ("steps", "learning_rate"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self.method, f"default_{name}"))
         check_settings("RunSpec", self)
         if not isinstance(self.method, StoredMethod):
             trust_name(registry_name(type(self.method)), type(self.method))
+
+    @property
+    def penalties(self) -> DecoderPenalties:
+        """The penalties on the derivatives of the decoder."""
+        return DecoderPenalties(self.orthogonal_jacobian, self.sparse_jacobian, self.hessian_penalty)
+
+    @property
+    def float32_networks(self) -> tuple[str, ...]:
+        """The networks that are computed in float32 in any precision, because small differences of them are used."""
+        return ("decoder",) if self.penalties.active else self.method.float32_networks
 
     def to_dict(self, complete: bool = False) -> dict[str, Any]:
         """Return the fields as plain values. `method` is a dictionary with the `name` and the fields of the method.

@@ -22,7 +22,10 @@ from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
 
 MAX_RUNS = 10_000_000  # runs of a study
-SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood", "weight_decay", "clip_norm")
+SPEC_KEYS = (
+    "steps", "batch", "learning_rate", "latents", "net", "likelihood", "weight_decay", "clip_norm",
+    "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
+)  # fmt: skip
 
 
 def find_study(name: str) -> Study:
@@ -117,6 +120,9 @@ class GridFile:
     likelihood: str | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
+    orthogonal_jacobian: float | None = None
+    sparse_jacobian: float | None = None
+    hessian_penalty: float | None = None
 
 
 def read_grid(path: Path) -> GridFile:

@@ -12,15 +12,19 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import torch
+from torch import Tensor
 
 from unbraid.data.dataset import FactorData
+from unbraid.methods.method import Method
 from unbraid.nets.vae import PairBuilder
+from unbraid.noise import Noise
 from unbraid.runs.network import build_net
 from unbraid.runs.run import Run, StoredRun, load_weights
+from unbraid.runs.spec import RunSpec
 from unbraid.runtime.progress import ProgressCallback
 from unbraid.runtime.signals import DeferredSignals
 from unbraid.training.active import ActiveStack, RunInTraining, StackGroup
-from unbraid.training.stack import Stack, thread_pool
+from unbraid.training.stack import FINISH, Stack, thread_pool
 
 MAX_LOG_LINES = 200  # per run
 REPORT_SECONDS = 0.2  # minimum time between two progress reports
@@ -177,10 +181,24 @@ def finish_stack(active: ActiveStack, data: FactorData, builder: PairBuilder) ->
         yield finish_run(active.stack, i, run, data, builder)
 
 
+@torch.no_grad()
+def finished_weights(
+    spec: RunSpec, weights: dict[str, Tensor], data: FactorData, builder: PairBuilder
+) -> dict[str, Tensor]:
+    """Return the weights of a trained run after the last change by its method (see `Method.finish`)."""
+    if type(spec.method).finish is Method.finish:
+        return weights
+    net = load_weights(build_net(spec, data.shape, builder), weights, spec.id).to(data.device)
+    seed = torch.tensor(spec.seed, device=data.device)
+    spec.method.finish(net, data, Noise.from_seed(seed, torch.zeros_like(seed), FINISH))
+    return {name: value.cpu().contiguous() for name, value in net.state_dict().items()}
+
+
 def finish_run(stack: Stack, i: int, run: RunInTraining, data: FactorData, builder: PairBuilder) -> Run:
     """Write member `i` of a stack to the folder of its run, and return the trained run."""
-    weights = stack.weights(i)
-    end = run.divergence
+    end, weights = run.divergence, stack.weights(i)
+    if end is None and stack.step > 0:
+        weights = finished_weights(run.spec, weights, data, builder)
     divergence = None if end is None else {"step": end.step, "term": end.term}
     if run.folder is not None:
         run.folder.finish(stack.step, weights, run.log, divergence)

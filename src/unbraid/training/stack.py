@@ -23,6 +23,7 @@ from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
 from unbraid.data.dataset import FactorData
+from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
 from unbraid.methods.method import Batch, Method
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
@@ -31,8 +32,9 @@ from unbraid.runs.spec import RunSpec
 from unbraid.training.fused.streams import postponed_joins
 from unbraid.training.rows import Layout, Storage, adam_segments
 
-# Indices of the noise streams of a step, for the choice of examples, the objective and the random parts of examples.
-DATA, OBJECTIVE, EXAMPLES = 0, 1, 2
+# Indices of the noise streams of a step, for the choice of examples, the objective, the random parts of examples, the
+# penalties on the decoder, and the change of the weights after the last step.
+DATA, OBJECTIVE, EXAMPLES, PENALTIES, FINISH = range(5)
 
 
 @functools.cache
@@ -48,8 +50,10 @@ class ObjectiveModule(nn.Module):
         super().__init__()
         self.net = net
 
-    def forward(self, method: Method, batch: Batch, noise: Noise, step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return method.objective(self.net, batch, noise, step)
+    def forward(
+        self, method: Method, penalties: DecoderPenalties, batch: Batch, noise: Sequence[Noise], step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return penalised_objective(method, penalties, self.net, batch, noise, step)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,8 @@ class Stack:
         rate = torch.tensor([spec.learning_rate for spec in self.specs], device=device)
         method = dataclasses.replace(self.method, **self.hypers)
         if self.kernels and spec.precision != "fp32":
-            self.storage = Storage.fused(nets[0], method, rate, self.data.shape, spec.likelihood)
+            exact = spec.float32_networks
+            self.storage = Storage.fused(nets[0], method, rate, self.data.shape, spec.likelihood, exact)
         else:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
@@ -173,9 +178,10 @@ class Stack:
         x = self.data.batch(drawn.examples, Noise.from_seed(seed, step, EXAMPLES))
         batch = Batch(x, len(self.data), drawn.changed, spec.steps, drawn.labels)
         state = {f"net.{name}": value for name, value in {**parameters, **buffers}.items()}
-        loss, logs = functional_call(
-            self.modules[member], state, (method, batch, Noise.from_seed(seed, step, OBJECTIVE), step.to(torch.float32))
-        )
+        streams = (OBJECTIVE, PENALTIES) if spec.penalties.active else (OBJECTIVE,)
+        noise = [Noise.from_seed(seed, step, stream) for stream in streams]
+        arguments = (method, spec.penalties, batch, noise, step.to(torch.float32))
+        loss, logs = functional_call(self.modules[member], state, arguments)
         self.terms = ["loss", *logs]
         return loss, torch.stack([loss, *logs.values()]).detach()
 

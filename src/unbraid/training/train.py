@@ -24,6 +24,7 @@ from unbraid.data.own.arrays import OwnData
 from unbraid.data.readers.faust import Meshes
 from unbraid.errors import UserError
 from unbraid.methods import Method
+from unbraid.methods.decoder_penalties import check_penalised
 from unbraid.nets.registry import check_net, resolve_net
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.folder import find_runs
@@ -109,12 +110,15 @@ def train(
     data: DataLike = "sprites",
     *,
     seeds: int | Iterable[int] = (0,),
-    steps: int = 300_000,
+    steps: int | None = None,
     batch: int = 64,
     learning_rate: float | Iterable[float] | None = None,
     latents: int = 10,
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
+    orthogonal_jacobian: float = 0.0,
+    sparse_jacobian: float = 0.0,
+    hessian_penalty: float = 0.0,
     net: str | PairBuilder | Pair | None = None,
     likelihood: str | None = None,
     precision: str | None = None,
@@ -141,13 +145,17 @@ def train(
         data: The name of a dataset, a path, or a dataset object. Arrays of images or vectors, a pair (images, factors)
             and torch datasets are converted (see `unbraid.data.from_arrays` and `from_dataset`).
         seeds: The random seeds, such as ``range(3)`` or ``[0, 7]``.
-        steps: The number of training steps of each run.
+        steps: The number of training steps of each run. Default: that of the method, which is 300,000 for most methods.
         batch: The number of examples per step.
         learning_rate: One learning rate of Adam or several learning rates. Default: that of the method, which is 1e-4
             for most methods.
         latents: The number of latent dimensions.
         weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
+        orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives by two latents.
+        sparse_jacobian: The weight of the L1 penalty on the decoder's derivatives by the latents.
+        hessian_penalty: The weight of the penalty on the decoder's mixed second derivatives by two latents. The class
+            `unbraid.methods.DecoderPenalties` has the equations of the last three. They need a method with a decoder.
         net: The name of a network, a function that builds an encoder and a decoder, or an (encoder, decoder) pair.
             Default: `locatello` for images, `pointnet` for meshes, `mlp` for other vectors.
         likelihood: `bernoulli`, `gaussian` (variance 1) or `normal` (variance 0.1). Default: `bernoulli` for images,
@@ -191,7 +199,8 @@ def train(
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
-    shared |= {"weight_decay": weight_decay, "clip_norm": clip_norm}
+    shared |= {"weight_decay": weight_decay, "clip_norm": clip_norm, "orthogonal_jacobian": orthogonal_jacobian,
+               "sparse_jacobian": sparse_jacobian, "hessian_penalty": hessian_penalty}  # fmt: skip
     specs = [
         defaults.spec(m, seed=seed, learning_rate=rate, **shared)
         for m in methods
@@ -262,7 +271,9 @@ def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder
     for spec in {spec.stack_key(): spec for spec in specs}.values():
         check_memory(spec, data)
         spec.method.check(data, spec.batch, spec.latents)
-        check_net(build_net(spec, data.shape, builder), data.shape, spec.latents)
+        net = build_net(spec, data.shape, builder)
+        check_penalised(spec.method, spec.penalties, net)
+        check_net(net, data.shape, spec.latents)
         if is_own(spec):
             check_randomness(spec, data, builder)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.errors import UserError
+from unbraid.methods.decoder_penalties import penalised_objective
 from unbraid.methods.method import Batch
 from unbraid.nets.vae import PairBuilder
 from unbraid.noise import Noise
@@ -74,9 +75,10 @@ def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder)
         now = torch.tensor(step, device=held_out.device)
         sums: dict[str, float] = {}
         for i, index in enumerate(batches):
-            noise = Noise.from_seed(torch.zeros_like(now), torch.zeros_like(now) + i)
+            zero, number = torch.zeros_like(now), torch.zeros_like(now) + i
+            noise = Noise.from_seed(zero, number), Noise.from_seed(zero, number, 1)
             batch = Batch(held_out.batch(index), len(held_out), steps=spec.steps)
-            loss, terms = spec.method.objective(net, batch, noise, now.float())
+            loss, terms = penalised_objective(spec.method, spec.penalties, net, batch, noise, now.float())
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + float(value) / len(batches)
         return {f"validation.{name}": value for name, value in sums.items()}

@@ -1,0 +1,103 @@
+"""Principal and independent components of examples, linear baselines without a network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
+from unbraid.methods.ae import AE
+from unbraid.methods.ae_ica import CHUNK, SAMPLE, sample_examples
+from unbraid.methods.fast_ica import fast_ica, principal_components
+from unbraid.methods.sae import FeatureEncoder
+from unbraid.nets.vae import PairBuilder, VAENet
+from unbraid.noise import Noise
+
+MAX_VALUES = 50_000_000  # numbers in the sample to which components are fitted
+
+
+def set_linear_maps(net: VAENet, mean: Tensor, matrix: Float[Tensor, "d m"], inverse: Float[Tensor, "m d"]) -> None:
+    """Set the codes of examples x to ``matrix @ (x - mean)`` and decoded codes c to ``mean + inverse @ c``."""
+    encoder = cast(FeatureEncoder, net.encoder).linear
+    decoder = cast(nn.Linear, cast(nn.Sequential, net.decoder)[0])
+    with torch.no_grad():
+        encoder.weight.copy_(matrix)
+        encoder.bias.copy_(-matrix @ mean)
+        decoder.weight.copy_(inverse)
+        decoder.bias.copy_(mean)
+
+
+@dataclass(frozen=True)
+class PCA(AE):
+    r"""Principal component analysis of pixels or vectors, a linear baseline.
+
+    .. math:: \min_{V, m} E_x\|x - \hat x\|^2, \quad \hat x = m + V c, \quad c = V^T (x - m), \quad V^T V = I
+
+    The codes c are the coordinates of an example along the directions in which the data vary most, in descending order
+    of their variance. The components are fitted when training ends, to all examples or to 10,000 random ones (fewer for
+    large images). The fit replaces the weights of a linear encoder and a linear decoder, so that scores, traversals,
+    reports and exported models treat the run like any other. The gradient steps before, of a linear autoencoder, have
+    no influence on the result. The default is therefore a single step. With 0 steps the maps are random.
+
+    The network and the likelihood of the run are not used: the decoder returns means with a squared error, which can
+    lie outside [0, 1].
+
+    Reference: Pearson (1901), "On lines and planes of closest fit to systems of points in space", Philosophical
+    Magazine 2. Baldi & Hornik (1989), "Neural networks and principal component analysis", for linear autoencoders.
+    """
+
+    default_steps: ClassVar[int] = 1
+
+    def check(self, data: FactorData, batch: int, latents: int) -> None:
+        limit = min(math.prod(data.shape), len(data) - 1)
+        if latents > limit:
+            raise UserError(
+                f"The number of latents of {type(self).__name__} must be at most the number of values of an example "
+                f"and below the number of examples, here {limit}. Got {latents} instead."
+            )
+
+    def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
+        """Build a linear encoder and a linear decoder. The builder and the likelihood of the run are not used."""
+        size = math.prod(shape)
+        decoder = nn.Sequential(nn.Linear(latents, size), nn.Unflatten(1, shape))
+        return VAENet(FeatureEncoder(size, latents), decoder, "gaussian")
+
+    def finish(self, net: VAENet, data: FactorData, noise: Noise) -> None:
+        mean, _, components = self.components(net, data, noise)
+        set_linear_maps(net, mean, components.T, components)
+
+    def components(self, net: VAENet, data: FactorData, noise: Noise) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean, the centred examples (n, m) and the principal components (m, d) of a sample."""
+        count = max(min(SAMPLE, MAX_VALUES // math.prod(data.shape)), 2)
+        index = sample_examples(data, noise, count)
+        x = torch.cat([data.batch(part).flatten(1) for part in index.split(CHUNK)])
+        mean = x.mean(0)
+        latents = cast(FeatureEncoder, net.encoder).linear.out_features
+        return mean, x - mean, principal_components(x - mean, latents, noise)
+
+
+@dataclass(frozen=True)
+class ICA(PCA):
+    r"""Independent component analysis of pixels or vectors, a linear baseline.
+
+    .. math:: c = W V^T (x - m)
+
+    V has the first principal components of the data (`PCA`), and W is fitted to them by FastICA (`fast_ica`). The codes
+    have mean 0 and variance 1. They are as independent as a linear map of the principal components can make them.
+    Reconstructions are those of `PCA`, and so are the steps of a run, its network and its likelihood.
+
+    Reference: Comon (1994), "Independent component analysis, a new concept?", Signal Processing 36. Hyvarinen (1999),
+    "Fast and robust fixed-point algorithms for independent component analysis", for the algorithm.
+    """
+
+    def finish(self, net: VAENet, data: FactorData, noise: Noise) -> None:
+        mean, centred, components = self.components(net, data, noise)
+        codes = fast_ica(centred @ components, noise)
+        matrix, inverse = (components.double() @ codes.matrix.T).T, components.double() @ codes.inverse
+        set_linear_maps(net, mean, matrix.to(mean), inverse.to(mean))
