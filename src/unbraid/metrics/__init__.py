@@ -25,6 +25,7 @@ from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
 from unbraid.metrics.sap import sap
+from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka, linear_r2, procrustes_distance
 from unbraid.metrics.udr import udr
 from unbraid.metrics.unsupervised import unsupervised
 from unbraid.runtime.plugins import Registry
@@ -141,20 +142,25 @@ __all__ = [
     "beta_vae",
     "dci",
     "dcimig",
+    "debiased_cka",
     "downstream",
     "downstream_gbt",
     "downstream_lr",
     "explicitness",
     "factor_vae",
     "fairness",
+    "fit_linear_map",
     "headline",
     "infomec",
     "irs",
     "jemmig",
+    "linear_cka",
+    "linear_r2",
     "mcc",
     "mig",
     "mig_sup",
     "modularity",
+    "procrustes_distance",
     "sap",
     "udr",
     "unsupervised",
