@@ -1,4 +1,4 @@
-"""Runs with linear networks whose codes are known functions of two independent sources."""
+"""Runs with linear networks whose codes are known functions of independent sources."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ def turn(degrees: float) -> Tensor:
     return torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
 
 
-def embedding() -> Tensor:
-    """Return a fixed matrix (2, WIDTH) with orthonormal rows, which maps sources to examples."""
-    return torch.linalg.qr(torch.randn(WIDTH, 2, generator=torch.Generator().manual_seed(0)))[0].T.contiguous()
+def random_rotation(d: int, seed: int) -> Tensor:
+    """Return a random orthogonal matrix."""
+    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed)))[0]
 
 
-def square_data(n: int = 2000, name: str = "square") -> FactorData:
-    """Return examples of two independent sources, which are uniform on a square around 0 with variance 1."""
+def embedding(d: int) -> Tensor:
+    """Return a fixed matrix (d, WIDTH) with orthonormal rows, which maps sources to examples."""
+    return random_rotation(WIDTH, 0)[:d].contiguous()
+
+
+def square_data(n: int = 2000, sources: int = 2) -> FactorData:
+    """Return examples of independent sources, which are uniform on a square or cube around 0 with variance 1."""
     half = math.sqrt(3)
-    sources = torch.from_numpy(np.random.default_rng(0).uniform(-half, half, size=(n, 2))).float()
-    return ub.data.from_arrays((sources @ embedding()).numpy(), name=name)
+    values = torch.from_numpy(np.random.default_rng(0).uniform(-half, half, size=(n, sources))).float()
+    return ub.data.from_arrays((values @ embedding(sources)).numpy(), name="square")
 
 
 class LinearEncoder(nn.Module):
@@ -61,8 +66,8 @@ class LinearDecoder(nn.Module):
 
 def linear_run(data: FactorData, mixing: Tensor, seed: int) -> ub.Run:
     """Return a run whose codes are the sources times an invertible matrix, and which reconstructs perfectly."""
-    encoder = LinearEncoder(embedding().T @ mixing)
-    decoder = LinearDecoder(torch.linalg.inv(mixing) @ embedding())
+    sources = embedding(len(mixing))
+    encoder, decoder = LinearEncoder(sources.T @ mixing), LinearDecoder(torch.linalg.inv(mixing) @ sources)
     net = VAENet(encoder, decoder, "gaussian").eval().requires_grad_(False)
     net.shape = data.shape
     spec = RunSpec(VAE(), data.name, latents=len(mixing), seed=seed, net="mlp", likelihood="gaussian", precision="fp32")

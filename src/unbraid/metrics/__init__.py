@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.beta_vae import beta_vae
+from unbraid.metrics.centrality import model_centrality
 from unbraid.metrics.dci import dci
 from unbraid.metrics.dcimig import dcimig
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
@@ -159,6 +160,7 @@ __all__ = [
     "mcc",
     "mig",
     "mig_sup",
+    "model_centrality",
     "modularity",
     "procrustes_distance",
     "sap",

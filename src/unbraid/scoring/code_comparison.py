@@ -187,8 +187,8 @@ def _shared_data(runs: Sequence[Run], data: DataLike | None, quiet: bool) -> Fac
     for run in runs:
         if run.net.shape is not None and tuple(run.net.shape) != tuple(dataset.shape):
             raise UserError(
-                f"The data must have examples of the shape {tuple(run.net.shape)}, as the data of the run {run.id}. Got "
-                f"the shape {tuple(dataset.shape)} of {dataset.name!r} instead. Choose other data or other runs."
+                f"The data must have examples of the shape {tuple(run.net.shape)}, as the data of the run {run.id}. "
+                f"Got the shape {tuple(dataset.shape)} of {dataset.name!r} instead. Choose other data or other runs."
             )
     return dataset
 

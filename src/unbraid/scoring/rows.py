@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from unbraid.runs.spec import RunSpec
 
 SAMPLED = "unsupervised.gaussian_total_correlation.sampled"
-RANKING = {"informative latents": "informative", "udr": "udr"}  # the columns of `select`
+RANKING = {  # the columns of `select`
+    "informative latents": "informative",
+    "udr": "udr",
+    "model centrality": "model_centrality",
+    "pipe": "pipe",
+}
 Row = dict[str, Any]
 
 
