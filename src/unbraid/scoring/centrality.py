@@ -11,6 +11,7 @@ from torch import Tensor
 from unbraid.errors import UserError
 from unbraid.methods.curved import CurvedMethod
 from unbraid.metrics.centrality import model_centrality, vote_similarity
+from unbraid.metrics.protocol import Array
 from unbraid.noise import Noise
 from unbraid.runs.prior import has_prior
 from unbraid.runs.run import CHUNK, Run
@@ -82,7 +83,7 @@ def choose_partners(n: int, partners: int, seed: int) -> list[list[int]]:
     return [[int(order[(place[i] + step) % n]) for step in steps] for i in range(n)]
 
 
-def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, np.ndarray]:  # type: ignore[type-arg]
+def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, Array]:
     """Draw latents (g, n, d) from a standard normal in groups that share one latent, and return which one they share.
 
     Raise a UserError if there are not at least two groups per latent.
@@ -101,7 +102,7 @@ def prior_groups(run: Run, examples: int, seed: int) -> tuple[Tensor, np.ndarray
 
 
 @torch.no_grad()
-def encode_decoded(run: Run, others: Sequence[Run], z: Tensor) -> list[np.ndarray]:  # type: ignore[type-arg]
+def encode_decoded(run: Run, others: Sequence[Run], z: Tensor) -> list[Array]:
     """Decode latents (g, n, d) with one run, and return the codes (g, n, e) of the decoded examples by each other run.
 
     Only a part of the examples is in memory at a time.

@@ -85,7 +85,7 @@ def train_classifier(
         x = run.decode(torch.cat([latents[first], independent[second]]))
         loss = nn.functional.cross_entropy(classifier(x), target)
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
     return classifier
 
