@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from unbraid.metrics.arrays import Codes, as_codes, input_error
 
@@ -138,7 +138,7 @@ class LinearMap(NamedTuple):
     weights: Float[np.ndarray, "d e"]
     offset: Float[np.ndarray, " e"]
 
-    def __call__(self, codes: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n e"]:
+    def __call__(self, codes: Real[np.ndarray, "n d"]) -> Float[np.ndarray, "n e"]:
         """Apply the map to each row."""
         return np.asarray(codes @ self.weights + self.offset)
 
