@@ -76,14 +76,15 @@ def generalisation(
     run: Run, data: FactorData, views: dict[str, SideView], protocol: Protocol
 ) -> dict[str, dict[str, float]]:
     """Return the reconstruction error and the readout score of each side, on at most `protocol.train` examples."""
-    codes, factors, scores = {}, {}, {}
+    codes: dict[str, Array] = {}
+    factors: dict[str, Array] = {}
+    scores: dict[str, dict[str, float]] = {side: {} for side in views}
     for side, view in views.items():
         moved = view.to(run.device)
         index = torch.as_tensor(protocol.sample_indices(len(view)), device=moved.device)
         q = encode_table(run, moved, index)
         codes[side] = run.codes(q).double().cpu().numpy()
         factors[side] = data.factor_values(view.rows[index.to(view.device)].to(data.device)).cpu().numpy()
-        scores[side] = {}
         if run.net.decoder is not None:
             latents = run.spec.method.point_latents(run.net, q)
             scores[side]["reconstruction_error"] = decoding_error(run, moved, index, latents)
