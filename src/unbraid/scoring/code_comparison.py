@@ -21,7 +21,7 @@ from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka,
 from unbraid.runs.labels import run_labels
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
-from unbraid.runtime.progress import ignore_progress, progress
+from unbraid.runtime.progress import ProgressCallback, ignore_progress, progress
 from unbraid.runtime.tables import html_table, wide_table
 from unbraid.scoring.encoding import encode_table
 from unbraid.scoring.reconstruction import decoding_error
@@ -155,23 +155,28 @@ def compare_codes(
             "A comparison of codes needs at least two different runs. Got fewer. Train more seeds, or pass another "
             "folder."
         )
-    runs = {run.id: run for pair in pairs for run in pair}
-    dataset = _shared_data(list(runs.values()), data, quiet)
+    runs = list({run.id: run for pair in pairs for run in pair}.values())
+    dataset = _shared_data(runs, data, quiet)
     index = draw_examples(dataset, examples, seed)
     if len(index) < MIN_EXAMPLES:
         raise UserError(f"A comparison of codes needs at least {MIN_EXAMPLES} examples. Got {len(index)} instead.")
-    labels = run_labels([run.spec for run in runs.values()])
     with progress("comparing", len(runs) + len(pairs)) as report:
-        on_progress = ignore_progress if quiet else report
-        encoded = {}
-        for done, run in enumerate(runs.values()):
-            on_progress(done, f"encoding with {run.label}")
-            encoded[run.id] = encode_examples(run, dataset.to(run.device), index)
-        rows = CodeComparison()
-        for done, (a, b) in enumerate(pairs):
-            on_progress(len(runs) + done)
-            names = {"first": a.id, "second": b.id, "first_label": labels[a.id], "second_label": labels[b.id]}
-            rows.append({**names, **compare_pair(encoded[a.id], encoded[b.id], dataset, index)})
+        return _compare_pairs(pairs, runs, dataset, index, ignore_progress if quiet else report)
+
+
+def _compare_pairs(
+    pairs: Sequence[tuple[Run, Run]], runs: Sequence[Run], data: FactorData, index: Tensor, report: ProgressCallback
+) -> CodeComparison:
+    """Encode the examples with each run once, and return one row per pair."""
+    encoded, labels = {}, run_labels([run.spec for run in runs])
+    for done, run in enumerate(runs):
+        report(done, f"encoding with {run.label}")
+        encoded[run.id] = encode_examples(run, data.to(run.device), index)
+    rows = CodeComparison()
+    for done, (a, b) in enumerate(pairs):
+        report(len(runs) + done)
+        names = {"first": a.id, "second": b.id, "first_label": labels[a.id], "second_label": labels[b.id]}
+        rows.append({**names, **compare_pair(encoded[a.id], encoded[b.id], data, index)})
     return rows
 
 
