@@ -19,7 +19,7 @@ def test_every_public_name_loads(name: str) -> None:
 
 def test_functions_are_named_as_they_are_exported() -> None:
     functions = [name for name in ub.__all__ if callable(getattr(ub, name))]
-    assert len(functions) == 25
+    assert len(functions) == 26
     assert all(getattr(ub, name).__name__ == name for name in functions)
 
 

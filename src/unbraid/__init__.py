@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from unbraid.runs.run import Run, load_run, load_runs
     from unbraid.runs.spec import RunSpec
     from unbraid.runs.tensorboard import write_tensorboard
+    from unbraid.scoring.code_comparison import compare_codes
     from unbraid.scoring.comparison import compare
     from unbraid.scoring.likelihood import likelihood_bounds
     from unbraid.scoring.score import score
@@ -54,6 +55,7 @@ _MODULES = {
     "adopt": "adoption.adopt",
     "analyse": "analysis.registry",
     "compare": "scoring.comparison",
+    "compare_codes": "scoring.code_comparison",
     "explore": "reporting.explore",
     "export": "exporting.export",
     "from_pretrained": "runs.pretrained",
@@ -84,6 +86,7 @@ __all__ = [
     "analyse",
     "analysis",
     "compare",
+    "compare_codes",
     "data",
     "explore",
     "export",

@@ -231,14 +231,14 @@ def test_pairs_never_leave_a_subset(name: str) -> None:
     """The second example of a pair need not be in the subset, so a subset is rejected."""
     options = {"shared": ["a"]} if name == "sharing" else {}
     for options_of_data in ("subset=50", "correlate=a:b:0.3&subset=50"):
-        with pytest.raises(UserError, match=r"Got toy\?.*subset=50 instead, .* Remove the option subset"):
+        with pytest.raises(UserError, match=r"Got toy\?.*subset=50 instead, .* Remove the options subset"):
             PAIRS[name](load(f"toy?{options_of_data}"), noise(), 8, **options)
     PAIRS[name](load("toy?correlate=a:b:0.3"), noise(), 8, **options)
 
 
 @pytest.mark.parametrize("method", ["ada_gvae", "slow_vae", "pmp"])
 def test_methods_for_pairs_reject_a_subset(method: str) -> None:
-    with pytest.raises(UserError, match="Remove the option subset"):
+    with pytest.raises(UserError, match="Remove the options subset"):
         ub.train(method, "toy?subset=50", steps=1, batch=8, quiet=True)
 
 

@@ -49,6 +49,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--seed", type=whole_number(), help="random seed for the choice of rows [0]")
     parser.add_argument("--draws", choices=DRAWS, help=DRAWS_HELP)
+    sides = "score training examples and held-out examples separately; needs runs on data with the option holdout"
+    parser.add_argument("--sides", action="store_true", help=sides)
     add_device(parser)
     parser.add_argument(
         "--jobs", type=whole_number(1, MAX_JOBS), help="number of processes that compute metrics [all cores]"
@@ -73,7 +75,7 @@ def run(options: Any) -> None:
         rows, samples = score_files(options, metrics, protocol)
     else:
         rows, samples, protocol = score_runs(options, metrics)
-    if options.bounds or (options.bounds is None and not options.json):
+    if options.bounds or (options.bounds is None and not options.json and not options.sides):
         rows.extend(bounds_rows(samples, names, protocol, options.quiet))
     if options.csv:
         write_atomic(options.csv, to_csv(rows).encode())
@@ -88,6 +90,8 @@ def check_options(options: Any) -> None:
             raise UserError(f"--{flag} must be at least {low}. Got {value} instead.")
     if (options.codes is None) != (options.factors is None) or (options.codes is None) == (not options.runs):
         raise UserError("Give either a folder of runs, or both --codes and --factors. See: unbraid score --help")
+    if options.sides and (options.codes is not None or options.bounds):
+        raise UserError(f"--sides cannot be used with {'--codes' if options.codes is not None else '--bounds'}.")
     for flag in ("header", "continuous", "discrete"):
         if options.codes is None and getattr(options, flag) is not None:
             raise UserError(
@@ -118,6 +122,11 @@ def score_runs(options: Any, metrics: Sequence[str] | None) -> tuple[ScoreRows, 
     check_device(options.device)
     runs = trained_runs(options)
     protocol = choose_protocol(options, list(dict.fromkeys(run.path for run in runs if run.path is not None)))
+    if options.sides:
+        from unbraid.scoring.holdout_sides import score_sides
+
+        rows = score_sides(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
+        return rows, [], protocol
     rows = score_runs(runs, metrics, protocol=protocol, jobs=options.jobs, quiet=options.quiet)
     return rows, run_samples(runs, protocol, options.quiet), protocol
 

@@ -1,4 +1,4 @@
-"""Rank trained runs without using labels, by how similar their latents are to those of other runs (UDR)."""
+"""Rank trained runs without using labels: by how similar their latents are to those of other runs, or by PIPE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from unbraid.errors import UserError
 def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", type=path, metavar="RUNS", help=RUNS_HELP)
     add_only(parser)
-    method = "how the latents of two runs are compared [lasso]"
+    by = (
+        "criterion: udr compares latents, model_centrality encodes what other runs decode, pipe tests whether "
+        "independent latents decode to possible examples [udr]"
+    )
+    parser.add_argument("--by", choices=("udr", "model_centrality", "pipe"), default="udr", help=by)
+    method = "how udr compares the latents of two runs [lasso]"
     parser.add_argument("--method", choices=("lasso", "spearman"), default="lasso", help=method)
     within = (
         "which runs are compared with each other: settings compares runs that differ in the seed only, data compares "
@@ -45,7 +50,7 @@ def run(options: Any) -> None:
     loaded = load_runs(options.runs, device=options.device, trust=options.trust, only=options.only)
     runs = [run for run in loaded if run.divergence is None]
     rows = select(
-        runs, method=options.method, within=options.within, examples=options.examples, seed=options.seed,
-        quiet=options.quiet,
+        runs, by=options.by, method=options.method, within=options.within, examples=options.examples,
+        seed=options.seed, quiet=options.quiet,
     )  # fmt: skip
     print(json.dumps(rows, indent=1) if options.json else rows)

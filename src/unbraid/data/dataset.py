@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from torch.utils.data import Dataset
 from unbraid.accel.capture import supports_kernels
 from unbraid.errors import UserError
 from unbraid.noise import Noise
+
+if TYPE_CHECKING:
+    from unbraid.data.holdout import Holdout
 
 Progress: TypeAlias = Callable[[float], None]
 
@@ -60,6 +63,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         categorical: Names of the factors whose values have no order.
         continuous: Names of the factors that are continuous; `factor_values` returns their original numbers.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
+        holdout: Which examples are held out from training (see `unbraid.data.holdout`), or None if none are.
     """
 
     binary: bool = False
@@ -68,6 +72,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     categorical: tuple[str, ...] = ()
     continuous: tuple[str, ...] = ()
     sampler: ExampleSampler | None = None
+    holdout: Holdout | None = None
 
     def __init__(
         self, name: str, names: tuple[str, ...], sizes: tuple[int, ...], shape: tuple[int, ...], table: Tensor

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.holdout import SIDES, Holdout
 from unbraid.data.samplers import CorrelatedSampler, SubsetSampler
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.runtime.files import expand_user
@@ -20,6 +21,9 @@ COMMON_OPTIONS = {
     "subset": "number of examples in a fixed random subset; only these are drawn, equally often or, with the option "
     "correlate, in proportion to their probability under the correlation",
     "seed": "random seed for the subset [0]",
+    "holdout": "examples that are never drawn: element, range or extrapolation, or values of factors that must all "
+    "hold, such as shape:0+x:16-31. Scores use all examples, or each side separately with `unbraid score --sides`",
+    "side": "training or heldout: only the examples of one side of the option holdout",
     "modified": "file written by `unbraid data modify`, or the word `default` for the file that it writes by default. "
     "Its changes are added to the images. For dSprites and Shapes3D also a file of modified images (.npz, .h5) in the "
     "layout of the original",
@@ -97,14 +101,32 @@ def apply_options(
 
     changed = copy.copy(apply_image_options(data, options, root))
     changed.name = name
+    changed.holdout = Holdout.parse(data, options["holdout"]) if "holdout" in options else None
+    if "side" in options:
+        return _one_side(changed, options)
     correlated = CorrelatedSampler.parse(data, options["correlate"]) if "correlate" in options else None
     if correlated is not None:
         changed.sampler = correlated
-    if "subset" in options:
-        size = parse_integer(options["subset"], "subset", 1, len(data))
+    if "subset" in options or changed.holdout is not None:
+        size = parse_integer(options["subset"], "subset", 1, len(data)) if "subset" in options else None
         seed = parse_integer(options.get("seed", "0"), "seed", 0, 2**63 - 1)
-        changed.sampler = SubsetSampler(data, size, seed, correlated)
+        allowed = None if changed.holdout is None else changed.holdout.rows(data, "training")
+        changed.sampler = SubsetSampler(data, size, seed, correlated, allowed)
     return changed
+
+
+def _one_side(data: FactorData, options: Mapping[str, str]) -> FactorData:
+    """Return the examples of the side that the option `side` names."""
+    if options["side"] not in SIDES:
+        raise UserError(unknown_name_message("side of the option 'holdout'", options["side"], list(SIDES)))
+    clashes = [key for key in ("correlate", "subset") if key in options]
+    if data.holdout is None or clashes:
+        got = f"{clashes[0]}=" if clashes else "no holdout="
+        raise UserError(
+            f"The option 'side' needs the option 'holdout', and no option that changes how often examples are drawn. "
+            f"Got {got} in {data.name}. Write, for example, sprites?holdout=range&side={options['side']}."
+        )
+    return data.holdout.view(data, options["side"])
 
 
 def parse_integer(text: str, what: str, low: int, high: int) -> int:

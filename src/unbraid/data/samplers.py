@@ -1,4 +1,4 @@
-"""Distributions over the examples of a dataset: correlated factors, and a fixed subset."""
+"""Distributions over the examples of a dataset: correlated factors, and a part of the examples."""
 
 from __future__ import annotations
 
@@ -70,25 +70,37 @@ class SubsetSampler:
 
     Args:
         data: The dataset.
-        size: Number of examples in the subset.
+        size: Number of examples in the subset. None means all of `allowed`.
         seed: Random seed for the choice of the subset. All subsets of this size are equally likely.
         correlated: The joint distribution of two factors. If it is given, the probability of an example of the subset
             is proportional to the probability of its two factors. By default all examples of the subset are drawn
             equally often.
+        allowed: Indices of the examples from which the subset is chosen. By default all examples.
 
     Raises:
-        UserError: If `correlated` gives every example of the subset a probability of 0.
+        UserError: If `size` is too large, or if `correlated` gives every example of the subset a probability of 0.
     """
 
-    def __init__(self, data: FactorData, size: int, seed: int, correlated: CorrelatedSampler | None = None) -> None:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(data), size, replace=False))
+    def __init__(
+        self,
+        data: FactorData,
+        size: int | None,
+        seed: int,
+        correlated: CorrelatedSampler | None = None,
+        allowed: Int[Tensor, " m"] | None = None,
+    ) -> None:
+        every = np.arange(len(data)) if allowed is None else allowed.cpu().numpy()
+        if size is not None and size > len(every):
+            raise UserError(f"A subset of {data.name} can have at most {len(every):,} examples. Got {size:,} instead.")
+        rng = np.random.default_rng(seed)
+        chosen = every if size is None else every[np.sort(rng.choice(len(every), size, replace=False))]
         self.rows = torch.from_numpy(chosen).to(data.device)
         self.cumulative: Tensor | None = None
         if correlated is not None:
             weights = correlated.probabilities(data.factors(chosen).cpu())
             if not weights.sum() > 0:
                 raise UserError(
-                    f"The examples of a subset must be possible under the correlation. Got {size} examples of "
+                    f"The examples of a subset must be possible under the correlation. Got {len(chosen)} examples of "
                     f"{data.name}, none of which is. Use a larger subset or a larger spread."
                 )
             self.cumulative = (weights / weights.sum()).cumsum(0).to(data.device)

@@ -269,7 +269,7 @@ def _draw_factors(data: FactorData, noise: Noise, n: int) -> Int[Tensor, "n k"]:
     if isinstance(data.sampler, SubsetSampler):
         raise UserError(
             "Pairs and walks change factors, so all combinations of factor values must be available. Got "
-            f"{data.name} instead, whose examples are a random subset. Remove the option subset."
+            f"{data.name} instead, of which only a part is drawn. Remove the options subset and holdout."
         )
     return data.factors_at(data.draw(noise, n))
 

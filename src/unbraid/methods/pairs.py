@@ -62,7 +62,7 @@ def check_series(method: Method, data: FactorData) -> None:
     if data.sampler is not None:
         raise UserError(
             f"{name} with consecutive pairs draws all rows with equal probability, so the data must not have a "
-            f"distribution of its own. Got {data.name} instead. Remove the options subset and correlate."
+            f"distribution of its own. Got {data.name} instead. Remove the options subset, holdout and correlate."
         )
 
 

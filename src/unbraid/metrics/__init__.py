@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.beta_vae import beta_vae
+from unbraid.metrics.centrality import model_centrality
 from unbraid.metrics.dci import dci
 from unbraid.metrics.dcimig import dcimig
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
@@ -25,6 +26,7 @@ from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
 from unbraid.metrics.sap import sap
+from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka, linear_r2, procrustes_distance
 from unbraid.metrics.udr import udr
 from unbraid.metrics.unsupervised import unsupervised
 from unbraid.runtime.plugins import Registry
@@ -141,20 +143,26 @@ __all__ = [
     "beta_vae",
     "dci",
     "dcimig",
+    "debiased_cka",
     "downstream",
     "downstream_gbt",
     "downstream_lr",
     "explicitness",
     "factor_vae",
     "fairness",
+    "fit_linear_map",
     "headline",
     "infomec",
     "irs",
     "jemmig",
+    "linear_cka",
+    "linear_r2",
     "mcc",
     "mig",
     "mig_sup",
+    "model_centrality",
     "modularity",
+    "procrustes_distance",
     "sap",
     "udr",
     "unsupervised",

@@ -2,8 +2,8 @@
 
 Each line of the file is one record, a JSON object. The field `values` of a record maps the name of each score to its
 value. All other fields form the key of the record, which identifies what was computed: `metric`, `estimator`,
-`options`, the samples (`rows`, `draws`), `seed`, `versions`, `codes` and the dataset (`data`, `source`). Several
-processes may add records to the same run at the same time.
+`options`, the samples (`rows`, `draws`), `seed`, `versions`, `codes` and the dataset (`data`, `source`, and `side` for
+scores of one side of a split). Several processes may add records to the same run at the same time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ FILE = "scores.jsonl"
 Record = dict[str, Any]
 
 
-def read_scores(folder: Path) -> list[Record]:
-    """Return all records in the folder of a run, oldest first. The list is empty if the run has not been scored."""
+def read_scores(folder: Path, sides: bool = False) -> list[Record]:
+    """Return the records in the folder of a run, oldest first. The list is empty if the run has not been scored.
+
+    Args:
+        folder: The folder of the run.
+        sides: Whether to include scores of one side of a split only (`score` with `sides=True`), which have the field
+            `side`. By default they are left out, because they must not be mixed with scores of all examples.
+    """
     records = read_jsonl(folder / FILE, ScoreLine, remedy="Delete the file and score the run again.")
     for record in records:
         if "rows" in record:
             record.setdefault("draws", "reference")  # older records lack this field; they used reference draws
-    return records
+    return [record for record in records if sides or "side" not in record]
 
 
 def read_protocol(folder: Path) -> Protocol:
@@ -71,7 +77,7 @@ def add_scores(
         The records in the file after the call.
     """
     with lock(folder / ".scores.lock"):
-        present = read_scores(folder)
+        present = read_scores(folder, sides=True)
         records = [record for record in present if not replaced(record)]
         for record in new:
             if find_score(records, {name: value for name, value in record.items() if name != "values"}) is None:

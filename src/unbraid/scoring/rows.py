@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from unbraid.runs.spec import RunSpec
 
 SAMPLED = "unsupervised.gaussian_total_correlation.sampled"
-RANKING = {"informative latents": "informative", "udr": "udr"}  # the columns of `select`
+RANKING = {  # the columns of `select`
+    "informative latents": "informative",
+    "udr": "udr",
+    "model centrality": "model_centrality",
+    "pipe": "pipe",
+}
+GENERALISATION = {"reconstruction error": "reconstruction_error", "readout R2": "readout_r2"}  # of both sides
 Row = dict[str, Any]
 
 
@@ -35,6 +41,8 @@ class ScoreRows(list[Row]):
         first = {"run": [row.get("run", "") for row in self]} if any("run" in row for row in self) else {}
         title = "settings" if first else "codes"
         first[title] = [labels.get(row.get("run", ""), row["label"]) for row in self]
+        if any("side" in row for row in self):
+            first["side"] = [row.get("side", "") for row in self]
         return {**first, **score_columns(self, metrics)}
 
     def sentences(self) -> list[str]:
@@ -62,7 +70,7 @@ class ScoreRows(list[Row]):
         """Return the table as plain text, followed by sentences about all rows."""
         columns = self.columns(metrics)
         first: dict[str, Sequence[Any]] = {
-            title: columns.pop(title) for title in ("run", "settings", "codes") if title in columns
+            title: columns.pop(title) for title in ("run", "settings", "codes", "side") if title in columns
         }
         return "\n".join([wide_table(first, columns), *self.sentences()])
 
@@ -78,7 +86,7 @@ class ScoreRows(list[Row]):
 def score_columns(rows: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> dict[str, list[Any]]:
     """Return the main score of each metric that any row has, and the total correlation of sampled codes, by title."""
     keys = {metric_title(name): headline(name) for name in metrics}
-    keys |= {"(sampled)": SAMPLED, **RANKING}
+    keys |= {"(sampled)": SAMPLED, **GENERALISATION, **RANKING}
     return {
         title: [row.get(key, "-") for row in rows] for title, key in keys.items() if any(key in row for row in rows)
     }

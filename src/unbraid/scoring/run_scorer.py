@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from unbraid.data.dataset import FactorData
+from unbraid.data.holdout import SideView
 from unbraid.distributions import Gaussian
 from unbraid.errors import UserError
 from unbraid.metrics.protocol import (
@@ -88,7 +89,7 @@ class RunScorer:
                 f"Run {run.id} diverged at step {run.divergence['step']} and has no codes to score. Leave the run out."
             )
         self.run, self.table, self.data, self.index, self.protocol = run, table, table.data, table.index, protocol
-        self.records = [] if run.path is None else read_scores(run.path)
+        self.records = [] if run.path is None else read_scores(run.path, sides=True)
         self.sizes = protocol.sizes(len(self.index))
         self.code_rows: dict[str, Rows] = {}
         self.kinds_to_score: set[str] = set()
@@ -97,6 +98,8 @@ class RunScorer:
     def record_key(self, name: str, kind: str) -> dict[str, Any]:
         """Return the fields that identify the record of a metric."""
         source = {"codes": kind, "data": self.data.name, "source": getattr(self.data, "fingerprint", None)}
+        if isinstance(self.data, SideView) and self.data.name != self.run.spec.data:
+            source["side"] = self.data.side
         return {**self.table.identity(name, self.protocol), **source}
 
     def find_values(self, name: str, kind: str) -> Values | None:

@@ -42,6 +42,7 @@ def score(
     quiet: bool = False,
     trust: bool = False,
     only: Only = None,
+    sides: bool = False,
 ) -> list[dict[str, Any]]:
     """Compute the scores of trained runs, or of codes from any other source.
 
@@ -70,13 +71,18 @@ def score(
         trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
         only: Which runs to score, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
             all.
+        sides: Whether to score runs separately on the examples that they were trained on and on those that were held
+            out, with two rows per run. The data must have the option ``holdout``, as in ``sprites?holdout=range``.
 
     Returns:
         One flat dictionary per run with `run` (id), `label`, all settings, and the scores. Scores of the first kind of
         codes, which is the posterior mean for most methods, are called ``metric.key``. Scores of other kinds have the
         kind as a suffix, such as ``metric.key.sampled``. ``protocol`` is a digest that is equal for scores that can be
         compared. ``train_rows``, ``test_rows`` and ``draws`` say which rows the metrics used. For codes and factors,
-        the list has one dictionary with the label "codes". Notebooks and `print` show the list as a table.
+        the list has one dictionary with the label "codes". With `sides`, rows also have `side`, `examples` (the size of
+        the side), `reconstruction_error` (mean squared error per pixel) and `readout_r2` (see
+        `unbraid.scoring.holdout_sides.readout_scores`), and only factors that vary on both sides are scored. Notebooks
+        and `print` show the list as a table.
 
     Raises:
         UserError: If a metric or a kind of codes is unknown, a run has diverged, or a metric in `metrics` cannot be
@@ -94,6 +100,8 @@ def score(
     """
     if runs is None or factors is not None:
         _check_arrays(runs, data, codes, factors)
+        if sides:
+            raise UserError("`sides` is for runs. Got codes and factors instead. Score each side in a call of its own.")
         names = None if metrics is None else resolve_metric_names(metrics)
         row, _ = score_arrays(
             codes,
@@ -115,6 +123,10 @@ def score(
     scored = scorable_runs(runs, data, trust, only)
     if not scored:
         raise UserError("There must be at least one run to score. Got an empty list instead. Train some with ub.train.")
+    if sides:
+        from unbraid.scoring.holdout_sides import score_sides
+
+        return score_sides(scored, metrics, data, codes, protocol, jobs, quiet)
     return score_runs(scored, metrics, data, codes, protocol, jobs, quiet)
 
 

@@ -1,8 +1,9 @@
-"""Select trained runs without labels, by how well their latents agree with those of other runs."""
+"""Select trained runs without labels: by how well their latents agree with those of other runs, or by PIPE."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from unbraid.scoring.encoding import encode_tables
 from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.score import describe_run, load_datasets, scorable_runs
 
+CRITERIA = ("udr", "model_centrality", "pipe")
 GROUPINGS = ("settings", "data")
 MAX_PARTNERS = 50  # an even number: how many other runs `select` compares a run with at most
 INFORMATIVE_NATS = 0.01  # a latent is informative if its mean KL from the prior exceeds this
@@ -31,6 +33,7 @@ def select(
     runs: str | Path | Run | Iterable[str | Path | Run],
     *,
     data: DataLike | None = None,
+    by: str = "udr",
     method: str = "lasso",
     within: str | None = None,
     examples: int = 10_000,
@@ -39,62 +42,120 @@ def select(
     trust: bool = False,
     only: Only = None,
 ) -> list[dict[str, Any]]:
-    """Rank trained runs by unsupervised disentanglement ranking (UDR), which needs no labels.
+    """Rank trained runs by a criterion that needs no labels.
 
-    Only informative latents are compared, that is, latents whose mean KL from the prior exceeds 0.01 nats. For methods
-    without a KL per latent (see `Method.information`), all latents are compared.
+    There are three criteria:
+
+    - "udr" is unsupervised disentanglement ranking (`unbraid.metrics.udr`): how closely the latents of a run match
+      those of other runs one to one. Only informative latents are compared, that is, latents whose mean KL from the
+      prior exceeds 0.01 nats. For methods without a KL per latent (see `Method.information`), all latents are compared.
+    - "model_centrality" is the mean FactorVAE score of other runs on examples that a run decodes, and of the run on
+      examples that the others decode, with the latents as factors (`unbraid.metrics.model_centrality`). It needs a
+      decoder and a normal prior.
+    - "pipe" trains a classifier to tell reconstructions from decoded latents that are drawn independently
+      (`unbraid.scoring.pipe.pipe`). A run is judged alone. It needs a decoder. On one core, it
+      takes about 15 s per run for the images of `sprites` (32x32 pixels).
+
+    UDR and ModelCentrality measure agreement, so a shared mistake scores high. PIPE is a necessary condition only: a
+    run that encodes nothing has the highest score.
 
     In a group of more than 51 runs, each run is compared with 50 random others, so that time and memory grow in
     proportion to the number of runs.
 
-    Reference: Duan et al. (2020), arXiv:1905.12614.
+    Reference: Duan et al. (2020), arXiv:1905.12614 (UDR); Lin et al. (2020), arXiv:1906.06034 (ModelCentrality);
+    Estermann and Wattenhofer (2023), arXiv:2303.01384 (PIPE).
 
     Args:
         runs: The trained runs, or one or several folders of runs, whose diverged runs are left out with a warning.
-            There must be at least two runs per group. A run that is given twice counts once.
+            There must be at least two runs per group, except for PIPE. A run that is given twice counts once.
         data: The dataset to encode with all runs. By default each run encodes its own dataset.
-        method: How the latents of two runs are compared, "lasso" or "spearman".
+        by: The criterion: "udr", "model_centrality" or "pipe".
+        method: How UDR compares the latents of two runs, "lasso" or "spearman".
         within: Which runs are compared with each other. "settings" compares runs that differ only in the seed, as in
-            the paper. "data" compares all runs on the same dataset. The default is "settings" if every run can be
-            compared in this way, and "data" otherwise.
-        examples: Maximum number of examples to encode.
-        seed: Random seed for the choice of examples, and of the runs that are compared in a large group.
+            the paper on UDR. "data" compares all runs on the same dataset. The default is "settings" if every run can
+            be compared in this way, and "data" otherwise.
+        examples: Maximum number of examples to encode. For ModelCentrality, it is also the number of examples that each
+            run decodes.
+        seed: Random seed for the choice of examples, for latents and classifiers, and for the choice of the runs that
+            are compared in a large group.
         quiet: Whether to hide the progress bar.
         trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
         only: Which runs to rank, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
 
     Returns:
-        One flat dictionary per run, best first, with `run` (id), `label`, all settings, `udr`, and `informative`, the
-        number of informative latents. Notebooks and `print` show the list as a table.
+        One flat dictionary per run, best first, with `run` (id), `label`, all settings, the score under the name of the
+        criterion, and `informative`, the number of informative latents. Notebooks and `print` show the list as a table.
 
     Raises:
-        UserError: If `method` or `within` is unknown, or if a run has no other run to be compared with.
+        UserError: If `by`, `method` or `within` is unknown, if a run has no other run to be compared with, or if a run
+            lacks what the criterion needs.
 
     >>> import unbraid as ub
     >>> runs = ub.train(ub.methods.VAE(), data="toy", seeds=range(2), steps=5, quiet=True)
     >>> [sorted(row)[-2:] for row in ub.select(runs, examples=100, quiet=True)]
     [['steps', 'udr'], ['steps', 'udr']]
     """
-    if method not in ("lasso", "spearman"):
-        raise UserError(unknown_name_message("method of ranking", method, ["lasso", "spearman"]))
-    if within is not None and within not in GROUPINGS:
-        raise UserError(unknown_name_message("group to rank within", within, list(GROUPINGS)))
+    for what, name, known in (
+        ("criterion to rank by", by, CRITERIA),
+        ("method of ranking", method, ("lasso", "spearman")),
+        ("group to rank within", within or "settings", GROUPINGS),
+    ):
+        if name not in known:
+            raise UserError(unknown_name_message(what, name, list(known)))
     runs = scorable_runs(runs, data, trust, only)
     datasets = load_datasets(runs, data, quiet)
     rows: list[dict[str, Any]] = []
     with progress("ranking", len(runs)) as report:
         on_progress = ignore_progress if quiet else report
-        for group in group_runs(runs, within):
+        for group in [[run] for run in runs] if by == "pipe" else group_runs(runs, within):
             dataset = datasets[group[0].spec.data].to(group[0].device)
-            index = draw_examples(dataset, examples, seed)
-            if len(group) > MAX_PARTNERS + 1:
-                ranked = rank_large_group(group, dataset, index, method, seed, on_progress, len(rows))
-            else:
-                whole = rank_group(group, dataset, index, method, on_progress, len(rows))
-                ranked = list(zip(whole.scores, whole.informative, strict=True))
-            for run, (value, count) in zip(group, ranked, strict=True):
-                rows.append({**describe_run(run), "udr": value, "informative": count})
-    return ScoreRows(sorted(rows, key=lambda row: -row["udr"]), [run.spec for run in runs])
+            ranking = GroupRanking(group, dataset, draw_examples(dataset, examples, seed), seed, on_progress, len(rows))
+            for run, (value, count) in zip(group, ranking.rank(by, method, examples), strict=True):
+                rows.append({**describe_run(run), by: value, "informative": count})
+    return ScoreRows(sorted(rows, key=lambda row: -row[by]), [run.spec for run in runs])
+
+
+@dataclass(frozen=True)
+class GroupRanking:
+    """Runs that are compared with each other, the examples that they encode, and how to report progress.
+
+    Attributes:
+        group: The runs.
+        data: Their dataset, on the device of the runs.
+        index: The examples to encode.
+        seed: Random seed of the ranking.
+        report: Called with the number of runs that are finished.
+        done: Number of runs that were finished before this group.
+    """
+
+    group: Sequence[Run]
+    data: FactorData
+    index: Tensor
+    seed: int
+    report: ProgressCallback
+    done: int
+
+    def rank(self, by: str, method: str, examples: int) -> list[tuple[float, int]]:
+        """Return the score of each run by a criterion, and its number of informative latents."""
+        if by == "udr":
+            return self.rank_by_udr(method)
+        counts = [run.informative for run in encode_runs(self.group, self.data, self.index, self.report, self.done)]
+        if by == "pipe":
+            from unbraid.scoring.pipe import pipe
+
+            scores = [pipe(run, self.data, self.index, self.seed) for run in self.group]
+        else:
+            from unbraid.scoring.centrality import rank_by_centrality
+
+            scores = rank_by_centrality(self.group, examples, self.seed, MAX_PARTNERS, self.report, self.done)
+        return list(zip(scores, counts, strict=True))
+
+    def rank_by_udr(self, method: str) -> list[tuple[float, int]]:
+        """Return the UDR of each run and its number of informative latents."""
+        if len(self.group) > MAX_PARTNERS + 1:
+            return rank_large_group(self.group, self.data, self.index, method, self.seed, self.report, self.done)
+        whole = rank_group(self.group, self.data, self.index, method, self.report, self.done)
+        return list(zip(whole.scores, whole.informative, strict=True))
 
 
 class RankedGroup(NamedTuple):

@@ -1,0 +1,102 @@
+"""PIPE: whether a classifier can tell reconstructions from decoded independent latents."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unbraid.data.dataset import FactorData
+from unbraid.errors import UserError
+from unbraid.methods.curved import CurvedMethod
+from unbraid.nets.registry import resolve_net
+from unbraid.noise import Noise
+from unbraid.runs.run import CHUNK, Run
+from unbraid.scoring.encoding import encode_table
+from unbraid.training.train import default_net
+
+STEPS, HALF_BATCH = 1_500, 16  # the classifier sees 48,000 examples, about as many as in the paper
+LEARNING_RATE = 1e-3
+
+
+def pipe(run: Run, data: FactorData, index: Tensor, seed: int = 0, steps: int = STEPS) -> float:
+    r"""Measure whether independent latents decode to examples that look like reconstructions (PIPE).
+
+    .. math:: 2 \, (1 - a), \quad x = g(\mu(x)), \quad \tilde x = g(z), \quad
+        z_i \sim U(\min_t \mu_i(x_t), \max_t \mu_i(x_t))
+
+    A classifier is trained to tell reconstructions x of the examples from the decoded latents :math:`\tilde x`, whose
+    coordinates are drawn independently. a is its accuracy on half of the examples, which it was not trained on. PIPE
+    stands for posterior indifference projection equivalence.
+
+    The score lies in [0, 1]. 1 means that the classifier cannot tell them apart, so every combination of values of the
+    latents decodes to a possible example. 0 means that it always can.
+
+    Limitations: This is a necessary condition of disentanglement and not a sufficient one. A model that ignores its
+    latents, or has only one informative latent, scores 1. A rotation of latents is detected only if it changes the
+    range of possible combinations: latents whose distribution has the shape of a sphere can be rotated freely.
+
+    Deviations: The classifier is the encoder of the default network for the data (`locatello` for images, `mlp` for
+    vectors) without batch normalisation, trained by Adam with learning rate 1e-3 instead of 1e-4. Accuracies below 1/2
+    count as 1/2.
+
+    Reference: Estermann and Wattenhofer (2023), arXiv:2303.01384, section 4.
+
+    Args:
+        run: A run with a decoder and latents that are not on a curved space.
+        data: The dataset.
+        index: Indices of the examples to reconstruct.
+        seed: Random seed for the latents and the classifier.
+        steps: Number of training steps of the classifier, with batches of 32.
+
+    Returns:
+        The score.
+
+    Raises:
+        UserError: If the run has no decoder, or if its latent space is curved.
+    """
+    if isinstance(run.spec.method, CurvedMethod) or run.net.decoder is None:
+        raise UserError(
+            f"PIPE needs runs with a decoder whose latents are ordinary numbers. {run.label} is not such a run. Choose "
+            "runs of a VAE, or rank by udr."
+        )
+    latents = run.spec.method.point_latents(run.net, encode_table(run, data, index))
+    low, high = latents.amin(0), latents.amax(0)
+    key = torch.tensor(seed, device=latents.device)
+    noise = Noise.from_seed(key, torch.zeros_like(key))
+    independent = low + (high - low) * noise.uniform(*latents.shape)
+    half = len(latents) // 2
+    classifier = train_classifier(run, data, latents[:half], independent[:half], seed, steps)
+    accuracy = classification_accuracy(run, classifier, latents[half:], independent[half:])
+    return 2 * (1 - max(accuracy, 0.5))
+
+
+def train_classifier(
+    run: Run, data: FactorData, latents: Float[Tensor, "n d"], independent: Float[Tensor, "n d"], seed: int, steps: int
+) -> nn.Module:
+    """Train a network with two outputs: logits of "reconstruction" and of "independent latents"."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        classifier = resolve_net(default_net(data))[1](tuple(data.shape), 1)[0].to(latents.device)
+        order = torch.randint(len(latents), (steps, 2, HALF_BATCH)).to(latents.device)
+    optimiser = torch.optim.Adam(classifier.parameters(), lr=LEARNING_RATE)
+    target = torch.arange(2, device=latents.device).repeat_interleave(HALF_BATCH)
+    for first, second in order:
+        x = run.decode(torch.cat([latents[first], independent[second]]))
+        loss = nn.functional.cross_entropy(classifier(x), target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return classifier
+
+
+@torch.no_grad()
+def classification_accuracy(
+    run: Run, classifier: nn.Module, latents: Float[Tensor, "n d"], independent: Float[Tensor, "n d"]
+) -> float:
+    """Return the fraction of decoded latents whose kind the classifier finds."""
+    correct = 0
+    for kind, table in enumerate((latents, independent)):
+        for part in table.split(CHUNK):
+            correct += int((classifier(run.decode(part)).argmax(1) == kind).sum())
+    return correct / (2 * len(latents))
