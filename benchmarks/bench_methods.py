@@ -95,6 +95,7 @@ CASES: dict[str, Case] = {
     "group_vae": Case(methods.GroupVAE(beta=4.0), steps=1_000),
     "ml_vae": Case(methods.MLVAE(beta=4.0), steps=1_000),
     "triplet_vae": Case(methods.TripletVAE(), steps=1_000),
+    "ada_tvae": Case(methods.AdaTVAE(gamma=10.0), steps=1_000),
     "slow_vae": Case(methods.SlowVAE()),
     "pcl": Case(methods.PCL(), steps=2_400),
     "cl_ica": Case(methods.ClICA(), steps=1_600),

@@ -154,6 +154,7 @@ CASES = [
     ("semi_vae", locatello, 1, 32, "bernoulli", 2),
     ("ivae", burgess, 1, 32, "bernoulli", 2),
     ("triplet_vae", locatello, 1, 32, "bernoulli", 3),
+    ("ada_tvae", burgess, 1, 32, "bernoulli", 3),
     ("vae", burgess, 3, 64, "bernoulli", 2),
     ("ada_gvae", locatello, 1, 32, "bernoulli", 4),
     ("ada_mlvae", locatello, 1, 32, "gaussian", 4),

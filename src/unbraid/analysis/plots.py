@@ -45,6 +45,7 @@ DISPLAY_NAMES = {
     "cl_ica": "cl-ica",
     "sae": "SAE",
     "triplet_vae": "TVAE",
+    "ada_tvae": "Ada-TVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from unbraid.accel.adam import Adam
 from unbraid.distributions import Gaussian
+from unbraid.methods.ada_tvae import AdaTVAE
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.ae import AE
 from unbraid.methods.annealed_vae import AnnealedVAE
@@ -65,6 +66,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "group_vae": GroupVAE,
     "ml_vae": MLVAE,
     "triplet_vae": TripletVAE,
+    "ada_tvae": AdaTVAE,
     "slow_vae": SlowVAE,
     "pcl": PCL,
     "cl_ica": ClICA,
@@ -77,7 +79,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 
 __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
-    "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
+    "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
     "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
     "TripletVAE", "elbo", "setting",
