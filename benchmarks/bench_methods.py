@@ -72,6 +72,7 @@ class Case:
 
 
 DYNAMIC = methods.DynamicVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.02, beta_start=20.0)
+JOINT = methods.JointVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)
 CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
     "fsq": Case(methods.FSQ(), steps=1_000),
@@ -80,6 +81,7 @@ CASES: dict[str, Case] = {
     "vae": Case(methods.VAE()),
     "beta_vae": Case(methods.BetaVAE(beta=8.0)),
     "annealed_vae": Case(methods.AnnealedVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)),
+    "joint_vae": Case(JOINT, latents=9),
     "control_vae": Case(methods.ControlVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.01), steps=1_000),
     "dynamic_vae": Case(DYNAMIC, steps=1_000),
     "factor_vae": Case(methods.FactorVAE(gamma=10.0, critic_learning_rate=1e-3), steps=1_000),

@@ -72,6 +72,8 @@ ROWS = {  # what a row of the traversal moves
     "fsq": ON_GRID,
     "qlae": ON_GRID,
     "sae": DEVIATIONS,
+    "joint_vae": "latent, with the largest KL first. A continuous latent varies from -2 to 2. A categorical latent takes "
+    "its values one after the other",
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
     "diffusion_vae": "direction on the sphere from -2 to 2 radians",
     "s_vae": "direction on the sphere from -2 to 2 radians",

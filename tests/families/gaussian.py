@@ -15,6 +15,7 @@ from unbraid.methods import (
     DynamicVAE,
     FactorVAE,
     InfoVAE,
+    JointVAE,
 )
 
 # The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
@@ -23,6 +24,10 @@ FACTS: dict[str, MethodFacts] = {
     "beta_vae": MethodFacts(BetaVAE(beta=0.1), limits=[(BetaVAE(beta=1.0), VAE())]),
     "annealed_vae": MethodFacts(
         AnnealedVAE(gamma=0.1), limits=[(AnnealedVAE(gamma=3.0, c_max=0.0), BetaVAE(beta=3.0))]
+    ),
+    "joint_vae": MethodFacts(
+        JointVAE(gamma=0.1),
+        limits=[(JointVAE(gamma=3.0, discrete=0), AnnealedVAE(gamma=3.0, c_max=40.0, iteration_threshold=300_000.0))],
     ),
     "control_vae": MethodFacts(ControlVAE(), limits=[(ControlVAE(kp=0.0, ki=0.0, beta_min=3.0), BetaVAE(beta=3.0))]),
     "dynamic_vae": MethodFacts(

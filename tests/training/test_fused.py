@@ -140,6 +140,7 @@ CASES = [
     ("vae", locatello, 1, 32, "bernoulli", 5),
     ("beta_vae", locatello, 3, 32, "gaussian", 2),
     ("annealed_vae", burgess, 1, 32, "bernoulli", 2),
+    ("joint_vae", burgess, 1, 32, "bernoulli", 2),
     ("factor_vae", burgess, 3, 32, "gaussian", 3),
     ("beta_tcvae", locatello, 3, 32, "bernoulli", 3),
     ("dip_vae_i", burgess, 1, 32, "gaussian", 2),

@@ -37,6 +37,7 @@ DISPLAY_NAMES = {
     "hfs": "HFS",
     "group_vae": "Group-VAE",
     "ml_vae": "ML-VAE",
+    "joint_vae": "JointVAE",
     "control_vae": "ControlVAE",
     "dynamic_vae": "DynamicVAE",
     "s_vae": "S-VAE",

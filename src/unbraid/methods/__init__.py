@@ -27,6 +27,7 @@ from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
+from unbraid.methods.joint_vae import JointVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
@@ -51,6 +52,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
+    "joint_vae": JointVAE,
     "control_vae": ControlVAE,
     "dynamic_vae": DynamicVAE,
     "factor_vae": FactorVAE,
@@ -81,6 +83,6 @@ __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
     "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
-    "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
+    "GroupVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
     "TripletVAE", "elbo", "setting",
 ]  # fmt: skip
