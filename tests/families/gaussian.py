@@ -12,6 +12,7 @@ from unbraid.methods import (
     BetaTCVAE,
     BetaVAE,
     ControlVAE,
+    DeVAE,
     DynamicVAE,
     FactorVAE,
     InfoVAE,
@@ -34,6 +35,7 @@ FACTS: dict[str, MethodFacts] = {
         DynamicVAE(beta_start=0.1, beta_min=0.0),
         limits=[(DynamicVAE(kp=0.0, ki=0.0, beta_start=3.0), BetaVAE(beta=3.0))],
     ),
+    "devae": MethodFacts(DeVAE(beta=0.1, beta_last=0.2)),
     "factor_vae": MethodFacts(FactorVAE(gamma=1.0), limits=[(FactorVAE(gamma=0.0), VAE())]),
     "beta_tcvae": MethodFacts(
         BetaTCVAE(beta=1.5),

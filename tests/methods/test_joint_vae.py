@@ -183,7 +183,7 @@ def test_a_planted_category_is_found() -> None:
 
 
 def test_too_few_latents_raise(toy: FactorData) -> None:
-    with pytest.raises(UserError, match="Got 5 latents instead. Use at least 6"):
+    with pytest.raises(UserError, match=r"Got 5 latents instead\. Use at least 6"):
         TWO.check(toy, 4, 5)
     only_categories: Tensor = TWO.split(random_posterior(2, 6))[0].mean
     assert only_categories.shape == (2, 0)

@@ -164,7 +164,8 @@ CASES = [
     ("vae", fumero, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0 (see the test below). VITAE and SAE have no kernels.
-TESTED_ELSEWHERE = {"sae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# The decoder of DeVAE has none either (see the test below).
+TESTED_ELSEWHERE = {"sae", "devae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -179,6 +180,13 @@ def test_fused_and_plain_gradients_of_cl_ica_are_equal() -> None:
     torch.testing.assert_close(ours, values, rtol=TOLERANCE, atol=TOLERANCE)
     assert (wanted.norm(dim=1) > 0).all()
     assert ((found - wanted).norm(dim=1) <= TOLERANCE * wanted.norm(dim=1)).all()
+
+
+def test_fused_and_plain_gradients_of_devae_are_equal() -> None:
+    """Only the encoder has kernels, because the decoder is shared by several spaces."""
+    plain, fused = plain_and_fused(locatello, methods_with_different_hypers("devae"), random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused)
 
 
 def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:

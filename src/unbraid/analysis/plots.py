@@ -38,6 +38,7 @@ DISPLAY_NAMES = {
     "group_vae": "Group-VAE",
     "ml_vae": "ML-VAE",
     "joint_vae": "JointVAE",
+    "devae": "DeVAE",
     "control_vae": "ControlVAE",
     "dynamic_vae": "DynamicVAE",
     "s_vae": "S-VAE",

@@ -19,6 +19,7 @@ from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
+from unbraid.methods.devae import DeVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
@@ -55,6 +56,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "joint_vae": JointVAE,
     "control_vae": ControlVAE,
     "dynamic_vae": DynamicVAE,
+    "devae": DeVAE,
     "factor_vae": FactorVAE,
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
@@ -82,7 +84,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 __all__ = [
     "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
     "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
-    "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
-    "GroupVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "TripletVAE", "elbo", "setting",
+    "ClICA", "ControlVAE", "Controls", "DeVAE", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE",
+    "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE",
+    "SlowVAE", "Traversal", "TripletVAE", "elbo", "setting",
 ]  # fmt: skip
