@@ -52,8 +52,8 @@ NO_SPECIAL_CASE = (
     "It has no decoder, and no other method is a special case of it. Guessing has a loss of log n for n pairs."
 )
 IN_WORDS = {
-    "devae": "If all rescalings are the identity, the loss is the sum of the losses of beta-VAEs with the same encoder, "
-    "one for each space (`tests/methods/test_devae.py`).",
+    "devae": "The loss is the sum of the losses of beta-VAEs, one for each space, whose encoders differ only in the "
+    "rescalings (`tests/methods/test_devae.py`).",
     "u_vitae": IDENTITY,
     "c_vitae": IDENTITY,
     "pcl": ENCODER_ONLY,

@@ -36,6 +36,7 @@ FACTS: dict[str, MethodFacts] = {
             (SemiVAE(family="beta_tcvae", regularisation=3.0, gamma=0.0), BetaTCVAE(beta=3.0)),
             (SemiVAE(family="dip_vae_i", regularisation=3.0, gamma=0.0), DIPVAEI(lambda_od=3.0)),
             (SemiVAE(family="dip_vae_ii", regularisation=3.0, gamma=0.0), DIPVAEII(lambda_od=3.0)),
+            (SemiVAE(bins=8, observed=4), SemiVAE()),
         ],
     ),
     "ivae": MethodFacts(IVAE(beta=0.1), limits=[(FixedPriorIVAE(beta=3.0), BetaVAE(beta=3.0))]),

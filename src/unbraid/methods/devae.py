@@ -74,8 +74,8 @@ class DeVAE(Method):
     vector for each space. Codes, traversals and reconstructions use the first space. K is the field `spaces` and a is
     `scale`. The weights rise from `beta` to `beta_last` in equal ratios.
 
-    Deviations: the authors' code takes a list of weights. Its examples have the weights 1 and 40, which are the defaults
-    here, or 1, 10 and 40.
+    Deviations: the authors' code takes a list of weights. Its examples have the weights 1 and 40, which are the
+    defaults here, or 1, 10 and 40.
     Reference: Wu et al. (2023), "Variational autoencoders with decremental information bottleneck for disentanglement",
     arXiv:2303.12959. The loss is that of the authors' code, github.com/erow/disentanglement_lib, examples/devae.py.
     """

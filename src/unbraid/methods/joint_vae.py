@@ -179,7 +179,7 @@ class JointVAE(Method):
         return category_controls(self.column_names(values.shape[1]), values, sizes)
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the input of the decoder, which differs from the codes, and the log variances of continuous latents."""
+        """Return the input of the decoder, which differs from the codes, and log variances of continuous latents."""
         point = "latents, which are the input of the decoder: means, and a one for the most probable value"
         spread = "log variances of the continuous latents"
         return {
