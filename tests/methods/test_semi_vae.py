@@ -138,7 +138,12 @@ def test_partial_labels_tie_only_the_observed_factors(toy: FactorData) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"observed": 5}, "cannot observe more factors"), ({"bins": 1}, "at least 2 bins")]
+    ("settings", "message"),
+    [
+        ({"observed": 5}, "cannot observe more factors"),
+        ({"bins": 1}, "at least 2 bins"),
+        ({"label_noise": 1.5}, "must be at most 1. Got 1.5 instead"),
+    ],
 )
 def test_impossible_labels_raise(settings: dict[str, Any], message: str, toy: FactorData) -> None:
     with pytest.raises(UserError, match=message):

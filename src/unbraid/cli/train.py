@@ -32,7 +32,7 @@ from unbraid.runs.tensorboard import KINDS, check_log
 from unbraid.runtime.tables import table
 from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
-SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents", "weight_decay", "clip_norm")
+SPEC_FLAGS = ("steps", "batch", "learning_rate", "latents", "factorised_support", "weight_decay", "clip_norm")
 
 
 def add_field(parser: Arguments, field: dataclasses.Field[Any], kind: Any, flag: str, value: Any = None) -> None:

@@ -114,12 +114,7 @@ class SemiVAE(Method):
         0, "coarse labels: maximum number of values of each factor; 0: all values", low=0, optional=True
     )
     label_noise: Hyper = setting(
-        0.0,
-        "noisy labels: probability that a label is replaced by a random one",
-        low=0,
-        high=1,
-        swept=False,
-        optional=True,
+        0.0, "noisy labels: probability that a label is replaced by a random one", low=0, swept=False, optional=True
     )
     observed: int = setting(
         0, "partial labels: number of factors with labels, chosen at random; 0: all", low=0, optional=True
@@ -139,6 +134,10 @@ class SemiVAE(Method):
             raise UserError(
                 f"SemiVAE cannot observe more factors than there are. {data.name} has {len(data.sizes)}. Got "
                 f"{self.observed} instead."
+            )
+        if float(self.label_noise) > 1:
+            raise UserError(
+                f"The probability label_noise of SemiVAE must be at most 1. Got {self.label_noise:g} instead."
             )
         if self.bins == 1:
             raise UserError("Coarse labels need at least 2 bins, or 0 for precise labels. Got 1 instead.")

@@ -22,7 +22,10 @@ from unbraid.studies.planned import PlannedRun, Setting, Study, grid
 from unbraid.studies.published import STUDIES
 
 MAX_RUNS = 10_000_000  # runs of a study
-SPEC_KEYS = ("steps", "batch", "learning_rate", "latents", "net", "likelihood", "weight_decay", "clip_norm")
+SPEC_KEYS = (
+    "steps", "batch", "learning_rate", "latents", "net", "likelihood", "factorised_support", "weight_decay",
+    "clip_norm",
+)  # fmt: skip
 
 
 def find_study(name: str) -> Study:
@@ -115,6 +118,7 @@ class GridFile:
     latents: int | None = None
     net: str | None = None
     likelihood: str | None = None
+    factorised_support: float | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
 
