@@ -32,6 +32,7 @@ OUTPUTS = {
     **{name: {"codes"} for name in ("ae", "fsq", "qlae", "sae", "pcl", "cl_ica", "pmp")},
     "diffusion_vae": {"codes", "log_t"},
     "s_vae": {"codes", "log_kappa"},
+    "joint_vae": {"codes", "latents", "probabilities"},
 }
 
 

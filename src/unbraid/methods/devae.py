@@ -51,7 +51,7 @@ class SharedDecoder(nn.Module):
 
     def forward(self, z: Float[Tensor, "b d"]) -> Tensor:
         """Decode latents of the first space."""
-        return cast(Tensor, self.inner(torch.cat([z, self.embedding[:1].expand(len(z), -1)], 1)))
+        return cast(Tensor, self.inner(torch.cat([z, self.embedding[:1].expand_as(z)], 1)))
 
     def decode_all(self, z: Float[Tensor, "s b d"]) -> Tensor:
         """Decode latents of all s spaces. The outputs are those of the first space, then those of the second, ..."""

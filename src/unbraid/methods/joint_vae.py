@@ -179,10 +179,10 @@ class JointVAE(Method):
         return category_controls(self.column_names(values.shape[1]), values, sizes)
 
     def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
-        """Return the input of the decoder, which differs from the codes, and log variances of continuous latents."""
+        """Return the input of the decoder, which differs from the codes, and the probabilities of the categories."""
         point = "latents, which are the input of the decoder: means, and a one for the most probable value"
-        spread = "log variances of the continuous latents"
+        shares = "probabilities of the values of the categorical latents"
         return {
             "latents": EncoderOutput(point, lambda q: self.join(self.split(q)[0].mean, self.split(q)[1].argmax(-1))),
-            "logvar": EncoderOutput(spread, lambda q: self.split(q)[0].logvar),
+            "probabilities": EncoderOutput(shares, lambda q: self.split(q)[1].softmax(-1).flatten(1)),
         }
