@@ -72,6 +72,7 @@ class Case:
 
 
 DYNAMIC = methods.DynamicVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.02, beta_start=20.0)
+JOINT = methods.JointVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)
 CASES: dict[str, Case] = {
     "ae": Case(methods.AE()),
     "pca": Case(methods.PCA(), steps=1),
@@ -84,8 +85,10 @@ CASES: dict[str, Case] = {
     "vae": Case(methods.VAE()),
     "beta_vae": Case(methods.BetaVAE(beta=8.0)),
     "annealed_vae": Case(methods.AnnealedVAE(gamma=30.0, c_max=10.0, iteration_threshold=1_200.0)),
+    "joint_vae": Case(JOINT, latents=9),
     "control_vae": Case(methods.ControlVAE(c_max=10.0, iteration_threshold=800.0, kp=0.1, ki=0.01), steps=1_000),
     "dynamic_vae": Case(DYNAMIC, steps=1_000),
+    "devae": Case(methods.DeVAE(beta_last=20.0), steps=1_000),
     "factor_vae": Case(methods.FactorVAE(gamma=10.0, critic_learning_rate=1e-3), steps=1_000),
     "beta_tcvae": Case(methods.BetaTCVAE(beta=8.0, estimator="stratified")),
     "dip_vae_i": Case(methods.DIPVAEI()),
@@ -99,6 +102,7 @@ CASES: dict[str, Case] = {
     "group_vae": Case(methods.GroupVAE(beta=4.0), steps=1_000),
     "ml_vae": Case(methods.MLVAE(beta=4.0), steps=1_000),
     "triplet_vae": Case(methods.TripletVAE(), steps=1_000),
+    "ada_tvae": Case(methods.AdaTVAE(gamma=10.0), steps=1_000),
     "slow_vae": Case(methods.SlowVAE()),
     "pcl": Case(methods.PCL(), steps=2_400),
     "cl_ica": Case(methods.ClICA(), steps=1_600),

@@ -52,6 +52,8 @@ NO_SPECIAL_CASE = (
     "It has no decoder, and no other method is a special case of it. Guessing has a loss of log n for n pairs."
 )
 IN_WORDS = {
+    "devae": "The loss is the sum of the losses of beta-VAEs, one for each space, whose encoders differ only in the "
+    "rescalings (`tests/methods/test_devae.py`).",
     "u_vitae": IDENTITY,
     "c_vitae": IDENTITY,
     "pcl": ENCODER_ONLY,
@@ -76,6 +78,8 @@ ROWS = {  # what a row of the traversal moves
     "tripod": ON_GRID,
     "qlae": ON_GRID,
     "sae": DEVIATIONS,
+    "joint_vae": "latent, with the largest KL first. A continuous latent varies from -2 to 2. A categorical latent "
+    "takes its values one after the other",
     "pmp": "subspace, along its first principal direction from -2 to 2 standard deviations",
     "diffusion_vae": "direction on the sphere from -2 to 2 radians",
     "s_vae": "direction on the sphere from -2 to 2 radians",

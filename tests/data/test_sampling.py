@@ -22,10 +22,12 @@ from unbraid.data.samplers import joint_distribution
 from unbraid.data.sampling import (
     PAIRS,
     Pairs,
+    factor_distances,
     laplace_transitions,
     pairs,
     pairs_sharing,
     random_walks,
+    triplets,
     uniform_transitions,
 )
 from unbraid.errors import UserError
@@ -37,6 +39,7 @@ DRAWS: dict[str, Callable[[FactorData, Noise, int], Any]] = {
     "one factor": partial(pairs, k=1),
     "sharing": partial(pairs_sharing, shared=["b"]),
     "walk": partial(random_walks, length=5),
+    "triplets": triplets,
 }
 
 
@@ -174,6 +177,17 @@ def test_each_step_of_a_walk_changes_one_factor_by_one(toy: FactorData) -> None:
     assert torch.equal(moves.abs().sum(2), torch.ones(2000, 5, dtype=torch.int64))
     assert not moves[:, :, 3].any()
     assert stats.chisquare(moves.abs().sum((0, 1))[:3].numpy()).pvalue > 1e-5
+
+
+def test_triplets_are_independent_examples_in_the_order_of_their_distances(toy: FactorData) -> None:
+    """The two examples beside an anchor are uniform and independent of it, if their order is disregarded."""
+    anchor, near, far = triplets(toy, noise(), MANY).unbind(1)
+    assert (factor_distances(toy, anchor, near) <= factor_distances(toy, anchor, far)).all()
+    others = toy.factors(torch.cat([near, far]))
+    anchors = toy.factors(torch.cat([anchor, anchor]))
+    for j, size in enumerate(toy.sizes):
+        cells = np.bincount(anchors[:, j] * size + others[:, j], minlength=size**2)
+        assert stats.chisquare(cells).pvalue > 1e-5
 
 
 def test_joint_distribution_of_correlated_factors() -> None:

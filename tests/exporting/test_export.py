@@ -35,6 +35,7 @@ OUTPUTS = {
     },
     "diffusion_vae": {"codes", "log_t"},
     "s_vae": {"codes", "log_kappa"},
+    "joint_vae": {"codes", "latents", "probabilities"},
 }
 
 

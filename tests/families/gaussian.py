@@ -12,9 +12,11 @@ from unbraid.methods import (
     BetaTCVAE,
     BetaVAE,
     ControlVAE,
+    DeVAE,
     DynamicVAE,
     FactorVAE,
     InfoVAE,
+    JointVAE,
 )
 
 # The weights are small, because with unit-variance pixels a beta of 4 leads to posterior collapse.
@@ -24,11 +26,16 @@ FACTS: dict[str, MethodFacts] = {
     "annealed_vae": MethodFacts(
         AnnealedVAE(gamma=0.1), limits=[(AnnealedVAE(gamma=3.0, c_max=0.0), BetaVAE(beta=3.0))]
     ),
+    "joint_vae": MethodFacts(
+        JointVAE(gamma=0.1),
+        limits=[(JointVAE(gamma=3.0, discrete=0), AnnealedVAE(gamma=3.0, c_max=40.0, iteration_threshold=300_000.0))],
+    ),
     "control_vae": MethodFacts(ControlVAE(), limits=[(ControlVAE(kp=0.0, ki=0.0, beta_min=3.0), BetaVAE(beta=3.0))]),
     "dynamic_vae": MethodFacts(
         DynamicVAE(beta_start=0.1, beta_min=0.0),
         limits=[(DynamicVAE(kp=0.0, ki=0.0, beta_start=3.0), BetaVAE(beta=3.0))],
     ),
+    "devae": MethodFacts(DeVAE(beta=0.1, beta_last=0.2)),
     "factor_vae": MethodFacts(FactorVAE(gamma=1.0), limits=[(FactorVAE(gamma=0.0), VAE())]),
     "beta_tcvae": MethodFacts(
         BetaTCVAE(beta=1.5),

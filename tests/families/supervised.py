@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from families.base import MethodFacts
 from unbraid.accel.adam import Adam
-from unbraid.methods import IVAE, VAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE, TripletVAE
+from unbraid.methods import IVAE, VAE, AdaTVAE, AnnealedVAE, BetaTCVAE, BetaVAE, SemiVAE, TripletVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.method import Hyper
 
@@ -36,10 +36,19 @@ FACTS: dict[str, MethodFacts] = {
             (SemiVAE(family="beta_tcvae", regularisation=3.0, gamma=0.0), BetaTCVAE(beta=3.0)),
             (SemiVAE(family="dip_vae_i", regularisation=3.0, gamma=0.0), DIPVAEI(lambda_od=3.0)),
             (SemiVAE(family="dip_vae_ii", regularisation=3.0, gamma=0.0), DIPVAEII(lambda_od=3.0)),
+            (SemiVAE(bins=8, observed=4), SemiVAE()),
         ],
     ),
     "ivae": MethodFacts(IVAE(beta=0.1), limits=[(FixedPriorIVAE(beta=3.0), BetaVAE(beta=3.0))]),
     "triplet_vae": MethodFacts(
         TripletVAE(beta=0.1, gamma=0.1), limits=[(TripletVAE(beta=3.0, gamma=0.0), TripletBaseline(beta=3.0))]
+    ),
+    "ada_tvae": MethodFacts(
+        AdaTVAE(beta=0.1, gamma=0.1),
+        limits=[
+            (AdaTVAE(beta=3.0, gamma=2.0, share=1.0, ramp=0.0, norm="squared"), TripletVAE(beta=3.0, gamma=2.0)),
+            (AdaTVAE(beta=3.0, gamma=2.0, ratio=0.0, ramp=0.0, norm="squared"), TripletVAE(beta=3.0, gamma=2.0)),
+            (AdaTVAE(beta=3.0, gamma=0.0), TripletBaseline(beta=3.0)),
+        ],
     ),
 }

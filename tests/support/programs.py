@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from support.nets import IMAGE_NETS
 from unbraid.methods import CVITAE, METHODS, UVITAE, VAE, DiffusionVAE, Method
 from unbraid.methods.curved import CurvedMethod
+from unbraid.methods.devae import SharedDecoder
 from unbraid.nets.registry import NETS
 from unbraid.nets.vae import VAENet
 from unbraid.nets.vitae import VitaeDecoder
@@ -89,6 +90,9 @@ def with_contrast(net: VAENet, latents: int, contrast: float) -> VAENet:
         if isinstance(decoder, VitaeDecoder):
             _scale_layers(decoder.appearance, torch.randn(64, decoder.split), contrast)
             _scale_layers(decoder.perspective, torch.randn(64, latents - decoder.split), 0.4)
+        elif isinstance(decoder, SharedDecoder):
+            own = decoder.embedding[:1].expand(64, -1)
+            _scale_layers(decoder.inner, torch.cat([torch.randn(64, latents), own], 1), contrast)
         else:
             _scale_layers(
                 decoder.inner if isinstance(decoder, EvenDecoder) else decoder, torch.randn(64, latents), contrast

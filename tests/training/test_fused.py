@@ -141,6 +141,7 @@ CASES = [
     ("vae", locatello, 1, 32, "bernoulli", 5),
     ("beta_vae", locatello, 3, 32, "gaussian", 2),
     ("annealed_vae", burgess, 1, 32, "bernoulli", 2),
+    ("joint_vae", burgess, 1, 32, "bernoulli", 2),
     ("factor_vae", burgess, 3, 32, "gaussian", 3),
     ("beta_tcvae", locatello, 3, 32, "bernoulli", 3),
     ("dip_vae_i", burgess, 1, 32, "gaussian", 2),
@@ -155,6 +156,7 @@ CASES = [
     ("semi_vae", locatello, 1, 32, "bernoulli", 2),
     ("ivae", burgess, 1, 32, "bernoulli", 2),
     ("triplet_vae", locatello, 1, 32, "bernoulli", 3),
+    ("ada_tvae", burgess, 1, 32, "bernoulli", 3),
     ("vae", burgess, 3, 64, "bernoulli", 2),
     ("ada_gvae", locatello, 1, 32, "bernoulli", 4),
     ("ada_mlvae", locatello, 1, 32, "gaussian", 4),
@@ -162,9 +164,9 @@ CASES = [
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
     ("vae", fumero, 1, 32, "bernoulli", 2),
 ]
-# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoder of Tripod has no kernels (see the
-# tests below). VITAE, SAE, PCA and ICA have no kernels.
-TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
+# PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod and DeVAE have no kernels
+# (see the tests below). VITAE, SAE, PCA and ICA have no kernels.
+TESTED_ELSEWHERE = {"sae", "pca", "ica", "tripod", "devae", "pcl", "cl_ica", "pmp", "u_vitae", "c_vitae"}
 
 
 def test_the_cases_cover_every_method() -> None:
@@ -192,6 +194,13 @@ def test_decoders_whose_differences_matter_have_no_kernels(name: str, settings: 
     plain, fused = plain_and_fused(locatello, methods_with_different_hypers(name), batch=4, **settings)
     assert fused.storage.copied == FUSED_ROWS[:1]
     assert_same_gradients(plain, fused, 100 * TOLERANCE)
+
+
+def test_fused_and_plain_gradients_of_devae_are_equal() -> None:
+    """Only the encoder has kernels, because the decoder is shared by several spaces."""
+    plain, fused = plain_and_fused(locatello, methods_with_different_hypers("devae"), random_images(1), batch=2)
+    assert fused.storage.copied == FUSED_ROWS[:1]
+    assert_same_gradients(plain, fused)
 
 
 def test_fused_and_plain_gradients_of_pmp_are_equal() -> None:

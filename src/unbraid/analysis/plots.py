@@ -41,6 +41,8 @@ DISPLAY_NAMES = {
     "hfs": "HFS",
     "group_vae": "Group-VAE",
     "ml_vae": "ML-VAE",
+    "joint_vae": "JointVAE",
+    "devae": "DeVAE",
     "control_vae": "ControlVAE",
     "dynamic_vae": "DynamicVAE",
     "s_vae": "S-VAE",
@@ -49,6 +51,7 @@ DISPLAY_NAMES = {
     "cl_ica": "cl-ica",
     "sae": "SAE",
     "triplet_vae": "TVAE",
+    "ada_tvae": "Ada-TVAE",
     "u_vitae": "U-VITAE",
     "c_vitae": "C-VITAE",
 }

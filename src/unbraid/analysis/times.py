@@ -11,6 +11,7 @@ import torch
 
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
+from unbraid.methods.added_support import add_support
 from unbraid.methods.method import Batch
 from unbraid.noise import Noise
 from unbraid.runs.run import Run
@@ -69,7 +70,9 @@ def objective_times(run: Run, data: FactorData, batch: int | None = None, repeat
     found = []
     for _ in range(repeats + 1):
         start = _now(run)
-        loss = method.objective(net, examples, Noise.from_seed(seed, seed), step)[0]
+        noise = Noise.from_seed(seed, seed)
+        objective = method.objective(net, examples, noise, step)
+        loss = add_support(objective, spec.factorised_support, net, x, noise)[0]
         middle = _now(run)
         torch.autograd.grad(loss, parameters, allow_unused=True)
         found.append((middle - start, _now(run) - middle))

@@ -33,8 +33,8 @@ from unbraid.runtime.tables import table
 from unbraid.training.train import CHECKPOINT_SECONDS, RunDefaults, train_specs
 
 SPEC_FLAGS = (
-    "steps", "batch", "learning_rate", "latents", "weight_decay", "clip_norm", "orthogonal_jacobian",
-    "sparse_jacobian", "hessian_penalty",
+    "steps", "batch", "learning_rate", "latents", "factorised_support", "weight_decay", "clip_norm",
+    "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from unbraid.accel.adam import Adam
 from unbraid.distributions import Gaussian
+from unbraid.methods.ada_tvae import AdaTVAE
 from unbraid.methods.ada_vae import AdaGVAE, AdaMLVAE
 from unbraid.methods.ae import AE
 from unbraid.methods.ae_ica import AEICA
@@ -20,6 +21,7 @@ from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.decoder_penalties import DecoderPenalties
+from unbraid.methods.devae import DeVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
@@ -28,6 +30,7 @@ from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
+from unbraid.methods.joint_vae import JointVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pca import ICA, PCA
 from unbraid.methods.pcl import PCL
@@ -58,8 +61,10 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "vae": VAE,
     "beta_vae": BetaVAE,
     "annealed_vae": AnnealedVAE,
+    "joint_vae": JointVAE,
     "control_vae": ControlVAE,
     "dynamic_vae": DynamicVAE,
+    "devae": DeVAE,
     "factor_vae": FactorVAE,
     "beta_tcvae": BetaTCVAE,
     "dip_vae_i": DIPVAEI,
@@ -73,6 +78,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "group_vae": GroupVAE,
     "ml_vae": MLVAE,
     "triplet_vae": TripletVAE,
+    "ada_tvae": AdaTVAE,
     "slow_vae": SlowVAE,
     "pcl": PCL,
     "cl_ica": ClICA,
@@ -85,8 +91,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 
 __all__ = [
     "AE", "AEICA", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "METHODS", "MLVAE", "PCA", "PCL",
-    "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE",
-    "BetaVAE", "ClICA", "ControlVAE", "Controls", "DecoderPenalties", "DiffusionVAE", "DynamicVAE", "EncoderOutput",
-    "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE",
-    "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
+    "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam", "AnnealedVAE", "Batch",
+    "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE", "DecoderPenalties", "DiffusionVAE",
+    "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method",
+    "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
 ]  # fmt: skip

@@ -36,6 +36,8 @@ class Controls:
             - "circles": Each value is the angle of one circle, which has two latents.
             - "torus": The two values are angles.
             - "rotations": The three values are angles by which the rotation of an example is turned.
+            - "categories": A value is a latent, or it chooses one of several latents, which is then 1 and the others 0.
+              Between two whole numbers, two of the latents share the 1.
 
             Angles are in radians.
         names: One name per control.
@@ -102,6 +104,20 @@ def direction_controls(
     return unbounded_controls("directions", names, start, arrays, list(range(len(names))))
 
 
+def category_controls(names: list[str], start: Float[Tensor, "n m"], sizes: Sequence[int]) -> Controls:
+    """Return controls for continuous and categorical latents.
+
+    Args:
+        names: One name per control.
+        start: The values of the examples: continuous latents, and whole numbers from 0 for categorical ones.
+        sizes: The number of values of each categorical latent, and 0 for each continuous latent.
+    """
+    low, high = start.amin(0).clamp(max=-MIN_RANGE).tolist(), start.amax(0).clamp(min=MIN_RANGE).tolist()
+    low = [0.0 if size else value for size, value in zip(sizes, low, strict=True)]
+    high = [size - 1.0 if size else value for size, value in zip(sizes, high, strict=True)]
+    return Controls("categories", names, low, high, start, {"sizes": torch.tensor(sizes)}, list(range(len(names))))
+
+
 def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
     """Return the controls of a latent space that start from the given points of the space.
 
@@ -153,6 +169,15 @@ def _rotation_latents(controls: Controls, values: Tensor, example: int) -> Tenso
     return total.flatten(1)
 
 
+def _category_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    """Return values as they are, or as weights of the categories: 1 - |value - category|, but at least 0."""
+    parts = []
+    for value, size in zip(values.unbind(1), controls.arrays["sizes"].tolist(), strict=True):
+        category = torch.arange(size).to(values)
+        parts.append((1 - (value[:, None] - category).abs()).relu() if size else value[:, None])
+    return torch.cat(parts, 1)
+
+
 LATENTS_FROM_VALUES: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
     "latents": lambda controls, values, example: values,
     "directions": _direction_latents,
@@ -160,5 +185,6 @@ LATENTS_FROM_VALUES: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
     "circles": _circle_latents,
     "torus": _torus_latents,
     "rotations": _rotation_latents,
+    "categories": _category_latents,
 }
 """The function that converts values to latents, for each kind of controls."""

@@ -33,6 +33,10 @@ class CurvedMethod(Method):
     def sample(self, q: Gaussian, noise: Noise) -> Float[Tensor, "b n"]:
         """Return one sample of the posterior of each example. q holds the outputs of the encoder."""
 
+    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
+        """Return n samples of the uniform distribution on the manifold."""
+        return self.manifold(latents).uniform(n, noise)
+
     def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
         return self.manifold(q.mean.shape[1]).project(q.mean)
 

@@ -13,6 +13,8 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
+POINTS = 100
+
 
 def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Float[Tensor, ""]:
     r"""Return the distance of the support of each pair of latents from the product of their supports, as a sum.
@@ -35,6 +37,12 @@ def support_distance(z: Float[Tensor, "b d"], rows: Int[Tensor, "n p 2"]) -> Flo
     points = joint.gather(0, rows)
     squares = (points[:, None] - joint[None]).square().sum(3)
     return squares.amin(1).amax(0).sum()
+
+
+def sampled_support_distance(z: Float[Tensor, "b d"], noise: Noise, points: int = POINTS) -> Float[Tensor, ""]:
+    """Return the `support_distance` of a batch with random points of each product."""
+    b, d = z.shape
+    return support_distance(z, noise.integers(b, points, d * (d - 1) // 2, 2))
 
 
 def low_deviations(z: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
@@ -64,12 +72,11 @@ class HFS(Method):
     gamma: Hyper = setting(10.0, "weight of the distance from a factorised support", low=0)
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     delta: Hyper = setting(0.0, "weight of the penalty on standard deviations below 1", low=0)
-    points: int = setting(100, "number of random points of the product of the supports, for each pair", low=1)
+    points: int = setting(POINTS, "number of random points of the product of the supports, for each pair", low=1)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)
-        b, d = q.mean.shape
-        support = support_distance(q.mean, noise.integers(b, self.points, d * (d - 1) // 2, 2))
+        support = sampled_support_distance(q.mean, noise, self.points)
         scale = low_deviations(q.mean)
         loss = rec + self.beta * kl + self.gamma * support + self.delta * scale
         return loss, {"rec": rec, "kl": kl, "support": support, "scale": scale}

@@ -235,6 +235,10 @@ class Method:
         z = q.sample(noise)
         return z, q.log_ratio(z).sum(1)
 
+    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
+        """Return n samples of the prior of a run with this number of latents, of shape (n, latents)."""
+        return noise.normal(n, latents)
+
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:
         """Decode latents without applying the perspective (see `UVITAE`). By default this is ordinary decoding."""
         return net.decode(z)

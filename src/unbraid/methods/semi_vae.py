@@ -20,6 +20,7 @@ from unbraid.methods.beta_tcvae import BetaTCVAE
 from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
+from unbraid.methods.imprecise_labels import coarse_labels, noisy_labels, partial_labels, permuted_labels
 from unbraid.methods.method import Batch, Hyper, Loss, Method, setting
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -34,13 +35,19 @@ FAMILIES: dict[str, Callable[[Hyper], Method]] = {
 }
 """The unsupervised methods to which labels are added, as functions of the weight of their regularisation."""
 
+# Indices of the noise streams of the label seed: which examples are labelled, and the random parts of their labels.
+EXAMPLES, PERMUTATION, NOISE, OBSERVED = 0, 1, 2, 3
+
 
 def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: str) -> Float[Tensor, ""]:
     r"""Return the distance of latents from the labels of the same columns, summed over columns, averaged over examples.
 
     With "xent" it is the cross-entropy of the label in [0, 1] and the logistic function of the latent. With "l2" it is
-    the squared difference of the two. Missing labels, which are negative, do not contribute.
+    the squared difference of the two. With "cov" it is the `cross_covariance`. Missing labels, which are negative, do
+    not contribute.
     """
+    if form == "cov":
+        return cross_covariance(mean, labels)
     columns = min(mean.shape[1], labels.shape[1])
     latents, known, target = mean[:, :columns], labels[:, :columns] >= 0, labels[:, :columns].clamp(min=0)
     if form == "xent":
@@ -48,6 +55,18 @@ def label_loss(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"], form: s
     else:
         losses = (latents.sigmoid() - target).square()
     return torch.where(known, losses, 0.0).sum(1).mean()
+
+
+def cross_covariance(mean: Float[Tensor, "b d"], labels: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
+    r"""Return :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2`, the covariances of latents with the labels of other columns.
+
+    The covariance with label j is computed from the examples of the batch that have it.
+    """
+    known = (labels >= 0).to(mean)
+    share = known / known.sum(0).clamp(min=1)
+    centred_label = torch.where(labels >= 0, labels - (share * labels).sum(0), 0.0)
+    covariance = mean.T @ (share * centred_label)
+    return (covariance**2).sum() - (covariance.diagonal() ** 2).sum()
 
 
 @dataclass(frozen=True)
@@ -65,10 +84,20 @@ class SemiVAE(Method):
     The set of labelled examples is drawn once, with replacement, by `label_seed`. It does not depend on the seed of the
     run. Missing labels are ignored.
 
+    With `form` set to "l2", the cross-entropy is replaced by the squared difference of :math:`y_j` and
+    :math:`\sigma(\mu_j)`. With "cov", the supervised term is :math:`\sum_{i \ne j} Cov(\mu_i, y_j)^2` over the batch.
+
+    Labels can be imprecise (`unbraid.methods.imprecise_labels`). They are coarse if `bins` is above 0, noisy if
+    `label_noise` is above 0, partial if `observed` is above 0, and lose their order if `order` is "permuted". If
+    several of these are chosen, values are permuted first, then replaced, then divided into bins. The errors are drawn
+    once, by `label_seed`.
+
     Deviations: the reference implementation trains and validates on disjoint sets of labels, and selects models by
-    the second. Here, all labels are used for training. Coarse, noisy or partial labels are not simulated.
+    the second. Here, all labels are used for training. It divides a factor of n values by n instead of n - 1, and sums
+    over the labelled examples of a batch instead of averaging. With partial labels it ties the first latents to the
+    observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,
-    section 4.
+    sections 4 and 5.
     """
 
     regularisation: Hyper = setting(4.0, "weight of the regularisation of the family, such as beta", low=0)
@@ -77,8 +106,22 @@ class SemiVAE(Method):
     )
     gamma: Hyper = setting(10.0, "weight of the supervised term", low=0, swept=False)
     labels: int = setting(100, "number of labelled examples", low=1)
-    form: Literal["xent", "l2"] = setting("xent", "form of the supervised term: cross-entropy or squared error")
+    form: Literal["xent", "l2", "cov"] = setting(
+        "xent", "form of the supervised term: cross-entropy, squared error, or covariances with other factors (cov)"
+    )
     label_seed: int = setting(0, "seed that chooses the labelled examples", low=0)
+    bins: int = setting(
+        0, "coarse labels: maximum number of values of each factor; 0: all values", low=0, optional=True
+    )
+    label_noise: Hyper = setting(
+        0.0, "noisy labels: probability that a label is replaced by a random one", low=0, swept=False, optional=True
+    )
+    observed: int = setting(
+        0, "partial labels: number of factors with labels, chosen at random; 0: all", low=0, optional=True
+    )
+    order: Literal["kept", "permuted"] = setting(
+        "kept", "order of the values of each factor: kept, or permuted at random", optional=True
+    )
 
     def base(self) -> Method:
         """Return the unsupervised method."""
@@ -87,6 +130,17 @@ class SemiVAE(Method):
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if not data.sizes:
             raise UserError(f"SemiVAE learns from labels. {data.name} has none. Use a method without supervision.")
+        if self.observed > len(data.sizes):
+            raise UserError(
+                f"SemiVAE cannot observe more factors than there are. {data.name} has {len(data.sizes)}. Got "
+                f"{self.observed} instead."
+            )
+        if float(self.label_noise) > 1:
+            raise UserError(
+                f"The probability label_noise of SemiVAE must be at most 1. Got {self.label_noise:g} instead."
+            )
+        if self.bins == 1:
+            raise UserError("Coarse labels need at least 2 bins, or 0 for precise labels. Got 1 instead.")
         self.base().check(data, batch, latents)
 
     def schedule_end(self, steps: int) -> float:
@@ -98,16 +152,32 @@ class SemiVAE(Method):
     def adam(self, parameter: str, learning_rate: Hyper) -> Adam:
         return self.base().adam(parameter, learning_rate)
 
+    def label_stream(self, data: FactorData, stream: int) -> Noise:
+        """Return the random numbers that determine one property of the labels."""
+        key = torch.full((), self.label_seed, device=data.device)
+        return Noise.from_seed(key, torch.zeros_like(key), stream)
+
     def labelled_examples(self, data: FactorData) -> Int[Tensor, " n"]:
         """Return the indices of the labelled examples."""
-        key = torch.full((), self.label_seed, device=data.device)
-        return data.draw(Noise.from_seed(key, torch.zeros_like(key)), self.labels)
+        return data.draw(self.label_stream(data, EXAMPLES), self.labels)
+
+    def label_table(self, data: FactorData, examples: Int[Tensor, " n"]) -> Float[Tensor, "n k"]:
+        """Return the labels of the labelled examples, scaled to [0, 1]. Missing labels are negative."""
+        labels, sizes = data.factors_at(examples), data.grid[0]
+        if self.order == "permuted":
+            labels = permuted_labels(labels, data.sizes, self.label_stream(data, PERMUTATION))
+        labels = noisy_labels(labels, sizes, self.label_noise, self.label_stream(data, NOISE))
+        if self.bins:
+            labels, sizes = coarse_labels(labels, sizes, self.bins), sizes.clamp(max=self.bins)
+        if self.observed:
+            labels = partial_labels(labels, self.observed, self.label_stream(data, OBSERVED))
+        return labels / (sizes - 1).clamp(min=1)
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
-        unlabelled = data.draw(noise, batch)
-        labelled = self.labelled_examples(data)[noise.integers(self.labels, batch)]
-        labels = data.factors_at(labelled) / (data.grid[0] - 1).clamp(min=1)
-        return DrawnExamples(torch.cat([unlabelled, labelled]), labels=labels)
+        unlabelled, examples = data.draw(noise, batch), self.labelled_examples(data)
+        chosen = noise.integers(self.labels, batch)
+        labels = self.label_table(data, examples)[chosen]
+        return DrawnExamples(torch.cat([unlabelled, examples[chosen]]), labels=labels)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         unlabelled, labelled = batch.x.chunk(2)

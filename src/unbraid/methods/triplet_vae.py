@@ -50,12 +50,13 @@ class TripletVAE(Method):
     margin: Hyper = setting(1.0, "difference of squared distances that is demanded", low=0)
 
     def check(self, data: FactorData, batch: int, latents: int) -> None:
+        name = type(self).__name__
         if batch < 3:
-            raise UserError(f"The batch of TripletVAE must hold a triplet. Got {batch} instead. Use at least 3.")
+            raise UserError(f"The batch of {name} must hold a triplet. Got {batch} instead. Use at least 3.")
         if not data.sizes:
-            raise UserError(f"TripletVAE compares factors. {data.name} has none. Use a method without supervision.")
+            raise UserError(f"{name} compares factors. {data.name} has none. Use a method without supervision.")
         if bool((data.factors_at(torch.arange(len(data), device=data.device)) < 0).any()):
-            raise UserError(f"TripletVAE needs all labels of every example. {data.name} lacks some. Choose other data.")
+            raise UserError(f"{name} needs all labels of every example. {data.name} lacks some. Choose other data.")
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:
         return DrawnExamples(triplets(data, noise, batch // 3).T.flatten())

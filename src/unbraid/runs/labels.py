@@ -9,7 +9,8 @@ from unbraid.runs.spec import RunSpec
 
 COMMON = (
     "data", "steps", "batch", "learning_rate", "latents", "net", "likelihood", "precision", "validation",
-    "weight_decay", "clip_norm", "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty", "seed",
+    "factorised_support", "weight_decay", "clip_norm", "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
+    "seed",
 )  # fmt: skip
 """The settings that runs of all methods have, in the order of their labels."""
 

@@ -93,6 +93,8 @@ class RunSpec:
         precision: Precision of matrix products and convolutions. Sums and parameters are always float32.
         validation: Fraction of the examples that is held out from training. Specs without held-out examples do not
             record it.
+        factorised_support: Weight of the distance of the latents from a factorised support (see `HFS`), which is added
+            to the loss of any VAE.
         weight_decay: Weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: Maximum Euclidean norm of the gradient of a run. With 0, gradients are not changed.
         orthogonal_jacobian: Weight of the penalty on inner products of the decoder's derivatives by two latents.
@@ -119,6 +121,9 @@ class RunSpec:
         "fp32", "precision of matrix products; sums are always float32"
     )
     validation: float = setting(0.0, "fraction of the examples held out from training", low=0, high=0.9, optional=True)
+    factorised_support: float = setting(
+        0.0, "weight of the distance from a factorised support (see HFS), added to any VAE", low=0, optional=True
+    )
     weight_decay: float = setting(
         0.0, "weight decay of AdamW: each step multiplies parameters by 1 - learning rate * decay", low=0, optional=True
     )

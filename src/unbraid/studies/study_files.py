@@ -23,8 +23,8 @@ from unbraid.studies.published import STUDIES
 
 MAX_RUNS = 10_000_000  # runs of a study
 SPEC_KEYS = (
-    "steps", "batch", "learning_rate", "latents", "net", "likelihood", "weight_decay", "clip_norm",
-    "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
+    "steps", "batch", "learning_rate", "latents", "net", "likelihood", "factorised_support", "weight_decay",
+    "clip_norm", "orthogonal_jacobian", "sparse_jacobian", "hessian_penalty",
 )  # fmt: skip
 
 
@@ -118,6 +118,7 @@ class GridFile:
     latents: int | None = None
     net: str | None = None
     likelihood: str | None = None
+    factorised_support: float | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
     orthogonal_jacobian: float | None = None

@@ -23,6 +23,7 @@ from unbraid.accel.adam import adam_step, clip_gradients, decay_weights
 from unbraid.accel.capture import CapturedStep, supports_kernels
 from unbraid.accel.precision import matmul_precision
 from unbraid.data.dataset import FactorData
+from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import DecoderPenalties, penalised_objective
 from unbraid.methods.method import Batch, Method
 from unbraid.nets.vae import PairBuilder, VAENet
@@ -46,14 +47,15 @@ def thread_pool(n: int) -> ThreadPoolExecutor:
 class ObjectiveModule(nn.Module):
     """A network whose forward pass computes the objective. `functional_call` can therefore replace its parameters."""
 
-    def __init__(self, net: VAENet) -> None:
+    def __init__(self, net: VAENet, factorised_support: float = 0.0) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.factorised_support = net, factorised_support
 
     def forward(
         self, method: Method, penalties: DecoderPenalties, batch: Batch, noise: Sequence[Noise], step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        return penalised_objective(method, penalties, self.net, batch, noise, step)
+        objective = penalised_objective(method, penalties, self.net, batch, noise, step)
+        return add_support(objective, self.factorised_support, self.net, batch.x, noise[0])
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ class Stack:
         else:
             self.storage = Storage.plain(self.layout, method, rate)
         self.segments = adam_segments(self.layout, method, rate)
-        self.modules = [ObjectiveModule(net).to(device) for net in (nets[:1] if self.vmapped else nets)]
+        support = spec.factorised_support
+        self.modules = [ObjectiveModule(net, support).to(device) for net in (nets[:1] if self.vmapped else nets)]
         owners = {name: self.modules[0].net.get_submodule(name.rpartition(".")[0]) for name in self.storage.copied}
         plans = {name: cast(Any, owner).plan for name, owner in owners.items()}
         self.critics: dict[Hashable, str] = {plan: name for name, plan in plans.items() if not plan.convs}

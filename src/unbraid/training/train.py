@@ -24,6 +24,7 @@ from unbraid.data.own.arrays import OwnData
 from unbraid.data.readers.faust import Meshes
 from unbraid.errors import UserError
 from unbraid.methods import Method
+from unbraid.methods.added_support import check_support
 from unbraid.methods.decoder_penalties import check_penalised
 from unbraid.nets.registry import check_net, resolve_net
 from unbraid.nets.vae import Pair, PairBuilder
@@ -114,6 +115,7 @@ def train(
     batch: int = 64,
     learning_rate: float | Iterable[float] | None = None,
     latents: int = 10,
+    factorised_support: float = 0.0,
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
     orthogonal_jacobian: float = 0.0,
@@ -150,6 +152,8 @@ def train(
         learning_rate: One learning rate of Adam or several learning rates. Default: that of the method, which is 1e-4
             for most methods.
         latents: The number of latent dimensions.
+        factorised_support: The weight of the distance of the latents from a factorised support, which is added to the
+            loss of any VAE. The class `unbraid.methods.HFS` has its equation.
         weight_decay: The weight decay of AdamW. With 0, the optimiser is Adam.
         clip_norm: The maximum Euclidean norm of the gradient of each run. With 0, gradients are not changed.
         orthogonal_jacobian: The weight of the penalty on inner products of the decoder's derivatives by two latents.
@@ -199,8 +203,9 @@ def train(
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
-    shared |= {"weight_decay": weight_decay, "clip_norm": clip_norm, "orthogonal_jacobian": orthogonal_jacobian,
-               "sparse_jacobian": sparse_jacobian, "hessian_penalty": hessian_penalty}  # fmt: skip
+    shared |= {"factorised_support": factorised_support, "weight_decay": weight_decay, "clip_norm": clip_norm}
+    shared |= {"orthogonal_jacobian": orthogonal_jacobian, "sparse_jacobian": sparse_jacobian,
+               "hessian_penalty": hessian_penalty}  # fmt: skip
     specs = [
         defaults.spec(m, seed=seed, learning_rate=rate, **shared)
         for m in methods
@@ -271,6 +276,7 @@ def check_specs(specs: Sequence[RunSpec], data: FactorData, builder: PairBuilder
     for spec in {spec.stack_key(): spec for spec in specs}.values():
         check_memory(spec, data)
         spec.method.check(data, spec.batch, spec.latents)
+        check_support(spec.method, spec.factorised_support)
         net = build_net(spec, data.shape, builder)
         check_penalised(spec.method, spec.penalties, net)
         check_net(net, data.shape, spec.latents)

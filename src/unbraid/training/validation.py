@@ -15,6 +15,7 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.data.in_memory import Labelled
 from unbraid.errors import UserError
+from unbraid.methods.added_support import add_support
 from unbraid.methods.decoder_penalties import penalised_objective
 from unbraid.methods.method import Batch
 from unbraid.nets.vae import PairBuilder
@@ -78,7 +79,8 @@ def validation_losses(spec: RunSpec, held_out: FactorData, builder: PairBuilder)
             zero, number = torch.zeros_like(now), torch.zeros_like(now) + i
             noise = Noise.from_seed(zero, number), Noise.from_seed(zero, number, 1)
             batch = Batch(held_out.batch(index), len(held_out), steps=spec.steps)
-            loss, terms = penalised_objective(spec.method, spec.penalties, net, batch, noise, now.float())
+            objective = penalised_objective(spec.method, spec.penalties, net, batch, noise, now.float())
+            loss, terms = add_support(objective, spec.factorised_support, net, batch.x, noise[0])
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + float(value) / len(batches)
         return {f"validation.{name}": value for name, value in sums.items()}

@@ -65,8 +65,9 @@ class Draw(NonDifferentiable):
         size, keys = math.prod(shape) // (8 if kind == BYTES else 1), key.contiguous()
         dtype = torch.int64 if kind in (WORDS, BYTES) else torch.float32
         out = torch.empty(*key.shape, size, device=key.device, dtype=dtype)
-        tuned = launch_settings("noise", 0, 0, torch.float32, keys.numel())
-        _draw[(block_count(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
+        if size:
+            tuned = launch_settings("noise", 0, 0, torch.float32, keys.numel())
+            _draw[(block_count(size, tuned["BLOCK"]), keys.numel())](keys, out, start, size, KIND=kind, **tuned)
         return (out.view(torch.uint8) if kind == BYTES else out).view(*key.shape, *shape)
 
     @staticmethod

@@ -53,7 +53,16 @@
     }
   };
 
-  const KINDS = { latents, directions, sphere, circles, torus, rotations };
+  /** A latent for each control of size 0, and weights of the categories for the others. */
+  const categories = (arrays, controls, example, out) => {
+    let j = 0;
+    for (let i = 0; i < controls.length; i++) {
+      if (arrays.sizes[i] === 0) out[j++] = controls[i];
+      for (let k = 0; k < arrays.sizes[i]; k++) out[j++] = Math.max(0, 1 - Math.abs(controls[i] - k));
+    }
+  };
+
+  const KINDS = { latents, directions, sphere, circles, torus, rotations, categories };
 
   /** Keep the coordinate that was moved, and scale the others to make the length of the vector 1. */
   const balance = (controls, moved) => {
@@ -65,13 +74,18 @@
     for (let i = 0; i < controls.length; i++) controls[i] = i === moved ? own : others[i] * scale;
   };
 
-  const count = { circles: (m) => 2 * m, torus: () => 3, rotations: () => 9 };
+  const count = {
+    circles: (m) => 2 * m,
+    torus: () => 3,
+    rotations: () => 9,
+    categories: (m, arrays) => arrays.sizes.reduce((sum, size) => sum + Math.max(1, size), 0),
+  };
 
   /** `toLatents(controls, example, out)` computes latents. `adjust(controls, i)` adjusts the other controls after control i was moved. */
   unbraid.controls = (spec) => {
     if (!Object.hasOwn(KINDS, spec.kind)) throw new RangeError(`There are no controls of the kind ${spec.kind}.`);
     const number = spec.names.length;
-    const size = spec.kind === "directions" ? spec.arrays.directions[0].length : (count[spec.kind]?.(number) ?? number);
+    const size = spec.kind === "directions" ? spec.arrays.directions[0].length : (count[spec.kind]?.(number, spec.arrays) ?? number);
     return {
       toLatents(values, example, out = new Float32Array(size)) {
         KINDS[spec.kind](spec.arrays, values, example, out);

@@ -1,0 +1,92 @@
+"""The adaptive triplet VAE (Ada-TVAE), a triplet VAE that separates examples in few latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from unbraid.methods.method import Batch, Hyper, Loss, setting
+from unbraid.methods.triplet_vae import TripletVAE
+from unbraid.methods.vae import elbo, kl_weight
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+
+def mark_small_differences(difference: Float[Tensor, "n d"], ratio: Hyper | Tensor) -> Bool[Tensor, "n d"]:
+    r"""Return a mask of the latents of each pair of examples whose difference is small.
+
+    .. math:: |\delta_j| < \min_i |\delta_i| + r\, (\max_i |\delta_i| - \min_i |\delta_i|)
+
+    With r = 0 no latent is marked. The latent with the largest difference is never marked if r is at most 1.
+    """
+    size = difference.detach().abs()
+    low, high = size.amin(1, keepdim=True), size.amax(1, keepdim=True)
+    return size < low + ratio * (high - low)
+
+
+def distance(difference: Float[Tensor, "n d"], form: str) -> Float[Tensor, " n"]:
+    """Return the sum of the absolute differences of each row ("l1"), or of their squares ("squared")."""
+    return (difference.abs() if form == "l1" else difference.square()).sum(1)
+
+
+def adaptive_triplet_loss(
+    mean: Float[Tensor, "b d"], margin: Hyper, scale: Hyper | Tensor, ratio: Hyper | Tensor, form: str
+) -> Float[Tensor, ""]:
+    """Return the mean triplet loss, in which small differences between anchors and far examples are multiplied.
+
+    Args:
+        mean: Posterior means of the anchors, then of the near examples, then of the far examples.
+        margin: The difference of distances that is demanded.
+        scale: The number by which small differences from far examples are multiplied.
+        ratio: The threshold of small differences (see `mark_small_differences`).
+        form: The distance, "l1" or "squared".
+    """
+    anchor, near, far = mean.chunk(3)
+    apart = anchor - far
+    apart = torch.where(mark_small_differences(apart, ratio), scale * apart, apart)
+    return (distance(anchor - near, form) - distance(apart, form) + margin).relu().mean()
+
+
+@dataclass(frozen=True)
+class AdaTVAE(TripletVAE):
+    r"""A triplet VAE in which latents that differ little between the anchor and the far example count less.
+
+    .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
+              + \gamma\, E \max(\|\mu_a - \mu_p\| - \|s \odot (\mu_a - \mu_n)\| + m, 0)
+
+    Triplets (a, p, n) are those of `TripletVAE`. The factor :math:`s_j` is `share` if latent j appears unchanged
+    between a and n, and 1 otherwise. A latent appears unchanged if :math:`|\mu_{aj} - \mu_{nj}|` is below
+    :math:`\min_i + r\, (\max_i - \min_i)` of these differences, where r is `ratio`. No gradient flows through this
+    choice, which is that of `AdaGVAE` with another distance. The far example must therefore be separated by the latents
+    that differ most, so that each factor is encoded in few latents. The norm is the sum of absolute values ("l1"), or
+    of squares ("squared").
+
+    At the start of training the method is a triplet VAE. `share` falls linearly from 1 to its value, and r rises from 0
+    to its value, over the first part of the training. The length of this part, as a fraction of the training
+    steps, is `ramp`.
+
+    Deviations: the library disent has schedules apart from the method. Here they belong to the method, and their
+    default is that of its configuration "adanegtvae_up_all". The default weights are those of `TripletVAE`.
+    Reference: Michlo (2022), the method AdaNegTripletVae of the library disent, github.com/nmichlo/disent. The triplet
+    VAE is that of Ishfaq et al. (2018), arXiv:1802.04403, and the threshold that of Locatello et al. (2020),
+    arXiv:2002.02886.
+    """
+
+    share: Hyper = setting(0.5, "final factor on the differences of latents that appear unchanged", low=0)
+    ratio: Hyper = setting(0.5, "final threshold below which a latent appears unchanged", low=0)
+    ramp: Hyper = setting(1.0, "fraction of the training steps over which share and ratio reach their values", low=0)
+    norm: Literal["l1", "squared"] = setting("l1", "distance of means: absolute differences (l1) or squares (squared)")
+
+    def schedule_end(self, steps: int) -> float:
+        return steps * float(self.ramp)
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        rec, kl, q, _ = elbo(net, batch, noise)
+        done = kl_weight(self.ramp, batch, step)
+        scale, ratio = 1 + done * (self.share - 1), done * self.ratio
+        triplet = adaptive_triplet_loss(q.mean, self.margin, scale, ratio, self.norm)
+        return rec + self.beta * kl + self.gamma * triplet, {"rec": rec, "kl": kl, "triplet": triplet}

@@ -1,0 +1,188 @@
+"""JointVAE, a VAE with continuous and categorical latents."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unbraid.data.dataset import FactorData
+from unbraid.distributions import Gaussian
+from unbraid.errors import UserError
+from unbraid.methods.controls import Controls, category_controls
+from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
+from unbraid.methods.traversal import RowLabel, Traversal
+from unbraid.nets.vae import VAENet
+from unbraid.noise import Noise
+
+BELOW_ONE = 1 - 2**-24  # the largest float32 number below 1
+
+
+def gumbel(noise: Noise, *shape: int) -> Tensor:
+    """Draw numbers from the standard Gumbel distribution."""
+    return -(-noise.uniform(*shape).clamp(max=BELOW_ONE).log()).log()
+
+
+def categorical_kl(logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Return :math:`\log K + \sum_k p_k \log p_k`, the KL of categorical distributions from the uniform one."""
+    log_p = logits.log_softmax(-1)
+    return math.log(logits.shape[-1]) + (log_p.exp() * log_p).sum(-1)
+
+
+@dataclass(frozen=True)
+class JointVAE(Method):
+    r"""A VAE with continuous latents z and categorical latents c, whose KL terms follow two growing capacities.
+
+    .. math:: E_q[-\log p(x|z, c)] + \gamma\, |KL(q(z|x) \| p(z)) - C_z(t)| + \gamma\, |KL(q(c|x) \| p(c)) - C_c(t)|
+
+    p(z) is a standard normal and p(c) is uniform. There are `discrete` categorical latents with `categories` values
+    each. The decoder gets a categorical latent as a vector with one number per value, so the number of latents of the
+    run is that of the continuous latents plus `discrete` times `categories`. The last means that the encoder outputs
+    are the logits of the categories, and the log variances of these latents are not used.
+
+    In training, a categorical latent is a sample of the concrete (Gumbel-softmax) distribution, :math:`softmax((\log p
+    + g) / T)`, with the Gumbel noise g and the temperature T. The KL is that of the categorical distribution. Both
+    capacities rise linearly from 0 over `iteration_threshold` steps, :math:`C_z` to `c_max` and :math:`C_c` to
+    `c_max_discrete`, but at most to the log of the number of all combinations of values.
+
+    The codes "values" have one column per latent: the posterior means, then the most probable value of each categorical
+    latent, as a number. The codes "probabilities" have one column per value instead. A traversal shows the values of a
+    categorical latent one after the other.
+
+    Deviations: all categorical latents have the same number of values, and one weight :math:`\gamma` and one length of
+    the schedule are used for both capacities, as in all experiments of the paper.
+    Reference: Dupont (2018), "Learning disentangled joint continuous and discrete representations", arXiv:1804.00104,
+    eq. 7. The defaults are those of the author's code for dSprites, which has 6 continuous latents and 300,000 steps.
+    """
+
+    code_kinds: ClassVar[tuple[str, ...]] = ("values", "probabilities", "sampled")
+
+    gamma: Hyper = setting(150.0, "weight of the distances between KL terms and capacities", low=0)
+    c_max: Hyper = setting(40.0, "final capacity of the continuous latents in nats", low=0, swept=True)
+    c_max_discrete: Hyper = setting(1.1, "final capacity of the categorical latents in nats", low=0)
+    iteration_threshold: Hyper = setting(
+        300_000.0, "number of training steps until the capacities are reached; at most the steps of the run", low=1
+    )
+    discrete: int = setting(1, "number of categorical latents", low=0)
+    categories: int = setting(3, "number of values of each categorical latent", low=2)
+    temperature: Hyper = setting(0.67, "temperature of the concrete distribution", low=1e-3)
+
+    def check(self, data: FactorData, batch: int, latents: int) -> None:
+        if latents < self.discrete * self.categories:
+            raise UserError(
+                f"JointVAE needs a latent for each of the {self.categories} values of its {self.discrete} categorical "
+                f"latent(s). Got {latents} latents instead. Use at least {self.discrete * self.categories}."
+            )
+
+    def schedule_end(self, steps: int) -> float:
+        return float(self.iteration_threshold)
+
+    def split(self, q: Gaussian) -> tuple[Gaussian, Float[Tensor, "b m k"]]:
+        """Return the posteriors of the continuous latents, and the logits of the categorical latents."""
+        n = q.mean.shape[1] - self.discrete * self.categories
+        continuous = Gaussian(q.mean[:, :n], q.logvar[:, :n])
+        return continuous, q.mean[:, n:].unflatten(1, (self.discrete, self.categories))
+
+    def join(self, z: Float[Tensor, "b n"], values: Int[Tensor, "b m"]) -> Float[Tensor, "b d"]:
+        """Return the input of the decoder for continuous latents and values of the categorical latents."""
+        return torch.cat([z, F.one_hot(values, self.categories).to(z).flatten(1)], 1)
+
+    def concrete_sample(self, logits: Float[Tensor, "b m k"], noise: Noise) -> Float[Tensor, "b m k"]:
+        """Return a sample of the concrete distribution with these logits."""
+        return ((logits + gumbel(noise, *logits.shape)) / self.temperature).softmax(-1)
+
+    def capacities(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the capacities of the continuous and of the categorical latents at a step, in nats."""
+        done = (step / self.iteration_threshold).clamp(max=1)
+        most = self.discrete * math.log(self.categories)
+        return self.c_max * done, (self.c_max_discrete * done).clamp(max=most)
+
+    def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
+        continuous, logits = self.split(net.encode(batch.x))
+        z, kl = continuous.sample(noise), continuous.kl().sum(1).mean()
+        soft, kl_discrete = self.concrete_sample(logits, noise), categorical_kl(logits).sum(1).mean()
+        rec = net.nll(batch.x, torch.cat([z, soft.flatten(1)], 1)).mean()
+        capacity, capacity_discrete = self.capacities(step)
+        loss = rec + self.gamma * ((kl - capacity).abs() + (kl_discrete - capacity_discrete).abs())
+        capacities = {"capacity": capacity, "capacity_discrete": capacity_discrete}
+        return loss, {"rec": rec, "kl": kl, "kl_discrete": kl_discrete, **capacities}
+
+    def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
+        """Return the posterior means, and a one in the column of the most probable value of each categorical latent."""
+        continuous, logits = self.split(q)
+        return self.join(continuous.mean, logits.argmax(-1))
+
+    def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
+        continuous, logits = self.split(q)
+        if kind == "probabilities":
+            return torch.cat([continuous.mean, logits.softmax(-1).flatten(1)], 1)
+        if kind == "values":
+            return torch.cat([continuous.mean, logits.argmax(-1).to(q.mean)], 1)
+        z = continuous.sample(noise)
+        return torch.cat([z, (logits + gumbel(noise, *logits.shape)).argmax(-1).to(z)], 1)
+
+    def column_names(self, columns: int) -> list[str]:
+        n = columns - self.discrete
+        return [*(f"latent {i}" for i in range(n)), *(f"categorical {i}" for i in range(self.discrete))]
+
+    def information(self, q: Gaussian) -> Tensor:
+        continuous, logits = self.split(q)
+        return torch.cat([continuous.kl().mean(0), categorical_kl(logits).mean(0)])
+
+    def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        """Return samples with categorical, not concrete, values. They have a probability under a uniform prior."""
+        continuous, logits = self.split(net.encode(x))
+        z, values = continuous.sample(noise), (logits + gumbel(noise, *logits.shape)).argmax(-1)
+        log_q = logits.log_softmax(-1).gather(-1, values[..., None])[..., 0]
+        ratio = continuous.log_ratio(z).sum(1) + (log_q + math.log(self.categories)).sum(1)
+        return self.join(z, values), ratio
+
+    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
+        z = noise.normal(n, latents - self.discrete * self.categories)
+        return self.join(z, noise.integers(self.categories, n, self.discrete))
+
+    def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"]:
+        """Return one vector per latent. That of a categorical latent has a one in the column of its value."""
+        z = self.point_latents(net, q)
+        sizes = torch.tensor([1] * (z.shape[1] - self.discrete * self.categories) + [self.categories] * self.discrete)
+        owner = torch.arange(len(sizes)).repeat_interleave(sizes).to(z.device)
+        return z[:, None] * (owner == torch.arange(len(sizes), device=z.device)[:, None]).to(z)
+
+    def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
+        """Return one row per latent, in descending order of the mean KL.
+
+        In the row of a categorical latent, its values follow each other. If there are more positions than values,
+        values are repeated.
+        """
+        start, kl = self.point_latents(net, q), self.information(population)
+        names, first = self.column_names(len(kl)), len(kl) - self.discrete
+        order = kl.argsort(descending=True, stable=True).tolist()
+        z = start.repeat(len(order), len(positions), 1)
+        values = torch.arange(len(positions), device=z.device) * self.categories // len(positions)
+        for row, latent in enumerate(order):
+            if latent < first:
+                z[row, :, latent] = positions.to(z)
+            else:
+                column = first + (latent - first) * self.categories
+                z[row, :, column : column + self.categories] = F.one_hot(values, self.categories).to(z)
+        return Traversal(z, start, [RowLabel(names[i], i, nats=float(kl[i])) for i in order])
+
+    def controls(self, net: VAENet, q: Gaussian, population: Gaussian) -> Controls:
+        """Return one control per latent. Between two whole numbers, a categorical latent is a mixture of two values."""
+        values = self.code(net, q, "values", Noise(torch.zeros((), dtype=torch.int64, device=q.mean.device)))
+        sizes = [0] * (values.shape[1] - self.discrete) + [self.categories] * self.discrete
+        return category_controls(self.column_names(values.shape[1]), values, sizes)
+
+    def encoder_outputs(self, latents: int) -> dict[str, EncoderOutput]:
+        """Return the input of the decoder, which differs from the codes, and the probabilities of the categories."""
+        point = "latents, which are the input of the decoder: means, and a one for the most probable value"
+        shares = "probabilities of the values of the categorical latents"
+        return {
+            "latents": EncoderOutput(point, lambda q: self.join(self.split(q)[0].mean, self.split(q)[1].argmax(-1))),
+            "probabilities": EncoderOutput(shares, lambda q: self.split(q)[1].softmax(-1).flatten(1)),
+        }
