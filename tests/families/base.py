@@ -15,6 +15,7 @@ class MethodFacts:
         lightly_regularised: The method with weak regularisation, for which the loss falls in a short training.
         falling_term: The logged term that falls during this training.
         images: Whether the method accepts only images.
+        cyclic: Whether the method accepts only data with a cyclic factor.
         limits: Pairs of methods that must have the same loss and the same parameter updates. The loss and the updates
             of a critic are not compared.
     """
@@ -22,4 +23,5 @@ class MethodFacts:
     lightly_regularised: Method
     falling_term: str = "rec"
     images: bool = False
+    cyclic: bool = False
     limits: list[tuple[Method, Method]] = field(default_factory=list)

@@ -26,6 +26,7 @@ from unbraid.methods.group_vae import MLVAE, GroupVAE
 from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
+from unbraid.methods.lsbd_vae import LSBDVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
@@ -71,12 +72,13 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "pmp": PMP,
     "diffusion_vae": DiffusionVAE,
     "s_vae": SVAE,
+    "lsbd_vae": LSBDVAE,
     "u_vitae": UVITAE,
     "c_vitae": CVITAE,
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
     "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
     "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",

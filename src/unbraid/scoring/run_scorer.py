@@ -51,8 +51,9 @@ class ExampleTable:
     def identity(self, name: str, protocol: Protocol) -> dict[str, Any]:
         """Return the properties that identify the score of a metric on these examples."""
         sizes = protocol.sizes(len(self.index))
-        continuous, missing = self.factors.continuous, self.factors.missing
-        return identity(name, protocol.seed, sizes, protocol.draws, continuous, missing)
+        factors = self.factors
+        about = factors.continuous, factors.missing, factors.periods
+        return identity(name, protocol.seed, sizes, protocol.draws, *about)
 
 
 class EncodingQueue:
@@ -137,7 +138,8 @@ class RunScorer:
             factors, selection = self.table.factors, Selection(self.index.cpu().numpy(), len(self.data))
             for name in method.code_kinds:
                 codes = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
-                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), *factors, selection)
+                arrays = codes.cpu().numpy(), factors.values, factors.continuous
+                self.code_rows[name] = self.protocol.rows(*arrays, selection, factors.periods)
         return self.code_rows[kind]
 
 

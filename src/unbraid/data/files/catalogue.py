@@ -15,6 +15,10 @@ MPI3D = (
     "Gondal et al. (2019). On the Transfer of Inductive Bias from Simulation to the Real World: a New Disentanglement "
     "Dataset. arXiv:1906.03292"
 )
+TONNAER = (
+    "Tonnaer, Perez Rey, Menkovski, Holenderski, Portegies (2022). Quantifying and Learning Linear Symmetry-Based "
+    "Disentanglement. ICML 2022. arXiv:2011.06070"
+)
 OURS = "Apache-2.0 (part of unbraid)"
 
 
@@ -166,6 +170,7 @@ _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
 _ALL = (
     _built_in_source("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "the geometry of dSprites", DSPRITES),
     _built_in_source("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
+    _built_in_source("square_torus", "a square on a torus: 4,096 images 64x64x1", "two translations", TONNAER),
     _built_in_source("toy", "nonlinear mixtures of four factors: 960 vectors"),
     _built_in_source("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
     _built_in_source("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),

@@ -32,6 +32,15 @@
     }
   };
 
+  /** Angles of circles, then latents. */
+  const cylinder = (arrays, controls, example, out) => {
+    let j = 0;
+    for (let i = 0; i < controls.length; i++) {
+      out[j++] = arrays.is_angle[i] ? Math.cos(controls[i]) : controls[i];
+      if (arrays.is_angle[i]) out[j++] = Math.sin(controls[i]);
+    }
+  };
+
   const torus = (arrays, [ring, tube], example, out) => {
     const [c, a] = arrays.radii;
     const reach = c + a * Math.cos(tube);
@@ -53,7 +62,7 @@
     }
   };
 
-  const KINDS = { latents, directions, sphere, circles, torus, rotations };
+  const KINDS = { latents, directions, sphere, circles, cylinder, torus, rotations };
 
   /** Keep the coordinate that was moved, and scale the others to make the length of the vector 1. */
   const balance = (controls, moved) => {
@@ -65,13 +74,18 @@
     for (let i = 0; i < controls.length; i++) controls[i] = i === moved ? own : others[i] * scale;
   };
 
-  const count = { circles: (m) => 2 * m, torus: () => 3, rotations: () => 9 };
+  const count = {
+    circles: (m) => 2 * m,
+    cylinder: (m, arrays) => m + arrays.is_angle.reduce((sum, value) => sum + value, 0),
+    torus: () => 3,
+    rotations: () => 9,
+  };
 
   /** `toLatents(controls, example, out)` computes latents. `adjust(controls, i)` adjusts the other controls after control i was moved. */
   unbraid.controls = (spec) => {
     if (!Object.hasOwn(KINDS, spec.kind)) throw new RangeError(`There are no controls of the kind ${spec.kind}.`);
     const number = spec.names.length;
-    const size = spec.kind === "directions" ? spec.arrays.directions[0].length : (count[spec.kind]?.(number) ?? number);
+    const size = spec.kind === "directions" ? spec.arrays.directions[0].length : (count[spec.kind]?.(number, spec.arrays) ?? number);
     return {
       toLatents(values, example, out = new Float32Array(size)) {
         KINDS[spec.kind](spec.arrays, values, example, out);
