@@ -325,5 +325,5 @@ def test_moving_the_square_on_the_torus_rolls_the_image() -> None:
     assert images[0, 0].float().sum() == 255 * 3 * 3
     for x, y in ((0, 0), (1, 0), (0, 1), (11, 5)):
         assert torch.equal(images[x, y], images[0, 0].roll((y, x), (0, 1)))
-    with pytest.raises(ValueError, match="'size' of square_torus must be at least 4. Got 3"):
+    with pytest.raises(ValueError, match=r"'size' of square_torus must be at least 4. Got 3"):
         load("square_torus?size=3")

@@ -29,6 +29,7 @@ from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN_OUTPUTS = {"codes", "logvar"}
 OUTPUTS = {
+    "lsbd_vae": {"codes", "log_t"},
     **{name: {"codes"} for name in ("ae", "fsq", "qlae", "sae", "pcl", "cl_ica", "pmp")},
     "diffusion_vae": {"codes", "log_t"},
     "s_vae": {"codes", "log_kappa"},

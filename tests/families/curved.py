@@ -1,4 +1,4 @@
-"""VAEs on closed manifolds."""
+"""VAEs on curved spaces."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.lsbd_vae import LSBDVAE
 from unbraid.methods.method import Batch, Loss
+from unbraid.methods.poincare_vae import PoincareVAE
 from unbraid.methods.s_vae import SVAE, log_kappa
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
@@ -52,6 +53,9 @@ FACTS: dict[str, MethodFacts] = {
     "diffusion_vae": MethodFacts(
         DiffusionVAE(beta=0.1),
         limits=[(DiffusionVAE(beta=3.0, iteration_threshold=1, c_max=0.0), DiffusionVAE(beta=3.0))],
+    ),
+    "poincare_vae": MethodFacts(
+        PoincareVAE(beta=0.1), limits=[(PoincareVAE(beta=3.0, curvature=0.0), BetaVAE(beta=3.0))]
     ),
     "lsbd_vae": MethodFacts(
         LSBDVAE(beta=0.1, gamma=0.1, log_t_max=-4.0),

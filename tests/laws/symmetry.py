@@ -52,8 +52,8 @@ def by_loops(codes: Array, factors: Array) -> float:
 def line_score(size: int) -> float:
     """Return the score of a latent that is linear in one factor, from the sum of a geometric series.
 
-    The Fourier coefficient of 0, 1, ..., m - 1 at frequency 1 has the absolute value 1 / (2 sin(pi / m)), the variance is
-    (m^2 - 1) / 12, and the score uses the unbiased variance.
+    The Fourier coefficient of 0, 1, ..., m - 1 at frequency 1 has the absolute value 1 / (2 sin(pi / m)), the variance
+    is (m^2 - 1) / 12, and the score uses the unbiased variance.
     """
     return (1 - (1 / (2 * math.sin(math.pi / size))) ** 2 / ((size**2 - 1) / 12)) * (size - 1) / size
 

@@ -151,6 +151,7 @@ CASES = [
     ("control_vae", locatello, 1, 32, "bernoulli", 2),
     ("dynamic_vae", burgess, 1, 32, "bernoulli", 2),
     ("s_vae", burgess, 1, 32, "bernoulli", 2),
+    ("poincare_vae", burgess, 1, 32, "bernoulli", 2),
     ("lsbd_vae", locatello, 1, 32, "bernoulli", 2),
     ("semi_vae", locatello, 1, 32, "bernoulli", 2),
     ("ivae", burgess, 1, 32, "bernoulli", 2),

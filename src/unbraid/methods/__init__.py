@@ -30,6 +30,7 @@ from unbraid.methods.lsbd_vae import LSBDVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
+from unbraid.methods.poincare_vae import PoincareVAE
 from unbraid.methods.qlae import QLAE
 from unbraid.methods.s_vae import SVAE
 from unbraid.methods.sae import SAE
@@ -72,15 +73,16 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "pmp": PMP,
     "diffusion_vae": DiffusionVAE,
     "s_vae": SVAE,
+    "poincare_vae": PoincareVAE,
     "lsbd_vae": LSBDVAE,
     "u_vitae": UVITAE,
     "c_vitae": CVITAE,
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE", "SAE",
-    "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
+    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE",
+    "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
-    "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal",
-    "TripletVAE", "elbo", "setting",
+    "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE",
+    "Traversal", "TripletVAE", "elbo", "setting",
 ]  # fmt: skip

@@ -196,6 +196,10 @@ class LSBDVAE(Method):
         z = self.sample(q, noise) if kind == "sampled" else self.project(q.mean)
         return self.angles(z) if kind == "angles" else z
 
+    def prior_sample(self, n: int, latents: int, noise: Noise) -> Tensor:
+        """Return n samples of the prior, which is uniform on the circles and standard normal for other latents."""
+        return self.project(noise.normal(n, latents))
+
     def angles(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
         """Return latents in which each circle is described by its angle."""
         n = 2 * self.circles

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unbraid.errors import UserError
-from unbraid.methods.curved import CurvedMethod
 from unbraid.noise import Noise
 
 if TYPE_CHECKING:
@@ -41,11 +40,9 @@ def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
         raise UserError(f"The number of samples must be at least 1. Got {n} instead.")
     method, key = run.spec.method, torch.tensor(seed, device=run.device)
     noise = Noise.from_seed(key, torch.zeros_like(key))
-    if isinstance(method, CurvedMethod):
-        return method.manifold(run.spec.latents).uniform(n, noise)
     if not has_prior(run):
         raise UserError(
             f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
             "reconstructions instead: unbraid reconstruct"
         )
-    return noise.normal(n, run.spec.latents)
+    return method.prior_sample(n, run.spec.latents, noise)
