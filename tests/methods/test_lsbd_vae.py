@@ -120,7 +120,7 @@ def test_labelled_pairs_make_the_factors_rotations() -> None:
 
 def test_the_prior_is_uniform_on_circles() -> None:
     z = LSBDVAE(circles=2).prior_sample(20_000, 5, Noise(torch.tensor(3)))
-    torch.testing.assert_close(z[:, :4].view(-1, 2).norm(dim=1), torch.ones(40_000))
+    torch.testing.assert_close(z[:, :4].reshape(-1, 2).norm(dim=1), torch.ones(40_000))
     turns = torch.atan2(z[:, 1:4:2], z[:, :4:2])
     assert turns.var(0).tolist() == pytest.approx([math.pi**2 / 3] * 2, rel=0.05)
     assert float(z[:, 4].var()) == pytest.approx(1, rel=0.05)
