@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -140,7 +140,8 @@ class LSBDVAE(Method):
         """Return the logarithm of the diffusion time of each circle, from the average of its two log variances."""
         h = q.logvar[:, : 2 * self.circles].unflatten(1, (self.circles, 2)).mean(2)
         middle, half = 0.5 * (self.log_t_min + self.log_t_max), 0.5 * (self.log_t_max - self.log_t_min)
-        return middle + half * h.tanh()
+        log_t: Tensor = middle + half * h.tanh()
+        return log_t
 
     def flat(self, q: Gaussian) -> Gaussian:
         """Return the posteriors of the latents that are real numbers."""
@@ -183,7 +184,7 @@ class LSBDVAE(Method):
             rec, kl = net.nll(batch.x, z).mean(), self.kl(q)
             return rec + self.beta * kl, {"rec": rec, "kl": kl}
         unlabelled, labelled = z.chunk(2)
-        target = self.transformed_average(labelled, cast(Tensor, batch.labels))
+        target = self.transformed_average(labelled, batch.labels)
         rec, kl = net.nll(batch.x, torch.cat([unlabelled, target])).mean(), self.kl(q)
         distance = (labelled - target).square().sum(1).mean()
         return rec + self.beta * kl + self.gamma * distance, {"rec": rec, "kl": kl, "distance": distance}

@@ -77,10 +77,11 @@ def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
     """Return rows with the factors of a dataset and with codes that are all 0."""
     from unbraid.scoring.factor_table import FactorTable, factor_periods
 
+    periods = factor_periods(data)
     if data.gridded:
-        return protocol.rows_with_zero_codes(data.sizes, latents, factor_periods(data))
+        return protocol.rows_with_zero_codes(data.sizes, latents, periods)
     index = protocol.list_indices(len(data))
-    values, continuous, periods = FactorTable.of(data, index)
+    values, continuous = FactorTable.of(data, index)
     selection = Selection(index, len(data))
     return protocol.rows(np.zeros((len(values), latents)), values, continuous, selection, periods)
 

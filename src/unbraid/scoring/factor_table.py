@@ -22,26 +22,23 @@ class FactorTable(NamedTuple):
     Attributes:
         values: Factor values, (n, k). They are int64, or float64 if a factor is continuous or a label is missing (NaN).
         continuous: Whether each factor is continuous, or None if no factor is.
-        periods: The period of each factor, or None for a factor that is not cyclic.
     """
 
     values: Array
     continuous: tuple[bool, ...] | None
-    periods: tuple[float | None, ...]
 
     @classmethod
     def of(cls, data: FactorData, index: IndexLike) -> FactorTable:
         """Return the factors of the examples at `index`."""
-        periods = factor_periods(data)
         if not data.continuous and not data.missing_labels:
-            return cls(data.factors(index).cpu().numpy(), None, periods)
+            return cls(data.factors(index).cpu().numpy(), None)
         continuous = tuple(name in data.continuous for name in data.names)
-        return cls(data.factor_values(index).cpu().numpy(), continuous if any(continuous) else None, periods)
+        return cls(data.factor_values(index).cpu().numpy(), continuous if any(continuous) else None)
 
     def select(self, columns: Sequence[int]) -> FactorTable:
         """Return some of the factors."""
         flags = None if self.continuous is None else tuple(self.continuous[j] for j in columns)
-        return FactorTable(self.values[:, list(columns)], flags, tuple(self.periods[j] for j in columns))
+        return FactorTable(self.values[:, list(columns)], flags)
 
     @property
     def missing(self) -> bool:

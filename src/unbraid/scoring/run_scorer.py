@@ -27,7 +27,7 @@ from unbraid.runs.run import Run
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runtime.progress import ignore_message
 from unbraid.scoring.encoding import encode_tables
-from unbraid.scoring.factor_table import FactorTable
+from unbraid.scoring.factor_table import FactorTable, factor_periods
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class ExampleTable:
     def identity(self, name: str, protocol: Protocol) -> dict[str, Any]:
         """Return the properties that identify the score of a metric on these examples."""
         sizes = protocol.sizes(len(self.index))
-        factors = self.factors
-        about = factors.continuous, factors.missing, factors.periods
+        about = self.factors.continuous, self.factors.missing, factor_periods(self.data)
         return identity(name, protocol.seed, sizes, protocol.draws, *about)
 
 
@@ -138,8 +137,8 @@ class RunScorer:
             factors, selection = self.table.factors, Selection(self.index.cpu().numpy(), len(self.data))
             for name in method.code_kinds:
                 codes = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
-                arrays = codes.cpu().numpy(), factors.values, factors.continuous
-                self.code_rows[name] = self.protocol.rows(*arrays, selection, factors.periods)
+                arrays = codes.cpu().numpy(), *factors
+                self.code_rows[name] = self.protocol.rows(*arrays, selection, factor_periods(self.data))
         return self.code_rows[kind]
 
 

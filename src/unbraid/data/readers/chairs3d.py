@@ -85,11 +85,12 @@ def _blocks(path: Path, chairs: int, progress: Progress | None) -> Iterator[Byte
         if progress and len(images) % 1000 == 0:
             progress(min(len(images) / (views + 1), 1.0))
     expect(path, "number of renderings", views, len(images))
-    names, elevations, azimuths = (sorted({view[i] for view in images}) for i in range(3))  # type: ignore[type-var]
+    names = sorted({view.chair for view in images})
+    elevations, azimuths = (sorted({angles[i] for _, *angles in images}) for i in range(2))
     expect(path, "number of chairs, elevations and azimuths", (chairs, ELEVATIONS, AZIMUTHS),
            (len(names), len(elevations), len(azimuths)))  # fmt: skip
     for name in names:
-        yield np.stack([images[View(str(name), int(e), int(a))] for e in elevations for a in azimuths])
+        yield np.stack([images[View(name, e, a)] for e in elevations for a in azimuths])
 
 
 def _read_view(path: Path, name: str, stream: Stream) -> ByteArray:
