@@ -88,6 +88,7 @@ CASES: dict[str, Case] = {
     "dip_vae_ii": Case(methods.DIPVAEII()),
     "info_vae": Case(methods.InfoVAE()),
     "hfs": Case(methods.HFS(), steps=1_000),
+    "dfc_vae": Case(methods.DFCVAE(), steps=1_000),
     "semi_vae": Case(methods.SemiVAE(), steps=1_000),
     "ivae": Case(methods.IVAE(factor=1), steps=1_000),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),

@@ -146,6 +146,7 @@ CASES = [
     ("dip_vae_ii", locatello, 1, 32, "gaussian", 2),
     ("info_vae", burgess, 1, 32, "bernoulli", 3),
     ("hfs", locatello, 1, 32, "bernoulli", 3),
+    ("dfc_vae", burgess, 1, 32, "bernoulli", 2),
     ("group_vae", locatello, 1, 32, "bernoulli", 4),
     ("ml_vae", burgess, 1, 32, "bernoulli", 4),
     ("control_vae", locatello, 1, 32, "bernoulli", 2),

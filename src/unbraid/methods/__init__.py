@@ -18,6 +18,7 @@ from unbraid.methods.beta_vae import BetaVAE
 from unbraid.methods.cl_ica import ClICA
 from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
+from unbraid.methods.dfc_vae import DFCVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
@@ -60,6 +61,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "dip_vae_ii": DIPVAEII,
     "info_vae": InfoVAE,
     "hfs": HFS,
+    "dfc_vae": DFCVAE,
     "semi_vae": SemiVAE,
     "ivae": IVAE,
     "ada_gvae": AdaGVAE,
@@ -80,8 +82,8 @@ METHODS: Registry[type[Method]] = Registry("methods", {
 })  # fmt: skip
 
 __all__ = [
-    "AE", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP", "QLAE",
-    "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
+    "AE", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP",
+    "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE",
     "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian",
     "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE",
     "Traversal", "TripletVAE", "elbo", "setting",
