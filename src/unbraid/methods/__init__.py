@@ -85,6 +85,6 @@ __all__ = [
     "AE", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "IVAE", "LSBDVAE", "METHODS", "MLVAE", "PCL", "PMP",
     "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "Adam", "AnnealedVAE", "Batch", "BetaTCVAE",
     "BetaVAE", "ClICA", "ControlVAE", "Controls", "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE",
-    "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE",
-    "Traversal", "TripletVAE", "elbo", "setting",
+    "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE",
+    "SlowVAE", "Traversal", "TripletVAE", "elbo", "setting",
 ]  # fmt: skip
