@@ -95,6 +95,7 @@ CASES: dict[str, Case] = {
     "dip_vae_ii": Case(methods.DIPVAEII()),
     "info_vae": Case(methods.InfoVAE()),
     "hfs": Case(methods.HFS(), steps=1_000),
+    "dfc_vae": Case(methods.DFCVAE(), steps=1_000),
     "semi_vae": Case(methods.SemiVAE(), steps=1_000),
     "ivae": Case(methods.IVAE(factor=1), steps=1_000),
     "ada_gvae": Case(methods.AdaGVAE(beta=4.0)),
@@ -109,6 +110,8 @@ CASES: dict[str, Case] = {
     "pmp": Case(methods.PMP(subspaces=6, horizon=1_200.0), steps=1_200),
     "diffusion_vae": Case(methods.DiffusionVAE(beta=0.5, walk_steps=5), latents=7),
     "s_vae": Case(methods.SVAE(beta=0.5), steps=1_000, latents=7),
+    "poincare_vae": Case(methods.PoincareVAE(beta=4.0), steps=1_000),
+    "lsbd_vae": Case(methods.LSBDVAE(circles=1, labels=0, log_t_max=-1.0), steps=1_000),
     "u_vitae": Case(methods.UVITAE(), steps=2_000, net="vitae_mlp_half"),
     "c_vitae": Case(methods.CVITAE(), steps=2_000, net="vitae_mlp_half"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Iterator
@@ -53,12 +54,23 @@ def glyphs() -> FactorData:
     return ByteImages("glyphs", ("length", "x", "y"), (3, 4, 4), (1, 12, 12), images.flatten(0, 2))
 
 
+@pytest.fixture(scope="session")
+def cyclic_toy(toy: FactorData) -> FactorData:
+    """The vectors of `toy`, whose first factor is declared to be cyclic."""
+    changed = copy.copy(toy)
+    changed.cyclic = {"a": 8}
+    return changed
+
+
 @pytest.fixture
-def smallest_data(request: pytest.FixtureRequest, toy: FactorData, glyphs: FactorData) -> FactorData:
+def smallest_data(
+    request: pytest.FixtureRequest, toy: FactorData, glyphs: FactorData, cyclic_toy: FactorData
+) -> FactorData:
     """The smallest data that the method of the parameter `name` accepts."""
     from families import METHOD_FACTS
 
-    return glyphs if METHOD_FACTS[request.node.callspec.params["name"]].images else toy
+    facts = METHOD_FACTS[request.node.callspec.params["name"]]
+    return glyphs if facts.images else cyclic_toy if facts.cyclic else toy
 
 
 @pytest.fixture(autouse=True)

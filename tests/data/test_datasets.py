@@ -169,9 +169,9 @@ BAD: dict[str, tuple[Callable[[FactorData], Any], type[Exception], str]] = {
     "text": (lambda d: d.images("three"), ValueError, "'index' of {0} must be integers. Got <U5 instead."),
     "mask": (lambda d: d.images(torch.ones(4) > 0), ValueError, "Got bool instead. Use mask.nonzero()"),
     "columns": (
-        lambda d: d.index([[0, 0]]),
+        lambda d: d.index([[0]]),
         ValueError,
-        "must have shape (n, {3}). Got (1, 2) instead. The columns are",
+        "must have shape (n, {3}). Got (1, 1) instead. The columns are",
     ),
     "factor": (lambda d: d.index([[*d.sizes]]), ValueError, "of {0} must lie in 0.."),
     "floats": (lambda d: d.index(torch.zeros(1, len(d.sizes))), ValueError, "must be integers. Got float32 instead."),
@@ -305,3 +305,25 @@ def test_toy_mixing_is_injective() -> None:
     line = torch.linspace(-4, 4, 801, dtype=torch.float64)
     assert (nonlinearity(line).diff() / line.diff()).min() == pytest.approx(0.1, abs=1e-3)
     assert torch.pdist(load_dataset("toy").images(slice(None))).min() > 0.02
+
+
+def test_cyclic_factors_are_factors_with_positive_periods(data: FactorData) -> None:
+    assert all(name in data.names and 1 < period <= data.sizes[data.names.index(name)]
+               for name, period in data.cyclic.items())  # fmt: skip
+
+
+def test_values_that_are_a_period_apart_look_the_same() -> None:
+    data = load_dataset("dsprites")
+    assert dict(data.cyclic) == {"orientation": 39}
+    assert torch.equal(data.images(data.index([[2, 3, 0, 9, 9]])), data.images(data.index([[2, 3, 39, 9, 9]])))
+
+
+def test_moving_the_square_on_the_torus_rolls_the_image() -> None:
+    data = load("square_torus?size=12")
+    assert (data.sizes, dict(data.cyclic)) == ((12, 12), {"x": 12, "y": 12})
+    images = data.images(slice(None)).view(12, 12, 12, 12)
+    assert images[0, 0].float().sum() == 255 * 3 * 3
+    for x, y in ((0, 0), (1, 0), (0, 1), (11, 5)):
+        assert torch.equal(images[x, y], images[0, 0].roll((y, x), (0, 1)))
+    with pytest.raises(ValueError, match=r"'size' of square_torus must be at least 4. Got 3"):
+        load("square_torus?size=3")

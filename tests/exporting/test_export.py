@@ -29,6 +29,7 @@ from unbraid.nets.pointnet import pointnet
 
 GAUSSIAN_OUTPUTS = {"codes", "logvar"}
 OUTPUTS = {
+    "lsbd_vae": {"codes", "log_t"},
     **{
         name: {"codes"}
         for name in ("ae", "pca", "ica", "ae_ica", "fsq", "tripod", "qlae", "sae", "pcl", "cl_ica", "pmp")

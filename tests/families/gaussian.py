@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from families.base import MethodFacts
 from unbraid.methods import (
+    DFCVAE,
     DIPVAEI,
     DIPVAEII,
     HFS,
@@ -49,6 +50,11 @@ FACTS: dict[str, MethodFacts] = {
             (InfoVAE(lambda_mmd=1.0), VAE()),
             (InfoVAE(alpha=-3.0, lambda_mmd=4.0, kernel="imq"), BetaVAE(beta=4.0)),
         ],
+    ),
+    "dfc_vae": MethodFacts(
+        DFCVAE(beta=0.1),
+        falling_term="features",
+        limits=[(DFCVAE(beta=3.0, features=0.0, pixels=1.0), BetaVAE(beta=3.0))],
     ),
     "hfs": MethodFacts(HFS(beta=0.1, gamma=0.1), limits=[(HFS(beta=3.0, gamma=0.0), BetaVAE(beta=3.0))]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ NORB_ROWS = {
     "training": [[4, 0, 0, 0], [9, 8, 34, 5], [6, 3, 12, 1], [7, 1, 2, 3]],
     "testing": [[0, 0, 0, 0], [5, 8, 34, 5], [1, 2, 20, 2], [3, 4, 6, 4]],
 }
+NVIDIA_SIZES = (2, 1, 1, 3, 1, 1, 1)
 FACES = [f"{i:06d}.jpg" for i in range(1, 4)]
 
 
@@ -162,6 +164,39 @@ def read_cars(path: Path) -> object:
     return read_cars3d(path, objects=2)
 
 
+def write_rooms_of_nvidia(folder: Path, *, packed: bool) -> None:
+    pictures = random_pixels(math.prod(NVIDIA_SIZES), 128, 128, 3)
+    contents = {f"{i:06d}.png": formats.png_bytes(image) for i, image in enumerate(pictures)}
+    labels = formats.all_combinations([np.linspace(0, 1, size).tolist() for size in NVIDIA_SIZES])
+    contents["train-rec.labels"] = formats.npy_bytes(labels)
+    if packed:
+        formats.write_zip(folder / "rooms.zip", contents)
+    else:
+        write_all(folder, contents)
+
+
+def read_rooms_of_nvidia(folder: Path) -> object:
+    from unbraid.data.readers.nvidia3d import FALCOR3D, read_nvidia3d
+
+    packed = folder / "rooms.zip"
+    labels = folder / FALCOR3D.labels
+    files = {"rooms.zip": packed} if packed.exists() else {"a/images": folder, FALCOR3D.labels: labels}
+    return read_nvidia3d(FALCOR3D, files, NVIDIA_SIZES)
+
+
+def write_chairs(folder: Path) -> None:
+    views = [(p, int(360 / 31 * k)) for p in (20, 30) for k in range(1, 32)]
+    picture = formats.png_bytes(np.full((600, 600, 3), 200, np.uint8))
+    members = {f"chairs/a/renders/image_{i:03d}_p{p:03d}_t{t:03d}_r096.png": picture for i, (p, t) in enumerate(views)}
+    formats.write_tar(folder / "chairs.tar", members)
+
+
+def read_chairs(folder: Path) -> object:
+    from unbraid.data.readers.chairs3d import read_chairs3d
+
+    return read_chairs3d(folder / "chairs.tar", chairs=1)
+
+
 def write_meshes(folder: Path) -> None:
     """Write one mesh in each form of PLY."""
     vertices = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
@@ -220,6 +255,13 @@ READERS: dict[str, Reader] = {
     ),
     "cars3d.mat": Reader(("cars3d",), lambda folder: write_cars(folder, "mat"), read_cars),
     "cars3d.mat73": Reader(("cars3d",), lambda folder: write_cars(folder, "mat73"), read_cars),
+    "nvidia3d": Reader(
+        ("isaac3d", "falcor3d"), lambda folder: write_rooms_of_nvidia(folder, packed=False), read_rooms_of_nvidia
+    ),
+    "nvidia3d.zip": Reader(
+        ("isaac3d", "falcor3d"), lambda folder: write_rooms_of_nvidia(folder, packed=True), read_rooms_of_nvidia
+    ),
+    "chairs3d.tar": Reader(("chairs3d",), write_chairs, read_chairs),
     "faust.ply": Reader(("faust",), write_meshes, read_meshes),
     "manipulation": Reader((), write_pattern, read_pattern),
 }

@@ -44,7 +44,7 @@ def main_scores(name: str, codes: Array, factors: Array, continuous: bool) -> di
 
 
 def test_every_metric_with_factors_is_compared_with_its_discrete_form() -> None:
-    with_grid = {"fairness"}  # needs complete settings, see test_continuous.py
+    with_grid = {"fairness", "d_lsbd"}  # needs complete settings, see test_continuous.py
     assert {*BINS, *PREDICTION, "mcc", "unsupervised"} | with_grid == set(METRICS)
 
 

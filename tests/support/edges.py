@@ -60,7 +60,7 @@ EDGES: dict[str, Edge] = {
 FINITE = "Codes must be finite"
 LABELLED = (
     "beta_vae", "factor_vae", "mig", "modularity", "dci", "sap", "explicitness", "irs", "downstream_lr",
-    "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness",
+    "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness", "d_lsbd",
 )  # fmt: skip
 ALL_METRICS = (*LABELLED, "unsupervised")
 TWO_CODES, TWO_FACTORS = "Codes must have at least 2 columns", "Factors must have at least 2 columns"

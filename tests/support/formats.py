@@ -132,6 +132,12 @@ def jpeg_bytes(image: Array) -> bytes:
     return file.getvalue()
 
 
+def png_bytes(image: Array) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "png", compress_level=1)
+    return file.getvalue()
+
+
 def attribute_list(files: Sequence[str], labels: Array) -> str:
     """Return the attribute list of CelebA: number of pictures, names, and one row per picture with 1 or -1."""
     names = " ".join(f"Attribute_{j}" for j in range(labels.shape[1]))

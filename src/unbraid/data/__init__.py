@@ -22,6 +22,7 @@ from unbraid.data.rendered.dsprites import dsprites
 from unbraid.data.rendered.painted import color_dsprites, noisy_dsprites, scream_dsprites
 from unbraid.data.rendered.shapes3d_rendered import shapes3d_rendered
 from unbraid.data.rendered.sprites import sprites
+from unbraid.data.rendered.square_torus import square_torus
 from unbraid.data.rendered.toy import Toy, toy
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.runtime.files import expand_user
@@ -35,6 +36,7 @@ BUILT_IN: dict[str, Callable[..., FactorData]] = {
     "scream_dsprites": scream_dsprites,
     "shapes3d_rendered": shapes3d_rendered,
     "sprites": sprites,
+    "square_torus": square_torus,
     "toy": toy,
 }
 
@@ -51,6 +53,9 @@ FILES: dict[str, Callable[..., FactorData]] = {
     "mpi3d_realistic": readers.mpi3d_realistic,
     "mpi3d_real": readers.mpi3d_real,
     "mpi3d_complex": readers.mpi3d_complex,
+    "isaac3d": readers.isaac3d,
+    "falcor3d": readers.falcor3d,
+    "chairs3d": readers.chairs3d,
     "mnist": readers.mnist,
     "fashion_mnist": readers.fashion_mnist,
     "celeba": readers.celeba,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -62,6 +63,8 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
         grid_name: Name under which the same examples can be loaded as a full grid, or None.
         categorical: Names of the factors whose values have no order.
         continuous: Names of the factors that are continuous; `factor_values` returns their original numbers.
+        cyclic: The factors that are angles or hues, each with its period: the difference of two values that are a full
+            turn apart. The period of a factor whose values 0 to size - 1 divide a turn equally is its size.
         sampler: Distribution from which `draw` chooses examples. None means the uniform distribution.
         holdout: Which examples are held out from training (see `unbraid.data.holdout`), or None if none are.
     """
@@ -71,6 +74,7 @@ class FactorData(Dataset[tuple[Tensor, Tensor]], ABC):
     grid_name: str | None = None
     categorical: tuple[str, ...] = ()
     continuous: tuple[str, ...] = ()
+    cyclic: Mapping[str, float] = MappingProxyType({})
     sampler: ExampleSampler | None = None
     holdout: Holdout | None = None
 

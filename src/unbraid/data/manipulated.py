@@ -58,7 +58,8 @@ class ChangedImages(FactorData):
                 f"{base.shape} instead. Choose a dataset of images."
             )
         super().__init__(name, base.names, base.sizes, base.shape, base.table)
-        self.base, self.gridded, self.categorical, self.sampler = base, base.gridded, base.categorical, base.sampler
+        self.base, self.gridded, self.sampler = base, base.gridded, base.sampler
+        self.categorical, self.cyclic = base.categorical, base.cyclic
         self.continuous = base.continuous
         self.values: Any = getattr(base, "values", None)
 

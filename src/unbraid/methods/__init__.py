@@ -22,6 +22,7 @@ from unbraid.methods.control_vae import ControlVAE, DynamicVAE
 from unbraid.methods.controls import Controls
 from unbraid.methods.decoder_penalties import DecoderPenalties
 from unbraid.methods.devae import DeVAE
+from unbraid.methods.dfc_vae import DFCVAE
 from unbraid.methods.diffusion_vae import DiffusionVAE
 from unbraid.methods.dip_vae import DIPVAEI, DIPVAEII
 from unbraid.methods.factor_vae import FactorVAE
@@ -31,10 +32,12 @@ from unbraid.methods.hfs import HFS
 from unbraid.methods.info_vae import InfoVAE
 from unbraid.methods.ivae import IVAE
 from unbraid.methods.joint_vae import JointVAE
+from unbraid.methods.lsbd_vae import LSBDVAE
 from unbraid.methods.method import Batch, EncoderOutput, Hyper, Loss, Method, setting
 from unbraid.methods.pca import ICA, PCA
 from unbraid.methods.pcl import PCL
 from unbraid.methods.pmp import PMP
+from unbraid.methods.poincare_vae import PoincareVAE
 from unbraid.methods.qlae import QLAE
 from unbraid.methods.s_vae import SVAE
 from unbraid.methods.sae import SAE
@@ -71,6 +74,7 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "dip_vae_ii": DIPVAEII,
     "info_vae": InfoVAE,
     "hfs": HFS,
+    "dfc_vae": DFCVAE,
     "semi_vae": SemiVAE,
     "ivae": IVAE,
     "ada_gvae": AdaGVAE,
@@ -85,14 +89,17 @@ METHODS: Registry[type[Method]] = Registry("methods", {
     "pmp": PMP,
     "diffusion_vae": DiffusionVAE,
     "s_vae": SVAE,
+    "poincare_vae": PoincareVAE,
+    "lsbd_vae": LSBDVAE,
     "u_vitae": UVITAE,
     "c_vitae": CVITAE,
 })  # fmt: skip
 
 __all__ = [
-    "AE", "AEICA", "CVITAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "METHODS", "MLVAE", "PCA", "PCL",
-    "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam", "AnnealedVAE", "Batch",
-    "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE", "DecoderPenalties", "DiffusionVAE",
-    "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "JointVAE", "Loss", "Method",
-    "Noise", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "TripletVAE", "Tripod", "elbo", "setting",
+    "AE", "AEICA", "CVITAE", "DFCVAE", "DIPVAEI", "DIPVAEII", "FSQ", "HFS", "ICA", "IVAE", "LSBDVAE", "METHODS",
+    "MLVAE", "PCA", "PCL", "PMP", "QLAE", "SAE", "SVAE", "UVITAE", "VAE", "AdaGVAE", "AdaMLVAE", "AdaTVAE", "Adam",
+    "AnnealedVAE", "Batch", "BetaTCVAE", "BetaVAE", "ClICA", "ControlVAE", "Controls", "DeVAE", "DecoderPenalties",
+    "DiffusionVAE", "DynamicVAE", "EncoderOutput", "FactorVAE", "Gaussian", "GroupVAE", "Hyper", "InfoVAE", "JointVAE",
+    "Loss", "Method", "Noise", "PoincareVAE", "RowLabel", "SemiVAE", "SlowVAE", "Traversal", "TripletVAE", "Tripod",
+    "elbo", "setting",
 ]  # fmt: skip

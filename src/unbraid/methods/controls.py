@@ -34,6 +34,7 @@ class Controls:
               of an example's latents that does not depend on the controls.
             - "sphere": The values are ambient coordinates. They are scaled to length 1.
             - "circles": Each value is the angle of one circle, which has two latents.
+            - "cylinder": The first values are angles of circles, as for "circles", and the others are latents.
             - "torus": The two values are angles.
             - "rotations": The three values are angles by which the rotation of an example is turned.
             - "categories": A value is a latent, or it chooses one of several latents, which is then 1 and the others 0.
@@ -140,6 +141,21 @@ def space_controls(space: Space, points: Float[Tensor, "n d"]) -> Controls:
     raise UserError(f"There are no controls for the space {space.name}. Override `controls` in the method.")
 
 
+def cylinder_controls(circles: int, start: Float[Tensor, "n m"]) -> Controls:
+    """Return one control per circle, whose values are the first columns of `start`, and one per other latent.
+
+    Args:
+        circles: The number of circles.
+        start: The angles of the circles and the other latents of n examples.
+    """
+    angles, flat = start[:, :circles], start[:, circles:]
+    names = [f"circle {i}" for i in range(circles)] + [f"latent {2 * circles + j}" for j in range(flat.shape[1])]
+    low = [-math.pi] * circles + flat.amin(0).clamp(max=-MIN_RANGE).tolist()
+    high = [math.pi] * circles + flat.amax(0).clamp(min=MIN_RANGE).tolist()
+    kinds = torch.arange(start.shape[1], device=start.device) < circles
+    return Controls("cylinder", names, low, high, torch.cat([angles, flat], 1), {"is_angle": kinds.to(start)})
+
+
 def _angle_controls(
     kind: str, names: list[str], start: Float[Tensor, "n m"], arrays: dict[str, Tensor] | None = None
 ) -> Controls:
@@ -153,6 +169,11 @@ def _direction_latents(controls: Controls, values: Tensor, example: int) -> Tens
 
 def _circle_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
     return torch.stack([values.cos(), values.sin()], -1).flatten(1)
+
+
+def _cylinder_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
+    circles = int(controls.arrays["is_angle"].sum())
+    return torch.cat([_circle_latents(controls, values[:, :circles], example), values[:, circles:]], 1)
 
 
 def _torus_latents(controls: Controls, values: Tensor, example: int) -> Tensor:
@@ -183,6 +204,7 @@ LATENTS_FROM_VALUES: dict[str, Callable[[Controls, Tensor, int], Tensor]] = {
     "directions": _direction_latents,
     "sphere": lambda controls, values, example: normalise(values),
     "circles": _circle_latents,
+    "cylinder": _cylinder_latents,
     "torus": _torus_latents,
     "rotations": _rotation_latents,
     "categories": _category_latents,

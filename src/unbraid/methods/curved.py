@@ -33,12 +33,11 @@ class CurvedMethod(Method):
     def sample(self, q: Gaussian, noise: Noise) -> Float[Tensor, "b n"]:
         """Return one sample of the posterior of each example. q holds the outputs of the encoder."""
 
-    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
-        """Return n samples of the uniform distribution on the manifold."""
-        return self.manifold(latents).uniform(n, noise)
+    def project(self, z: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        return self.manifold(z.shape[-1]).project(z)
 
     def point_latents(self, net: VAENet, q: Gaussian) -> Tensor:
-        return self.manifold(q.mean.shape[1]).project(q.mean)
+        return self.project(q.mean)
 
     def code(self, net: VAENet, q: Gaussian, kind: str, noise: Noise) -> Tensor:
         """Return projected means as ambient coordinates or angles, or samples of the posterior ("sampled").
@@ -49,6 +48,10 @@ class CurvedMethod(Method):
         space = self.manifold(q.mean.shape[1])
         z = self.sample(q, noise) if kind == "sampled" else space.project(q.mean)
         return space.angles(z) if kind == "angles" else space.embed(z)
+
+    def prior_sample(self, n: int, latents: int, noise: Noise) -> Tensor:
+        """Return n samples of the uniform distribution on the manifold."""
+        return self.manifold(latents).uniform(n, noise)
 
     def column_names(self, columns: int) -> list[str]:
         return [f"coordinate {i}" for i in range(columns)]

@@ -142,7 +142,7 @@ class JointVAE(Method):
         ratio = continuous.log_ratio(z).sum(1) + (log_q + math.log(self.categories)).sum(1)
         return self.join(z, values), ratio
 
-    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
+    def prior_sample(self, n: int, latents: int, noise: Noise) -> Tensor:
         z = noise.normal(n, latents - self.discrete * self.categories)
         return self.join(z, noise.integers(self.categories, n, self.discrete))
 

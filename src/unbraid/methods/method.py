@@ -235,8 +235,12 @@ class Method:
         z = q.sample(noise)
         return z, q.log_ratio(z).sum(1)
 
-    def prior_sample(self, latents: int, n: int, noise: Noise) -> Tensor:
-        """Return n samples of the prior of a run with this number of latents, of shape (n, latents)."""
+    def project(self, z: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Return the point of the latent space that is nearest to each vector. By default all vectors are points."""
+        return z
+
+    def prior_sample(self, n: int, latents: int, noise: Noise) -> Float[Tensor, "n d"]:
+        """Return n samples of the prior p(z), as input of the decoder. By default it is a standard normal."""
         return noise.normal(n, latents)
 
     def decode_appearance(self, net: VAENet, z: Float[Tensor, "n d"]) -> Tensor:

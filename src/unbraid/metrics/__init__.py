@@ -12,6 +12,7 @@ from typing import NamedTuple
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.metrics.beta_vae import beta_vae
 from unbraid.metrics.centrality import model_centrality
+from unbraid.metrics.d_lsbd import d_lsbd
 from unbraid.metrics.dci import dci
 from unbraid.metrics.dcimig import dcimig
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
@@ -49,6 +50,7 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "jemmig": jemmig,
     "mig_sup": mig_sup,
     "fairness": fairness,
+    "d_lsbd": d_lsbd,
 })  # fmt: skip
 
 
@@ -112,6 +114,7 @@ TRAITS = Traits("metrics", {
     "jemmig": Trait("jemmig", HISTOGRAM),
     "mig_sup": Trait("mig_sup", HISTOGRAM),
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
+    "d_lsbd": Trait("d_lsbd", "plane of largest variance along complete lines", whole_table=True, low_is_good=True),
 })  # fmt: skip
 
 
@@ -141,6 +144,7 @@ __all__ = [
     "TRAITS",
     "Trait",
     "beta_vae",
+    "d_lsbd",
     "dci",
     "dcimig",
     "debiased_cka",

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unbraid.metrics.arrays import Codes, Factors, check_at_least, check_factors_vary, input_error
-from unbraid.metrics.information import consecutive_labels
+from unbraid.metrics.information import consecutive_labels, setting_numbers
 from unbraid.metrics.interventions import check_draws
 from unbraid.metrics.labels import Continuous, as_codes_and_labels
 
@@ -127,7 +127,7 @@ def _draw_disjoint_rows(
     """Draw the rows of `test` interventions on each factor, and different training rows, without replacement."""
     n, k = factors.shape
     order = rng.permutation(n)
-    cell = _setting_numbers(factors[order])
+    cell = setting_numbers(factors[order])
     if np.bincount(cell).min() > 1:
         held_out = order[_first_third_of_groups(cell)]
         rows_by_sensitive = [held_out[intervention_rows(factors[held_out], j, test, rng)] for j in range(k)]
@@ -173,7 +173,7 @@ def intervention_rows(
     """
     value_index = consecutive_labels(factors[:, j])
     m = int(value_index.max()) + 1
-    setting = _setting_numbers(np.delete(factors, j, axis=1))
+    setting = setting_numbers(np.delete(factors, j, axis=1))
     cell = setting * m + value_index
     order = np.argsort(cell, kind="stable")
     cells, starts, counts = np.unique(cell[order], return_index=True, return_counts=True)
@@ -198,17 +198,6 @@ def _check_enough_settings(complete: np.ndarray[tuple[int], np.dtype[np.bool_]],
         rule += " all of its values."
         remedy = "Pass the whole table of factor combinations, lower 'test', or drop that factor."
         raise input_error(rule, f"{possible} among {settings} settings", remedy)
-
-
-def _setting_numbers(factors: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """Number the distinct rows from 0 without gaps, and return the number of each row."""
-    setting = np.zeros(len(factors), dtype=np.int64)
-    for column in factors.T:
-        value_index = consecutive_labels(column)
-        setting = setting * (int(value_index.max()) + 1) + value_index
-        if setting.max() > 2**31:  # renumber, because the next product could overflow
-            setting = consecutive_labels(setting)
-    return consecutive_labels(setting)
 
 
 def _label_counts(predictions: Int[np.ndarray, "count m"]) -> Int[np.ndarray, "y m"]:

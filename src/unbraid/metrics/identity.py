@@ -33,6 +33,7 @@ def identity(
     draws: str = "disjoint",
     continuous: Sequence[bool] | None = None,
     missing: bool = False,
+    periods: Sequence[float | None] | None = None,
 ) -> dict[str, Any]:
     """Return the properties that must be equal for two scores to be comparable.
 
@@ -43,13 +44,15 @@ def identity(
         draws: How the samples were drawn, "disjoint" or "reference".
         continuous: Whether each factor is continuous. By default all factors are discrete.
         missing: Whether a label is missing.
+        periods: The period of each factor, or None for a factor that is not cyclic. By default it is not known which
+            factors are cyclic.
 
     Returns:
         A dictionary of metric, estimator, options, sample sizes, draws, seed and versions (see `score_versions`). Its
-        values are unchanged when they are written to JSON and read again. Three fields are present only where they
+        values are unchanged when they are written to JSON and read again. Four fields are present only where they
         apply: `interventions`, if the metric draws disjoint training and test rows from the whole table;
-        `continuous`, if the metric takes factors and one of them is continuous; and `missing`, if the metric takes
-        factors and a label is missing.
+        `continuous`, if the metric takes factors and one of them is continuous; `missing`, if the metric takes
+        factors and a label is missing; and `periods`, if the metric takes periods and they are known.
 
     Example:
         >>> identity("mig", 0, {"train": 10_000})["options"]
@@ -65,6 +68,8 @@ def identity(
         about["continuous"] = list(flags)
     if "factors" in parameters and missing:
         about["missing"] = True
+    if "periods" in parameters and periods is not None:
+        about["periods"] = list(periods)
     return {
         **about,
         "rows": dict(sizes),

@@ -132,6 +132,7 @@ class Protocol:
         factors: Array,
         continuous: Sequence[bool] | None = None,
         selection: Selection | None = None,
+        periods: Sequence[float | None] | None = None,
     ) -> Rows:
         """Return the samples of a table that the metrics receive.
 
@@ -140,6 +141,8 @@ class Protocol:
             factors: The factors, (n, k): integers, or float64 if a factor is continuous or a label is missing (NaN).
             continuous: Whether each factor is continuous. By default all factors are discrete.
             selection: Which examples of a dataset the rows are. By default they are all of its examples.
+            periods: The period of each factor, or None for a factor that is not cyclic. By default it is not known
+                which factors are cyclic.
 
         Returns:
             The rows and their samples.
@@ -152,10 +155,10 @@ class Protocol:
             rows = Rows.sample_disjoint(codes, factors, self.train, self.test, self.seed)
         else:
             rows = Rows.sample_with_replacement(codes, factors, self.train, self.test, self.seed, selection)
-        return replace(rows, continuous=as_continuous(continuous))
+        return replace(rows, continuous=as_continuous(continuous), periods=None if periods is None else tuple(periods))
 
-    def rows_with_zero_codes(self, sizes: Sequence[int], d: int) -> Rows:
-        """Return the samples of a grid of factors, with d latents that are all zero.
+    def rows_with_zero_codes(self, sizes: Sequence[int], d: int, periods: Sequence[float | None] | None = None) -> Rows:
+        """Return the samples of a grid of factors, with d latents that are all zero. `periods` are those of `rows`.
 
         Use `Rows.with_codes` to replace the zeros by other codes.
 
@@ -164,7 +167,8 @@ class Protocol:
         """
         index = self.grid_indices(sizes)
         factors = np.stack(np.unravel_index(index, tuple(sizes)), axis=1)
-        return self.rows(np.zeros((len(factors), d)), factors, selection=Selection(index, math.prod(sizes)))
+        selection = Selection(index, math.prod(sizes))
+        return self.rows(np.zeros((len(factors), d)), factors, selection=selection, periods=periods)
 
 
 def sample_description(sizes: Mapping[str, int], protocol: Protocol) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Rows:
         sample: Row numbers of the sample that metrics without a test sample receive, or None if these metrics receive
             the training sample. Metrics of the whole table receive no sample.
         continuous: Whether each factor is continuous, or None if all factors are discrete.
+        periods: The period of each factor, or None for a factor that is not cyclic (see `d_lsbd`). None means that it
+            is not known which factors are cyclic.
         draws: How the samples were drawn, "disjoint" or "reference". A metric that receives the whole table and draws
             its own training and test rows draws them in this way too.
     """
@@ -82,6 +84,7 @@ class Rows:
     sample: Array | None = None
     continuous: tuple[bool, ...] | None = None
     draws: str = "disjoint"
+    periods: tuple[float | None, ...] | None = None
 
     @classmethod
     def sample_with_replacement(
@@ -119,7 +122,7 @@ class Rows:
 
     def identity(self, name: str, seed: int) -> dict[str, Any]:
         """Return the properties that identify the score of a metric on these rows (see `identity`)."""
-        return identity(name, seed, self.sizes(), self.draws, self.continuous, self.missing)
+        return identity(name, seed, self.sizes(), self.draws, self.continuous, self.missing, self.periods)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of rows of each sample and of the table."""
@@ -158,7 +161,7 @@ class Rows:
         rows: Any = slice(None) if TRAITS[name].whole_table else sample
         arrays = {"codes": self.codes[rows], "factors": self.factors[rows]}
         arrays |= {"test_codes": self.codes[self.test], "test_factors": self.factors[self.test]}
-        arguments: dict[str, Any] = {**arrays, "seed": seed, "draws": self.draws}
+        arguments: dict[str, Any] = {**arrays, "seed": seed, "draws": self.draws, "periods": self.periods}
         if self.continuous is not None and any(self.continuous):
             arguments["continuous"] = self.continuous
         return METRICS[name](**{key: value for key, value in arguments.items() if key in parameters})

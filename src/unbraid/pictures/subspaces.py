@@ -17,7 +17,6 @@ from torch import Tensor
 from unbraid.data.dataset import FactorData
 from unbraid.errors import UserError
 from unbraid.methods import UVITAE
-from unbraid.methods.curved import CurvedMethod
 from unbraid.pictures.comparison import add_title, place_in_rows
 from unbraid.pictures.examples import check_drawable, decoded_images, example_images
 from unbraid.pictures.images import labelled_grid, tile_scale, write_picture
@@ -172,10 +171,7 @@ def exchanged_latents(run: Run, parts: Float[Tensor, "n k d"], group: Sequence[i
     """
     taken = parts[:, list(group)].sum(1)
     z = (parts.sum(1) - taken)[:, None] + taken
-    method = run.spec.method
-    if not isinstance(method, CurvedMethod):
-        return z
-    return method.manifold(z.shape[2]).project(z.flatten(0, 1)).view_as(z)
+    return run.spec.method.project(z.flatten(0, 1)).view_as(z)
 
 
 def default_groups(run: Run, parts: int) -> Groups:

@@ -45,4 +45,4 @@ def prior_latents(run: Run, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
             f"Samples need a method with a prior distribution of the latents. {run.label} has none. Draw its "
             "reconstructions instead: unbraid reconstruct"
         )
-    return method.prior_sample(run.spec.latents, n, noise)
+    return method.prior_sample(n, run.spec.latents, noise)

@@ -75,13 +75,15 @@ def run_samples(runs: Sequence[Run], protocol: Protocol, quiet: bool = False) ->
 
 def factor_rows(data: FactorData, latents: int, protocol: Protocol) -> Rows:
     """Return rows with the factors of a dataset and with codes that are all 0."""
-    if data.gridded:
-        return protocol.rows_with_zero_codes(data.sizes, latents)
-    from unbraid.scoring.factor_table import FactorTable
+    from unbraid.scoring.factor_table import FactorTable, factor_periods
 
+    periods = factor_periods(data)
+    if data.gridded:
+        return protocol.rows_with_zero_codes(data.sizes, latents, periods)
     index = protocol.list_indices(len(data))
     values, continuous = FactorTable.of(data, index)
-    return protocol.rows(np.zeros((len(values), latents)), values, continuous, Selection(index, len(data)))
+    selection = Selection(index, len(data))
+    return protocol.rows(np.zeros((len(values), latents)), values, continuous, selection, periods)
 
 
 def bounds_rows(

@@ -11,6 +11,11 @@ from unbraid.data.dataset import FactorData, IndexLike
 from unbraid.metrics.protocol import Array
 
 
+def factor_periods(data: FactorData) -> tuple[float | None, ...]:
+    """Return the period of each factor of a dataset, or None for a factor that is not cyclic."""
+    return tuple(data.cyclic.get(name) for name in data.names)
+
+
 class FactorTable(NamedTuple):
     """The factors of examples in the form that metrics take.
 

@@ -28,7 +28,7 @@ from unbraid.runs.run import Run
 from unbraid.runs.scores import add_scores, find_score, read_scores
 from unbraid.runtime.progress import ignore_message
 from unbraid.scoring.encoding import encode_tables
-from unbraid.scoring.factor_table import FactorTable
+from unbraid.scoring.factor_table import FactorTable, factor_periods
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ExampleTable:
     def identity(self, name: str, protocol: Protocol) -> dict[str, Any]:
         """Return the properties that identify the score of a metric on these examples."""
         sizes = protocol.sizes(len(self.index))
-        continuous, missing = self.factors.continuous, self.factors.missing
-        return identity(name, protocol.seed, sizes, protocol.draws, continuous, missing)
+        about = self.factors.continuous, self.factors.missing, factor_periods(self.data)
+        return identity(name, protocol.seed, sizes, protocol.draws, *about)
 
 
 class EncodingQueue:
@@ -140,7 +140,8 @@ class RunScorer:
             factors, selection = self.table.factors, Selection(self.index.cpu().numpy(), len(self.data))
             for name in method.code_kinds:
                 codes = method.code(self.run.net, q, name, Noise.from_seed(seed, zero))
-                self.code_rows[name] = self.protocol.rows(codes.cpu().numpy(), *factors, selection)
+                arrays = codes.cpu().numpy(), *factors
+                self.code_rows[name] = self.protocol.rows(*arrays, selection, factor_periods(self.data))
         return self.code_rows[kind]
 
 

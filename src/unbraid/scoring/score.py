@@ -53,7 +53,8 @@ def score(
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
             A run that is given twice has one row. None scores `codes` and `factors`.
         metrics: Names of metrics, as a list or separated by commas. By default all metrics. A metric that cannot be
-            computed for the data raises an error if it is named here, and is left out with a warning otherwise.
+            computed for the data raises an error if it is named here, and is left out with a warning otherwise. Metrics
+            of cyclic factors are left out without a warning if no dataset has one.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
             its own dataset.
         codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
@@ -177,8 +178,8 @@ def score_runs(
     names = resolve_metric_names(metrics)
     kinds = {run.id: _code_kinds(run, codes) for run in runs}
     datasets = load_datasets(runs, data, quiet)
-    if metrics is None and not any(dataset.names for dataset in datasets.values()):
-        names = [name for name in names if "factors" not in inspect.signature(METRICS[name]).parameters]
+    if metrics is None:
+        names = applicable_metrics(names, datasets.values())
     scorers = _make_scorers(runs, datasets, protocol)
     tasks = [
         ScoringTask(scorer, kind, missing)
@@ -192,6 +193,17 @@ def score_runs(
         warnings.warn(f"left out: {name}: {reason}", RuntimeWarning, stacklevel=3)
     rows = [{**describe_run(scorer.run), **scorer.flat_scores(names, kinds[scorer.run.id])} for scorer in scorers]
     return ScoreRows(rows, [run.spec for run in runs])
+
+
+def applicable_metrics(names: Iterable[str], datasets: Iterable[FactorData]) -> list[str]:
+    """Return the metrics that can be computed for some of the datasets.
+
+    Metrics with factors need labels, and metrics with periods need cyclic factors.
+    """
+    given = list(datasets)
+    available = {"factors": any(data.names for data in given), "periods": any(data.cyclic for data in given)}
+    absent = {name for name, exists in available.items() if not exists}
+    return [name for name in names if not absent & set(inspect.signature(METRICS[name]).parameters)]
 
 
 def _make_scorers(runs: Sequence[Run], datasets: dict[str, FactorData], protocol: Protocol | None) -> list[RunScorer]:

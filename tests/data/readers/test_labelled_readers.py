@@ -266,9 +266,9 @@ WRONG_LISTS: dict[str, tuple[list[str], str]] = {
     "page of text": (["<html>", "<body>"], "first line .* 5. Got <html>"),
     "unknown picture": (
         [*LINES[:-1], LINES[-1].replace(NAMES[-1], "000009.jpg")],
-        "must contain the picture 000009.jpg",
+        "must contain the file 000009.jpg",
     ),
-    "outside": ([*LINES[:-1], LINES[-1].replace(NAMES[-1], "../secret")], r"must contain the picture \.\./secret"),
+    "outside": ([*LINES[:-1], LINES[-1].replace(NAMES[-1], "../secret")], r"must contain the file \.\./secret"),
 }
 
 

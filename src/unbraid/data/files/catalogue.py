@@ -15,6 +15,11 @@ MPI3D = (
     "Gondal et al. (2019). On the Transfer of Inductive Bias from Simulation to the Real World: a New Disentanglement "
     "Dataset. arXiv:1906.03292"
 )
+NIE = "Nie et al. (2020). Semi-Supervised StyleGAN for Disentanglement Learning. ICML 2020. arXiv:2003.03461"
+TONNAER = (
+    "Tonnaer, Perez Rey, Menkovski, Holenderski, Portegies (2022). Quantifying and Learning Linear Symmetry-Based "
+    "Disentanglement. ICML 2022. arXiv:2011.06070"
+)
 OURS = "Apache-2.0 (part of unbraid)"
 
 
@@ -152,6 +157,21 @@ def _mpi3d_source(name: str, description: str, file: File, note: str) -> Source:
     return Source(name, description, "CC BY 4.0", MPI3D, home, ((file,),), note)
 
 
+def _nvidia_source(name: str, description: str, stem: str, labels: str, images: int, drive: str, size: str) -> Source:
+    folder = f"{stem}_down128"
+    parts = (
+        File(f"{folder}/images", other_names=("images",), entries=images),
+        File(f"{folder}/{labels}", other_names=(labels,)),
+    )
+    note = (
+        "The authors offer only a Google Drive page, from which programs cannot download reliably. Download the "
+        f"version with 128x128 pixels ({size}) from https://drive.google.com/uc?export=download&id={drive} and save it "
+        f"as {folder}.zip. It may also be unpacked. No size in bytes and no sha256 are published."
+    )
+    home = "https://github.com/NVlabs/High-res-disentanglement-datasets"
+    return Source(name, description, "CC BY 4.0", NIE, home, (parts, (File(f"{folder}.zip"),)), note)
+
+
 _MPI3D_AUTHORS = "https://huggingface.co/datasets/waleedgondal/mpi3d/resolve/main/"
 _MPI3D_BUCKET = "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/"
 _MPI3D_NOTE = (
@@ -166,6 +186,7 @@ _ANNY = "the body model of the package anny: Apache-2.0 code, CC0 assets"
 _ALL = (
     _built_in_source("dsprites", "dSprites, regenerated: 737,280 images 64x64x1", "the geometry of dSprites", DSPRITES),
     _built_in_source("sprites", "small sprites: 9,216 images 32x32x1", "the shapes of dSprites"),
+    _built_in_source("square_torus", "a square on a torus: 4,096 images 64x64x1", "two translations", TONNAER),
     _built_in_source("toy", "nonlinear mixtures of four factors: 960 vectors"),
     _built_in_source("color_dsprites", "dSprites in random colours, 64x64x3", _SPRITES, STUDY),
     _built_in_source("noisy_dsprites", "dSprites, white on a noise background, 64x64x3", _SPRITES, STUDY),
@@ -233,6 +254,24 @@ _ALL = (
         ),
         "The authors offer only a Google Drive page, from which programs cannot download reliably. The address here "
         "is a copy made by others, and no size or sha256 is published.",
+    ),
+    _nvidia_source("isaac3d", "Isaac3D: 737,280 renderings of a robot in a kitchen, 64x64x3", "Isaac3D", "labels.npy",
+                   737_280, "1OmQ1G2wnm6eTsSFGTKFZZAh5D3nQTW1B", "13 GB"),
+    _nvidia_source("falcor3d", "Falcor3D: 233,280 renderings of a living room, 64x64x3", "Falcor3D", "train-rec.labels",
+                   233_280, "1XAQfFK1x6cpN1eiovbP0hVfLTm5SsSoJ", "3.7 GB"),
+    Source(
+        "chairs3d", "3D chairs: 86,366 renderings of 1,393 chairs, 64x64x3", "none stated: research use",
+        "Aubry, Maturana, Efros, Russell, Sivic (2014). Seeing 3D chairs: exemplar part-based 2D-3D alignment using a "
+        "large dataset of CAD models. CVPR 2014.",
+        "https://www.di.ens.fr/willow/research/seeing3Dchairs/",
+        (
+            (File("rendered_chairs/all_chair_names.mat"),),
+            (File(
+                "rendered_chairs.tar",
+                ("https://www.di.ens.fr/willow/research/seeing3Dchairs/data/rendered_chairs.tar",),
+            ),),
+        ),
+        "The archive may also be unpacked. Its folder is recognised by the file all_chair_names.mat.",
     ),
     Source(
         "mnist", "MNIST: 70,000 digits 28x28x1", "CC BY-SA 3.0",

@@ -61,7 +61,9 @@ def read_cars3d(
     table = cached_table("cars3d", sources, (math.prod(sizes), *shape), blocks, write_progress)
     if progress:
         progress(1.0)
-    return ByteImages("cars3d", NAMES, sizes, shape, table.to(device))
+    data = ByteImages("cars3d", NAMES, sizes, shape, table.to(device))
+    data.cyclic = {"azimuth": AZIMUTHS}
+    return data
 
 
 def _blocks_from_npz(path: Path, sizes: tuple[int, int, int]) -> Iterator[ByteArray]:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import zipfile
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias, cast
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from unbraid.data.dataset import Progress
-from unbraid.data.files.archives import safe_members
 from unbraid.data.files.convert import ByteArray, cached_table
 from unbraid.data.files.locate import locate_files
 from unbraid.data.in_memory import Labelled
-from unbraid.data.readers.verify import REMEDY, Array, Stream, convert_read_errors, expect
-from unbraid.data.resizing import crop_and_resize
+from unbraid.data.readers.pictures import file_opener, read_picture
+from unbraid.data.readers.verify import REMEDY, Array, convert_read_errors, expect
 from unbraid.errors import UserError
 
 ROWS, ATTRIBUTES = 202_599, 40
 SOURCE_SIZE = (178, 218)
-MAX_PICTURE_BYTES = 1 << 24  # maximum size of a picture in a zip archive
 BLOCK_ROWS = 256
 LABELS = {"-1": 0, "1": 1}
-
-Opener: TypeAlias = Callable[[str], Stream]
 
 
 def celeba(
@@ -70,11 +63,10 @@ def read_celeba(
     names, files, labels = read_attributes(attributes, rows)
 
     def blocks() -> Iterator[ByteArray]:
-        with _picture_opener(images) as open_picture:
+        with file_opener(images) as open_file:
             for start in range(0, rows, BLOCK_ROWS):
-                yield np.stack(
-                    [_read_picture(images, open_picture, name, size) for name in files[start : start + BLOCK_ROWS]]
-                )
+                part = files[start : start + BLOCK_ROWS]
+                yield np.stack([read_picture(images, open_file, name, SOURCE_SIZE, size) for name in part])
 
     table = cached_table(f"celeba-{size}", [images, attributes], (rows, 3, size, size), blocks, progress)
     return Labelled("celeba", names, [2] * ATTRIBUTES, table.to(device), torch.from_numpy(labels))
@@ -106,48 +98,3 @@ def read_attributes(path: Path, rows: int = ROWS) -> tuple[list[str], list[str],
     expect(path, "number of rows", rows, len(files))
     expect(path, "number of distinct file names", rows, len(set(files)))
     return names, files, np.frombuffer(labels, np.uint8).reshape(rows, ATTRIBUTES).astype(np.int64)
-
-
-def _read_picture(images: Path, open_picture: Opener, name: str, size: int) -> ByteArray:
-    """Read a picture, and return its resized central square, uint8 of shape (3, size, size)."""
-    from PIL import Image
-
-    path = images / name
-    with open_picture(name) as file, convert_read_errors(path, "picture"), Image.open(cast(IO[bytes], file)) as picture:
-        expect(path, "width and height", SOURCE_SIZE, picture.size)
-        return crop_and_resize(picture.convert("RGB"), size)
-
-
-@contextlib.contextmanager
-def _picture_opener(images: Path) -> Iterator[Opener]:
-    """Yield a function that opens a picture by name, in a folder or in a zip archive."""
-    if images.is_dir():
-        yield lambda name: _open_in_folder(images, name)
-        return
-    with convert_read_errors(images, "zip"), zipfile.ZipFile(images) as archive:
-        members = (info for info in safe_members(archive, images) if isinstance(info, zipfile.ZipInfo))
-        inside = {PurePosixPath(info.filename).name: info for info in members}
-        yield lambda name: _open_in_zip(images, archive, inside, name)
-
-
-def _open_in_folder(images: Path, name: str) -> Stream:
-    if Path(name).name != name or not (images / name).is_file():
-        raise _missing_error(images, name)
-    return (images / name).open("rb")
-
-
-def _open_in_zip(images: Path, archive: zipfile.ZipFile, inside: dict[str, zipfile.ZipInfo], name: str) -> Stream:
-    if name not in inside:
-        raise _missing_error(images, name)
-    if inside[name].file_size > MAX_PICTURE_BYTES:
-        raise UserError(
-            f"{images / name} must have at most {MAX_PICTURE_BYTES:,} bytes. Got {inside[name].file_size:,} instead. "
-            f"{REMEDY}"
-        )
-    return cast(Stream, archive.open(inside[name]))
-
-
-def _missing_error(images: Path, name: str) -> UserError:
-    return UserError(
-        f"{images} must contain the picture {name}, which is in the list of attributes. It is missing. {REMEDY}"
-    )

@@ -47,13 +47,14 @@ def open_array(path: Path, key: str) -> Iterator[Member]:
             raise UserError(f"{path} must have an array {key!r}. Got {', '.join(keys) or 'none'} instead.")
         info = archive.getinfo(f"{key}.npy")
         with archive.open(info) as stream:
-            found = _read_header(path, key, cast(Stream, stream))
+            found = read_header(path, key, cast(Stream, stream))
             size = stream.tell() + math.prod(found.shape) * found.dtype.itemsize
             expect(path, f"length in bytes of {key!r}", size, info.file_size)
             yield found
 
 
-def _read_header(path: Path, key: str, stream: Stream) -> Member:
+def read_header(path: Path, key: str, stream: Stream) -> Member:
+    """Read the header of an array in the .npy format. `key` is the name of the array in error messages."""
     version = npy.read_magic(stream)
     if version not in VERSIONS:
         raise ValueError(f"its array {key!r} has the unsupported format version {version}")

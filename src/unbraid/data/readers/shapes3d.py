@@ -18,6 +18,7 @@ from unbraid.data.readers.verify import Array, check_grid
 
 NAMES = ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation")
 SIZES = (10, 10, 10, 8, 4, 15)
+PERIODS = dict.fromkeys(NAMES[:3], 10)  # the hues 0, 0.1, ..., 0.9; a full turn is 1
 PIXELS = 64
 
 
@@ -46,7 +47,9 @@ def read_shapes3d(
     """
     shape = (3, PIXELS, PIXELS)
     table = cached_table("shapes3d", [path], (math.prod(sizes), *shape), lambda: _blocks(path, sizes), progress)
-    return ByteImages("shapes3d", NAMES, sizes, shape, table.to(device))
+    data = ByteImages("shapes3d", NAMES, sizes, shape, table.to(device))
+    data.cyclic = PERIODS
+    return data
 
 
 def factor_values(sizes: tuple[int, ...]) -> list[Array]:

@@ -22,7 +22,7 @@ from unbraid.errors import UserError
 
 NAMES = ("category", "instance", "elevation", "azimuth", "lighting")
 SIZES = (5, 10, 9, 18, 6)  # sizes of the full grid, which has one image per combination
-INSTANCE = NAMES.index("instance")
+INSTANCE, AZIMUTHS = NAMES.index("instance"), SIZES[3]
 PARTS = {"training": (4, 6, 7, 8, 9), "testing": (0, 1, 2, 3, 5)}  # instances in the files of each part
 SOURCE_PIXELS, PIXELS = 96, 64
 GRID_NAME = "smallnorb?instance=factor"
@@ -80,6 +80,7 @@ def read_smallnorb(
     names, sizes = (NAMES[0], *NAMES[INSTANCE + 1 :]), (SIZES[0], *SIZES[INSTANCE + 1 :])
     factors = torch.from_numpy(np.delete(labels, INSTANCE, axis=1))
     data = ToyPhotographs("smallnorb", names, sizes, table, factors)
+    data.cyclic = {"azimuth": AZIMUTHS}
     data.instance = torch.from_numpy(labels[:, INSTANCE].copy()).to(device)
     return data
 
@@ -95,7 +96,7 @@ def read_smallnorb_grid(
     order = np.lexsort(labels.T[::-1])  # labels are distinct and in range, so the sorted labels are the grid in C order
     table = _read_images(files, math.prod(sizes) // 2, progress)[torch.from_numpy(order)].to(device)
     data = ByteImages(GRID_NAME, NAMES, sizes, (1, PIXELS, PIXELS), table)
-    data.categorical = NAMES[: INSTANCE + 1]
+    data.categorical, data.cyclic = NAMES[: INSTANCE + 1], {"azimuth": AZIMUTHS}
     return data
 
 

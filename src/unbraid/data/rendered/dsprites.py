@@ -14,6 +14,7 @@ from unbraid.data.rendered.raster import Scene, render
 NAMES = ("shape", "scale", "orientation", "x", "y")
 SIZES = (3, 6, 40, 32, 32)
 ROWS = math.prod(SIZES)
+PERIODS = {"orientation": SIZES[2] - 1}  # the first and the last orientation are a full turn apart
 # Digest of the bits of all images, in order.
 SHA256 = "faaf9cf5fa6256819224cb831e7fe802f7e166a63fda58f12c5f1c6eec3f5ea0"
 FILE = f"dsprites-{SHA256[:16]}"
@@ -54,7 +55,7 @@ def dsprites(device: str | torch.device = "cpu", cache: bool = True, progress: P
     else:
         table = (_read_or_render(progress) if cache else _render(progress)).to(device)
     images = BinaryImages("dsprites", NAMES, SIZES, (1, 64, 64), table)
-    images.categorical = ("shape",)
+    images.categorical, images.cyclic = ("shape",), PERIODS
     return images
 
 

@@ -74,7 +74,7 @@ class PaintedSprites(BinaryImages):
 
     def __init__(self, sprites: BinaryImages, name: str) -> None:
         super().__init__(name, sprites.names, sprites.sizes, SHAPE, sprites.table)
-        self.categorical = sprites.categorical
+        self.categorical, self.cyclic = sprites.categorical, sprites.cyclic
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b 3 64 64"]:
         """Return the images at `index`. Pixels are multiples of 1/255.

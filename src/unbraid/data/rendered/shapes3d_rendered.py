@@ -51,6 +51,7 @@ class Shapes3D(FactorData):
     """
 
     categorical = ("shape",)
+    cyclic = dict.fromkeys(NAMES[:3], 10)  # the hues
 
     def batch(self, index: Int[Tensor, " b"], noise: Noise | None = None) -> Float[Tensor, "b c h w"]:
         """Return the images at `index`. Pixels are multiples of 1/255."""

@@ -32,6 +32,15 @@
     }
   };
 
+  /** Angles of circles, then latents. */
+  const cylinder = (arrays, controls, example, out) => {
+    let j = 0;
+    for (let i = 0; i < controls.length; i++) {
+      out[j++] = arrays.is_angle[i] ? Math.cos(controls[i]) : controls[i];
+      if (arrays.is_angle[i]) out[j++] = Math.sin(controls[i]);
+    }
+  };
+
   const torus = (arrays, [ring, tube], example, out) => {
     const [c, a] = arrays.radii;
     const reach = c + a * Math.cos(tube);
@@ -62,7 +71,7 @@
     }
   };
 
-  const KINDS = { latents, directions, sphere, circles, torus, rotations, categories };
+  const KINDS = { latents, directions, sphere, circles, cylinder, torus, rotations, categories };
 
   /** Keep the coordinate that was moved, and scale the others to make the length of the vector 1. */
   const balance = (controls, moved) => {
@@ -76,6 +85,7 @@
 
   const count = {
     circles: (m) => 2 * m,
+    cylinder: (m, arrays) => m + arrays.is_angle.reduce((sum, value) => sum + value, 0),
     torus: () => 3,
     rotations: () => 9,
     categories: (m, arrays) => arrays.sizes.reduce((sum, size) => sum + Math.max(1, size), 0),
