@@ -24,9 +24,13 @@ from unbraid.metrics.mcc import mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
+from unbraid.metrics.reduced_downstream import reduced_downstream
 from unbraid.metrics.sap import sap
+from unbraid.metrics.strong_downstream import strong_downstream
 from unbraid.metrics.udr import udr
+from unbraid.metrics.unified import unified
 from unbraid.metrics.unsupervised import unsupervised
+from unbraid.metrics.z_max_var import z_max_var
 from unbraid.runtime.plugins import Registry
 
 METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
@@ -47,6 +51,10 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "jemmig": jemmig,
     "mig_sup": mig_sup,
     "fairness": fairness,
+    "strong_downstream": strong_downstream,
+    "reduced_downstream": reduced_downstream,
+    "unified": unified,
+    "z_max_var": z_max_var,
 })  # fmt: skip
 
 
@@ -77,6 +85,7 @@ class Trait(NamedTuple):
 HISTOGRAM = "plug-in information on equal-width bins"
 TREES = "gradient-boosted trees by the definition of scikit-learn 1.9: 100 stages of depth 3, exact cuts"
 LOGISTIC = "multinomial logistic regression by the definition of scikit-learn 1.9: lbfgs, 100 iterations"
+SVM = "linear SVM on one code, primal, C 0.01"
 
 
 class Traits(Registry[Trait]):
@@ -98,7 +107,7 @@ TRAITS = Traits("metrics", {
     "mig": Trait("discrete_mig", HISTOGRAM),
     "modularity": Trait("modularity_score", HISTOGRAM),
     "dci": Trait("disentanglement", TREES),
-    "sap": Trait("SAP_score", "linear SVM on one code, primal, C 0.01"),
+    "sap": Trait("SAP_score", SVM),
     "explicitness": Trait("explicitness_score_test", LOGISTIC),
     "irs": Trait("avg_score", "quantiles of deviations from conditional means"),
     "unsupervised": Trait("gaussian_total_correlation", "fitted Gaussian; " + HISTOGRAM, low_is_good=True),
@@ -110,6 +119,10 @@ TRAITS = Traits("metrics", {
     "jemmig": Trait("jemmig", HISTOGRAM),
     "mig_sup": Trait("mig_sup", HISTOGRAM),
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
+    "strong_downstream": Trait("mean_strong_test_accuracy", TREES, whole_table=True),
+    "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES),
+    "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}"),
+    "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True),
 })  # fmt: skip
 
 
@@ -155,7 +168,11 @@ __all__ = [
     "mig",
     "mig_sup",
     "modularity",
+    "reduced_downstream",
     "sap",
+    "strong_downstream",
     "udr",
+    "unified",
     "unsupervised",
+    "z_max_var",
 ]
