@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from laws import downstream_tasks, fairness, information, linear, trees, unified, votes, without_classifier
+from laws import downstream_tasks, fairness, information, linear, peers, trees, unified, votes, without_classifier
 from laws.base import Law
 
 LAWS: dict[str, Law] = {**without_classifier.LAWS, **linear.LAWS, **trees.LAWS, **information.LAWS, **fairness.LAWS}
-LAWS |= downstream_tasks.LAWS | unified.LAWS | votes.LAWS
+LAWS |= downstream_tasks.LAWS | unified.LAWS | votes.LAWS | peers.LAWS

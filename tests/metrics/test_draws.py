@@ -29,10 +29,13 @@ CHANCE: dict[str, dict[str, float]] = {
     "strong_downstream": {"mean_test_accuracy": GUESS, "mean_strong_test_accuracy": GUESS},
     "reduced_downstream": {"mean_test_accuracy_reduced_factor": GUESS, "mean_test_accuracy_other_factors": GUESS},
     "z_max_var": {"eval_accuracy": 1 / 3},
+    "snc": {"snc": GUESS},
+    "nk": {"mean_test_accuracy": GUESS, "mean_knockout_accuracy": GUESS},
 }
 WITHOUT_ACCURACY = {
     "sap": "a gap between two accuracies, which test_sap_of_noise checks",
     "fairness": "a distance between predictions, which test_fairness_of_noise checks",
+    "dci_es": "the lowest of several test errors, which is below chance; test_peers.py checks its floor",
     "unified": "aggregations of matrices, which test_unified.py compares with sap",
 }
 DRAWN_FROM_THE_TABLE = ("beta_vae", "factor_vae", "fairness", "strong_downstream", "z_max_var")

@@ -61,29 +61,21 @@ FINITE = "Codes must be finite"
 LABELLED = (
     "beta_vae", "factor_vae", "mig", "modularity", "dci", "sap", "explicitness", "irs", "downstream_lr",
     "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness", "strong_downstream",
-    "reduced_downstream", "unified", "z_max_var",
+    "reduced_downstream", "unified", "z_max_var", "dci_es", "omes", "snc", "nk", "aam", "flatness",
 )  # fmt: skip
-ALL_METRICS = (*LABELLED, "unsupervised")
+ALL_METRICS = (*LABELLED, "unsupervised", "factorised_support")
+WITH_TWO_CODES = (
+    "mig", "sap", "unsupervised", "dci", "jemmig", "reduced_downstream", "unified", "dci_es", "nk",
+    "factorised_support", "aam",
+)  # fmt: skip
+WITH_TWO_FACTORS = (
+    "beta_vae", "modularity", "dci", "dcimig", "mig_sup", "fairness", "strong_downstream", "reduced_downstream",
+    "unified", "z_max_var", "dci_es", "omes", "flatness",
+)  # fmt: skip
 TWO_CODES, TWO_FACTORS = "Codes must have at least 2 columns", "Factors must have at least 2 columns"
 EXPECTED_ERRORS: Mapping[str, Mapping[str, str]] = {
-    "one code": dict.fromkeys(
-        ("mig", "sap", "unsupervised", "dci", "jemmig", "reduced_downstream", "unified"), TWO_CODES
-    ),
-    "one factor": dict.fromkeys(
-        (
-            "beta_vae",
-            "modularity",
-            "dci",
-            "dcimig",
-            "mig_sup",
-            "fairness",
-            "strong_downstream",
-            "reduced_downstream",
-            "unified",
-            "z_max_var",
-        ),
-        TWO_FACTORS,
-    ),  # fmt: skip
+    "one code": dict.fromkeys(WITH_TWO_CODES, TWO_CODES),
+    "one factor": dict.fromkeys(WITH_TWO_FACTORS, TWO_FACTORS),
     "single-valued factor": dict.fromkeys(LABELLED, "Every factor must take at least 2 values"),
     "nan": dict.fromkeys(ALL_METRICS, FINITE),
     "infinity": dict.fromkeys(ALL_METRICS, FINITE),

@@ -10,13 +10,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.metrics.aam import aam
 from unbraid.metrics.beta_vae import beta_vae
 from unbraid.metrics.dci import dci
+from unbraid.metrics.dci_es import dci_es
 from unbraid.metrics.dcimig import dcimig
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
 from unbraid.metrics.explicitness import explicitness
 from unbraid.metrics.factor_vae import factor_vae
+from unbraid.metrics.factorised_support import factorised_support
 from unbraid.metrics.fairness import fairness
+from unbraid.metrics.flatness import flatness
 from unbraid.metrics.infomec import infomec
 from unbraid.metrics.irs import irs
 from unbraid.metrics.jemmig import jemmig
@@ -24,8 +28,11 @@ from unbraid.metrics.mcc import mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
+from unbraid.metrics.nk import nk
+from unbraid.metrics.omes import omes
 from unbraid.metrics.reduced_downstream import reduced_downstream
 from unbraid.metrics.sap import sap
+from unbraid.metrics.snc import snc
 from unbraid.metrics.strong_downstream import strong_downstream
 from unbraid.metrics.udr import udr
 from unbraid.metrics.unified import unified
@@ -55,6 +62,13 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "reduced_downstream": reduced_downstream,
     "unified": unified,
     "z_max_var": z_max_var,
+    "dci_es": dci_es,
+    "omes": omes,
+    "snc": snc,
+    "nk": nk,
+    "factorised_support": factorised_support,
+    "aam": aam,
+    "flatness": flatness,
 })  # fmt: skip
 
 
@@ -123,6 +137,13 @@ TRAITS = Traits("metrics", {
     "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES),
     "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}"),
     "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True),
+    "dci_es": Trait("mean_informativeness", "decision trees of scikit-learn with growing depth"),
+    "omes": Trait("omes", "correlation of pairs that differ in one factor", whole_table=True),
+    "snc": Trait("snc", "bins with equal counts of one code"),
+    "nk": Trait("nk", TREES),
+    "factorised_support": Trait("fos_standardised", "Hausdorff distances of pairs of codes", low_is_good=True),
+    "aam": Trait("aam", HISTOGRAM),
+    "flatness": Trait("ave_flatness", "widths and lengths of lines of codes", whole_table=True),
 })  # fmt: skip
 
 
@@ -151,15 +172,19 @@ __all__ = [
     "METRICS",
     "TRAITS",
     "Trait",
+    "aam",
     "beta_vae",
     "dci",
+    "dci_es",
     "dcimig",
     "downstream",
     "downstream_gbt",
     "downstream_lr",
     "explicitness",
     "factor_vae",
+    "factorised_support",
     "fairness",
+    "flatness",
     "headline",
     "infomec",
     "irs",
@@ -168,8 +193,11 @@ __all__ = [
     "mig",
     "mig_sup",
     "modularity",
+    "nk",
+    "omes",
     "reduced_downstream",
     "sap",
+    "snc",
     "strong_downstream",
     "udr",
     "unified",

@@ -54,8 +54,8 @@ def unified(
     only the rows that have a label of it are used.
 
     Limitations: Each matrix keeps the limitations of its metric. The accuracies of linear SVMs are above 0 for latents
-    without information, so their disentanglement and completeness are near 0 for every representation. The entries of
-    the importances sum to 1 for each factor, however badly the factor is predicted.
+    without information, so their completeness is near 0 for most representations. The entries of the importances
+    sum to 1 for each factor, however badly the factor is predicted.
 
     Deviations: disentanglement_lib also returns the values of single latents and factors, and the points at which a
     dendrogram of the matrix merges factors. It separates the names of matrix and aggregation by a dot.
