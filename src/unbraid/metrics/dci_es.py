@@ -161,7 +161,7 @@ def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndar
         left = codes[rows, np.maximum(0, tree.feature[node])] <= tree.threshold[node]
         child = np.where(left, tree.children_left[node], tree.children_right[node])
         nodes.append(np.where(child >= 0, child, node))
-    return np.stack(nodes)
+    return np.stack(nodes).astype(np.int64)  # scikit-learn's numbers have a type of their own, long long
 
 
 def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:

@@ -144,7 +144,9 @@ def _pair_correlations(
     """
     x, y = (codes[rows] - codes[rows].mean(axis=0) for rows in (first, second))
     spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
-    return np.divide((x * y).sum(axis=0), spread, out=np.ones(codes.shape[1]), where=spread > 0)
+    correlations = np.ones(codes.shape[1])
+    np.divide((x * y).sum(axis=0), spread, out=correlations, where=spread > 0)
+    return correlations
 
 
 def pooled_scores(association: Float[np.ndarray, "d k"]) -> tuple[float, float]:
