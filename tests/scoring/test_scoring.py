@@ -114,6 +114,11 @@ TESTED = {  # accuracies of metrics that are fitted to some rows and tested on o
     "downstream_lr": ["mean_test_accuracy"],
     "explicitness": ["explicitness_score_test"],
     "sap": ["SAP_score"],
+    "reduced_downstream": ["mean_test_accuracy_reduced_factor", "mean_test_accuracy_other_factors"],
+    "unified": ["accuracy_svm:sap"],
+    "dci_es": ["mean_informativeness"],
+    "snc": ["snc"],
+    "nk": ["mean_test_accuracy", "mean_knockout_accuracy"],
 }
 
 
@@ -130,7 +135,8 @@ def test_noise_scores_at_chance_level(name: str, count: int) -> None:
     rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
     values = rows.score([name], 0).values_or_raise()[name]
     accuracy = (1 / 2 + 1 / 3) / 2  # the mean over two factors, with 2 and 3 equally likely values
-    chance = {"explicitness": 0.5, "sap": 0.0}.get(name, accuracy)  # explicitness is an area under the ROC curve
+    gaps = dict.fromkeys(("sap", "unified", "dci_es"), 0.0)  # differences from other latents, or from chance
+    chance = {"explicitness": 0.5, **gaps}.get(name, accuracy)  # explicitness is an area under the ROC curve
     for key in TESTED[name]:
         assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
 
