@@ -2,8 +2,8 @@
 
 The representation has 10 dimensions and the dSprites factors (3, 6, 40, 32, 32), with 10,000 training points and 5,000
 test points. Compilation is timed separately: every metric is called once before it is measured. Then 64 runs of one
-small study are scored with `unbraid.score`, and the number of busy cores is reported. `--add NAME` measures only a metric
-that is not among the nine, and adds its seconds to the existing results.
+small study are scored with `unbraid.score`, and the number of busy cores is reported. `--add NAME` measures only a
+metric that is not among the nine, and adds its seconds to the existing results.
 """
 
 from __future__ import annotations
