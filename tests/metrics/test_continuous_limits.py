@@ -124,8 +124,10 @@ def test_regression_and_classification_agree_in_the_order_of_codes(name: str) ->
         assert scores[0] > scores[2] + 0.05 > scores[3] + 0.1
     chance = {"explicitness": (0.5, 0.5)}.get(name, (0, 0.25) if "downstream" in name else (0, 0))
     assert [scores[-1] for scores in orders] == pytest.approx(chance, abs=0.06)
-    assert orders[0][0] > 0.99
-    assert name == "sap" or orders[1][0] > 0.95  # lines cannot separate the values of a factor in one latent
+    # Lines cannot separate the values of a factor in one latent. The first cut of a tree leaves errors. Without its
+    # latent, a factor with 4 values is predicted correctly in a quarter of the rows.
+    floors = {"sap": (0.99, 0.0), "dci_es": (0.95, 0.95), "nk": (0.99, 0.7)}.get(name, (0.99, 0.95))
+    assert all(scores[0] > floor for scores, floor in zip(orders, floors, strict=True)), orders
 
 
 # Gaussian codes with known scores: latent i correlates with its own factor by 0.8 and with the other one by 0.4.
