@@ -21,7 +21,7 @@ from unbraid.metrics import headline
 from unbraid.metrics.bounds import bounds
 from unbraid.metrics.protocol import DRAWS, Protocol
 
-METRICS = [name for name in ALL_METRICS if name != "unsupervised"]  # every metric that takes factors
+METRICS = [name for name in ALL_METRICS if name not in ("unsupervised", "factorised_support")]  # all that take factors
 COLUMNS = [headline(name) for name in METRICS] + ["dci.informativeness_test"]
 
 

@@ -128,12 +128,13 @@ def edge_cases() -> str:
     """Return the page of degenerate input."""
     from support.edges import EDGES, EXPECTED_ERRORS
 
+    with_factors = {name for name, metric in METRICS.items() if "factors" in inspect.signature(metric).parameters}
     body = []
     for edge, case in EDGES.items():
         rejected = EXPECTED_ERRORS.get(edge, {})
-        who = "all" if len(rejected) >= len(METRICS) - 1 else ", ".join(f"`{name}`" for name in rejected) or "none"
-        if who == "all" and "unsupervised" not in rejected:
-            who = "all that take factors"
+        who = ", ".join(f"`{name}`" for name in rejected) or "none"
+        if set(rejected) >= with_factors:
+            who = "all" if set(rejected) == set(METRICS) else "all that take factors"
         body.append([case.what, who, "; ".join(dict.fromkeys(f"“{message}”" for message in rejected.values()))])
     return EDGE_CASES + table(["case", "raises an error in", "message"], body) + "\n"
 

@@ -28,6 +28,7 @@ PEERS = {
 }
 LAWS, PAIRS, VITAE, QUANTISED = "test_methods.py", "test_ada_and_slow.py", "test_vitae.py", "test_quantised.py"
 GOLDEN, LINEAR, INFORMATION = "test_metrics_golden.py", "test_linear_metrics.py", "test_information.py"
+INTERVENTIONS, PEER_METRICS = "test_interventions.py", "test_peers.py"
 READERS, LABELLED, SAMPLING = "test_readers.py", "test_labelled_readers.py", "test_sampling.py"
 
 
@@ -177,14 +178,20 @@ METRICS = FeatureTable("Metrics", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
         (f"{LINEAR}::test_golden_downstream_lr", f"{LINEAR}::test_golden_downstream_gbt"),
         ("downstream_lr", "downstream_gbt")),
     Feature("fairness", "Y Y . . . . . . . .", ("test_fairness.py::test_golden_aggregates",), ("fairness",)),
-    Feature("strong and reduced downstream, unified scores", "Y Y . . . . . . . ."),
+    Feature("strong and reduced downstream, unified scores", "Y Y . . . . . . . .",
+        ("test_metrics.py::test_equals_its_oracle", "test_metrics.py::test_known_score",
+         f"{INTERVENTIONS}::test_the_fixed_factor_has_one_value_in_training_and_others_in_the_test",
+         "test_unified.py::test_dci_mig_modularity_and_sap_are_special_cases"),
+        ("strong_downstream", "reduced_downstream", "unified")),
     Feature("abstract reasoning", "Y . . . . . . . . .",
         ("test_puzzles.py::test_the_rule_has_exactly_one_solution",
          "test_relation_network.py::test_network_equals_its_loops")),
     Feature("DCIMIG, JEMMIG, MIG-sup", ". P . . . . . . Y .",
         ("test_metrics.py::test_equals_its_oracle", f"{INFORMATION}::test_jemmig_in_nats_equals_its_oracle",
          f"{INFORMATION}::test_mig_sup_is_mig_with_codes_and_factors_exchanged"), ("dcimig", "jemmig", "mig_sup")),
-    Feature("Z-max-var", ". . . . . . . . Y ."),
+    Feature("Z-max-var", ". . . . . . . . Y .",
+        ("test_metrics.py::test_equals_its_oracle",
+         f"{INTERVENTIONS}::test_only_settings_with_two_values_are_used_in_each_half"), ("z_max_var",)),
     Feature("InfoMEC", ". . . . . . . Y . .", (f"{INFORMATION}::test_all_infomec_scores_equal_their_oracles",),
         ("infomec",)),
     Feature("MCC", ". . . . . . . . . .", (f"{INFORMATION}::test_mcc_of_ranks_equals_its_oracle",), ("mcc",),
@@ -192,8 +199,22 @@ METRICS = FeatureTable("Metrics", ("DL", "ER", "DIS", "YD", "PY", "AA", "DCF", "
     Feature("D_LSBD (linear symmetry-based disentanglement)", ". . . . . . . . . .",
         ("test_metrics.py::test_equals_its_oracle", "test_metrics.py::test_known_score"), ("d_lsbd",),
         elsewhere="luis-armando-perez-rey/lsbd-vae"),
-    Feature("OMES", ". . . . . . . . . .", elsewhere="transfer_disentanglement"),
-    Feature("AAM, flatness, factorised-support score", ". . P P . . P . . ."),
+    Feature("DCI-ES (explicitness and size)", ". . . . . . . . . .",
+        (f"{PEER_METRICS}::test_explicitness_by_hand",
+         f"{PEER_METRICS}::test_probes_equal_trees_that_are_fitted_for_each_depth"), ("dci_es",),
+        partly="decision trees as probes, not neural networks or random features",
+        elsewhere="andreinicolicioiu/DCI-ES"),
+    Feature("OMES", ". . . . . . . . . .",
+        (f"{PEER_METRICS}::test_association_scores_by_hand",
+         f"{PEER_METRICS}::test_pairs_differ_in_one_factor_and_are_uniform"), ("omes",),
+        elsewhere="transfer_disentanglement"),
+    Feature("SNC, neuron knockout", ". . . . . . . . . .",
+        (f"{PEER_METRICS}::test_the_assignment_maximises_the_total_information",
+         f"{PEER_METRICS}::test_a_factor_without_a_latent_loses_nothing"), ("snc", "nk"), elsewhere="Lou1sM/snc_nk"),
+    Feature("AAM, flatness, factorised-support score", ". . P P . . P . . .",
+        ("test_metrics.py::test_equals_its_oracle", "test_metrics.py::test_known_score",
+         f"{PEER_METRICS}::test_batches_of_the_support_are_averaged"), ("aam", "flatness", "factorised_support")),
+    Feature("linearity and distances along factors", ". . Y . . . . . . ."),
     Feature("judgement by vision-language models", ". . . . . . . . . .", elsewhere="MSD-Benchmark"),
 ])  # fmt: skip
 DATA = FeatureTable("Data", ("DL", "ER", "DIS", "YD", "AA", "DCF", "LQ", "FV", "SM"), "data", [

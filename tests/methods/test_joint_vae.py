@@ -145,7 +145,7 @@ def test_log_ratios_of_samples_average_to_the_kl() -> None:
 
 
 def test_samples_of_the_prior_have_uniform_values() -> None:
-    z = TWO.prior_sample(8, MANY, noise())
+    z = TWO.prior_sample(MANY, 8, noise())
     assert stats.kstest(z[:, 0].numpy(), "norm").pvalue > 1e-5
     values = z[:, 2:].unflatten(1, (2, 3))
     assert torch.equal(values.sum(-1), torch.ones(MANY, 2))

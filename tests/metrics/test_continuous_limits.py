@@ -20,9 +20,23 @@ from unbraid.metrics.protocol import Protocol
 INFORMATION = ("mig", "mig_sup", "modularity", "dcimig", "jemmig", "infomec")
 # Metrics of predictions. The accuracy of a classifier falls as the number of classes grows, whereas the explained
 # variance does not, so the two forms agree only in the order of codes, for perfect codes and for noise.
-PREDICTION = ("dci", "sap", "explicitness", "downstream_lr", "downstream_gbt")
+PREDICTION = (
+    "dci", "sap", "explicitness", "downstream_lr", "downstream_gbt", "strong_downstream", "reduced_downstream",
+    "dci_es", "nk",
+)  # fmt: skip
 # The number of values at which the discrete form has the same bins as the continuous one
-BINS = {**dict.fromkeys(INFORMATION, 20), "irs": 20, "beta_vae": 10, "factor_vae": 10}
+BINS = {
+    **dict.fromkeys(INFORMATION, 20),
+    "irs": 20,
+    "beta_vae": 10,
+    "factor_vae": 10,
+    "z_max_var": 10,
+    "unified": 20,
+    "aam": 20,
+    "omes": 10,
+    "flatness": 10,
+    "snc": 10,
+}
 STRONG, WEAK = 0.8, 0.4  # correlations of each latent with its own factor and with the other factor
 
 
@@ -45,7 +59,7 @@ def main_scores(name: str, codes: Array, factors: Array, continuous: bool) -> di
 
 def test_every_metric_with_factors_is_compared_with_its_discrete_form() -> None:
     with_grid = {"fairness", "d_lsbd"}  # needs complete settings, see test_continuous.py
-    assert {*BINS, *PREDICTION, "mcc", "unsupervised"} | with_grid == set(METRICS)
+    assert {*BINS, *PREDICTION, "mcc", "unsupervised", "factorised_support"} | with_grid == set(METRICS)
 
 
 @pytest.mark.parametrize("name", BINS)
@@ -57,7 +71,8 @@ def test_the_discrete_form_approaches_the_continuous_one(name: str) -> None:
     for key, expected in limit.items():
         scores = [main_scores(name, codes, np.floor(u * m).astype(int), False)[key] for m in values]
         errors = [abs(score - expected) for score in scores]
-        assert errors[2] < 0.01
+        # The classes of snc have equal counts, and the rounded values have equal widths.
+        assert errors[2] < (0.02 if name == "snc" else 0.01)
         assert errors[2] <= errors[1] + 0.005
         assert errors[1] <= errors[0] + 0.005
 
@@ -107,10 +122,12 @@ def test_regression_and_classification_agree_in_the_order_of_codes(name: str) ->
     for scores in orders:
         assert all(a > b - 0.01 for a, b in itertools.pairwise(scores)), scores
         assert scores[0] > scores[2] + 0.05 > scores[3] + 0.1
-    chance = {"explicitness": (0.5, 0.5), "downstream_lr": (0, 0.25), "downstream_gbt": (0, 0.25)}.get(name, (0, 0))
+    chance = {"explicitness": (0.5, 0.5)}.get(name, (0, 0.25) if "downstream" in name else (0, 0))
     assert [scores[-1] for scores in orders] == pytest.approx(chance, abs=0.06)
-    assert orders[0][0] > 0.99
-    assert name == "sap" or orders[1][0] > 0.95  # lines cannot separate the values of a factor in one latent
+    # Lines cannot separate the values of a factor in one latent. The first cut of a tree leaves errors. Without its
+    # latent, a factor with 4 values is predicted correctly in a quarter of the rows.
+    floors = {"sap": (0.99, 0.0), "dci_es": (0.95, 0.95), "nk": (0.99, 0.7)}.get(name, (0.99, 0.95))
+    assert all(scores[0] > floor for scores, floor in zip(orders, floors, strict=True)), orders
 
 
 # Gaussian codes with known scores: latent i correlates with its own factor by 0.8 and with the other one by 0.4.

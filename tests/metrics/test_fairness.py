@@ -14,7 +14,8 @@ import pytest
 from oracles import fairness as oracle
 from support.golden import golden_extra
 from support.known_codes import GRID, NOISY, Array, factor_grid, noise
-from unbraid.metrics.fairness import aggregate_scores, fairness, intervention_rows, total_variation
+from unbraid.metrics.fairness import aggregate_scores, fairness, total_variation
+from unbraid.metrics.settings import intervention_rows
 
 HEADLINE = "mean_fairness:mean_pred:mean_sens"
 fairness_of_reference_draws = partial(fairness, draws="reference")

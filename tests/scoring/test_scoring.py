@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import unbraid as ub
+from support.edges import WITH_TWO_CODES
 from support.known_codes import GRID, NOISY, factor_grid, noise
 from unbraid.errors import UserError
 from unbraid.metrics import METRICS, TRAITS, bounds, known_codes
@@ -113,6 +114,11 @@ TESTED = {  # accuracies of metrics that are fitted to some rows and tested on o
     "downstream_lr": ["mean_test_accuracy"],
     "explicitness": ["explicitness_score_test"],
     "sap": ["SAP_score"],
+    "reduced_downstream": ["mean_test_accuracy_reduced_factor", "mean_test_accuracy_other_factors"],
+    "unified": ["accuracy_svm:sap"],
+    "dci_es": ["mean_informativeness"],
+    "snc": ["snc"],
+    "nk": ["mean_test_accuracy", "mean_knockout_accuracy"],
 }
 
 
@@ -129,7 +135,8 @@ def test_noise_scores_at_chance_level(name: str, count: int) -> None:
     rows = Protocol(train=3_000, test=1_500).rows(noise(count, 5), factors)
     values = rows.score([name], 0).values_or_raise()[name]
     accuracy = (1 / 2 + 1 / 3) / 2  # the mean over two factors, with 2 and 3 equally likely values
-    chance = {"explicitness": 0.5, "sap": 0.0}.get(name, accuracy)  # explicitness is an area under the ROC curve
+    gaps = dict.fromkeys(("sap", "unified", "dci_es"), 0.0)  # differences from other latents, or from chance
+    chance = {"explicitness": 0.5, **gaps}.get(name, accuracy)  # explicitness is an area under the ROC curve
     for key in TESTED[name]:
         assert values[key] == pytest.approx(chance, abs=4 / math.sqrt(len(rows.test)) * 0.5 + 0.01)
 
@@ -303,7 +310,7 @@ def test_metrics_that_fail_are_left_out_or_raise_an_error() -> None:
         (row,) = ub.score(runs, protocol=SMALL, codes=["mean"], quiet=True)
     left = [str(warning.message) for warning in caught]
     assert any(text.startswith("left out: mig: Codes must have at least 2 columns. Got 1") for text in left)
-    assert len(left) == 5  # mig, dci, sap, jemmig and unsupervised compare codes
+    assert len(left) == len(WITH_TWO_CODES)  # these metrics compare codes
     assert "mig.discrete_mig" not in row
     assert "modularity.modularity_score" in row
     with pytest.raises(ValueError, match=r"mig: Codes must have at least 2 columns"):

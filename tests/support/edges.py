@@ -60,13 +60,22 @@ EDGES: dict[str, Edge] = {
 FINITE = "Codes must be finite"
 LABELLED = (
     "beta_vae", "factor_vae", "mig", "modularity", "dci", "sap", "explicitness", "irs", "downstream_lr",
-    "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness", "d_lsbd",
+    "downstream_gbt", "mcc", "infomec", "dcimig", "jemmig", "mig_sup", "fairness", "strong_downstream",
+    "reduced_downstream", "unified", "z_max_var", "dci_es", "omes", "snc", "nk", "aam", "flatness", "d_lsbd",
 )  # fmt: skip
-ALL_METRICS = (*LABELLED, "unsupervised")
+ALL_METRICS = (*LABELLED, "unsupervised", "factorised_support")
+WITH_TWO_CODES = (
+    "mig", "sap", "unsupervised", "dci", "jemmig", "reduced_downstream", "unified", "dci_es", "nk",
+    "factorised_support", "aam",
+)  # fmt: skip
+WITH_TWO_FACTORS = (
+    "beta_vae", "modularity", "dci", "dcimig", "mig_sup", "fairness", "strong_downstream", "reduced_downstream",
+    "unified", "z_max_var", "dci_es", "omes", "flatness",
+)  # fmt: skip
 TWO_CODES, TWO_FACTORS = "Codes must have at least 2 columns", "Factors must have at least 2 columns"
 EXPECTED_ERRORS: Mapping[str, Mapping[str, str]] = {
-    "one code": dict.fromkeys(("mig", "sap", "unsupervised", "dci", "jemmig"), TWO_CODES),
-    "one factor": dict.fromkeys(("beta_vae", "modularity", "dci", "dcimig", "mig_sup", "fairness"), TWO_FACTORS),
+    "one code": dict.fromkeys(WITH_TWO_CODES, TWO_CODES),
+    "one factor": dict.fromkeys(WITH_TWO_FACTORS, TWO_FACTORS),
     "single-valued factor": dict.fromkeys(LABELLED, "Every factor must take at least 2 values"),
     "nan": dict.fromkeys(ALL_METRICS, FINITE),
     "infinity": dict.fromkeys(ALL_METRICS, FINITE),

@@ -10,15 +10,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.metrics.aam import aam
 from unbraid.metrics.beta_vae import beta_vae
 from unbraid.metrics.centrality import model_centrality
 from unbraid.metrics.d_lsbd import d_lsbd
 from unbraid.metrics.dci import dci
+from unbraid.metrics.dci_es import dci_es
 from unbraid.metrics.dcimig import dcimig
 from unbraid.metrics.downstream import downstream, downstream_gbt, downstream_lr
 from unbraid.metrics.explicitness import explicitness
 from unbraid.metrics.factor_vae import factor_vae
+from unbraid.metrics.factorised_support import factorised_support
 from unbraid.metrics.fairness import fairness
+from unbraid.metrics.flatness import flatness
 from unbraid.metrics.infomec import infomec
 from unbraid.metrics.irs import irs
 from unbraid.metrics.jemmig import jemmig
@@ -26,10 +30,17 @@ from unbraid.metrics.mcc import mcc
 from unbraid.metrics.mig import mig
 from unbraid.metrics.mig_sup import mig_sup
 from unbraid.metrics.modularity import modularity
+from unbraid.metrics.nk import nk
+from unbraid.metrics.omes import omes
+from unbraid.metrics.reduced_downstream import reduced_downstream
 from unbraid.metrics.sap import sap
 from unbraid.metrics.similarity import debiased_cka, fit_linear_map, linear_cka, linear_r2, procrustes_distance
+from unbraid.metrics.snc import snc
+from unbraid.metrics.strong_downstream import strong_downstream
 from unbraid.metrics.udr import udr
+from unbraid.metrics.unified import unified
 from unbraid.metrics.unsupervised import unsupervised
+from unbraid.metrics.z_max_var import z_max_var
 from unbraid.runtime.plugins import Registry
 
 METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
@@ -51,6 +62,17 @@ METRICS: Registry[Callable[..., dict[str, float]]] = Registry("metrics", {
     "mig_sup": mig_sup,
     "fairness": fairness,
     "d_lsbd": d_lsbd,
+    "strong_downstream": strong_downstream,
+    "reduced_downstream": reduced_downstream,
+    "unified": unified,
+    "z_max_var": z_max_var,
+    "dci_es": dci_es,
+    "omes": omes,
+    "snc": snc,
+    "nk": nk,
+    "factorised_support": factorised_support,
+    "aam": aam,
+    "flatness": flatness,
 })  # fmt: skip
 
 
@@ -81,6 +103,7 @@ class Trait(NamedTuple):
 HISTOGRAM = "plug-in information on equal-width bins"
 TREES = "gradient-boosted trees by the definition of scikit-learn 1.9: 100 stages of depth 3, exact cuts"
 LOGISTIC = "multinomial logistic regression by the definition of scikit-learn 1.9: lbfgs, 100 iterations"
+SVM = "linear SVM on one code, primal, C 0.01"
 
 
 class Traits(Registry[Trait]):
@@ -102,7 +125,7 @@ TRAITS = Traits("metrics", {
     "mig": Trait("discrete_mig", HISTOGRAM),
     "modularity": Trait("modularity_score", HISTOGRAM),
     "dci": Trait("disentanglement", TREES),
-    "sap": Trait("SAP_score", "linear SVM on one code, primal, C 0.01"),
+    "sap": Trait("SAP_score", SVM),
     "explicitness": Trait("explicitness_score_test", LOGISTIC),
     "irs": Trait("avg_score", "quantiles of deviations from conditional means"),
     "unsupervised": Trait("gaussian_total_correlation", "fitted Gaussian; " + HISTOGRAM, low_is_good=True),
@@ -115,6 +138,17 @@ TRAITS = Traits("metrics", {
     "mig_sup": Trait("mig_sup", HISTOGRAM),
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
     "d_lsbd": Trait("d_lsbd", "plane of largest variance along complete lines", whole_table=True, low_is_good=True),
+    "strong_downstream": Trait("mean_strong_test_accuracy", TREES, whole_table=True),
+    "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES),
+    "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}"),
+    "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True),
+    "dci_es": Trait("mean_informativeness", "decision trees of scikit-learn with growing depth"),
+    "omes": Trait("omes", "correlation of pairs that differ in one factor", whole_table=True),
+    "snc": Trait("snc", "bins with equal counts of one code"),
+    "nk": Trait("nk", TREES),
+    "factorised_support": Trait("fos_standardised", "Hausdorff distances of pairs of codes", low_is_good=True),
+    "aam": Trait("aam", HISTOGRAM),
+    "flatness": Trait("ave_flatness", "widths and lengths of lines of codes", whole_table=True),
 })  # fmt: skip
 
 
@@ -143,9 +177,11 @@ __all__ = [
     "METRICS",
     "TRAITS",
     "Trait",
+    "aam",
     "beta_vae",
     "d_lsbd",
     "dci",
+    "dci_es",
     "dcimig",
     "debiased_cka",
     "downstream",
@@ -153,8 +189,10 @@ __all__ = [
     "downstream_lr",
     "explicitness",
     "factor_vae",
+    "factorised_support",
     "fairness",
     "fit_linear_map",
+    "flatness",
     "headline",
     "infomec",
     "irs",
@@ -166,8 +204,15 @@ __all__ = [
     "mig_sup",
     "model_centrality",
     "modularity",
+    "nk",
+    "omes",
     "procrustes_distance",
+    "reduced_downstream",
     "sap",
+    "snc",
+    "strong_downstream",
     "udr",
+    "unified",
     "unsupervised",
+    "z_max_var",
 ]

@@ -9,8 +9,9 @@ from jaxtyping import Bool, Complex, Float, Int, Real
 
 from unbraid.errors import UserError
 from unbraid.metrics.arrays import Codes, Factors, check_at_least, input_error
-from unbraid.metrics.information import consecutive_labels, setting_numbers
+from unbraid.metrics.information import consecutive_labels
 from unbraid.metrics.labels import Continuous, Labels, as_codes_and_labels
+from unbraid.metrics.settings import setting_numbers
 
 Periods = Sequence[float | None] | None
 

@@ -205,7 +205,7 @@ def downstream_gbt(
         >>> downstream_gbt(codes, codes > 0, codes, codes > 0, sizes=[40])["40:mean_test_accuracy"]
         1.0
     """
-    fit = partial(_predict_boosted, trees=trees, seed=seed)
+    fit = partial(predict_boosted, trees=trees, seed=seed)
     return _accuracy_scores(fit, codes, factors, test_codes, test_factors, continuous, sizes)
 
 
@@ -220,9 +220,7 @@ def _predict_linear(codes: Table, column: Column, test_codes: Table) -> tuple[Va
     return model.predict(codes), model.predict(test_codes)
 
 
-def _predict_boosted(
-    codes: Table, column: Column, test_codes: Table, *, trees: str, seed: int
-) -> tuple[Values, Values]:
+def predict_boosted(codes: Table, column: Column, test_codes: Table, *, trees: str, seed: int) -> tuple[Values, Values]:
     """Return the predictions for the training examples and for the test examples."""
     from unbraid.metrics.trees import boosted_regression, boosted_trees
 
@@ -247,7 +245,7 @@ def _accuracy_scores(
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     scores: dict[str, float] = {}
     for size in (used := _usable_sizes(sizes, len(table))):
-        train_and_test = _accuracies_by_factor(fit, size, table, labels, test_table, test_labels)
+        train_and_test = accuracies_by_factor(fit, size, table, labels, test_table, test_labels)
         for part, accuracies in zip(("train", "test"), train_and_test, strict=True):
             scores[f"{size}:mean_{part}_accuracy"] = float(accuracies.mean())
             scores[f"{size}:min_{part}_accuracy"] = float(accuracies.min())
@@ -268,7 +266,7 @@ def _usable_sizes(sizes: Sequence[int] | int, rows: int) -> list[int]:
     return sorted({min(int(size), rows) for size in given})
 
 
-def _accuracies_by_factor(
+def accuracies_by_factor(
     fit: Fit,
     size: int,
     codes: Float[np.ndarray, "n d"],

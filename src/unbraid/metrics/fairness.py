@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unbraid.metrics.arrays import Codes, Factors, check_at_least, check_factors_vary, input_error
-from unbraid.metrics.information import consecutive_labels, setting_numbers
 from unbraid.metrics.interventions import check_draws
 from unbraid.metrics.labels import Continuous, as_codes_and_labels
+from unbraid.metrics.settings import intervention_rows, setting_numbers
 
 
 def fairness(
@@ -151,53 +151,6 @@ def _first_third_of_groups(group: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"
     order, counts = np.argsort(group, kind="stable"), np.bincount(group)
     position = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.asarray(order[position < np.repeat(np.maximum(1, counts // 3), counts)])
-
-
-def intervention_rows(
-    factors: Int[np.ndarray, "n k"],
-    j: int,
-    count: int,
-    rng: np.random.Generator,
-    *,
-    max_rows: float | None = None,
-) -> Int[np.ndarray, "count m"]:
-    """Draw `count` random settings of the other factors, and return one row number per setting and value of factor j.
-
-    The first axis of the result is the setting, and the second axis is the value of factor j. If `max_rows` is given,
-    the number of different settings is limited so that together they have about this many rows. At least one setting is
-    used.
-
-    >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
-    >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
-    [[0, 2, 4], [0, 2, 4]]
-    """
-    value_index = consecutive_labels(factors[:, j])
-    m = int(value_index.max()) + 1
-    setting = setting_numbers(np.delete(factors, j, axis=1))
-    cell = setting * m + value_index
-    order = np.argsort(cell, kind="stable")
-    cells, starts, counts = np.unique(cell[order], return_index=True, return_counts=True)
-    complete = np.bincount(cells // m) == m
-    _check_enough_settings(complete, count, j)
-    if max_rows is not None:
-        settings = np.flatnonzero(complete)
-        limit = max(1, int(max_rows / (m * len(factors) / len(cells))))
-        complete = np.isin(np.arange(len(complete)), rng.permutation(settings)[:limit])
-    possible = np.flatnonzero(complete[setting])
-    wanted = setting[rng.choice(possible, size=count)][:, None] * m + np.arange(m)
-    index = np.searchsorted(cells, wanted)
-    return np.asarray(order[starts[index] + rng.integers(counts[index])])
-
-
-def _check_enough_settings(complete: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int, j: int) -> None:
-    """Raise a `UserError` if too few settings of the other factors occur with every value of factor j."""
-    possible, settings = int(complete.sum()), len(complete)
-    needed = -(-min(count, settings) // 2)
-    if possible < needed:
-        rule = f"To change factor column {j} alone, at least {needed} settings of the other factors must occur with"
-        rule += " all of its values."
-        remedy = "Pass the whole table of factor combinations, lower 'test', or drop that factor."
-        raise input_error(rule, f"{possible} among {settings} settings", remedy)
 
 
 def _label_counts(predictions: Int[np.ndarray, "count m"]) -> Int[np.ndarray, "y m"]:

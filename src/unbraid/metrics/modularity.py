@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 
 from unbraid.metrics.arrays import Codes, Factors
 from unbraid.metrics.factor_information import factor_information
@@ -55,8 +56,17 @@ def modularity(
         1.0
     """
     table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
-    squares = factor_information(table, labels, bins, estimator).matrix ** 2
+    return {"modularity_score": mean_modularity(factor_information(table, labels, bins, estimator).matrix)}
+
+
+def mean_modularity(matrix: Float[np.ndarray, "d k"]) -> float:
+    """Return the modularity of a matrix that relates latents to factors, averaged over latents.
+
+    >>> mean_modularity(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))
+    0.3333333333333333
+    """
+    squares = matrix**2
     largest = squares.max(axis=1)
     informative = largest > 0
     others = (squares.sum(axis=1) - largest)[informative] / largest[informative] / (squares.shape[1] - 1)
-    return {"modularity_score": float(np.sum(1 - others) / len(squares))}
+    return float(np.sum(1 - others) / len(squares))

@@ -44,3 +44,26 @@ def mean_differences(codes: Array, rows: Array, others: Array) -> Array:
                 result[t, i] += abs(one[i] - two[i])
     result /= batch
     return result
+
+
+@kernel()
+def pair_hausdorff(codes: Array) -> Array:
+    """Return, for each pair of latents, the squared distance from the product of their values to the joint values.
+
+    It is the largest squared distance of a point (codes[a, i], codes[b, j]) from its nearest row of codes[:, [i, j]].
+    """
+    n, d = codes.shape
+    result = np.zeros((d, d))
+    squares = np.empty((d, n, n))
+    for i in range(d):
+        for a in range(n):
+            squares[i, a] = (codes[a, i] - codes[:, i]) ** 2
+    for i in range(d):
+        for j in range(i + 1, d):
+            for a in range(n):
+                for b in range(n):
+                    nearest = np.inf
+                    for m in range(n):
+                        nearest = min(nearest, squares[i, a, m] + squares[j, b, m])
+                    result[i, j] = max(result[i, j], nearest)
+    return result

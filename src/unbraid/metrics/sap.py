@@ -70,13 +70,13 @@ def sap(
     table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=2)
     test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
     scores = [
-        _scores_of_latents(table, column, test_table, test_column)
+        scores_of_latents(table, column, test_table, test_column)
         for column, test_column in zip(labels.columns(), test_labels.columns(), strict=True)
     ]
-    return {"SAP_score_continuous" if continuous is True else "SAP_score": _mean_gap(np.stack(scores, axis=1))}
+    return {"SAP_score_continuous" if continuous is True else "SAP_score": mean_gap(np.stack(scores, axis=1))}
 
 
-def _scores_of_latents(
+def scores_of_latents(
     codes: Float[np.ndarray, "n d"], column: Column, test_codes: Float[np.ndarray, "m d"], test_column: Column
 ) -> Float[np.ndarray, " d"]:
     """Return how well each latent alone predicts one factor."""
@@ -88,7 +88,7 @@ def _scores_of_latents(
     return np.asarray(svm_accuracies(rows, values, test_codes[test_column.rows], test_column.values[:, None])[:, 0])
 
 
-def _mean_gap(scores: Float[np.ndarray, "d k"]) -> float:
+def mean_gap(scores: Float[np.ndarray, "d k"]) -> float:
     """Return the difference between the best and the second-best score of each factor, averaged over factors."""
     ordered = np.sort(scores, axis=0)
     return float((ordered[-1] - ordered[-2]).mean())

@@ -1,0 +1,202 @@
+"""DCI-ES: disentanglement, completeness, informativeness, explicitness and size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from unbraid.errors import UserError
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.dci import completeness, disentanglement
+from unbraid.metrics.labels import Column, Continuous, as_codes_and_labels, as_test_arrays
+from unbraid.metrics.regression import prediction_score
+from unbraid.metrics.trees.boosting import as_float32
+
+DEPTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16)
+
+
+def dci_es(
+    codes: Codes,
+    factors: Factors,
+    test_codes: Codes,
+    test_factors: Factors,
+    continuous: Continuous = None,
+    *,
+    depths: Sequence[int] = DEPTHS,
+    seed: int = 0,
+) -> dict[str, float]:
+    r"""Measure how explicit a representation is: how little capacity a probe needs to predict the factors.
+
+    .. math:: E = \frac{1}{k} \sum_j \left( 1 - \frac{\int (\ell_j(\kappa) - \min \ell_j)\, d\kappa}
+        {\frac12 (\kappa_T - \kappa_1)\, b_j} \right), \qquad S = \frac{k}{d}, \qquad
+        I = \frac{1}{k} \sum_j (1 - \min \ell_j)
+
+    The probes of factor j are decision trees with the given depths, and their capacity :math:`\kappa` is the depth.
+    :math:`\ell_j(\kappa)` is the lowest error on the test examples of a tree that is at most this deep, and the
+    integral, the area under the loss-capacity curve, is computed by the trapezoidal rule. :math:`b_j` is the error of a
+    constant prediction. Disentanglement and completeness are those of `dci`, for the importances of the trees with the
+    depth of the lowest mean error.
+
+    Explicitness E lies in [-1, 1]. 1 means that the trees with the least capacity are as good as all others. 0 means
+    that the error falls linearly with capacity. Lower values mean that only trees with the most capacity are good. A
+    representation without information also has explicitness 1, because no tree is better than the first. Read E
+    together with `mean_informativeness`, which is the mean of :math:`1 - \ell_j(\kappa) / b_j` over capacities and
+    factors: 0 means that no tree is better than a constant prediction, and 1 means that the trees with the least
+    capacity are always right. Size S is 1 if there are as many latents as factors, and lower if there are more.
+
+    A test value that does not occur in the training examples is always counted as an error.
+
+    Continuous factors: The trees of a continuous factor are regression trees, and the error is 1 minus the coefficient
+    of determination, limited to [0, 1]. For each factor, only the rows that have a label of it are used.
+
+    Limitations: A tree of depth t has at most :math:`2^t` leaves, so factors with many values need deep trees even if a
+    latent holds them exactly, and perfect codes have an explicitness below 1. Compare scores with those of perfect
+    codes on the same factors. Trees cut along single latents, so the score of rotated codes is lower. With linear
+    probes it would not be.
+
+    Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
+    trees with growing depth. Here each forest is a single tree. Its cuts minimise the entropy and not the Gini
+    impurity, by which all cuts between equally frequent values of a perfect latent are equally good. As in the code of
+    the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and not Shapley
+    values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness of noise
+    is 1.
+
+    Reference: Eastwood et al. (2023), arXiv:2210.00364.
+
+    Args:
+        codes: Array of shape (n, d), one row per example and one column per latent.
+        factors: Array of shape (n, k), one row per example and one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        test_codes: Array of shape (m, d), the codes of the test examples.
+        test_factors: Array of shape (m, k), the factors of the test examples.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        depths: Depths of the trees, at least two, in increasing order.
+        seed: Random seed that breaks ties between equally good cuts.
+
+    Returns:
+        `mean_informativeness`, `explicitness`, `size`, `disentanglement`, `completeness` and `informativeness`.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers and not declared continuous, if a factor is constant in training, if there are fewer than 2 latents
+            or 2 factors, or if there are fewer than 2 depths or they do not increase.
+
+    Example:
+        >>> factors = np.indices((2, 2)).reshape(2, -1).T
+        >>> scores = dci_es(factors, factors, factors, factors)
+        >>> scores["explicitness"], scores["mean_informativeness"], scores["size"]
+        (1.0, 1.0, 1.0)
+    """
+    _check_depths(depths)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_codes=2, min_factors=2)
+    test_table, test_labels = as_test_arrays(test_codes, test_factors, table, labels)
+    train, test = as_float32(table), as_float32(test_table)
+    probes = [
+        _fit_probes(train, column, test, test_column, depths, seed)
+        for column, test_column in zip(labels.columns(), test_labels.columns(), strict=True)
+    ]
+    errors = np.stack([probe.errors for probe in probes], axis=1)
+    deepest = int(errors.mean(axis=1).argmin())
+    best = np.stack([probe.importances[deepest] for probe in probes], axis=1)
+    baselines = np.array([_baseline(column) for column in labels.columns()])
+    curves = np.minimum.accumulate(np.minimum(errors, baselines))
+    return {
+        "mean_informativeness": float(np.mean(1 - _mean_over_capacity(curves, depths) / baselines)),
+        "explicitness": explicitness_of_curves(curves, depths, baselines),
+        "size": len(baselines) / table.shape[1],
+        "disentanglement": disentanglement(best)[0],
+        "completeness": completeness(best)[0],
+        "informativeness": float(np.mean(1 - errors.min(axis=0))),
+    }
+
+
+class Probes(NamedTuple):
+    """The test errors of the trees of one factor, one for each depth, and the importances of the latents to them."""
+
+    errors: Float[np.ndarray, " t"]
+    importances: Float[np.ndarray, "t d"]
+
+
+def _check_depths(depths: Sequence[int]) -> None:
+    """Raise a `UserError` if the depths are not at least two increasing numbers."""
+    check_at_least(1, depths=min(depths, default=0))
+    if len(depths) < 2 or any(a >= b for a, b in itertools.pairwise(depths)):
+        raise UserError(f"The 'depths' must be at least 2 increasing numbers. Got {list(depths)} instead.")
+
+
+def _fit_probes(
+    codes: Float32[np.ndarray, "n d"],
+    column: Column,
+    test_codes: Float32[np.ndarray, "m d"],
+    test_column: Column,
+    depths: Sequence[int],
+    seed: int,
+) -> Probes:
+    """Fit the trees of one factor.
+
+    Cuts are chosen one after the other, so the first levels of the deepest tree are the trees of all smaller depths.
+    """
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    kind, criterion = (
+        (DecisionTreeRegressor, "squared_error") if column.continuous else (DecisionTreeClassifier, "entropy")
+    )
+    model = kind(criterion=criterion, max_depth=max(depths), random_state=seed).fit(codes[column.rows], column.values)
+    tree = model.tree_
+    values = tree.value[:, 0, 0] if column.continuous else model.classes_[tree.value[:, 0].argmax(axis=1)]
+    nodes = _nodes_by_depth(tree, test_codes[test_column.rows])
+    errors = [1 - prediction_score(values[nodes[min(depth, len(nodes) - 1)]], test_column) for depth in depths]
+    return Probes(np.array(errors), np.stack([_importances(tree, codes.shape[1], depth) for depth in depths]))
+
+
+def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, "levels m"]:
+    """Return the node of each row at each depth of a tree of scikit-learn, or its leaf if that is reached before."""
+    rows, nodes = np.arange(len(codes)), [np.zeros(len(codes), dtype=np.int64)]
+    for _ in range(tree.max_depth):
+        node = nodes[-1]
+        left = codes[rows, np.maximum(0, tree.feature[node])] <= tree.threshold[node]
+        child = np.where(left, tree.children_left[node], tree.children_right[node])
+        nodes.append(np.where(child >= 0, child, node))
+    return np.stack(nodes).astype(np.int64)  # scikit-learn's numbers have a type of their own, long long
+
+
+def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:
+    """Return the share of each latent in the reduction of the impurity by the cuts above a depth, or 0 without cuts."""
+    levels = np.zeros(tree.node_count, dtype=np.int64)
+    weighted = tree.impurity * tree.weighted_n_node_samples
+    gains = np.zeros(d)
+    for node in np.flatnonzero(tree.children_left >= 0):  # a node has a smaller number than its children
+        left, right = tree.children_left[node], tree.children_right[node]
+        levels[[left, right]] = levels[node] + 1
+        if levels[node] < depth:
+            gains[tree.feature[node]] += weighted[node] - weighted[left] - weighted[right]
+    return np.asarray(gains / (gains.sum() or 1.0))
+
+
+def _baseline(column: Column) -> float:
+    """Return the error of the best constant prediction for the training examples of one factor."""
+    if column.continuous:
+        return 1.0
+    return 1 - float(np.unique(column.values, return_counts=True)[1].max()) / len(column.values)
+
+
+def explicitness_of_curves(
+    curves: Float[np.ndarray, "t k"], capacities: Sequence[float], baselines: Float[np.ndarray, " k"]
+) -> float:
+    """Return the explicitness of loss-capacity curves that do not increase, averaged over factors.
+
+    >>> explicitness_of_curves(np.array([[1.0], [0.5], [0.0]]), [1, 2, 3], np.ones(1))
+    0.0
+    """
+    areas = _mean_over_capacity(curves, capacities) - curves[-1]
+    return float(np.mean(1 - 2 * areas / baselines))
+
+
+def _mean_over_capacity(curves: Float[np.ndarray, "t k"], capacities: Sequence[float]) -> Float[np.ndarray, " k"]:
+    """Return the mean of each curve over capacity, by the trapezoidal rule."""
+    steps = np.diff(np.asarray(capacities, dtype=np.float64))
+    return np.asarray(steps @ (curves[:-1] + curves[1:]) / 2 / steps.sum())

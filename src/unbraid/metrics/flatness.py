@@ -1,0 +1,95 @@
+"""Flatness: whether codes move along a straight line, and along an axis, as a factor changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from unbraid.metrics.arrays import Codes, Factors, check_at_least
+from unbraid.metrics.labels import Continuous, as_codes_and_labels
+from unbraid.metrics.settings import intervention_rows
+
+
+def flatness(
+    codes: Codes, factors: Factors, continuous: Continuous = None, *, repeats: int = 128, seed: int = 0
+) -> dict[str, float]:
+    r"""Measure whether codes move along a straight line in the direction of one latent as a factor changes.
+
+    .. math:: \frac{1}{k} \sum_j \frac{E_s \left[ \max_{a, b} \| c_{sa} - c_{sb} \|_2 \right]}
+        {E_s \left[ \sum_a \| c_{s, a + 1} - c_{sa} \|_1 - \max_a \| c_{s, a + 1} - c_{sa} \|_1 \right]}
+
+    where :math:`c_{sa}` is the code of the example with value a of factor j and setting s of the other factors, and
+    a + 1 is the next value, or the first value after the last. The numerator is the width of the codes, that is, their
+    largest distance. The denominator is the length of the path through all values, without the longest step, because
+    a cyclic factor has no first value.
+
+    The score lies in [0, 1]. 0 means that the codes do not change as factors change. 1 means that for each factor the
+    codes move along one latent, in the order of the values. Length is measured in the L1 norm and width in the L2 norm,
+    so a straight line that is not parallel to an axis scores below 1. `ave_flatness_l1` and `ave_flatness_l2` use the
+    same norm for both. The latter is 1 for any straight line.
+
+    The arrays must hold the whole table and not a sample of it. `repeats` settings are drawn among those that occur
+    with all values of the factor. A factor with two values contributes 1 to `ave_flatness_l1` and `ave_flatness_l2`
+    if the codes change at all.
+
+    Continuous factors: A continuous factor is sorted into 10 bins with equal counts, and one row per bin is drawn. The
+    other factors are fixed within their bins. Only rows that have a label of every factor are used.
+
+    Limitations: The values of a factor are taken in increasing order, so a factor without a natural order, such as
+    shape, scores low even if it has a latent of its own. The scale of the latents matters: a latent with a small scale
+    contributes little to lengths and widths. Random codes score above 0, and a factor with two values scores high for
+    any codes.
+
+    Deviations: Settings that do not occur with all values of a factor are not drawn. The library also returns widths
+    and lengths.
+
+    Reference: the library disent (Michlo, 2021), which introduces the score; see also Michlo et al. (2023),
+    arXiv:2202.13341.
+
+    Args:
+        codes: Array of shape (n, d), the codes of the whole table, one row per example and one column per latent.
+        factors: Array of shape (n, k), the factors of the same examples, one column per factor. Discrete factors are
+            integers. NaN is a missing label.
+        continuous: Whether each factor is continuous. By default all factors are discrete.
+        repeats: Number of settings of the other factors, for each factor.
+        seed: Random seed for the draws.
+
+    Returns:
+        `ave_flatness`, the score; `ave_flatness_l1` and `ave_flatness_l2`, with the same norm for width and length.
+
+    Raises:
+        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if too
+            few settings of the other factors occur with all values of a factor.
+
+    Example:
+        >>> factors = np.indices((3, 4)).reshape(2, -1).T
+        >>> flatness(factors, factors)
+        {'ave_flatness': 1.0, 'ave_flatness_l1': 1.0, 'ave_flatness_l2': 1.0}
+    """
+    check_at_least(1, repeats=repeats)
+    table, labels = as_codes_and_labels(codes, factors, continuous, min_factors=2)
+    complete, rng = labels.complete_rows(), np.random.default_rng(seed)
+    table, values = table[complete], labels.binned()[complete]
+    ratios = []
+    for j in range(values.shape[1]):
+        lines = table[intervention_rows(values, j, repeats, rng, option="repeats")]
+        (width_1, length_1), (width_2, length_2) = (mean_width_and_length(lines, order) for order in (1, 2))
+        pairs = (width_2, length_1), (width_1, length_1), (width_2, length_2)
+        ratios.append([width / length if length > 0 else 0.0 for width, length in pairs])
+    names = ("ave_flatness", "ave_flatness_l1", "ave_flatness_l2")
+    return {name: float(value) for name, value in zip(names, np.mean(ratios, axis=0), strict=True)}
+
+
+def mean_width_and_length(lines: Float[np.ndarray, "s m d"], order: Any) -> tuple[float, float]:
+    """Return the mean width and the mean length of lines of codes, in the norm of the given order.
+
+    >>> mean_width_and_length(np.array([[[0.0, 0.0], [3.0, 4.0], [0.0, 8.0]]]), 2)
+    (8.0, 10.0)
+    """
+    steps = np.linalg.norm(np.roll(lines, -1, axis=1) - lines, ord=order, axis=2)
+    length = steps.sum(axis=1) - steps.max(axis=1)
+    widths = [np.linalg.norm(line[:, None] - line[None], ord=order, axis=2).max() for line in lines]
+    return float(np.mean(widths)), float(length.mean())
