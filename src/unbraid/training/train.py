@@ -34,8 +34,8 @@ from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.run_list import RunList
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
-from unbraid.runs.tensorboard import check_log, update_during_training
-from unbraid.runs.trackers import update_wandb
+from unbraid.runs.tensorboard import check_log
+from unbraid.runs.trackers import UPDATES
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
@@ -159,7 +159,8 @@ def train(
         checkpoint_seconds: The minimum time between two checkpoints, in seconds.
         quiet: Whether to hide the progress.
         log: If "tensorboard", TensorBoard event files are also written to the folder of each run. If "wandb", an
-            offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it).
+            offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it). If
+            "trackio", finished runs are written to the project `unbraid` of Trackio on this machine (``trackio show``).
         retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
             own method or network, or your data in memory, have changed since they were started. By default this is an
             error.
@@ -357,7 +358,7 @@ def long_training_advice(out: Path | None) -> str:
 
 def update_logs(in_training: list[RunInTraining], runs: dict[str, Run], log: str) -> None:
     """Write the logs of trained runs for another program now. Those of the other runs are written during training."""
-    update = update_during_training if log == "tensorboard" else update_wandb
+    update = UPDATES[log]
     for run in in_training:
         run.on_log = update
         if run.folder is not None and run.trained:
