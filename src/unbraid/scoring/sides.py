@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -58,11 +59,14 @@ class Side:
     @classmethod
     def read(cls, name: str, folders: Folders, only: Only = None) -> Side:
         """Read the runs of folders. Copies of a run count once."""
-        found = search_runs(folders, only)
+        return cls.of_runs(name, " ".join(map(str, as_folders(folders))), search_runs(folders, only))
+
+    @classmethod
+    def of_runs(cls, name: str, where: str, found: Sequence[RunFolder]) -> Side:
+        """Read the scores of runs that were found in the folders `where`."""
         statuses = [run.status for run in found]
         runs = [ScoredRun.read(run) for run, status in zip(found, statuses, strict=True) if status == "done"]
         diverged = statuses.count("diverged")
-        where = " ".join(map(str, as_folders(folders)))
         return cls(name, where, runs, diverged, len(statuses) - len(runs) - diverged)
 
     def scored_runs(self) -> list[ScoredRun]:
