@@ -261,8 +261,8 @@ def _read_npz(file: Path, images: str | None, factors: str | Path | None) -> Loa
         if examples is None:
             keys = ", ".join(archive.files) or "none"
             raise UserError(
-                f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. Pass images='NAME' to use a "
-                "different array."
+                f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. To use a "
+                "different array, add ?images=NAME to the path, or pass images='NAME' to from_file."
             )
         return LoadedArrays(examples, found, _read_names(archive, found), [file])
 
