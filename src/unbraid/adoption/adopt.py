@@ -26,9 +26,11 @@ from unbraid.runs.run import Run, open_run
 from unbraid.runs.run_data import check_data_to_save, memory_fingerprint, remember_data
 from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.sources import source_digest
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.importing import import_name
 
 
+@explain_unknown_arguments()
 def adopt(
     model: Any,
     data: DataLike,

@@ -13,6 +13,7 @@ from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import resolve_metric_names
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.tables import format_cell, html_table, table, wide_table
 from unbraid.scoring.differences import Difference, find_differences
 from unbraid.scoring.permutation import count_assignments
@@ -207,6 +208,7 @@ def _format_p(value: float) -> str:
     return f"p = {value:.3f}" if value >= 0.001 else "p < 0.001"
 
 
+@explain_unknown_arguments()
 def compare(
     *folders: SideLike,
     metrics: str | Sequence[str] | None = None,

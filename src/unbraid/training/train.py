@@ -36,6 +36,7 @@ from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
 from unbraid.runs.tensorboard import check_log
 from unbraid.runs.trackers import UPDATES
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
@@ -104,6 +105,9 @@ def default_net(data: FactorData) -> str:
     return "pointnet" if isinstance(data, Meshes) else "mlp"
 
 
+@explain_unknown_arguments(
+    "Settings of a method are passed to the method, as in ub.train(ub.methods.BetaVAE(beta=8.0))."
+)
 def train(
     method: str | type[Method] | Method | Iterable[str | type[Method] | Method],
     data: DataLike = "sprites",
@@ -188,7 +192,8 @@ def train(
     check_log(log, out)
     check_device(str(device))
     methods, all_seeds = as_methods(method), seed_list(seeds)
-    rates = list(learning_rate) if isinstance(learning_rate, Iterable) else [learning_rate]
+    several = isinstance(learning_rate, Iterable) and not isinstance(learning_rate, str)
+    rates: list[Any] = list(learning_rate) if several else [learning_rate]
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}

@@ -100,7 +100,7 @@ def from_file(
     *,
     images: str | None = None,
     factors: str | Path | None = None,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     layout: str | None = None,
     continuous: str | Sequence[str] | None = None,
     discrete: str | Sequence[str] | None = None,
