@@ -125,7 +125,7 @@ def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
                 f"{out} already has this model with the same weights: {label} ({other.spec.id}). Models of several "
                 "seeds must be trained separately. Comparisons count this model once.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             return
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -192,8 +192,8 @@ def train(
     check_log(log, out)
     check_device(str(device))
     methods, all_seeds = as_methods(method), seed_list(seeds)
-    several = isinstance(learning_rate, Iterable) and not isinstance(learning_rate, str)
-    rates: list[Any] = list(learning_rate) if several else [learning_rate]
+    single = isinstance(learning_rate, str) or not isinstance(learning_rate, Iterable)
+    rates: list[Any] = [learning_rate] if single else list(cast(Iterable[float], learning_rate))
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
