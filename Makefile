@@ -5,14 +5,19 @@ READY := $(VENV)/.ready
 # Two test processes on two cores, each with one thread of arithmetic.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 MINUTES ?= 5
+# An environment with the packages of the extras that `dev` leaves out. It uses the other packages of $(VENV).
+EXTRAS := $(VENV)/extras
+EXTRAS_TESTS := tests/data/own/test_tables.py tests/runs/test_pretrained.py tests/runs/test_results_parquet.py \
+  tests/runs/test_trackio.py tests/runs/test_wandb.py
 
-.PHONY: clean-kernels help demo wheel test test-wheel test-browser test-slow test-faults test-gpu test-all browser check format bench docs evidence clean
+.PHONY: clean-kernels help demo wheel test test-wheel test-extras test-browser test-slow test-faults test-gpu test-all browser check format bench docs evidence clean
 
 help:
 	@echo "make demo       train, score and draw on built-in data, about a minute"
 	@echo "make test       the tests CI runs"
 	@echo "make test-browser  those that need Chromium, which 'make browser' installs where apt can"
 	@echo "make wheel      build the wheels of unbraid and unbraid-metrics; make test-wheel tries them in fresh environments"
+	@echo "make test-extras  the tests of optional packages: Parquet, AnnData, Hugging Face, wandb, Trackio"
 	@echo "make test-faults  MINUTES=5 of generated faults (input, kills, concurrent commands, full disks, hostile folders), half"
 	@echo "                on each of two cores; SEED=1 repeats a seed"
 	@echo "make test-slow  the slow ones; make test-gpu those that need CUDA; make test-all everything that can run here"
@@ -48,6 +53,20 @@ wheel: $(READY)
 test-wheel: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow tests/distribution
 
+# Trackio does not accept the pinned version of pillow.
+$(EXTRAS)/.ready: $(READY)
+	$(BIN)/python -m venv --clear $(EXTRAS)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > $$($(EXTRAS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/venv.pth
+	sed 's/^pillow==.*/pillow==12.3.0/' constraints.txt > $(EXTRAS)/constraints.txt
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(EXTRAS)/constraints.txt \
+	  -e ".[anndata,hub,parquet,trackio,wandb]" datasets
+	@touch $@
+
+test-extras: $(EXTRAS)/.ready
+	$(EXTRAS)/bin/python -c "import anndata, datasets, huggingface_hub, pyarrow, trackio, wandb"
+	OMP_NUM_THREADS=1 $(EXTRAS)/bin/python -m pytest -q -m "not gpu" $(EXTRAS_TESTS)
+
 test-slow: $(READY)
 	$(TEST) -m "slow and not gpu"
 
@@ -57,7 +76,7 @@ test-faults: $(READY)
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -q -m gpu
 
-test-all: test test-browser test-slow
+test-all: test test-extras test-browser test-slow
 
 check: $(READY)
 	$(BIN)/ruff check .

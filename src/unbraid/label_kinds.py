@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -241,6 +242,18 @@ def _describe_guess(name: str, values: Array, gridded: bool) -> str:
     )
 
 
+class LabelWarning(UserWarning):
+    """Says how labels are treated about which the user has said nothing."""
+
+
 def announce(message: str) -> None:
     """Tell the user how labels are treated."""
-    warnings.warn(message, UserWarning, stacklevel=1)
+    warnings.warn(message, LabelWarning, stacklevel=1)
+
+
+@contextmanager
+def without_announcements() -> Iterator[None]:
+    """Hide in the block how labels are treated. The user was told when the data were first used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabelWarning)
+        yield

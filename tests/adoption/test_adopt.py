@@ -121,6 +121,22 @@ def test_comparisons_treat_models_without_a_seed_as_models_of_different_seeds(im
     assert "model" not in comparison.settings()
 
 
+def test_the_same_weights_under_two_seeds_count_once(images: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pair, others = plain_pair(), [plain_pair() for _ in range(3)]
+    ub.adopt(pair, images, "plain", out=tmp_path / "a", seed=0)
+    with pytest.warns(RuntimeWarning, match=r"a already has this model with the same weights: plain seed=0 \(\w{12}\)"):
+        ub.adopt(pair, images, "plain", out=tmp_path / "a", seed=1)
+    for seed, other in enumerate(others):
+        ub.adopt(other, images, "other", out=tmp_path / "b", seed=seed)
+    for name in "ab":
+        ub.score(ub.load_runs(tmp_path / name, data=images), "mig", quiet=True)
+    found = ub.compare(tmp_path / "a", tmp_path / "b")
+    assert [len(side.runs) for side in found.sides] == [1, 3]
+    assert found.settings()["seed"] == ["0", "0, 1, 2"]
+    assert any(remark.startswith("1 run(s) of a are left out, because another run has") for remark in found.remarks)
+
+
 def test_results_tables_and_published_folders_contain_adopted_runs(folder: Path, tmp_path: Path) -> None:
     write_results(folder)
     table = load_results(folder)

@@ -221,6 +221,8 @@ def test_only_the_fixed_subset_is_drawn() -> None:
     assert len(seen) == 50
     assert torch.equal(seen, load("toy?subset=50").draw(noise(8), MANY).unique())
     assert not torch.equal(seen, load("toy?subset=50&seed=1").draw(noise(), MANY).unique())
+    with pytest.raises(UserError, match=r"toy\?subset=1000&seed=1, or leave out the seed"):
+        load("toy?seed=1")
     assert len(data) == 960
 
 

@@ -12,7 +12,9 @@ import pytest
 from support.environments import PROJECTS, ROOT, build_wheel, fresh_environment, run
 
 pytestmark = pytest.mark.slow
-GUIDES = ("own_data", "own_methods", "own_models", "several_folders", "sklearn", "sharing_models")
+GUIDES = (
+    "own_data", "own_methods", "own_models", "report", "several_folders", "sklearn", "notebooks", "sharing_models",
+)  # fmt: skip
 METRICS_SCRIPT = """
 import sys
 import numpy as np

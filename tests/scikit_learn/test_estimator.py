@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_pickle_does_not_contain_the_training_data() -> None:
     stored = pickle.dumps(vae)
     assert len(stored) < X.astype(np.float32).nbytes
     np.testing.assert_array_equal(pickle.loads(stored).transform(X[:9]), vae.transform(X[:9]))
+
+
+def test_the_run_knows_its_data(tmp_path: Path) -> None:
+    data = ub.data.load("toy")
+    X, factors = data.images(slice(None)).numpy(), data.factors(slice(None)).numpy()
+    vae = VAE(steps=3, random_state=0).fit(X, factors)
+    [row] = ub.score(vae.run_, "mig", quiet=True)
+    [same] = ub.score(vae.run_, "mig", data=(X, factors), quiet=True)
+    assert row["mig.discrete_mig"] == same["mig.discrete_mig"]
+    assert ub.report(vae.run_, tmp_path / "report.html", metrics="mig", quiet=True).exists()
+    loaded = pickle.loads(pickle.dumps(vae))
+    with pytest.raises(ub.UserError, match="pass these data with the argument data="):
+        ub.score(loaded.run_, "mig", quiet=True)
+    assert ub.score(loaded.run_, "mig", data=(X, factors), quiet=True) == [same]
+    assert VAE(steps=1).fit(X).run_.data is not None
+    assert VAE(steps=1).fit(X, [object()] * len(X)).run_.data is not None  # not labels, and ignored
 
 
 def test_random_states(blobs: tuple[Array, Array]) -> None:

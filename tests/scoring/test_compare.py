@@ -263,3 +263,33 @@ def test_tables_have_intervals_and_p_values(seven: tuple[Path, Path], capsys: py
 def test_runs_that_are_on_both_sides_are_reported(seven: tuple[Path, Path]) -> None:
     found = compare(seven[0], seven[0].parent)
     assert "7 run(s) are in both" in " ".join(found.remarks)
+
+
+def test_one_sweep_is_divided_by_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick_train(tmp_path / "sweep", [BetaVAE(beta=10.0), BetaVAE(beta=2.0)], seeds=range(4))
+    quick_train(tmp_path / "sweep", ["vae"], seeds=range(4), add=True)
+    write_scores(tmp_path / "sweep", {"mig": [0.1 * i for i in range(12)]})
+    found = compare(tmp_path / "sweep", between="beta")
+    assert [side.name for side in found.sides] == ["beta=2", "beta=10"]
+    assert found.settings()["beta"] == ["2", "10"]
+    assert "4 run(s) have no setting beta and are left out." in found.remarks
+    for side in found.sides:
+        means = [entry.value("mig") for entry in side.runs]
+        assert [row["mean"] for row in found.rows() if row["side"] == side.name] == [pytest.approx(np.mean(means))]
+    assert [(test.first, test.second) for test in found.tests] == [("beta=2", "beta=10")]
+    assert main(["compare", str(tmp_path / "sweep"), "--between", "method,beta", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert {row["side"] for row in scores} == {"beta_vae beta=2", "beta_vae beta=10"}
+    two = compare(tmp_path, between="method")
+    assert {side.name: len(side.runs) for side in two.sides} == {"beta_vae": 8, "vae": 4}
+
+
+def test_a_sweep_that_cannot_be_divided(folders: tuple[Path, Path]) -> None:
+    with pytest.raises(UserError, match=r"All 4 runs are of beta=1\. They differ in their seeds only"):
+        compare(folders[0], between="beta")
+    with pytest.raises(UserError, match=r"All 8 runs are of beta_vae. Their settings that differ are beta, latents\."):
+        compare(*folders, between="method")
+    with pytest.raises(UserError, match="Did you mean 'beta'"):
+        compare(folders[0].parent, between="betta")
+    with pytest.raises(UserError, match=r"pass --between SETTING \(between=\). Here they differ in beta, latents"):
+        compare(folders[0].parent)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import unbraid as ub
+from unbraid.cli.dispatch import main
 from unbraid.data import from_arrays
 from unbraid.data.own.arrays import OwnData
 from unbraid.errors import UserError
@@ -146,3 +147,16 @@ REFUSALS: dict[str, Any] = {
 def test_what_needs_a_grid_or_all_labels_says_so(message: str) -> None:
     with pytest.raises(UserError, match=message):
         REFUSALS[message]()
+
+
+@pytest.mark.filterwarnings("always")
+def test_kinds_of_labels_are_announced_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "points.npz"
+    np.savez(path, x=RNG.normal(size=(100, 5)), factors=RNG.random((100, 2)))
+    out = str(tmp_path / "runs")
+    announced = "factor0: 100 distinct values in 100 rows, treated as continuous"
+    assert main(["train", "vae", "--data", str(path), "--steps", "2", "--out", out, "--quiet"]) == 0
+    assert capsys.readouterr().err.count(announced) == 1
+    for command in ("score", "report"):
+        assert main([command, out, "--metrics", "mig", "--quiet"]) == 0
+        assert announced not in capsys.readouterr().err

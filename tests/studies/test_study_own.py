@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from unbraid.errors import UserError
+from unbraid.methods import VAE, BetaVAE
+from unbraid.runs.spec import RunSpec
+from unbraid.studies.runner import planned_runs
 from unbraid.studies.study_files import find_study, read_grid
 
 
@@ -95,3 +98,11 @@ def test_a_file_without_a_table_is_shown_as_it_is(content: str, tmp_path: Path) 
         UserError, match=re.escape(f"must contain a table with data and method. Got {content} instead.")
     ):
         read_grid(tmp_path / "study.json")
+
+
+def test_a_list_of_specs_has_the_levels_of_its_sweep() -> None:
+    methods = (BetaVAE(beta=4.0), VAE(), BetaVAE(beta=1.0))
+    specs = [RunSpec(method, "toy", seed) for method in methods for seed in (0, 1)]
+    runs = planned_runs(specs)
+    assert [run.index for run in runs] == list(range(6))
+    assert [(run.strength, run.level) for run in runs[::2]] == [(4.0, 1), (0.0, 0), (1.0, 0)]

@@ -72,3 +72,10 @@ def test_errors() -> None:
         ub.train("vae", X[:3], validation=0.5, **SETTINGS)
     with pytest.raises(ub.UserError, match="full grid"):
         ub.train("ada_gvae", "toy", validation=0.5, **SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["color_dsprites", "noisy_dsprites", "scream_dsprites"])
+def test_data_with_random_parts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unbraid.training.validation.MAX_BYTES", 1e12)
+    with pytest.raises(ub.UserError, match="without random colours or backgrounds"):
+        split_data(ub.data.load(name), 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,17 @@ from unbraid.nets.adopted import ModelOptions
 from unbraid.nets.any_model import evaluation_mode
 from unbraid.runs.adopted_model import write_model
 from unbraid.runs.adopted_spec import STORED, AdoptedSpec, check_given, check_name
-from unbraid.runs.folder import RunFolder
+from unbraid.runs.folder import RunFolder, find_runs
+from unbraid.runs.labels import run_labels
 from unbraid.runs.run import Run, open_run
 from unbraid.runs.run_data import check_data_to_save, memory_fingerprint, remember_data
 from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.sources import source_digest
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.importing import import_name
 
 
+@explain_unknown_arguments()
 def adopt(
     model: Any,
     data: DataLike,
@@ -111,8 +115,24 @@ def _copied(model: Any) -> Any:
         return model
 
 
+def _warn_of_same_model(out: Path, spec: AdoptedSpec) -> None:
+    """Warn if a folder already has the same model under another seed, name or setting."""
+    for other in find_runs(out) if out.is_dir() else []:
+        same = isinstance(other.spec, AdoptedSpec) and other.spec.model == spec.model and other.spec.data == spec.data
+        if same and other.spec.id != spec.id:
+            label = run_labels([other.spec])[other.spec.id]
+            warnings.warn(
+                f"{out} already has this model with the same weights: {label} ({other.spec.id}). Models of several "
+                "seeds must be trained separately. Comparisons count this model once.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            return
+
+
 def _write(out: Path, spec: AdoptedSpec, adopted: AdoptedModel, data: FactorData, save_data: bool) -> Run:
     """Write an adopted model to the folder of its run, and return the run."""
+    _warn_of_same_model(out, spec)
     sources = {spec.net: source_digest(import_name("model", spec.net))} if adopted.as_code else {}
     folder = RunFolder.create(out, spec, sources, data=memory_fingerprint(data))
     if save_data and isinstance(data, OwnData):

@@ -115,7 +115,7 @@ def _check_codes(output: Tensor, encoder: EncoderPart, x: Tensor, options: Model
             "All log variances that encode(x) returned are >= 0, so they may be variances or standard deviations. If "
             'so, pass second="variance" or second="std" (--second).',
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return own, variances
 
@@ -130,5 +130,5 @@ def _check_decoded(decoded: Tensor, data: FactorData) -> None:
             f"{problem} If they are logits, pass logits=True (--logits). If the images of the model have another "
             "range, pass it, such as pixels=(-1, 1) (--pixels=-1,1).",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

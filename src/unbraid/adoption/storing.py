@@ -74,7 +74,7 @@ def storable_model(model: CheckedModel, name: str | None, must_be_stored: bool) 
                 f"{reason} The run therefore stores the name of the function {name}, whose code is run when the run is "
                 "loaded. Commands need --trust for it (trust=True).",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return AdoptedModel(model, model.content, tensors, model_digest(model.content, tensors), as_code=True)
     digest = model_digest(model.content, {**tensors, "codes": model.z.cpu()}) if tensors else output_digest(model.z)

@@ -28,6 +28,8 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--score", action="store_true", help="compute missing scores first")
     pairs = "whether tests compare runs with the same seed in pairs [yes, if folders share at least 6 seeds]"
+    settings = "compare the runs of different values of a setting, such as method or beta; one folder is then enough"
+    parser.add_argument("--between", metavar="SETTING,...", help=settings)
     parser.add_argument("--paired", action=argparse.BooleanOptionalAction, help=pairs)
     parser.add_argument(
         "--out",
@@ -91,7 +93,7 @@ def compare_scores(options: Any, folders: Sequence[Path]) -> None:
     metrics = options.metrics.split(",") if options.metrics else None
     comparison = compare(
         *folders, metrics=metrics, score=options.score, quiet=options.quiet, trust=options.trust, only=options.only,
-        paired=options.paired,
+        paired=options.paired, between=options.between,
     )  # fmt: skip
     if options.csv:
         write_atomic(options.csv, to_csv(comparison.rows()).encode())

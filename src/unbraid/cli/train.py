@@ -98,7 +98,7 @@ def add_output_flags(parser: Arguments, name: str) -> None:
     parser.add_argument(
         "--log",
         choices=KINDS,
-        help="also write event files for TensorBoard, or an offline run of wandb, to the folder of each run",
+        help="also write the log for TensorBoard or wandb (offline) to the folder of each run, or to Trackio's folder",
     )
     add_quiet(parser)
     add_root(parser)

@@ -92,6 +92,11 @@ def load(
     >>> load("toy?subset=50")
     toy?subset=50: 960 examples of shape (16,), factors a 8, b 6, c 5, d 4
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UserError(
+            f"A dataset is loaded by its name or path. Got {type(name).__name__} instead. For arrays in memory, use "
+            "ub.data.from_arrays, and for a torch dataset, use ub.data.from_dataset."
+        )
     name = os.fspath(name)
     plain_name, given = split_name(name)
     if plain_name not in DATASETS:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from unbraid.data import load
 from unbraid.data.dataset import FactorData
 from unbraid.data.own.arrays import OwnData, from_arrays
+from unbraid.data.own.load import FACTORS, IMAGES
 from unbraid.data.own.tables import anndata_table, huggingface_examples, is_anndata, is_huggingface_dataset
 from unbraid.data.own.torch_dataset import from_dataset
 from unbraid.errors import UserError
@@ -67,8 +68,13 @@ def convert_data(data: Any) -> OwnData:
         return from_dataset(huggingface_examples(data))
     if is_anndata(data):
         return from_arrays(*anndata_table(data))
+    if isinstance(data, DataLoader):
+        raise UserError("The data must be a dataset. Got a DataLoader instead. Pass its dataset: loader.dataset.")
     if isinstance(data, Dataset):
         return from_dataset(data)
+    if isinstance(data, Mapping) and (images := [name for name in IMAGES if name in data]):
+        factors = [name for name in FACTORS if name in data]
+        return from_arrays(data[images[0]], data[factors[0]] if factors else None)
     if isinstance(data, tuple | list) and len(data) == 2 and _is_array(data[0]):
         return from_arrays(data[0], data[1])
     if _is_array(data):

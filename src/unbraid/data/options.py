@@ -78,6 +78,11 @@ def check_options(name: str, make: Callable[..., Any], options: Mapping[str, str
     for key in options:
         if key not in own and key not in COMMON_OPTIONS:
             raise UserError(unknown_name_message(f"option of {name}", key, [*own, *COMMON_OPTIONS]))
+    if "seed" in options and "seed" not in own and "subset" not in options:
+        raise UserError(
+            f"The option 'seed' of {name} is the seed of a random subset. Got no subset. Add one, as in "
+            f"{name}?subset=1000&seed={options['seed']}, or leave out the seed. Runs have seeds of their own (--seeds)."
+        )
     return {key: _parse_option(value, key, own[key].default) for key, value in options.items() if key in own}
 
 

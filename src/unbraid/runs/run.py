@@ -149,9 +149,20 @@ class Run:
 
         Returns:
             The means of p(x|z), (n, ...).
+
+        Raises:
+            UserError: If the codes have the wrong shape.
         """
         codes = torch.as_tensor(z, dtype=torch.float32, device=self.device)
-        return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
+        message = f"Codes must have the shape (n, {self.spec.latents}). Got {tuple(codes.shape)} instead."
+        if codes.ndim != 2:
+            raise UserError(message)
+        try:
+            return torch.cat([self.net.decode(part) for part in codes.split(CHUNK)])
+        except RuntimeError as error:
+            if codes.shape[1] == self.spec.latents:
+                raise
+            raise UserError(message) from error
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
         """Decode samples from the prior of the latents.
@@ -250,7 +261,8 @@ def load_weights(net: VAENet, weights: dict[str, Tensor], where: object) -> VAEN
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise UserError(
-            f"The weights in {where} do not fit the network of their spec: {reason} Train the run again."
+            f"The weights in {where} do not fit the network of their spec: {reason} Pass data whose examples "
+            "have the same shape as in training, or train the run again."
         ) from error
     return net.eval().requires_grad_(False)
 

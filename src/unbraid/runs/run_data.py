@@ -9,6 +9,7 @@ the fingerprint of data in memory as `data`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from unbraid.data.options import split_name
 from unbraid.data.own.arrays import OwnData, assemble_data
 from unbraid.data.own.label_table import Labels
 from unbraid.errors import UserError
+from unbraid.label_kinds import without_announcements
 from unbraid.runs.tensor_files import read_tensors, write_tensors
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.schema import WrongContentError, check
@@ -140,7 +142,8 @@ def folder_data(folder: RunFolder) -> FactorData:
                 return read_saved_data(path)
     if folder.data is not None or not can_be_loaded(folder.spec.data):
         raise _missing_data(f"The run {folder.path}", folder.spec.data)
-    return load_data(folder.spec.data, quiet=True)
+    with without_announcements():
+        return load_data(folder.spec.data, quiet=True)
 
 
 def run_data(
@@ -157,7 +160,8 @@ def run_data(
     chosen = run.data if data is None else data
     if chosen is None and not can_be_loaded(run.spec.data):
         raise _missing_data(f"The run {run.id}", run.spec.data)
-    loaded = load_data(run.spec.data if chosen is None else chosen, device, quiet)
+    with nullcontext() if data is not None else without_announcements():  # training has announced the labels
+        loaded = load_data(run.spec.data if chosen is None else chosen, device, quiet)
     shape = None if data is None else run.net.shape
     if shape is not None and tuple(loaded.shape) != shape:
         raise UserError(

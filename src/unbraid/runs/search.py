@@ -59,7 +59,7 @@ def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
     if empty := [str(path) for path, runs in found.items() if not runs and path.is_dir()]:
         warnings.warn(f"left out: no runs in {', '.join(empty)}", RuntimeWarning, stacklevel=3)
     unique = _unique(run for runs in found.values() for run in runs)
-    return choose(sorted(unique, key=lambda run: run.spec.sort_key()), _properties(), only)
+    return choose(sorted(unique, key=lambda run: run.spec.sort_key()), properties_of_runs(), only)
 
 
 def _no_runs(folders: list[Path]) -> str:
@@ -99,7 +99,7 @@ def _preference(run: RunFolder) -> tuple[bool, bool]:
     return run.status in ("done", "diverged"), (run.path / FILE).exists()
 
 
-def _properties() -> Callable[[RunFolder], dict[str, Any]]:
+def properties_of_runs() -> Callable[[RunFolder], dict[str, Any]]:
     """Return a function from a run to its properties: its settings and its position in its study, if any."""
     read = functools.cache(read_sweep_positions)
 

@@ -50,6 +50,11 @@ def as_methods(given: Any) -> list[Method]:
     >>> [type(method).__name__ for method in as_methods("beta_vae")]
     ['BetaVAE']
     """
+    if isinstance(given, Mapping):
+        raise UserError(
+            "Methods with settings are given as objects, such as ub.methods.BetaVAE(beta=8.0), or several in a list. "
+            f"Got a dictionary with the keys {', '.join(map(str, given))} instead."
+        )
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not several:
         raise UserError("Pass at least one method, such as 'beta_vae'. Got an empty list instead.")

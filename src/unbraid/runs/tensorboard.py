@@ -15,7 +15,7 @@ from unbraid.runtime.files import make_folder, write_atomic
 
 FOLDER = "tensorboard"
 FILE = "events.out.tfevents.0.unbraid"  # TensorBoard opens files with "tfevents" in their name
-KINDS = ("tensorboard", "wandb")
+KINDS = ("tensorboard", "wandb", "trackio")
 
 
 def check_log(log: str | None, out: object) -> None:
@@ -24,7 +24,7 @@ def check_log(log: str | None, out: object) -> None:
         return
     if log not in KINDS:
         raise UserError(unknown_name_message("kind of log", log, KINDS))
-    title = "TensorBoard" if log == "tensorboard" else log
+    title = {"tensorboard": "TensorBoard", "trackio": "Trackio"}.get(log, log)
     if importlib.util.find_spec(log) is None:
         raise UserError(
             f"A log for {title} needs the package {log}, which is not installed. Install it with: "
@@ -32,7 +32,7 @@ def check_log(log: str | None, out: object) -> None:
         )
     if out is None:
         raise UserError(
-            f"A log for {title} is written to the folder of the run. Got no folder. Pass one with out= or --out."
+            f"A log for {title} needs runs that are stored in a folder. Got no folder. Pass one with out= or --out."
         )
 
 

@@ -9,18 +9,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import resolve_metric_names
 from unbraid.runs.only import Only
 from unbraid.runs.run import Run
-from unbraid.runtime.files import resolve_path
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.tables import format_cell, html_table, table, wide_table
 from unbraid.scoring.differences import Difference, find_differences
 from unbraid.scoring.permutation import count_assignments
 from unbraid.scoring.remarks import scoring_differences, scoring_remarks, seed_remarks, shared_remarks, side_remarks
 from unbraid.scoring.rows import metric_title
+from unbraid.scoring.side_folders import check_places, side_folders, side_names
 from unbraid.scoring.sides import ScoredRun, Side
+from unbraid.scoring.splitting import split_runs
 
 __all__ = ["Comparison", "Difference", "ScoredRun", "Side", "compare"]
 
@@ -36,7 +37,7 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        sides: One side per folder.
+        sides: One side per folder, or per value of the settings in `between`.
         metrics: The metrics that were compared.
         tests: One `Difference` for each pair of sides and each metric that could be tested.
         remarks: Sentences about missing scores and other limits of the comparison.
@@ -207,6 +208,7 @@ def _format_p(value: float) -> str:
     return f"p = {value:.3f}" if value >= 0.001 else "p < 0.001"
 
 
+@explain_unknown_arguments()
 def compare(
     *folders: SideLike,
     metrics: str | Sequence[str] | None = None,
@@ -215,8 +217,9 @@ def compare(
     trust: bool = False,
     only: Only = None,
     paired: bool | None = None,
+    between: str | Sequence[str] | None = None,
 ) -> Comparison:
-    """Compare folders of runs, or single runs, by the scores in their folders.
+    """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
     compares the mean of every metric that all scored runs of both folders have. The test is paired if both folders have
@@ -234,6 +237,9 @@ def compare(
         only: Which runs to compare, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
             all.
         paired: Whether tests are paired. By default they are where the folders have the same seeds, as described above.
+        between: A setting such as "method" or "beta", or several, as a list or separated by commas. The runs of all
+            folders are then divided by their values of these settings, and each value is one side. One folder is
+            enough.
 
     Returns:
         The comparison. Notebooks and `print` show it as tables. `rows()` returns the scores of each side with 95%
@@ -241,8 +247,8 @@ def compare(
         `sentences()` returns the result in words.
 
     Raises:
-        UserError: If fewer than two folders are given, a folder is given twice or contains no runs, a metric is
-            unknown, or `paired` is True and two sides have fewer than three seeds in common.
+        UserError: If there are fewer than two sides, a folder is given twice or contains no runs, a metric or a setting
+            is unknown, or `paired` is True and two sides have fewer than three seeds in common.
 
     >>> import tempfile
     >>> import unbraid as ub
@@ -256,47 +262,23 @@ def compare(
     given = folders
     if len(folders) == 1 and isinstance(folders[0], Iterable) and not isinstance(folders[0], str | Path | Run):
         given = tuple(folders[0])
-    places = [_side_folders(side) for side in given]
-    if len(places) < 2:
-        raise UserError(f"A comparison needs at least two folders of runs. Got {len(places)} instead.")
-    if len({tuple(resolve_path(path) for path in paths) for paths in places}) < len(places):
-        raise UserError("A comparison needs different folders. One of them was given twice. Remove one of the two.")
+    places = [side_folders(side) for side in given]
+    check_places(places, between, only)
     named = resolve_metric_names(metrics) if metrics is not None else None
     if score:
         score_folders(places, named, quiet, trust, only)
-    sides = [Side.read(name, paths, only) for name, paths in zip(_side_names(places), places, strict=True)]
+    if between is not None:
+        sides, left_out = split_runs([path for paths in places for path in paths], between, only)
+    else:
+        sides = [Side.read(name, paths, only) for name, paths in zip(side_names(places), places, strict=True)]
+        left_out = []
     computed = {metric for side in sides for entry in side.runs for metric in entry.records}
     wanted = named or [metric for metric in METRICS if metric in computed]
     incomparable = {metric: fields for metric in wanted if (fields := scoring_differences(sides, metric))}
     testable = [metric for metric in wanted if metric not in incomparable]
     tests = [test for a, b in combinations(sides, 2) for test in find_differences(a, b, testable, paired)]
-    remarks = [*side_remarks(sides, wanted), *shared_remarks(sides), *seed_remarks(sides)]
+    remarks = [*left_out, *side_remarks(sides, wanted), *shared_remarks(sides), *seed_remarks(sides)]
     return Comparison(sides, wanted, tests, [*remarks, *scoring_remarks(incomparable)])
-
-
-def _side_folders(side: Any) -> list[Path]:
-    """Return the folders of one side of a comparison."""
-    listed = [side] if isinstance(side, str | Path | Run) or not isinstance(side, Iterable) else list(side)
-    paths = [one.path if isinstance(one, Run) else one for one in listed]
-    for path in paths:
-        if not isinstance(path, str | Path):
-            got = "a run without a folder" if path is None else type(path).__name__
-            raise UserError(
-                f"A comparison reads the scores in folders of runs. Got {got} instead. Pass folders, or runs that were "
-                "trained with out=."
-            )
-    return [Path(str(path)) for path in paths]
-
-
-def _side_names(places: Sequence[Sequence[Path]]) -> list[str]:
-    """Return a name for each side: that of its folder, or of the folder above several folders. Names are different."""
-    short = [paths[0].name if len(paths) == 1 else _common_name(paths) for paths in places]
-    return short if len(set(short)) == len(short) else [", ".join(map(str, paths)) for paths in places]
-
-
-def _common_name(paths: Sequence[Path]) -> str:
-    parents = {path.parent for path in paths}
-    return parents.pop().name if len(parents) == 1 else ", ".join(path.name for path in paths)
 
 
 def score_folders(

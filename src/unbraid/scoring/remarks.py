@@ -44,6 +44,11 @@ def side_remarks(sides: Sequence[Side], metrics: Sequence[str]) -> list[str]:
             remarks.append(
                 f"Runs of {side.name} that are left out: {side.diverged} diverged, {side.unfinished} unfinished."
             )
+        if side.copies:
+            remarks.append(
+                f"{side.copies} run(s) of {side.name} are left out, because another run has the same model with the "
+                "same weights. A model counts once, under whatever name or seed it was adopted."
+            )
         unscored = len(side.runs) - len(side.scored_runs())
         partly = [m for m in metrics if any(entry.value(m) is None for entry in side.scored_runs())]
         if unscored or partly:

@@ -15,6 +15,7 @@ from unbraid.errors import UserError
 from unbraid.metrics import METRICS
 from unbraid.metrics.protocol import Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.progress import ignore_progress, progress
 from unbraid.scoring.arrays import score_arrays
 from unbraid.scoring.rows import ScoreRows
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from unbraid.scoring.tasks import ScoringTask
 
 
+@explain_unknown_arguments()
 def score(
     runs: str | Path | Run | Iterable[str | Path | Run] | None = None,
     metrics: str | Iterable[str] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -31,6 +32,11 @@ class ScoredRun:
         records = {r["metric"]: r for r in read_scores(run.path) if r["codes"] == default}
         return cls(run, run.spec.flat(), records)
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The model of an adopted run, or the id of another run, and the data. Equal runs have equal identities."""
+        return self.settings.get("model", self.run.spec.id), self.run.spec.data
+
     def value(self, metric: str) -> float | None:
         """Return the headline score of a metric, or None if it was not computed or is not finite."""
         value = self.records.get(metric, {}).get("values", {}).get(TRAITS[metric].headline)
@@ -47,6 +53,7 @@ class Side:
         runs: The finished runs.
         diverged: The number of diverged runs.
         unfinished: The number of runs whose training is not finished.
+        copies: The number of runs that are left out because another run of the side has the same adopted model.
     """
 
     name: str
@@ -54,16 +61,22 @@ class Side:
     runs: list[ScoredRun]
     diverged: int = 0
     unfinished: int = 0
+    copies: int = 0
 
     @classmethod
     def read(cls, name: str, folders: Folders, only: Only = None) -> Side:
         """Read the runs of folders. Copies of a run count once."""
-        found = search_runs(folders, only)
+        return cls.of_runs(name, " ".join(map(str, as_folders(folders))), search_runs(folders, only))
+
+    @classmethod
+    def of_runs(cls, name: str, where: str, found: Sequence[RunFolder]) -> Side:
+        """Read the scores of runs that were found in the folders `where`. An adopted model counts once."""
         statuses = [run.status for run in found]
         runs = [ScoredRun.read(run) for run, status in zip(found, statuses, strict=True) if status == "done"]
+        kept = list({entry.identity: entry for entry in reversed(runs)}.values())[::-1]
         diverged = statuses.count("diverged")
-        where = " ".join(map(str, as_folders(folders)))
-        return cls(name, where, runs, diverged, len(statuses) - len(runs) - diverged)
+        unfinished = len(statuses) - len(runs) - diverged
+        return cls(name, where, kept, diverged, unfinished, len(runs) - len(kept))
 
     def scored_runs(self) -> list[ScoredRun]:
         """Return the runs that have at least one score."""

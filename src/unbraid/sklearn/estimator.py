@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from typing import Any
@@ -16,6 +17,7 @@ from unbraid.accel.devices import check_device
 from unbraid.data.own.arrays import OwnData, from_arrays
 from unbraid.data.own.examples import network_input
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.label_kinds import without_announcements
 from unbraid.methods import Method
 from unbraid.nets.vae import Pair, PairBuilder
 from unbraid.runs.run import CHUNK, Run, posterior_codes
@@ -55,7 +57,9 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         verbose: Whether to show the progress of the training.
 
     Attributes:
-        run_: The trained `unbraid.Run`. It can be passed to `unbraid.score`, `traverse`, `report` and `export`.
+        run_: The trained `unbraid.Run`. It can be passed to `unbraid.score`, `traverse`, `report` and `export`. It
+            keeps X, and y as factors. A pickled estimator does not contain them, so pass them as `data=` after loading
+            one.
         n_features_in_: The number of columns of X.
         feature_names_in_: The names of the columns of X, if it was a data frame with names.
 
@@ -136,7 +140,8 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Args:
             X: Examples, (n, d).
-            y: Ignored.
+            y: Labels of the examples, (n,) or (n, k). The training ignores them. They become the factors of the data
+                that `run_` keeps, with which `unbraid.score` computes metrics.
 
         Returns:
             The estimator.
@@ -145,8 +150,10 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             ValueError: If X or a parameter is invalid, or if the training diverges.
         """
         X = validate_data(self, X, dtype=FLOATS)
-        self.run_ = train_job(self._job(self._dataset(X)), quiet=not self.verbose)
-        self._raise_if_diverged(self.run_)
+        data = self._dataset(X)
+        run = train_job(self._job(data), quiet=not self.verbose)
+        self._raise_if_diverged(run)
+        self.run_ = dataclasses.replace(run, data=self._with_factors(data, X, y))
         self._n_features_out = self._codes(X[:1]).shape[1]
         return self
 
@@ -208,6 +215,11 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         data = self._dataset(validate_data(self, X, dtype=FLOATS, reset=False))
         return likelihood_bounds(self.run_, data, samples=SCORE_SAMPLES, quiet=True)["elbo"]
 
+    def __getstate__(self) -> Any:
+        """Return what is pickled. The training data are left out."""
+        state = super().__getstate__()
+        return {**state, "run_": dataclasses.replace(state["run_"], data=None)} if "run_" in state else state
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -235,10 +247,18 @@ class VAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
         return X.reshape(len(X), *shape)
 
-    def _dataset(self, X: Any) -> OwnData:
+    def _dataset(self, X: Any, factors: Any = None) -> OwnData:
         check_device(self.device)
         layout = None if self.shape is None else "chw"
-        return from_arrays(self._examples(X), layout=layout, device=self.device)
+        return from_arrays(self._examples(X), factors, layout=layout, device=self.device)
+
+    def _with_factors(self, data: OwnData, X: Any, y: Any) -> OwnData:
+        """Return the data with the labels y as factors, or without factors if y cannot be labels."""
+        if y is None:
+            return data
+        with without_announcements(), contextlib.suppress(UserError):
+            return self._dataset(X, y)
+        return data
 
     def _job(self, data: OwnData) -> TrainingJob:
         """Return what to train on the data."""

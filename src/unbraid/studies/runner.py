@@ -19,7 +19,7 @@ from unbraid.studies.planned import PlannedRun
 from unbraid.studies.published import STUDIES
 from unbraid.studies.reduction import Reduction, select_shard
 from unbraid.studies.settings import StudySettings, split_metrics
-from unbraid.studies.study_files import find_study, planned_run
+from unbraid.studies.study_files import find_study, plan_runs
 
 StudySource = str | Path | Iterable[RunSpec | PlannedRun]
 """The name of a published study, the path of a study file (.py, .toml or .json), or a list of runs."""
@@ -187,7 +187,7 @@ def planned_runs(source: StudySource) -> list[PlannedRun]:
     """Return all runs of a study with their indices."""
     if isinstance(source, str | Path):
         return list(find_study(str(source))())
-    runs = [run if isinstance(run, PlannedRun) else planned_run(i, run) for i, run in enumerate(source)]
+    runs = plan_runs(list(source))
     if not runs:
         raise UserError("A study must have at least one run. Got an empty list instead.")
     return runs

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,11 @@ def study_from_python(path: Path) -> Study:
     def study() -> Iterator[PlannedRun]:
         with convert_user_errors(path):
             runs = list(make())
-        for i, run in enumerate(runs):
+        for run in runs:
             if not isinstance(run, PlannedRun | RunSpec):
                 kind = type(run).__name__
                 raise UserError(f"study() of {path} must yield RunSpec or PlannedRun. Got {kind} instead.")
-            yield run if isinstance(run, PlannedRun) else planned_run(i, run)
+        yield from plan_runs(runs)
 
     return study
 
@@ -77,9 +77,28 @@ def convert_user_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path} raised {type(error).__name__}: {error}. Correct the file.") from error
 
 
-def planned_run(index: int, spec: RunSpec) -> PlannedRun:
-    """Return a planned run for a study without a sweep. It has level 0 and the strength of its method."""
-    return PlannedRun(index, spec, spec.method.strength, 0)
+def plan_runs(runs: Sequence[RunSpec | PlannedRun]) -> list[PlannedRun]:
+    """Return the runs of a study that is a list of specs.
+
+    The level of a run is the index of its strength among the strengths that the runs of its method have, in increasing
+    order.
+
+    >>> from unbraid.methods import VAE, BetaVAE
+    >>> specs = [RunSpec(method, "toy") for method in (BetaVAE(beta=4.0), BetaVAE(beta=1.0), VAE())]
+    >>> [(run.index, run.strength, run.level) for run in plan_runs(specs)]
+    [(0, 4.0, 1), (1, 1.0, 0), (2, 0.0, 0)]
+    """
+    strengths: dict[str, set[float]] = {}
+    for run in runs:
+        spec = run.spec if isinstance(run, PlannedRun) else run
+        strengths.setdefault(spec.flat()["method"], set()).add(spec.method.strength)
+    levels = {name: sorted(values) for name, values in strengths.items()}
+    return [
+        run
+        if isinstance(run, PlannedRun)
+        else PlannedRun(i, run, run.method.strength, levels[run.flat()["method"]].index(run.method.strength))
+        for i, run in enumerate(runs)
+    ]
 
 
 def study_from_grid(path: Path) -> Study:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -36,8 +36,9 @@ from unbraid.runs.run_data import save_data as write_data
 from unbraid.runs.run_list import RunList
 from unbraid.runs.sources import is_own
 from unbraid.runs.spec import RunSpec, as_methods, registry_name
-from unbraid.runs.tensorboard import check_log, update_during_training
-from unbraid.runs.trackers import update_wandb
+from unbraid.runs.tensorboard import check_log
+from unbraid.runs.trackers import UPDATES
+from unbraid.runtime.arguments import explain_unknown_arguments
 from unbraid.runtime.files import make_folder
 from unbraid.runtime.locks import try_lock
 from unbraid.runtime.progress import ProgressCallback, announce_duration, progress
@@ -106,6 +107,9 @@ def default_net(data: FactorData) -> str:
     return "pointnet" if isinstance(data, Meshes) else "mlp"
 
 
+@explain_unknown_arguments(
+    "Settings of a method are passed to the method, as in ub.train(ub.methods.BetaVAE(beta=8.0))."
+)
 def train(
     method: str | type[Method] | Method | Iterable[str | type[Method] | Method],
     data: DataLike = "sprites",
@@ -171,7 +175,8 @@ def train(
         checkpoint_seconds: The minimum time between two checkpoints, in seconds.
         quiet: Whether to hide the progress.
         log: If "tensorboard", TensorBoard event files are also written to the folder of each run. If "wandb", an
-            offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it).
+            offline run of Weights & Biases is written there when the run is finished (``wandb sync`` uploads it). If
+            "trackio", finished runs are written to the project `unbraid` of Trackio on this machine (``trackio show``).
         retrain: Whether to delete existing runs of the same spec, and to train them again, if the source code of your
             own method or network, or your data in memory, have changed since they were started. By default this is an
             error.
@@ -199,7 +204,8 @@ def train(
     check_log(log, out)
     check_device(str(device))
     methods, all_seeds = as_methods(method), seed_list(seeds)
-    rates = list(learning_rate) if isinstance(learning_rate, Iterable) else [learning_rate]
+    single = isinstance(learning_rate, str) or not isinstance(learning_rate, Iterable)
+    rates: list[Any] = [learning_rate] if single else list(cast(Iterable[float], learning_rate))
     source = load_data(data, device, quiet)
     defaults = RunDefaults.choose(source, net, likelihood, precision)
     shared: dict[str, Any] = {"steps": steps, "batch": batch, "latents": latents, "validation": validation}
@@ -374,7 +380,7 @@ def long_training_advice(out: Path | None) -> str:
 
 def update_logs(in_training: list[RunInTraining], runs: dict[str, Run], log: str) -> None:
     """Write the logs of trained runs for another program now. Those of the other runs are written during training."""
-    update = update_during_training if log == "tensorboard" else update_wandb
+    update = UPDATES[log]
     for run in in_training:
         run.on_log = update
         if run.folder is not None and run.trained:

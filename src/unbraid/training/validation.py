@@ -38,19 +38,26 @@ def split_data(data: FactorData, fraction: float) -> tuple[Labelled, Labelled]:
         The training part and the validation part. They are not treated as grids of factors.
 
     Raises:
-        UserError: If the data have an option such as ``correlate`` or ``subset``, have too few examples, or are too
-            large.
+        UserError: If the data have an option such as ``correlate`` or ``subset``, have random parts that change in each
+            step, such as colours, have too few examples, or are too large.
     """
     size = len(data) * math.prod(data.shape) * (1 if len(data.shape) == 3 else 4)
-    if data.sampler is not None or len(data) < 4 or size > MAX_BYTES:
+    if data.sampler is not None or len(data) < 4 or size > MAX_BYTES or _has_random_parts(data):
         raise UserError(
             f"A validation split needs at least 4 examples, of at most {MAX_BYTES / 2**30:.0f} GiB in total, without "
-            f"options such as ?correlate=. Got {data.name} with {len(data):,} examples instead. Leave out "
-            "validation=."
+            f"options such as ?correlate= and without random colours or backgrounds. Got {data.name} with "
+            f"{len(data):,} examples instead. Leave out validation=."
         )
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(data)))
     count = min(max(2, round(fraction * len(data))), len(data) - 2)
     return _part(data, order[count:].sort()[0]), _part(data, order[:count].sort()[0])
+
+
+def _has_random_parts(data: FactorData) -> bool:
+    """Return whether examples differ between training steps. A part of the data that is stored would not."""
+    index = torch.arange(2, device=data.device)
+    noise = Noise(torch.tensor(0, device=data.device))
+    return not torch.equal(data.batch(index), data.batch(index, noise))
 
 
 def _part(data: FactorData, index: Tensor) -> Labelled:

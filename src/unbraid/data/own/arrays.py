@@ -18,6 +18,7 @@ from unbraid.data.in_memory import ByteImages, Labelled
 from unbraid.data.own.examples import example_table
 from unbraid.data.own.label_table import Factors, Label, LabelKinds, Labels, labels_from_factors
 from unbraid.noise import Noise
+from unbraid.runtime.arguments import explain_unknown_arguments
 
 # Types that the public functions accept. Everything except arrays is converted to an array first.
 Examples: TypeAlias = Real[Tensor, "n ..."] | Real[np.ndarray, "n ..."] | ArrayLike
@@ -83,11 +84,12 @@ class OwnExamples(OwnData, Labelled):
     """A user's own images or vectors that have no labels, or whose labels do not form a full grid."""
 
 
+@explain_unknown_arguments()
 def from_arrays(
     images: Examples,
     factors: Factors | None = None,
     *,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     name: str = "arrays",
     layout: str | None = None,
     continuous: str | Sequence[str] | None = None,
@@ -108,8 +110,8 @@ def from_arrays(
         factors: Numbers or words of shape (n, k), or (n,) for a single factor. A pandas data frame or a dictionary of
             columns also gives the names of the factors. An entry NaN or None is a missing label. If `factors` itself is
             None, there are no labels. Factors with a single value are omitted.
-        names: Names of the k factors. The default is the names of the columns. For arrays without names it is
-            "factor0", "factor1" and so on, or "label" for a single factor.
+        names: Names of the k factors, as a list or separated by commas. The default is the names of the columns. For
+            arrays without names it is "factor0", "factor1" and so on, or "label" for a single factor.
         name: Name of the dataset.
         layout: Order of the axes of one image, which is "hw", "hwc" or "chw". By default, it is inferred from the axis
             that has length 1 or 3.

@@ -70,6 +70,12 @@ def network_input(examples: object, shape: tuple[int, ...] | None) -> Float[Tens
     if isinstance(examples, Tensor) and examples.is_floating_point():
         array: Array | Tensor = examples.detach()
     else:
+        if isinstance(examples, str) or hasattr(examples, "images"):
+            got = "a text" if isinstance(examples, str) else "a dataset"
+            raise UserError(
+                f"Examples must be an array. Got {got} instead. Take them from a dataset, as in "
+                "ub.data.load('sprites').images(range(100))."
+            )
         array = numeric_array(examples, "Examples")
     if array.ndim == 0 or 0 in array.shape:
         raise UserError(f"There must be at least one example. Got an array of shape {tuple(array.shape)} instead.")

@@ -133,7 +133,7 @@ class Labels:
 
 
 def labels_from_factors(
-    factors: Factors | None, names: Sequence[str] | None, n: int, kinds: LabelKinds = LabelKinds()
+    factors: Factors | None, names: str | Sequence[str] | None, n: int, kinds: LabelKinds = LabelKinds()
 ) -> Labels:
     """Convert factors of n examples, in one of the forms that `from_arrays` accepts, to labels."""
     if factors is None:
@@ -155,9 +155,10 @@ def labels_from_factors(
     return Labels.from_columns(columns, n, kinds)
 
 
-def _rename(columns: Mapping[str, T], names: Sequence[str] | None) -> dict[str, T]:
+def _rename(columns: Mapping[str, T], names: str | Sequence[str] | None) -> dict[str, T]:
     """Return columns under the given names. If `names` is None, the columns keep their names."""
-    chosen = tuple(columns) if names is None else tuple(names)
+    given = split_names(names) if isinstance(names, str) else names
+    chosen = tuple(columns) if given is None else tuple(given)
     if len(set(chosen)) != len(columns) or len(chosen) != len(columns):
         raise UserError(f"There must be {len(columns)} different names, one per factor. Got {chosen} instead.")
     return dict(zip(chosen, columns.values(), strict=True))

@@ -24,6 +24,7 @@ from unbraid.data.own.label_table import LabelKinds
 from unbraid.data.own.labels import read_labels
 from unbraid.data.own.tables import read_h5ad, read_parquet
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.label_kinds import split_names
 from unbraid.runtime.files import resolve_path
 
 IMAGES = ("images", "x", "imgs")
@@ -101,7 +102,7 @@ def from_file(
     *,
     images: str | None = None,
     factors: str | Path | None = None,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     layout: str | None = None,
     continuous: str | Sequence[str] | None = None,
     discrete: str | Sequence[str] | None = None,
@@ -122,7 +123,8 @@ def from_file(
         factors: For a .npz file, the name of the array of factors. The default is factors, labels, latents_classes or
             y, if one of these exists. For a file STEM.npy, the path of a second .npy file. The default is
             STEM_factors.npy, if it exists. For tables, the columns of the factors, separated by commas.
-        names: Names of the factors. The default is the array factor_names or names of a .npz file, if it exists.
+        names: Names of the factors, as a list or separated by commas. The default is the array factor_names or names of
+            a .npz file, if it exists.
         layout: "hw", "hwc" or "chw"; see `from_arrays`.
         continuous: Names of continuous factors, as a list or separated by commas; see `from_arrays`.
         discrete: Names of factors whose values are classes, in the same form.
@@ -142,6 +144,7 @@ def from_file(
     if file.suffix == ".npy" and factors is not None:
         factors = resolve_path(factors)
     arrays = _read_arrays(file, images, factors)
+    names = split_names(names) if isinstance(names, str) else names
     options: dict[str, object] = {
         "images": images,
         "factors": factors and str(factors),
@@ -262,8 +265,8 @@ def _read_npz(file: Path, images: str | None, factors: str | Path | None) -> Loa
         if examples is None:
             keys = ", ".join(archive.files) or "none"
             raise UserError(
-                f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. Pass images='NAME' to use a "
-                "different array."
+                f"{file} must have an array {' or '.join(IMAGES)}. Got {keys} instead. To use a "
+                "different array, add ?images=NAME to the path, or pass images='NAME' to from_file."
             )
         return LoadedArrays(examples, found, _read_names(archive, found), [file])
 

@@ -21,7 +21,7 @@ from unbraid.errors import UserError
 def from_dataset(
     dataset: Dataset[Any] | Iterable[Any],
     *,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     name: str = "dataset",
     layout: str | None = None,
     continuous: str | Sequence[str] | None = None,

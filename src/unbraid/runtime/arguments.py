@@ -1,0 +1,70 @@
+"""Messages for arguments that a public function does not have."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from unbraid.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Names that other libraries use for an argument.
+OTHER_NAMES = {
+    "batch_size": "batch",
+    "by": "between",
+    "dataset": "data",
+    "epochs": "steps",
+    "factor_names": "names",
+    "folder": "out",
+    "iterations": "steps",
+    "latent_dim": "latents",
+    "latent_size": "latents",
+    "lr": "learning_rate",
+    "metric": "metrics",
+    "output": "out",
+    "path": "out",
+    "random_state": "seeds",
+    "seed": "seeds",
+    "z_dim": "latents",
+}
+
+
+def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that raises a UserError for keyword arguments that a function does not have.
+
+    The message names a similar argument, or the one that `OTHER_NAMES` has for this name. If there is neither, it ends
+    with `note`.
+
+    >>> @explain_unknown_arguments()
+    ... def fit(steps: int = 1) -> int:
+    ...     return steps
+    >>> fit(epochs=3)
+    Traceback (most recent call last):
+    unbraid.errors.UserError: fit has no argument 'epochs'. Did you mean 'steps'? Its arguments are: steps.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = list(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+            for name in named:
+                if name not in known:
+                    raise UserError(_message(function.__name__, name, known, note))
+            return function(*arguments, **named)
+
+        return checked
+
+    return decorate
+
+
+def _message(function: str, name: str, known: list[str], note: str) -> str:
+    other = OTHER_NAMES.get(name)
+    near = [other] if other in known else difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else note and f"{note} "
+    return f"{function} has no argument {name!r}. {hint}Its arguments are: {', '.join(known)}."
