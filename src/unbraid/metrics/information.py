@@ -122,21 +122,6 @@ def consecutive_labels(labels: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return np.asarray((np.cumsum(occurs) - 1)[labels - low])
 
 
-def setting_numbers(factors: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """Number the distinct rows from 0 without gaps, and return the number of each row.
-
-    >>> setting_numbers(np.array([[0, 5], [1, 5], [0, 5]])).tolist()
-    [0, 1, 0]
-    """
-    setting = np.zeros(len(factors), dtype=np.int64)
-    for column in factors.T:
-        value_index = consecutive_labels(column)
-        setting = setting * (int(value_index.max()) + 1) + value_index
-        if setting.max() > 2**31:  # renumber, because the next product could overflow
-            setting = consecutive_labels(setting)
-    return consecutive_labels(setting)
-
-
 def _pair_information(a: Int[np.ndarray, " n"], b: Int[np.ndarray, " n"], corrected: bool) -> float:
     """Return the mutual information of two columns of consecutive labels."""
     n, width = len(a), int(b.max()) + 1
