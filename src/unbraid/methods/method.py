@@ -143,11 +143,14 @@ class Method:
         column_code_kind: The kind of codes that has one column per control and per row of a traversal. None means the
             default kind.
         default_learning_rate: The learning rate of runs for which none is given.
+        training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
+            examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
     column_code_kind: ClassVar[str | None] = None
     default_learning_rate: ClassVar[float] = 1e-4
+    training_networks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self)
