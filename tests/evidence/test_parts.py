@@ -48,6 +48,38 @@ def test_the_next_part_is_the_first_that_is_not_finished(parts):
     assert parts.next_part(plan, {run for part in plan.values() for run in part.run_ids}) is None
 
 
+def test_a_part_stays_within_ten_minutes(parts):
+    """Checked for the new parts at the measured speeds. The first five were planned at higher ones."""
+    for part in list(parts.read_plan().values())[5:]:
+        seconds = sum(
+            run.spec.steps / (10_000 if run.spec.flat()["method"] == "factor_vae" else 18_000) for run in part.runs
+        )
+        assert seconds <= 600, part.name
+
+
+def test_an_entry_varies_and_overrides(parts):
+    vary = {"data": ["cars3d"], "method": ["beta_vae", "factor_vae"]}
+    entry = {
+        "name": "a-{method}",
+        "paper": "{data}",
+        "only": {},
+        "vary": vary,
+        "override": {"factor_vae": {"steps": 9}},
+    }
+    first, second = parts.expand(entry)
+    assert (first["name"], second["name"], first["paper"]) == ("a-beta-vae", "a-factor-vae", "cars3d")
+    assert second["only"] == {"data": ["cars3d"], "method": ["factor_vae"]}
+    assert (first.get("steps"), second["steps"]) == (None, 9)
+
+
+def test_a_study_with_stand_ins_trains_the_planned_runs(parts):
+    part = parts.read_plan()["slow-vae-shapes3d-rendered"]
+    assert part.data == ["dsprites", "cars3d", "shapes3d_rendered"]
+    trained = parts.select_runs("klindt2021", part.only, part.seeds, None, None, 1.0, part.data, None)
+    assert [run.spec for run in trained] == [run.spec for run in part.runs]
+    assert {run.spec.data for run in trained} == {"shapes3d_rendered"}
+
+
 def test_an_unknown_part_is_an_error(parts):
     with pytest.raises(UserError, match="demystifying-dsprites-original"):
         parts.find_part("demystifying-dsprites-orginal", parts.read_plan())

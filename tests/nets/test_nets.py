@@ -62,9 +62,8 @@ def test_kernel_sizes_match_the_papers() -> None:
 def test_kim_has_no_activation_after_its_dense_layer() -> None:
     encoder, decoder = kim((1, 64, 64), 10)
     assert [type(layer) for layer in encoder][-3:] == [Flatten, nn.Linear, nn.Linear]  # type: ignore[attr-defined]
-    sizes = [
-        (m.in_features, m.out_features) for m in (*encoder.modules(), *decoder.modules()) if isinstance(m, nn.Linear)
-    ]
+    dense = [m for m in (*encoder.modules(), *decoder.modules()) if isinstance(m, nn.Linear)]
+    sizes = [(layer.in_features, layer.out_features) for layer in dense]
     assert sizes == [(1024, 128), (128, 20), (10, 128), (128, 1024)]
 
 
