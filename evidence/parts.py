@@ -51,6 +51,7 @@ class Part:
     steps: int | None = None
     learning_rate: float | None = None
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    compare: bool = True
 
     @property
     def data(self) -> list[str] | None:
