@@ -108,7 +108,7 @@ def _origin_lines(run: Run, facts: ZooFacts) -> list[str]:
         "Licence of the weights: Apache-2.0.",
     ]
     if source is not None:
-        lines += [f"Data: {source.description} Licence: {source.licence}. Reference: {source.citation}"]
+        lines += [f"Data: {source.description}. Licence: {source.licence}. Reference: {source.citation}"]
     return [*lines, ""]
 
 
