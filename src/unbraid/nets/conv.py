@@ -159,8 +159,8 @@ def kim(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     dense layer of 128 units without an activation. The decoder has dense layers of 128 and 1024 units and four
     transposed convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with
     32 channels.
-    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. The code of Lin et al. (2020), arXiv:1906.06034, has the
-    same networks.
+    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. That the dense layer of the encoder has no activation is
+    taken from the code of Lin et al. (2020), arXiv:1906.06034.
 
     Args:
         shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.

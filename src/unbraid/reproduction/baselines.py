@@ -33,8 +33,8 @@ SCORE_COLUMNS = {
     "modularity": "modularity.modularity_score",
 }
 OTHER_ESTIMATORS = {  # scores that the source computes in another way than unbraid
-    "DCI": "the source fits a random forest per factor, which unbraid does not",
-    "SAP": "the source uses squared correlations, which unbraid does not",
+    "DCI": "the source fits a random forest per factor, where unbraid fits boosted trees",
+    "SAP": "the source uses squared correlations, where unbraid uses a classifier for discrete factors",
     "explicitness": "the source does not define its explicitness",
 }
 LOSSES = {  # reconstruction error and KL of one run each, in nats
