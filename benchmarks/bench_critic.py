@@ -5,6 +5,8 @@ and all other pairs are independent. The true total correlation is -(D / 4) log(
 critics are trained at once with FactorVAE's own settings. The estimate is the mean of D_0(z) - D_1(z) over new samples.
 
     python benchmarks/bench_critic.py --device cuda
+
+The published values are means of 10 critics after 2,000 iterations. Their batch size and learning rate are not given.
 """
 
 from __future__ import annotations
@@ -23,15 +25,10 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from machine import describe
 from unbraid.nets.mlp import critic
+from unbraid.reproduction.baselines import CRITIC
 from unbraid.runtime.files import write_atomic
 
 RESULT = Path(__file__).parent / "results" / "bench_critic.json"
-# Means of 10 critics after 2,000 iterations, as published for DeVAE, table 1. Batch size and rate are not given there.
-PUBLISHED = {
-    (10, 0.3): 0.23, (10, 0.6): 1.08, (10, 0.9): 4.14,
-    (100, 0.3): 2.17, (100, 0.6): 10.27, (100, 0.9): 23.39,
-    (1000, 0.3): 8.62, (1000, 0.6): 17.40, (1000, 0.9): 22.47,
-}  # fmt: skip
 TEST_SAMPLES = 4_096
 
 
@@ -99,7 +96,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     print(f"{'D':>5} {'rho':>4} {'batch':>6} {'rate':>6} {'true':>8} {'published':>9} {'ours':>8} {'std':>6} {'s':>5}")
     for batch, rate in ((batch, rate) for batch in options.batch for rate in options.rate):
-        for (dimensions, rho), published in PUBLISHED.items():
+        for (dimensions, rho), published in CRITIC.items():
             found, seconds = estimate(dimensions, rho, options.critics, options.steps, batch, rate, options.device)
             true, values = true_total_correlation(dimensions, rho), torch.tensor(found)
             mean, std = values.mean().item(), values.std().item()

@@ -49,6 +49,7 @@ html_title = f"unbraid {version}"
 html_math_renderer = "mathml"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
+html_js_files = ["sort.js"]
 html_show_search_summary = False  # summaries are fetched, which browsers forbid for pages on disk
 html_show_sourcelink = False
 html_copy_source = False

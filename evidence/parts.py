@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ import pandas as pd
 import torch
 
 from unbraid.errors import UserError, unknown_name_message
+from unbraid.reproduction import TARGETS
 from unbraid.runs.results import load_results, write_results
 from unbraid.runtime.provenance import git_commit
 from unbraid.runtime.tables import table
@@ -48,11 +50,24 @@ class Part:
     seeds: Sequence[int] | None = None
     steps: int | None = None
     learning_rate: float | None = None
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    compare: bool = True
+
+    @property
+    def data(self) -> list[str] | None:
+        """The datasets of the study with stand-ins for some of them, or None if there are no stand-ins."""
+        if not self.stand_ins:
+            return None
+        return [self.stand_ins.get(name, name) for name in dict.fromkeys(run.spec.data for run in all_runs(self.study))]
 
     @functools.cached_property
     def runs(self) -> list[PlannedRun]:
         """All runs of the part, with the precision of the study."""
-        return select_runs(all_runs(self.study), self.only, self.seeds, self.steps, self.learning_rate, 1.0, None, None)
+        originals = {stand_in: name for name, stand_in in self.stand_ins.items()}
+        wanted = {originals.get(name, name) for name in self.only.get("data", ())}
+        runs = [run for run in all_runs(self.study) if not wanted or run.spec.data in wanted]
+        data = [self.stand_ins.get(name, name) for name in dict.fromkeys(run.spec.data for run in runs)]
+        return select_runs(runs, self.only, self.seeds, self.steps, self.learning_rate, 1.0, data, None)
 
     @functools.cached_property
     def run_ids(self) -> list[str]:
@@ -64,8 +79,10 @@ class Part:
         out = FOLDER / "runs" / self.name
         study(
             self.study, out, only=self.only, seeds=self.seeds, steps=self.steps, learning_rate=self.learning_rate,
-            metrics=self.metrics, precision=PRECISION, device="cuda",
+            data=self.data, metrics=self.metrics, precision=PRECISION, device="cuda",
         )  # fmt: skip
+        if (target := TARGETS.get(self.study)) and target.finish:
+            target.finish(out, "cuda", False)
         return out
 
 
@@ -78,8 +95,29 @@ def all_runs(study: str) -> list[PlannedRun]:
 def read_plan(path: Path = FOLDER / "plan.toml") -> dict[str, Part]:
     """Return the parts of a plan by name."""
     plan = tomllib.loads(path.read_text())
-    parts = [Part(**{"metrics": plan["metrics"], **fields}) for fields in plan["part"]]
+    listed = [fields for entry in plan["part"] for fields in expand(entry)]
+    parts = [Part(**{"metrics": plan["metrics"], **fields}) for fields in listed]
     return {part.name: part for part in parts}
+
+
+def expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of one part for each combination of the values of `vary`, or the entry itself if it has none.
+
+    The values are added to `only`, and replace their names in braces in `name` and `paper`. `override` has fields for
+    parts with a certain value.
+
+    >>> [part["name"] for part in expand({"name": "a-{data}", "paper": "A", "vary": {"data": ["x", "y"]}})]
+    ['a-x', 'a-y']
+    """
+    fields = dict(entry)
+    vary, override = fields.pop("vary", {}), fields.pop("override", {})
+    for values in itertools.product(*vary.values()):
+        chosen = dict(zip(vary, values, strict=True))
+        only = {**fields.get("only", {}), **{name: [value] for name, value in chosen.items()}}
+        words = {name: value.replace("_", "-") for name, value in chosen.items()}
+        name, paper = fields["name"].format(**words), fields["paper"].format(**chosen)
+        special = {key: field for value in values for key, field in override.get(value, {}).items()}
+        yield {**fields, "name": name, "paper": paper, "only": only, **special}
 
 
 def find_part(name: str, parts: Mapping[str, Part]) -> Part:

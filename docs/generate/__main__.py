@@ -20,6 +20,7 @@ from generate.papers import paper_pages
 from generate.promises import promise_pages
 from generate.readme import readme_pages
 from generate.report import report_pages
+from generate.reproduction import reproduction_pages
 from generate.scores import score_result_pages
 from generate.speed import speed_pages
 from generate.vitae import vitae_pages
@@ -27,6 +28,7 @@ from generate.vitae import vitae_pages
 GENERATORS = (
     readme_pages, gpu_pages, manipulated_pages, pair_pages, vitae_pages, report_pages, speed_pages, method_pages,
     metric_pages, dataset_pages, comparison_pages, paper_pages, score_result_pages, promise_pages,
+    reproduction_pages,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The two tables of README.md: what the package contains, and how fast it is."""
+"""The generated parts of README.md: what the package contains, what it reproduces, and how fast it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from generate import ROOT
 from generate.markdown import replace_block, table
+from generate.reproduction import count_text
 from generate.speed import short_speed_table
 from unbraid.analysis import ANALYSES
 from unbraid.data import BODIES, BUILT_IN, FILES
@@ -37,4 +38,5 @@ def contents_table() -> str:
 def readme_pages() -> dict[Path, str]:
     """Return the README with its current tables."""
     text = replace_block(PAGE.read_text(), "contents", contents_table())
+    text = replace_block(text, "reproduction", f"{count_text()} [All cells](docs/guides/reproduction_results.md).")
     return {PAGE: replace_block(text, "speed", short_speed_table())}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unbraid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from unbraid import analysis, data, methods, metrics, nets, sklearn, spaces
+    from unbraid import analysis, data, methods, metrics, nets, sklearn, spaces, zoo
     from unbraid.adoption.adopt import adopt
     from unbraid.analysis.registry import analyse
     from unbraid.errors import UserError
@@ -73,7 +73,7 @@ _MODULES = {
     "traverse": "pictures.traversal",
     "write_tensorboard": "runs.tensorboard",
 }
-_PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "sklearn", "spaces")
+_PACKAGES = ("analysis", "data", "methods", "metrics", "nets", "sklearn", "spaces", "zoo")
 
 __all__ = [
     "Protocol",
@@ -109,6 +109,7 @@ __all__ = [
     "train",
     "traverse",
     "write_tensorboard",
+    "zoo",
 ]
 
 

@@ -24,7 +24,10 @@ LOADED = {  # tags and attributes by which a page loads something
     ("object", "data"),
 }
 LOADED_LINKS = {"stylesheet", "icon", "preload", "modulepreload", "prefetch"}
-PUBLIC = ("unbraid", *(f"unbraid.{name}" for name in ("analysis", "data", "methods", "metrics", "nets", "spaces")))
+PUBLIC = (
+    "unbraid",
+    *(f"unbraid.{name}" for name in ("analysis", "data", "methods", "metrics", "nets", "spaces", "zoo")),
+)
 
 
 class Page(HTMLParser):
@@ -141,3 +144,9 @@ def test_reference_documents_every_public_name(site: Path, package: str) -> None
     dataset_functions = {name.rpartition(".")[2] for name in names if name.startswith("unbraid.data.")}
     missing = {name for name in public if not {f"{package}.{name}", f"unbraid.{name}"} & names}
     assert not missing - (dataset_functions if package == "unbraid.data" else set())
+
+
+def test_the_table_of_reproductions_can_be_sorted(site: Path) -> None:
+    text = (site / "guides" / "reproduction_results.html").read_text()
+    assert re.search(r'<div class="sortable docutils container">.*<table', text, re.DOTALL)
+    assert "static/sort.js" in text

@@ -12,11 +12,11 @@ from torch import nn
 import unbraid.nets
 from support.meshes import spheres
 from support.nets import IMAGE_NETS
-from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.accel.layers import Conv, ConvTranspose, Flatten
 from unbraid.data.dataset import FactorData
 from unbraid.data.readers.faust import Meshes
 from unbraid.methods import UVITAE, VAE, Method
-from unbraid.nets.conv import burgess, fumero, locatello
+from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic, mlp
 from unbraid.nets.registry import NETS, check_net, resolve_net
 from unbraid.nets.vae import VAENet
@@ -56,6 +56,15 @@ def test_kernel_sizes_match_the_papers() -> None:
     assert [kernels(part) for part in locatello((1, 64, 64), 10)] == [[4, 4, 2, 2], [4, 4, 4, 4]]
     assert [kernels(part) for part in burgess((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
     assert [kernels(part) for part in fumero((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+    assert [kernels(part) for part in kim((1, 64, 64), 10)] == [[4, 4, 4, 4], [4, 4, 4, 4]]
+
+
+def test_kim_has_no_activation_after_its_dense_layer() -> None:
+    encoder, decoder = kim((1, 64, 64), 10)
+    assert [type(layer) for layer in encoder][-3:] == [Flatten, nn.Linear, nn.Linear]  # type: ignore[attr-defined]
+    dense = [m for m in (*encoder.modules(), *decoder.modules()) if isinstance(m, nn.Linear)]
+    sizes = [(layer.in_features, layer.out_features) for layer in dense]
+    assert sizes == [(1024, 128), (128, 20), (10, 128), (128, 1024)]
 
 
 def test_fumero_is_the_network_of_table_1() -> None:

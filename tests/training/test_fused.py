@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unbraid.methods import METHODS, PMP, BetaVAE, FactorVAE, Method
 from unbraid.methods.method import Batch, Loss
-from unbraid.nets.conv import burgess, fumero, locatello
+from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import critic
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
@@ -166,6 +166,7 @@ CASES = [
     ("slow_vae", burgess, 1, 32, "bernoulli", 2),
     ("diffusion_vae", locatello, 1, 32, "bernoulli", 2),
     ("vae", fumero, 1, 32, "bernoulli", 2),
+    ("vae", kim, 1, 32, "bernoulli", 2),
 ]
 # PCL has no decoder (see test_pcl). PMP has terms that start at 0, and the decoders of Tripod and DeVAE have no kernels
 # (see the tests below). VITAE, SAE, PCA and ICA have no kernels.

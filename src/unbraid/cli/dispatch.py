@@ -58,6 +58,7 @@ COMMANDS: dict[str, Command] = {
     "analyse": Command("analyse", "answer questions about a study with tables and figures"),
     "reproduce": Command("reproduce", "compare the published results of a study with those of your runs"),
     "appearance": Command("appearance", "print the results of a VITAE study: likelihood bounds and separation"),
+    "zoo": Command("zoo", "list the trained models that come with unbraid, or copy one to a folder of runs"),
     "share": Command("share", "publish runs with checksums, or import published runs"),
     "index": Command("index", "write the results table of a folder of runs"),
     "diagnose": Command("diagnose", "predict from a dataset whether a VAE will find its factors"),

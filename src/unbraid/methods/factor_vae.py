@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ class FactorVAE(Method):
     Reference: Kim & Mnih (2018), arXiv:1802.05983, eq. 2 and algorithm 2.
     """
 
+    training_networks: ClassVar[tuple[str, ...]] = ("critic",)
     gamma: Hyper = setting(10.0, "weight of the total correlation", low=0)
     critic_learning_rate: Hyper = setting(1e-4, "learning rate of the critic", low=0)
 

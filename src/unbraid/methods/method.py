@@ -146,6 +146,8 @@ class Method:
         default_steps: The number of training steps of runs for which none is given.
         float32_networks: The names of networks, such as "decoder", that are computed in float32 in any precision,
             because the objective uses small differences of their outputs.
+        training_networks: The names of networks that only the objective uses, such as a critic. Codes and decoded
+            examples do not depend on them, so a compact copy of a run leaves them out (see `unbraid.zoo`).
     """
 
     code_kinds: ClassVar[tuple[str, ...]] = ("mean", "sampled")
@@ -153,6 +155,7 @@ class Method:
     default_learning_rate: ClassVar[float] = 1e-4
     default_steps: ClassVar[int] = 300_000
     float32_networks: ClassVar[tuple[str, ...]] = ()
+    training_networks: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_settings(type(self).__name__, self)

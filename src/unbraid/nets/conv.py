@@ -1,11 +1,12 @@
 """Convolutional encoders and decoders for square images.
 
-The networks are those of Locatello et al. (2019), Burgess et al. (2018) and Fumero et al. (2021).
+The networks are those of Locatello et al. (2019), Burgess et al. (2018), Fumero et al. (2021) and Kim & Mnih (2018).
 """
 
 from __future__ import annotations
 
 import itertools
+from typing import cast
 
 from torch import nn
 
@@ -149,3 +150,35 @@ def fumero(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
     encoder = _encoder(shape, [*narrow, 64, 64], [4] * n, [256], 2 * latents)
     decoder = _decoder(latents, [256, 256], [64, 64, *narrow, shape[0]])
     return init_glorot(encoder), init_glorot(decoder)
+
+
+def kim(shape: tuple[int, ...], latents: int) -> tuple[nn.Module, nn.Module]:
+    """Build the networks of Kim & Mnih (2018), with which they train FactorVAE on dSprites.
+
+    For images of 64 pixels, the encoder has four convolutions of kernel size 4 with 32, 32, 64, 64 channels, and one
+    dense layer of 128 units without an activation. The decoder has dense layers of 128 and 1024 units and four
+    transposed convolutions of kernel size 4. For other image sizes, both networks have fewer or more convolutions with
+    32 channels.
+    Reference: Kim & Mnih (2018), arXiv:1802.05983, appendix A. That the dense layer of the encoder has no activation is
+    taken from the code of Lin et al. (2020), arXiv:1906.06034.
+
+    Args:
+        shape: Shape (c, h, w) of one image, with c in {1, 3} and h = w in {16, 32, 64, 128, 256}.
+        latents: Number of latents.
+
+    Returns:
+        The encoder, which maps (b, c, h, w) to (b, 2 * latents), and the decoder, which maps (b, latents) to
+        (b, c, h, w).
+
+    Raises:
+        UserError: If the shape is not one of those listed above.
+
+    >>> encoder, _ = kim((1, 64, 64), latents=10)
+    >>> [type(layer).__name__ for layer in encoder[-2:]]
+    ['Linear', 'Linear']
+    """
+    n = _count_halvings(shape)
+    narrow = [32] * (n - 2)
+    *before, _, last = cast(nn.Sequential, _encoder(shape, [*narrow, 64, 64], [4] * n, [128], 2 * latents))
+    encoder = nn.Sequential(*before, last)
+    return init_glorot(encoder), init_glorot(_decoder(latents, [128], [64, 64, *narrow, shape[0]]))

@@ -10,7 +10,7 @@ from torch import nn
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.nets import vitae
-from unbraid.nets.conv import burgess, fumero, locatello
+from unbraid.nets.conv import burgess, fumero, kim, locatello
 from unbraid.nets.mlp import mlp
 from unbraid.nets.pointnet import pointnet
 from unbraid.nets.vae import Pair, PairBuilder, VAENet
@@ -21,6 +21,7 @@ NETS: Registry[PairBuilder] = Registry("nets", {
     "locatello": locatello,
     "burgess": burgess,
     "fumero": fumero,
+    "kim": kim,
     "mlp": mlp,
     "pointnet": pointnet,
     "vitae_mlp": vitae.vitae_mlp,

@@ -8,7 +8,7 @@ from pathlib import Path
 from pandas import DataFrame
 
 from unbraid.errors import UserError, unknown_name_message
-from unbraid.reproduction import demystifying, locatello, vitae
+from unbraid.reproduction import baselines, demystifying, locatello, vitae
 from unbraid.reproduction.agreement import (
     RULE,
     Cell,
@@ -27,12 +27,15 @@ from unbraid.reproduction.saving import save_reproduction
 TARGETS: dict[str, Target] = {
     "demystifying2021": demystifying.TARGET,
     "locatello2019": locatello.TARGET,
+    "lin2020": baselines.SCORES_TARGET,
+    "dubois2019": baselines.LOSSES_TARGET,
     "vitae_mnist": vitae.DIGITS,
     "vitae_bodies": vitae.BODIES,
 }
 STUDIES_WITHOUT_NUMBERS: dict[str, str] = {  # the reason why there are no published numbers to compare with
     "locatello2020_weak": "the scores in its paper are not included in unbraid",
     "pmp2021": "its scores are in tables 1 to 4 of the main paper, which are not included in unbraid",
+    "klindt2021": "the scores in its paper are not included in unbraid",
     "pmp_meshes": "its paper gives no scores for meshes",
     "diffusion2019": "the scores of its submission to the challenge were not published",
     "vitae_celeba": "its paper gives no scores for faces",

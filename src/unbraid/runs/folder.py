@@ -9,7 +9,9 @@
 - `checkpoint.safetensors`: while the run is being trained, its state at the last checkpoint. The metadata entry
   `unbraid` is a JSON object with `step`, `log`, `id` and `sha256`.
 - `weights.safetensors`: the trained parameters and buffers. The metadata entry `unbraid` has `step`, `id` and `sha256`.
-  A run is finished when this file exists.
+  A run is finished when this file exists. A compact copy of a run (see `unbraid.zoo`) has weights in half precision.
+  Its metadata also has `rounded` and `left_out` (see `unbraid.runs.formats.WeightsFacts`), and its checksum is that of
+  the rounded weights.
 - `log.jsonl`: one JSON object per logged step, with `step` and the value of each training term.
 - `diverged.json`: a JSON object with the `step` at which the run diverged and the training `term` that was not finite.
   It exists only if the run diverged. The weights are then the last finite ones.
@@ -232,13 +234,15 @@ class RunFolder:
         self._check_owner(file, _check_metadata(file, formats.WeightsFacts, metadata).id)
         return weights
 
-    def check_weights(self) -> None:
-        """Raise a UserError if the file of weights has no valid head, or belongs to another run.
+    def check_weights(self) -> formats.WeightsFacts:
+        """Return the metadata of the weights. Raise a UserError if they have no valid head, or belong to another run.
 
         Only the head of the file is read, so this is fast.
         """
         file = self.path / "weights.safetensors"
-        self._check_owner(file, _check_metadata(file, formats.WeightsFacts, read_tensors(file, names=[])[1]).id)
+        facts = _check_metadata(file, formats.WeightsFacts, read_tensors(file, names=[])[1])
+        self._check_owner(file, facts.id)
+        return facts
 
     def divergence(self) -> dict[str, Any] | None:
         """Return the content of `diverged.json` (`step` and `term`), or None if the run did not diverge."""

@@ -88,10 +88,19 @@ class ScoreLine:
 
 @dataclass(frozen=True)
 class WeightsFacts:
-    """The metadata of `weights.safetensors`."""
+    """The metadata of `weights.safetensors`.
+
+    Attributes:
+        id: The id of the run.
+        step: The step at which training ended.
+        rounded: The type to which the weights were rounded in a compact copy, such as "float16", or None.
+        left_out: The networks that a compact copy leaves out (see `Method.training_networks`).
+    """
 
     id: str
     step: int
+    rounded: str | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

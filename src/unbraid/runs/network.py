@@ -1,10 +1,15 @@
-"""Build the network of a run."""
+"""Build the network of a run, as a whole or without the networks that a compact copy leaves out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import torch
+from torch import Tensor, nn
 
 from unbraid.accel.layers import Conv, ConvTranspose
+from unbraid.errors import UserError
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.runs.spec import RunSpec
 
@@ -24,4 +29,34 @@ def build_net(spec: RunSpec, shape: tuple[int, ...], builder: PairBuilder) -> VA
         if isinstance(layer, Conv | ConvTranspose):
             layer.reduced = spec.precision == "bf16" and layer not in exact
     net.shape = tuple(shape)
+    return net
+
+
+class AbsentNetwork(nn.Module):
+    """Takes the place of a network that the weights of a run do not contain. Calling it is an error."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Raise a UserError."""
+        raise UserError(
+            f"This computation needs the {self.name} of the run. The run is a compact copy without it, which can only "
+            "encode and decode. Train the run again from its spec."
+        )
+
+
+def remove_networks(net: VAENet, spec: RunSpec, names: Iterable[str], where: Path) -> VAENet:
+    """Replace the networks that a compact copy of a run leaves out.
+
+    Raise a UserError if a name is not among `Method.training_networks`. The error message names the folder `where`.
+    """
+    for name in names:
+        if name not in spec.method.training_networks:
+            raise UserError(
+                f"The weights in {where} must have all networks that encode or decode. Got weights without {name!r}. "
+                "Restore the file from a copy."
+            )
+        setattr(net, name, AbsentNetwork(name))
     return net

@@ -23,7 +23,7 @@ from unbraid.noise import Noise
 from unbraid.runs.adopted_model import read_network
 from unbraid.runs.adopted_spec import AdoptedSpec
 from unbraid.runs.folder import Log, RunFolder, find_runs
-from unbraid.runs.network import build_net
+from unbraid.runs.network import build_net, remove_networks
 from unbraid.runs.only import Only, choose
 from unbraid.runs.own_code import check_consent, offer_files, warn_about_changed_sources
 from unbraid.runs.pretrained_files import write_pretrained
@@ -227,7 +227,8 @@ class StoredRun(Run):
         """Return a run that unbraid trained. Its network is built, and its weights are read from the folder."""
 
         def read() -> VAENet:
-            return load_weights(build_net(spec, shape, builder), folder.weights(), folder.path)
+            net = remove_networks(build_net(spec, shape, builder), spec, folder.check_weights().left_out, folder.path)
+            return load_weights(net, folder.weights(), folder.path)
 
         return cls(folder, spec, read, device)
 

@@ -36,8 +36,9 @@ def as_folders(folders: Folders) -> list[Path]:
 def search_runs(folders: Folders, only: Only = None) -> list[RunFolder]:
     """Return the runs in folders and in all folders below them.
 
-    A run that was copied to several places is returned once. Of its copies, a finished one is preferred, then one with
-    scores, then the first one that was found. Folders whose names begin with a dot are not searched.
+    A run that was copied to several places is returned once. Of its copies, a finished one is preferred, then one
+    with exact weights, then one with scores, then the first one that was found. Folders whose names begin with a dot
+    are not searched.
 
     Args:
         folders: One or several folders of runs, or folders of single runs. Files are ignored if a folder is given too.
@@ -89,14 +90,26 @@ def _unique(runs: Iterable[RunFolder]) -> list[RunFolder]:
                 f"Runs with the same id must be copies of each other. {other.path} and {run.path} were trained on "
                 "different data or with different source code. Pass only one of them."
             )
-        if _preference(run) > _preference(other):
+        if run is not other and _preference(run) > _preference(other):
             kept[run.spec.id] = run
     return list(kept.values())
 
 
-def _preference(run: RunFolder) -> tuple[bool, bool]:
-    """Return a key that is larger for the better copy of a run. A finished copy is preferred, then one with scores."""
-    return run.status in ("done", "diverged"), (run.path / FILE).exists()
+def _preference(run: RunFolder) -> tuple[bool, bool, bool]:
+    """Return a key that is larger for the better copy of a run.
+
+    A finished copy is preferred, then one whose weights are not rounded, then one with scores.
+    """
+    finished = run.status in ("done", "diverged")
+    return finished, finished and _has_exact_weights(run), (run.path / FILE).exists()
+
+
+def _has_exact_weights(run: RunFolder) -> bool:
+    """Return whether the weights of a finished run can be read and are not rounded."""
+    try:
+        return run.check_weights().rounded is None
+    except UserError:
+        return False
 
 
 def properties_of_runs() -> Callable[[RunFolder], dict[str, Any]]:

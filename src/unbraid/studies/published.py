@@ -20,6 +20,7 @@ from unbraid.methods import (
     FactorVAE,
 )
 from unbraid.spaces import Sphere
+from unbraid.studies.baselines import dubois2019, klindt2021, lin2020
 from unbraid.studies.beyond import beyond2026
 from unbraid.studies.demystifying import demystifying2021
 from unbraid.studies.planned import PlannedRun, Setting, Study, grid, number_runs, replace_spec, sweep
@@ -117,6 +118,9 @@ STUDIES: dict[str, Study] = {
     "diffusion2019": diffusion2019,
     "demystifying2021": demystifying2021,
     "beyond2026": beyond2026,
+    "lin2020": lin2020,
+    "dubois2019": dubois2019,
+    "klindt2021": klindt2021,
     "small": small,
     "vitae_mnist": vitae_mnist,
     "vitae_bodies": vitae_bodies,

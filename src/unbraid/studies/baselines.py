@@ -1,0 +1,61 @@
+"""Studies of baselines: FactorVAE with its own network, training losses of five methods, and SlowVAE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unbraid.methods import VAE, AnnealedVAE, BetaTCVAE, BetaVAE, FactorVAE, SlowVAE
+from unbraid.studies.planned import PlannedRun, Setting, grid, sweep
+
+GAMMAS = (1.0, 10.0, 20.0, 40.0)
+FACTOR_VAE_STEPS = 311_040  # 27 epochs of dSprites
+LOSS_STEPS = 345_600  # 30 epochs of dSprites, or 60 epochs with twice as many examples per step
+WARMUP = 10_000 / LOSS_STEPS
+
+
+def lin2020() -> Iterator[PlannedRun]:
+    """Yield 40 runs of FactorVAE on dSprites with the network of its paper: 4 values of gamma x 10 seeds.
+
+    Each run has 10 latents and is trained for 311,040 steps with batches of 64, by Adam at learning rate 1e-4. The
+    critic has the learning rate 1e-4 and the constants (0.5, 0.9). dSprites is the regenerated dataset.
+    Reference: Lin et al. (2020), arXiv:1906.06034: the rows of FactorVAE in table 1 of the authors' repository.
+    """
+    fixed = {"net": "kim", "likelihood": "bernoulli"}
+    yield from grid(["dsprites"], sweep(FactorVAE, "gamma", GAMMAS), 10, steps=FACTOR_VAE_STEPS, **fixed)
+
+
+def dubois2019() -> Iterator[PlannedRun]:
+    """Yield 15 runs on dSprites whose training losses are compared: 5 methods x 3 seeds.
+
+    Each run has the network `burgess` and 10 latents, and is trained for 345,600 steps with batches of 64. The weight
+    of the KL term of VAE, beta-VAE (beta 4) and beta-TCVAE (beta 6.4) rises from 0 to 1 over the first 10,000 steps,
+    and the learning rate is 5e-4. The annealed VAE has gamma 100, a capacity of 25 nats that is reached after 100,000
+    steps, and the learning rate 1e-3. FactorVAE has gamma 6.4 and the learning rate 1e-4.
+
+    Deviations: The published table has one run per method. FactorVAE shuffles the batch that it encodes, whereas the
+    authors' code shuffles a second half of a batch of 128. The weight of its total correlation is constant, whereas
+    the authors' code raises it over the first 10,000 steps. dSprites is the regenerated dataset.
+    Reference: Dubois et al. (2019), the results in the repository disentangling-vae.
+    """
+    fast = {"learning_rate": 5e-4}
+    settings = [
+        Setting(VAE(warmup=WARMUP), 0.0, 0, fast),
+        Setting(BetaVAE(beta=4.0, warmup=WARMUP), 4.0, 0, fast),
+        Setting(BetaTCVAE(beta=6.4, warmup=WARMUP, estimator="stratified"), 6.4, 0, fast),
+        Setting(AnnealedVAE(gamma=100.0, c_max=25.0), 25.0, 0, {"learning_rate": 1e-3}),
+        Setting(FactorVAE(gamma=6.4), 6.4, 0),
+    ]
+    yield from grid(["dsprites"], settings, 3, steps=LOSS_STEPS, net="burgess", likelihood="bernoulli")
+
+
+def klindt2021() -> Iterator[PlannedRun]:
+    """Yield 30 runs of SlowVAE: 3 datasets x 10 seeds.
+
+    Each run has 10 latents, gamma 10, the rate 6 of the Laplace prior and beta 1, and is trained for 300,000 steps with
+    batches of 64, by Adam at learning rate 1e-4.
+
+    Deviation: the datasets are dSprites, Cars3D and Shapes3D. The paper has further ones.
+    Reference: Klindt et al. (2021), arXiv:2007.10930.
+    """
+    setting = Setting(SlowVAE(), SlowVAE().strength, 0)
+    yield from grid(["dsprites", "cars3d", "shapes3d"], [setting], 10)

@@ -1,0 +1,161 @@
+"""Finding, loading and copying the models of the zoo."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from unbraid.errors import UserError, unknown_name_message
+from unbraid.runs.folder import RunFolder
+from unbraid.runs.pretrained import from_pretrained
+from unbraid.runs.pretrained_files import RUN_FILES
+from unbraid.runs.results import latest_scores
+from unbraid.runs.run import Run
+from unbraid.runtime.files import make_folder
+from unbraid.runtime.folders import new_folder
+from unbraid.runtime.schema import WrongContentError, read_json
+
+MODELS = Path(__file__).parent / "models"
+FACTS_FILE = "zoo.json"
+CHOICES = ("median", "best")
+REMEDY = "Install unbraid again, or write the folder of models again."
+
+
+@dataclass(frozen=True)
+class ZooFacts:
+    """The content of `zoo.json`.
+
+    Attributes:
+        choice: "median" or "best".
+        runs: The number of runs of the method on the dataset from which the model was chosen.
+        metric: The score by which it was chosen.
+        exact_scores: The scores of the run before its weights were rounded, as the study computed them.
+    """
+
+    choice: str
+    runs: int
+    metric: str
+    exact_scores: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.choice not in CHOICES:
+            raise WrongContentError(f"The choice must be one of {', '.join(CHOICES)}. Got {self.choice!r} instead.")
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """A trained model that comes with the package.
+
+    Attributes:
+        name: The name with which `load` finds the model.
+        path: Its folder, which is an ordinary folder of a run with a model card.
+    """
+
+    name: str
+    path: Path
+
+    @cached_property
+    def facts(self) -> ZooFacts:
+        """How the model was chosen."""
+        return read_json(self.path / FACTS_FILE, ZooFacts, REMEDY)
+
+    @cached_property
+    def run_folder(self) -> RunFolder:
+        """The folder as the folder of a run, with its spec."""
+        return RunFolder.open(self.path)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores of the model as it is stored, such as `mig.discrete_mig`."""
+        return latest_scores(self.run_folder)
+
+    @property
+    def size(self) -> int:
+        """The size of the folder in bytes."""
+        return sum(file.stat().st_size for file in self.path.iterdir())
+
+    @property
+    def card(self) -> str:
+        """The model card in Markdown."""
+        return (self.path / "README.md").read_text(encoding="utf-8")
+
+
+def list_models(folder: str | Path | None = None) -> list[ZooModel]:
+    """List the models.
+
+    Args:
+        folder: A folder of models that `evidence/make_zoo.py` wrote. By default the models of the package.
+
+    Returns:
+        The models, sorted by name. The median model of a method comes before its best one.
+
+    >>> import unbraid as ub
+    >>> all(model.name.count("/") == 2 for model in ub.zoo.list())
+    True
+    """
+    root = MODELS if folder is None else Path(folder)
+    paths = [file.parent for file in root.glob(f"*/*/*/{FACTS_FILE}")]
+    models = [ZooModel(path.relative_to(root).as_posix(), path) for path in paths]
+    return sorted(models, key=lambda model: (model.path.parent, CHOICES.index(model.facts.choice)))
+
+
+def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
+    """Return the model with a name. The name of a method on a dataset stands for its median model.
+
+    Raises:
+        UserError: If there is no such model.
+    """
+    models = {model.name: model for model in list_models(folder)}
+    for candidate in (name, *(f"{name}/{choice}" for choice in CHOICES)):
+        if candidate in models:
+            return models[candidate]
+    if not models:
+        raise UserError(f"There is no model {name!r}, because this copy of unbraid contains no models.")
+    raise UserError(unknown_name_message("model", name, list(models)))
+
+
+def load_model(name: str, *, device: str = "cpu", folder: str | Path | None = None) -> Run:
+    """Load a model by name, as an ordinary run with weights in float32.
+
+    No network connection and no data are needed, and no code is run that the files name. The run has no folder, so
+    scoring it does not change the installed package. Use `copy` to obtain a folder of the run.
+
+    Args:
+        name: The name of a model, such as ``dsprites/slow_vae`` or ``dsprites/slow_vae/best`` (see `list`).
+        device: The device on which to load the network.
+        folder: A folder of models, as in `list`.
+
+    Returns:
+        The run.
+
+    Raises:
+        UserError: If there is no such model, or if a file is damaged.
+    """
+    stored = from_pretrained(find_model(name, folder).path, device=device)
+    return Run(stored.spec, stored.net, stored.log, divergence=stored.divergence)
+
+
+def copy(name: str, out: str | Path, *, folder: str | Path | None = None) -> Path:
+    """Copy a model to a folder of runs, with its kept scores. All commands that take runs accept the copy.
+
+    Args:
+        name: The name of a model, as in `load`.
+        out: The folder of runs. The copy is a new folder in it, whose name is the id of the run.
+        folder: A folder of models, as in `list`.
+
+    Returns:
+        The folder of the copied run.
+
+    Raises:
+        UserError: If there is no such model, or if the folder already contains the run.
+    """
+    model = find_model(name, folder)
+    target = Path(out) / model.run_folder.spec.id
+    make_folder(target.parent)
+    with new_folder(target) as temporary:
+        for file in sorted(model.path.iterdir()):
+            if file.name in (*RUN_FILES, "README.md", "config.json"):
+                shutil.copyfile(file, temporary / file.name)
+    return target

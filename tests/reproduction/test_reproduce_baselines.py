@@ -1,0 +1,61 @@
+"""The published numbers of baselines, and how our runs are compared with them."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from unbraid.reproduction import TARGETS, reproduce
+from unbraid.reproduction.baselines import LOSSES, published_critic, published_losses, published_scores
+from unbraid.studies.published import STUDIES
+
+
+def scores_table(shift: float = 0.0) -> pd.DataFrame:
+    """Return runs of FactorVAE whose MIG has the published mean plus a shift."""
+    rows = []
+    for gamma, mig in ((1.0, 0.27), (10.0, 0.40)):
+        for seed, offset in enumerate((-0.01, 0.01)):
+            row = {"run": f"{gamma}-{seed}", "status": "done", "method": "factor_vae", "data": "dsprites", "seed": seed}
+            rows.append({**row, "steps": 311_040, "setting.gamma": gamma, "mig.discrete_mig": mig + shift + offset})
+    return pd.DataFrame(rows)
+
+
+def losses_table(factor: float = 1.0) -> pd.DataFrame:
+    """Return one run per method whose losses are the published ones times a factor."""
+    rows = [
+        {"run": name, "status": "done", "method": name, "data": "dsprites", "seed": 0, "steps": 345_600,
+         "train.rec": factor * rec, "train.kl": factor * kl}
+        for name, (rec, kl) in LOSSES.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_tables_have_all_cells() -> None:
+    assert [len(list(cells())) for cells in (published_scores, published_losses, published_critic)] == [28, 10, 9]
+
+
+def test_scores_are_compared_for_each_gamma() -> None:
+    cells = reproduce("lin2020", scores_table()).table().set_index(["row", "column"])
+    found = cells.loc[("factor_vae gamma=10, dsprites", "MIG")]
+    assert found["ours"] == pytest.approx(0.40)
+    assert (found["verdict"], found["runs"]) == ("agree", 2)
+    assert found["reach"] == pytest.approx(2 * 0.01 * math.sqrt(10) + 0.005)
+    assert cells.loc[("factor_vae gamma=20, dsprites", "MIG"), "note"] == "no such runs"
+    assert "random forest" in cells.loc[("factor_vae gamma=10, dsprites", "DCI"), "note"]
+    shifted = reproduce("lin2020", scores_table(shift=0.3)).table()
+    assert (shifted["verdict"] == "differ").sum() == 2
+
+
+def test_losses_agree_within_five_percent() -> None:
+    assert reproduce("dubois2019", losses_table(1.04)).table()["verdict"].eq("agree").all()
+    assert reproduce("dubois2019", losses_table(1.06)).table()["verdict"].eq("differ").all()
+
+
+@pytest.mark.parametrize(("name", "runs", "methods"), [("lin2020", 40, 1), ("dubois2019", 15, 5)])
+def test_a_study_trains_what_its_target_compares(name: str, runs: int, methods: int) -> None:
+    planned = list(STUDIES[name]())
+    assert len(planned) == runs
+    assert len({run.facts()["method"] for run in planned}) == methods
+    assert {TARGETS[name].published_data(run.spec.data) for run in planned} == {"dsprites"}
