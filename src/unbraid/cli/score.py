@@ -14,7 +14,7 @@ from unbraid.cli.parser import RUNS_HELP, Parser, add_device, add_only, add_quie
 from unbraid.cli.printing import to_csv
 from unbraid.cli.values import MAX_EXAMPLES, MAX_JOBS, file_to_write, path, whole_number
 from unbraid.errors import UserError
-from unbraid.metrics import METRICS
+from unbraid.metrics import DEFAULT_METRICS, METRICS
 from unbraid.metrics.protocol import DRAWS, Protocol, resolve_metric_names
 from unbraid.runs.scores import read_protocol
 from unbraid.runtime.files import write_atomic
@@ -41,7 +41,9 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument("--header", action=argparse.BooleanOptionalAction, help=header)
     parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [recognised]")
     parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [recognised]")
-    parser.add_argument("--metrics", metavar="A,B", help=f"metrics to compute: {', '.join(METRICS)} [all]")
+    others = ", ".join(name for name in METRICS if name not in DEFAULT_METRICS)
+    metrics = f"metrics to compute, or all [{', '.join(DEFAULT_METRICS)}]; others: {others}"
+    parser.add_argument("--metrics", metavar="A,B", help=metrics)
     parser.add_argument("--train", type=whole_number(2, MAX_EXAMPLES), help="maximum number of training rows [10000]")
     parser.add_argument("--test", type=whole_number(2, MAX_EXAMPLES), help="maximum number of test rows [5000]")
     parser.add_argument(

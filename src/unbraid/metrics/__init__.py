@@ -91,6 +91,7 @@ class Trait(NamedTuple):
         revision: The version of unbraid that last changed the numbers of the metric. It is part of the identity of a
             score, so stored scores stay valid in later versions that compute the same numbers. A metric of another
             package may use any text that changes with its numbers.
+        on_request: Whether the metric is computed only if it is named. Scoring computes the others by default.
     """
 
     headline: str
@@ -98,6 +99,7 @@ class Trait(NamedTuple):
     whole_table: bool = False
     low_is_good: bool = False
     revision: str = FIRST_REVISION
+    on_request: bool = False
 
 
 HISTOGRAM = "plug-in information on equal-width bins"
@@ -137,19 +139,26 @@ TRAITS = Traits("metrics", {
     "jemmig": Trait("jemmig", HISTOGRAM),
     "mig_sup": Trait("mig_sup", HISTOGRAM),
     "fairness": Trait("mean_fairness:mean_pred:mean_sens", TREES, whole_table=True, low_is_good=True),
-    "d_lsbd": Trait("d_lsbd", "plane of largest variance along complete lines", whole_table=True, low_is_good=True),
-    "strong_downstream": Trait("mean_strong_test_accuracy", TREES, whole_table=True),
-    "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES),
-    "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}"),
-    "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True),
-    "dci_es": Trait("mean_informativeness", "decision trees of scikit-learn with growing depth"),
-    "omes": Trait("omes", "correlation of pairs that differ in one factor", whole_table=True),
-    "snc": Trait("snc", "bins with equal counts of one code"),
-    "nk": Trait("nk", TREES),
-    "factorised_support": Trait("fos_standardised", "Hausdorff distances of pairs of codes", low_is_good=True),
-    "aam": Trait("aam", HISTOGRAM),
-    "flatness": Trait("ave_flatness", "widths and lengths of lines of codes", whole_table=True),
+    "d_lsbd": Trait(
+        "d_lsbd", "plane of largest variance along complete lines", whole_table=True, low_is_good=True, on_request=True
+    ),
+    "strong_downstream": Trait("mean_strong_test_accuracy", TREES, whole_table=True, on_request=True),
+    "reduced_downstream": Trait("mean_test_accuracy_other_factors", TREES, on_request=True),
+    "unified": Trait("mutual_information:dci_disentanglement", f"{TREES}; {HISTOGRAM}; {SVM}", on_request=True),
+    "z_max_var": Trait("eval_accuracy", "majority vote", whole_table=True, on_request=True),
+    "dci_es": Trait("mean_informativeness", "decision trees of scikit-learn with growing depth", on_request=True),
+    "omes": Trait("omes", "correlation of pairs that differ in one factor", whole_table=True, on_request=True),
+    "snc": Trait("snc", "bins with equal counts of one code", on_request=True),
+    "nk": Trait("nk", TREES, on_request=True),
+    "factorised_support": Trait(
+        "fos_standardised", "Hausdorff distances of pairs of codes", low_is_good=True, on_request=True
+    ),
+    "aam": Trait("aam", HISTOGRAM, on_request=True),
+    "flatness": Trait("ave_flatness", "widths and lengths of lines of codes", whole_table=True, on_request=True),
 })  # fmt: skip
+
+DEFAULT_METRICS = tuple(name for name in METRICS if not TRAITS[name].on_request)
+"""The metrics that are computed if none are named. The name "all" stands for every metric in `METRICS`."""
 
 
 def headline(metric: str) -> str:
@@ -174,6 +183,7 @@ def headline(metric: str) -> str:
 
 
 __all__ = [
+    "DEFAULT_METRICS",
     "METRICS",
     "TRAITS",
     "Trait",

@@ -11,7 +11,7 @@ import numpy as np
 
 from unbraid.errors import UserError, unknown_name_message
 from unbraid.label_kinds import split_names
-from unbraid.metrics import METRICS
+from unbraid.metrics import DEFAULT_METRICS, METRICS
 from unbraid.metrics.identity import (
     as_continuous,
     check_comparable,
@@ -193,14 +193,16 @@ def sample_sentences(samples: Iterable[tuple[int, int, str]]) -> list[str]:
 
 
 def resolve_metric_names(names: str | Iterable[str] | None) -> list[str]:
-    """Return the requested metric names without repetitions, or all names if `names` is None.
+    """Return the requested metric names without repetitions, or `DEFAULT_METRICS` if `names` is None.
 
-    A string is one name, or several names separated by commas.
+    A string is one name, several names separated by commas, or "all" for all metrics.
 
     Raises:
         UserError: If a name is not in `METRICS`. The message suggests the most similar name.
     """
     if names is None:
+        return list(DEFAULT_METRICS)
+    if names == "all":
         return list(METRICS)
     listed: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
     for name in listed:

@@ -34,7 +34,8 @@ def score_arrays(
         codes: Codes, (n, d), as an array, a tensor or a data frame.
         factors: The factors of the same examples, (n, k) or (n,), as numbers or words in an array, a data frame or a
             dictionary of columns. NaN or None is a missing label.
-        metrics: Names of metrics. By default all metrics that can be computed are used, and a warning names the others.
+        metrics: Names of metrics, or "all". By default those of `unbraid.metrics.DEFAULT_METRICS` that can be computed
+            are used, and a warning names the others.
         names: Names of the k factors. The default is the names of the columns, or factor0, factor1 and so on.
         continuous: Names of continuous factors, as a list or separated by commas.
         discrete: Names of factors whose values are classes. A factor that is named in neither argument is continuous if

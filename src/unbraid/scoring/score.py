@@ -54,9 +54,9 @@ def score(
     Args:
         runs: One run, several runs, or one or several folders of runs, whose diverged runs are left out with a warning.
             A run that is given twice has one row. None scores `codes` and `factors`.
-        metrics: Names of metrics, as a list or separated by commas. By default all metrics. A metric that cannot be
-            computed for the data raises an error if it is named here, and is left out with a warning otherwise. Metrics
-            of cyclic factors are left out without a warning if no dataset has one.
+        metrics: Names of metrics, as a list or separated by commas, or "all". By default
+            `unbraid.metrics.DEFAULT_METRICS`. A metric that cannot be computed for the data raises an error if it is
+            named here, and is left out with a warning otherwise.
         data: The dataset to encode with all runs, in one of the forms that `train` accepts. By default each run encodes
             its own dataset.
         codes: For runs, the kinds of codes to score (see `Method.code_kinds`). By default all kinds of each method.
