@@ -43,7 +43,10 @@ def side_folders(side: Any) -> list[Path]:
 
 
 def side_names(places: Sequence[Sequence[Path]]) -> list[str]:
-    """Return a name for each side: that of its folder, or of the folder above several folders. Names are different."""
+    """Return a unique name for each side: that of its folder, or that of the common parent of several folders.
+
+    Folders without a common parent are all named. If two sides would have the same name, all sides are named by paths.
+    """
     short = [paths[0].name if len(paths) == 1 else _common_name(paths) for paths in places]
     return short if len(set(short)) == len(short) else [", ".join(map(str, paths)) for paths in places]
 
