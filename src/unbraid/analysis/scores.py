@@ -60,9 +60,9 @@ def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 
     The text says how often a good seed compensates for a bad strength. Let s be the score of a run at the strength with
     the worst median, and s' that of a run at the strength with the best median. The text gives the probability
-    :math:`P(s > s') + P(s = s') / 2` that s is better, averaged over datasets, metrics and methods. It is 0 if only the strength matters,
-    and close to 50 % if only the seed matters. The worst and the best strength are determined from the same runs, so
-    the probability is underestimated if there are few seeds.
+    :math:`P(s > s') + P(s = s') / 2` that s is better, averaged over datasets, metrics and methods. It is 0
+    if only the strength matters, and close to 50 % if only the seed matters. The worst and the best strength are
+    determined from the same runs, so the probability is underestimated if there are few seeds.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
 
