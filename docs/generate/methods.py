@@ -150,7 +150,7 @@ def special_cases(name: str) -> str:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return (
-        "With some settings the method equals another one, that is, both have the same loss and the same update up to "
+        "With some settings, or with a part of it fixed, the method equals another one, that is, both have the same loss and the same update up to "
         "rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
     )
 

@@ -55,7 +55,7 @@ def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> 
     Args:
         data: A dataset with one example for each combination of factor values.
         values: The number of values of some factors, by name. A factor with the number 1 keeps its first value. By
-            default, the numbers are those of the paper for dSprites and Shapes3D, and at most 4 for other factors.
+            default, they are those of the paper for dSprites and Shapes3D, and at most 4 for factors of other datasets.
             Orientation is not used on dSprites, because the paper leaves it out.
 
     Returns:
@@ -74,7 +74,10 @@ def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> 
     for name, number in (values or {}).items():
         if name not in data.names or not 1 <= number <= data.sizes[data.names.index(name)]:
             limits = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
-            raise UserError(f"The values of {data.name} must be numbers up to {limits}. Got {name} {number} instead.")
+            raise UserError(
+                f"The number of values of a factor of {data.name} must be at least 1 and at most that of the factor "
+                f"({limits}). Got {name} {number} instead."
+            )
         most[name] = number
     sizes = tuple(min(size, most[name]) for name, size in zip(data.names, data.sizes, strict=True))
     if math.prod(sizes) > MAX_PANELS:

@@ -20,7 +20,7 @@ from unbraid.scoring.reconstruction import decoding_error
 from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.score import load_datasets, score_runs
 
-MIN_READOUT_ROWS = 4  # half of them fit the map
+MIN_READOUT_ROWS = 4  # the linear map of a readout is fitted to half of them
 TITLES = dict(zip(SIDES, ("training", "held out"), strict=True))
 
 
@@ -66,7 +66,7 @@ def check_holdout(data: FactorData) -> None:
     """Raise a UserError if nothing is held out from training."""
     if data.holdout is None or isinstance(data, SideView):
         raise UserError(
-            f"Scores of both sides need data from which examples are held out. {data.name} is not. Train on data with "
+            f"Scores of both sides need data from which examples are held out. {data.name} has none. Train on data with "
             "the option holdout, such as sprites?holdout=range."
         )
 
