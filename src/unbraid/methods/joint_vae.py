@@ -66,7 +66,9 @@ class JointVAE(Method):
     c_max: Hyper = setting(40.0, "final capacity of the continuous latents in nats", low=0, swept=True)
     c_max_discrete: Hyper = setting(1.1, "final capacity of the categorical latents in nats", low=0)
     iteration_threshold: Hyper = setting(
-        300_000.0, "number of training steps until the capacities are reached; at most the steps of the run", low=1
+        300_000.0,
+        "number of training steps until the capacities are reached; should not exceed the steps of the run",
+        low=1,
     )
     discrete: int = setting(1, "number of categorical latents", low=0)
     categories: int = setting(3, "number of values of each categorical latent", low=2)
