@@ -37,14 +37,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     add_only(parser)
     parser.add_argument("--codes", type=path, help="file with codes of shape (n, d), which are scored instead of runs")
     parser.add_argument("--factors", type=path, help="file with the factors of these codes, numbers of shape (n, k)")
-    header = "whether the first row of a .csv file has the names of the columns [detected automatically]"
+    header = "whether the first row of a .csv file has the names of the columns [detected]"
     parser.add_argument("--header", action=argparse.BooleanOptionalAction, help=header)
-    parser.add_argument(
-        "--continuous", metavar="A,B", help="continuous factors of --factors, by name [detected automatically]"
-    )
-    parser.add_argument(
-        "--discrete", metavar="A,B", help="factors of --factors whose values are classes [detected automatically]"
-    )
+    parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [detected]")
+    parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [detected]")
     others = ", ".join(name for name in METRICS if name not in DEFAULT_METRICS)
     metrics = f"metrics to compute, or all [{', '.join(DEFAULT_METRICS)}]; others: {others}"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
