@@ -61,7 +61,10 @@ IDENTITY = (
     "latents, except that the KL includes the perspective latents (`tests/methods/test_vitae.py`)."
 )
 ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Random guessing has a loss of log 2."
-NO_SPECIAL_CASE = "It has no decoder, and no other method is a special case of it. An encoder that guesses the partner of each example has a loss of log n for n pairs."
+NO_SPECIAL_CASE = (
+    "It has no decoder, and no other method is a special case of it. An encoder that guesses the partner of each "
+    "example has a loss of log n for n pairs."
+)
 IN_WORDS = {
     "devae": "The loss is the sum of the losses of beta-VAEs, one for each space, whose encoders differ only in the "
     "rescalings (`tests/methods/test_devae.py`).",

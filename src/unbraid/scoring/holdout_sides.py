@@ -66,8 +66,8 @@ def check_holdout(data: FactorData) -> None:
     """Raise a UserError if nothing is held out from training."""
     if data.holdout is None or isinstance(data, SideView):
         raise UserError(
-            f"Scores of both sides need data from which examples are held out. {data.name} has none. Train on data with "
-            "the option holdout, such as sprites?holdout=range."
+            f"Scores of both sides need data from which examples are held out. {data.name} has none. Train on data "
+            "with the option holdout, such as sprites?holdout=range."
         )
 
 
