@@ -115,16 +115,26 @@ def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor)
     If the encoder returns variances, the positions are values of the latent, and rows are sorted by the mean KL of
     their latent. Otherwise positions are distances from the mean over all images in standard deviations, and rows are
     sorted by standard deviation. A single image without variances has no standard deviation, so positions are added to
-    the values of its latents, and rows are not sorted. """ codes = adapter.encode_images(x) start, std =
-    codes.z[example : example + 1], codes.z.std(0, correction=0) if codes.nats is not None: centre, unit, size, measure
-    = 0 * std, 1 + 0 * std, codes.nats, "nats" elif len(x) > 1: centre, unit, size, measure = codes.z.mean(0), std, std,
-    "std" else: centre, unit, size, measure = start[0], 1 + 0 * std, std, None order = size.argsort(descending=True,
-    stable=True).tolist() z = start.repeat(len(order), len(positions), 1) for row, latent in enumerate(order): z[row, :,
-    latent] = centre[latent] + unit[latent] * positions labels = [RowLabel(f"latent {i}", i, **({measure:
-    float(size[i])} if measure else {})) for i in order] shape = tuple(x.shape[1:]) images =
-    adapter.decode_images(z.flatten(0, 1), shape).unflatten(0, z.shape[:2]) reconstruction =
-    adapter.decode_images(start, shape)[0] warn_if_not_pixels(reconstruction) return DecodedTraversal(images, labels,
-    x[example].cpu(), reconstruction)
+    the values of its latents, and rows are not sorted.
+    """
+    codes = adapter.encode_images(x)
+    start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)
+    if codes.nats is not None:
+        centre, unit, size, measure = 0 * std, 1 + 0 * std, codes.nats, "nats"
+    elif len(x) > 1:
+        centre, unit, size, measure = codes.z.mean(0), std, std, "std"
+    else:
+        centre, unit, size, measure = start[0], 1 + 0 * std, std, None
+    order = size.argsort(descending=True, stable=True).tolist()
+    z = start.repeat(len(order), len(positions), 1)
+    for row, latent in enumerate(order):
+        z[row, :, latent] = centre[latent] + unit[latent] * positions
+    labels = [RowLabel(f"latent {i}", i, **({measure: float(size[i])} if measure else {})) for i in order]
+    shape = tuple(x.shape[1:])
+    images = adapter.decode_images(z.flatten(0, 1), shape).unflatten(0, z.shape[:2])
+    reconstruction = adapter.decode_images(start, shape)[0]
+    warn_if_not_pixels(reconstruction)
+    return DecodedTraversal(images, labels, x[example].cpu(), reconstruction)
 
 
 def traverse(
