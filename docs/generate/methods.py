@@ -62,7 +62,8 @@ IDENTITY = (
 )
 ENCODER_ONLY = "It has no decoder, and no other method is a special case of it. Random guessing has a loss of log 2."
 NO_SPECIAL_CASE = (
-    "It has no decoder, and no other method is a special case of it. Guessing has a loss of log n for n pairs."
+    "It has no decoder, and no other method is a special case of it. An encoder that guesses the partner of each "
+    "example has a loss of log n for n pairs."
 )
 IN_WORDS = {
     "devae": "The loss is the sum of the losses of beta-VAEs, one for each space, whose encoders differ only in the "
@@ -150,8 +151,8 @@ def special_cases(name: str) -> str:
         return IN_WORDS[name]
     lines = [f"- {expression(one)} equals {expression(other)}" for one, other in METHOD_FACTS[name].limits]
     return (
-        "With some settings the method equals another one, that is, both have the same loss and the same update up to "
-        "rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
+        "With some settings, or with a part of it fixed, the method equals another one, that is, both have the same "
+        "loss and the same update up to rounding. A test asserts this for each line:\n\n" + "\n".join(lines)
     )
 
 

@@ -38,7 +38,7 @@ def test_methods_are_ranked_by_their_means_with_intervals() -> None:
     half = t.ppf(0.975, 2) * 0.01 / 3**0.5
     assert (best["mean"], best["low"], best["high"]) == pytest.approx((0.61, 0.61 - half, 0.61 + half))
     assert best["seeds"] == 3
-    assert "Ada-GVAE has the best mean rank, 1.0 of 4 methods. In 2 of 2 combinations" in found.text
+    assert "Of 4 methods, Ada-GVAE has the best mean rank, 1.0. In 2 of 2 combinations" in found.text
 
 
 def test_seeds_that_matter_more_than_the_method_widen_the_intervals_of_ranks() -> None:

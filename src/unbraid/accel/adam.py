@@ -89,7 +89,7 @@ def adam_step(
     beta1, beta2, epsilon = constants.beta1, constants.beta2, constants.epsilon
     moment1.lerp_(grad, 1 - beta1)
     moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    step = (
+    divisor = (
         torch.sqrt(moment2, out=grad).div_(math.sqrt(1 - beta2**t)).add_(epsilon).div_(learning_rate / (1 - beta1**t))
     )
-    row.addcdiv_(moment1, step, value=-1)  # with a learning rate of 0, `step` is infinite and rows do not change
+    row.addcdiv_(moment1, divisor, value=-1)  # with a learning rate of 0, the divisor is infinite

@@ -116,7 +116,7 @@ def rank_methods(table: DataFrame, columns: dict[str, str], methods: int) -> Dat
 
 
 def _rank_by_seeds(scores: pd.Series, direction: float) -> DataFrame:
-    """Rank the methods of a series of scores by method and seed, best first. `direction` is 1 if high is good."""
+    """Rank methods, best first. The index of `scores` has a method and a seed. `direction` is 1 if high is good."""
     values = {str(method): part.to_numpy() for method, part in scores.groupby(level=0, sort=False)}
     means = np.array([part.mean() for part in values.values()])
     low, high = resampled_ranks(list(values.values()), direction)
@@ -158,8 +158,8 @@ def describe_ranking(ranking: DataFrame) -> str:
     groups = [part.sort_values("rank") for _, part in ranking.groupby(GROUP, sort=False) if len(part) > 1]
     clear = sum(part["rank_high"].iloc[0] < part["rank_low"].iloc[1] for part in groups)
     return (
-        f"{plots.display_name(str(mean_ranks.index[0]))} has the best mean rank, {mean_ranks.iloc[0]:.1f} of "
-        f"{len(mean_ranks)} methods. In {clear} of {len(groups)} combinations of a dataset and a metric, the interval "
+        f"Of {len(mean_ranks)} methods, {plots.display_name(str(mean_ranks.index[0]))} has the best mean rank, "
+        f"{mean_ranks.iloc[0]:.1f}. In {clear} of {len(groups)} combinations of a dataset and a metric, the interval "
         "of the rank of the best method is separate from that of the second."
     )
 

@@ -58,11 +58,11 @@ def scores(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
 def strengths(table: DataFrame, metrics: Sequence[str] | None = None) -> Result:
     r"""Show how scores depend on the regularisation strength, as median and quartiles over seeds for each method.
 
-    The text says how often a good seed compensates for a bad strength. This is the probability
-    :math:`P(s > s') + P(s = s') / 2` that a run at the strength with the worst median scores better than a run at the
-    strength with the best median, averaged over datasets, metrics and methods. It is 0 if only the strength matters,
-    and close to 50 % if only the seed matters. The worst and the best strength are determined from the same runs, so
-    the probability is underestimated if there are few seeds.
+    The text says how often a good seed compensates for a bad strength. Let s be the score of a run at the strength with
+    the worst median, and s' that of a run at the strength with the best median. The text gives the probability
+    :math:`P(s > s') + P(s = s') / 2` that s is better, averaged over datasets, metrics and methods. It is 0
+    if only the strength matters, and close to 50 % if only the seed matters. The worst and the best strength are
+    determined from the same runs, so the probability is underestimated if there are few seeds.
 
     Reference: Locatello et al. (2019), arXiv:1811.12359, section 5.3 and figures 3 (right) and 4.
 

@@ -1,8 +1,8 @@
 """Measure how fast a network learns to solve abstract reasoning puzzles from the codes of trained runs.
 
 A puzzle is a 3x3 matrix of images in which some factors are constant in each row. The last image must be chosen from
-six answers, so chance is 1/6. The folder of the results stores the learning curve of each run, and the same command
-reads stored curves instead of computing them again.
+six answers, so the accuracy of guessing is 1/6. The learning curve of each run is stored in the folder of the results.
+If you repeat the command, stored curves are loaded and not computed again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unbraid.runtime.tables import wide_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MAX_COLUMNS = 5  # number of steps in the printed table
+MAX_COLUMNS = 5  # maximum number of steps in the printed table
 MAX_BATCH, MAX_TEST = 10_000, 100_000
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DRAWS_HELP = (
     "how rows are sampled: disjoint never uses a row for both training and testing; reference samples with "
-    "replacement, as the authors' code of the large study does [disjoint; for runs of a study, the value of the study]"
+    "replacement, as the code of Locatello et al. (2019) does [disjoint; for runs of a study, the value of the study]"
 )
 
 
@@ -37,10 +37,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     add_only(parser)
     parser.add_argument("--codes", type=path, help="file with codes of shape (n, d), which are scored instead of runs")
     parser.add_argument("--factors", type=path, help="file with the factors of these codes, numbers of shape (n, k)")
-    header = "whether the first row of a .csv file has the names of the columns [recognised]"
+    header = "whether the first row of a .csv file has the names of the columns [detected]"
     parser.add_argument("--header", action=argparse.BooleanOptionalAction, help=header)
-    parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [recognised]")
-    parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [recognised]")
+    parser.add_argument("--continuous", metavar="A,B", help="continuous factors of --factors, by name [detected]")
+    parser.add_argument("--discrete", metavar="A,B", help="factors of --factors whose values are classes [detected]")
     others = ", ".join(name for name in METRICS if name not in DEFAULT_METRICS)
     metrics = f"metrics to compute, or all [{', '.join(DEFAULT_METRICS)}]; others: {others}"
     parser.add_argument("--metrics", metavar="A,B", help=metrics)
@@ -57,7 +57,7 @@ def main(parser: Parser, arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs", type=whole_number(1, MAX_JOBS), help="number of processes that compute metrics [all cores]"
     )
-    bounds = "show the scores of a perfect code and of pure noise for comparison [yes, except with --json]"
+    bounds = "show the scores of a perfect code and of pure noise for comparison [yes, except with --json or --sides]"
     parser.add_argument("--bounds", action=argparse.BooleanOptionalAction, help=bounds)
     parser.add_argument("--json", action="store_true", help="print all scores as JSON instead of a table")
     parser.add_argument("--csv", type=file_to_write, metavar="FILE", help="also write all scores to a CSV file")

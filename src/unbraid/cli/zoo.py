@@ -17,11 +17,11 @@ COLUMNS = ("mig.discrete_mig", "dci.disentanglement", "factor_vae.eval_accuracy"
 
 
 def main(parser: Parser, arguments: Sequence[str]) -> None:
-    actions = "list prints all models, show prints a model card, copy writes a folder that all commands accept"
+    actions = "list prints all models, show prints a model card, copy writes a run folder that all commands accept"
     parser.add_argument("action", choices=("list", "show", "copy"), help=actions)
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of a model, such as dsprites/slow_vae")
     parser.add_argument("out", type=path, nargs="?", metavar="FOLDER", help="folder of runs to copy the model to")
-    other = "folder of models that evidence/make_zoo.py wrote [the models of the package]"
+    other = "folder of models written by evidence/make_zoo.py [the models that come with unbraid]"
     parser.add_argument("--folder", type=path, help=other)
     options = parser.parse_all(arguments)
     from unbraid import zoo
@@ -42,7 +42,10 @@ def main(parser: Parser, arguments: Sequence[str]) -> None:
 
 
 def models_table(models: Sequence[ZooModel]) -> str:
-    """Return a table with one row per model: its settings, size and main scores."""
+    """Return a table with one row per model: its settings, its size, the number of candidates and its main scores.
+
+    The column "of runs" is the number of runs from which the model was chosen.
+    """
     if not models:
         return "This copy of unbraid contains no models."
     rows = []

@@ -1,4 +1,4 @@
-"""The adaptive triplet VAE (Ada-TVAE), a triplet VAE that separates examples in few latents."""
+"""The adaptive triplet VAE (Ada-TVAE), a triplet VAE that separates dissimilar examples by few latents."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from unbraid.noise import Noise
 
 
 def mark_small_differences(difference: Float[Tensor, "n d"], ratio: Hyper | Tensor) -> Bool[Tensor, "n d"]:
-    r"""Return a mask of the latents of each pair of examples whose difference is small.
+    r"""Return a mask of the latents that differ little between the two examples of each pair.
+
+    Latent j is marked if its difference :math:`\delta_j` satisfies
 
     .. math:: |\delta_j| < \min_i |\delta_i| + r\, (\max_i |\delta_i| - \min_i |\delta_i|)
 
-    With r = 0 no latent is marked. The latent with the largest difference is never marked if r is at most 1.
+    where r is `ratio`. With r = 0 no latent is marked. If r is at most 1, the latent with the largest difference is
+    never marked.
     """
     size = difference.detach().abs()
     low, high = size.amin(1, keepdim=True), size.amax(1, keepdim=True)
@@ -36,13 +39,13 @@ def distance(difference: Float[Tensor, "n d"], form: str) -> Float[Tensor, " n"]
 def adaptive_triplet_loss(
     mean: Float[Tensor, "b d"], margin: Hyper, scale: Hyper | Tensor, ratio: Hyper | Tensor, form: str
 ) -> Float[Tensor, ""]:
-    """Return the mean triplet loss, in which small differences between anchors and far examples are multiplied.
+    """Return the mean triplet loss, in which small differences between anchors and far examples are rescaled.
 
     Args:
         mean: Posterior means of the anchors, then of the near examples, then of the far examples.
-        margin: The difference of distances that is demanded.
-        scale: The number by which small differences from far examples are multiplied.
-        ratio: The threshold of small differences (see `mark_small_differences`).
+        margin: By how much the distance to the far example must exceed the distance to the near example.
+        scale: The number by which small differences between anchors and far examples are multiplied.
+        ratio: The threshold below which a difference is small (see `mark_small_differences`).
         form: The distance, "l1" or "squared".
     """
     anchor, near, far = mean.chunk(3)
@@ -58,25 +61,27 @@ class AdaTVAE(TripletVAE):
     .. math:: E_q[-\log p(x|z)] + \beta\, KL(q(z|x) \| p(z))
               + \gamma\, E \max(\|\mu_a - \mu_p\| - \|s \odot (\mu_a - \mu_n)\| + m, 0)
 
-    Triplets (a, p, n) are those of `TripletVAE`. The factor :math:`s_j` is `share` if latent j appears unchanged
-    between a and n, and 1 otherwise. A latent appears unchanged if :math:`|\mu_{aj} - \mu_{nj}|` is below
-    :math:`\min_i + r\, (\max_i - \min_i)` of these differences, where r is `ratio`. No gradient flows through this
-    choice, which is that of `AdaGVAE` with another distance. The far example must therefore be separated by the latents
-    that differ most, so that each factor is encoded in few latents. The norm is the sum of absolute values ("l1"), or
-    of squares ("squared").
+    A triplet (a, p, n) consists of an anchor, a near example and a far example, as in `TripletVAE`. The weight
+    :math:`s_j` is `share` if latent j appears unchanged between a and n, and 1 otherwise. A latent appears unchanged if
+    :math:`|\mu_{aj} - \mu_{nj}|` is below :math:`\min_i + r\, (\max_i - \min_i)`, where the minimum and the maximum are
+    taken over the absolute differences of all latents, and r is `ratio`. This rule is that of `AdaGVAE` with another
+    distance, and no gradient flows through it. The far example must therefore be separated by the latents that differ
+    most, so that each factor is encoded in few latents. The option `norm` is the distance: the sum of absolute
+    differences ("l1"), or of their squares ("squared").
 
     At the start of training the method is a triplet VAE. `share` falls linearly from 1 to its value, and r rises from 0
     to its value, over the first part of the training. The length of this part, as a fraction of the training
     steps, is `ramp`.
 
-    Deviations: the library disent has schedules apart from the method. Here they belong to the method, and their
-    default is that of its configuration "adanegtvae_up_all". The default weights are those of `TripletVAE`.
+    Deviations: in the library disent, schedules are configured separately from the method. Here they belong to the
+    method, and their default is that of disent's configuration "adanegtvae_up_all". The default weights are those of
+    `TripletVAE`.
     Reference: Michlo (2022), the method AdaNegTripletVae of the library disent, github.com/nmichlo/disent. The triplet
     VAE is that of Ishfaq et al. (2018), arXiv:1802.04403, and the threshold that of Locatello et al. (2020),
     arXiv:2002.02886.
     """
 
-    share: Hyper = setting(0.5, "final factor on the differences of latents that appear unchanged", low=0)
+    share: Hyper = setting(0.5, "final weight of the differences of latents that appear unchanged", low=0)
     ratio: Hyper = setting(0.5, "final threshold below which a latent appears unchanged", low=0)
     ramp: Hyper = setting(1.0, "fraction of the training steps over which share and ratio reach their values", low=0)
     norm: Literal["l1", "squared"] = setting("l1", "distance of means: absolute differences (l1) or squares (squared)")

@@ -1,4 +1,4 @@
-"""An autoencoder whose latents are rotated to independent components after training."""
+"""An autoencoder whose latents are replaced by their independent components after training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ CHUNK = 512  # examples per forward pass
 
 
 def sample_examples(data: FactorData, noise: Noise, count: int) -> Tensor:
-    """Return the indices of examples for a fit: all of them, or `count` random ones if there are more."""
+    """Return the indices of the examples to which a map is fitted.
+
+    They are all examples, or `count` random ones if there are more or if the data have a sampler.
+    """
     if len(data) <= count and data.sampler is None:
         return torch.arange(len(data), device=data.device)
     return data.draw(noise, count)
@@ -34,9 +37,10 @@ def outer_layer(module: nn.Module | None, position: int) -> nn.Module | None:
 
 
 def transform_latents(net: VAENet, codes: AffineCodes) -> None:
-    """Change the last layer of the encoder and the first layer of the decoder, so that the codes become the latents.
+    """Replace the latents of a network by affine codes of them.
 
-    The reconstructions stay the same.
+    The affine map becomes part of the last layer of the encoder, and its inverse becomes part of the first layer of the
+    decoder. The reconstructions stay the same.
     """
     last, first = cast(nn.Linear, outer_layer(net.encoder, -1)), cast(nn.Linear, outer_layer(net.decoder, 0))
     d = len(codes.mean)
@@ -55,18 +59,18 @@ class AEICA(AE):
 
     .. math:: E_x[-\log p(x|f(x))], \quad \text{then } c = W (f(x) - m)
 
-    Training is that of `AE`. Afterwards FastICA fits the matrix W and the mean m to the latents of all examples, or of
-    10,000 random examples if there are more (`fast_ica`). The components c have mean 0 and variance 1 over these
-    examples, and are as independent as an affine map can make them.
+    Training is the same as for `AE`. Afterwards FastICA (`fast_ica`) fits the matrix W and the mean m to the latents
+    f(x) of all examples, or of 10,000 random examples if there are more. The components c have mean 0 and variance 1
+    over these examples, and are as independent as an affine map can make them.
 
-    The affine map becomes a part of the stored weights: W and m are multiplied into the last layer of the encoder, and
-    their inverse into the first layer of the decoder. The components are therefore the latents of the run.
-    Scores, traversals, reports and exported models use them without further steps, and reconstructions are those
-    of the autoencoder. This requires that the encoder ends with a linear layer and that the decoder starts with one.
-    A weight decay (``--weight-decay``) regularises the autoencoder.
+    The affine map becomes part of the stored weights: it is combined with the last layer of the encoder, and its
+    inverse with the first layer of the decoder. The components are therefore the latents of the run. Scores,
+    traversals, reports and exported models use them without further steps, and reconstructions are those of the
+    autoencoder. For this, the encoder must end with a linear layer and the decoder must start with one. To regularise
+    the autoencoder, use weight decay (``--weight-decay``).
 
-    Deviations: the encoder has the outputs of a VAE, including log variances that are not used, and the likelihood of
-    the run is used for pixels.
+    Deviations: The encoder has the outputs of a VAE, including log variances that are not used. The reconstruction
+    error is that of the likelihood of the run, such as Bernoulli.
     Reference: Hyvarinen (1999), "Fast and robust fixed-point algorithms for independent component analysis", IEEE
     Transactions on Neural Networks 10. Hinton & Salakhutdinov (2006) for the autoencoder (see `AE`).
     """

@@ -28,7 +28,9 @@ class AnnealedVAE(Method):
     gamma: Hyper = setting(1000.0, "weight of the distance between the KL term and the capacity", low=0)
     c_max: Hyper = setting(25.0, "final capacity in nats", low=0, swept=True)
     iteration_threshold: Hyper = setting(
-        100_000.0, "number of training steps until the capacity reaches c_max; at most the steps of the run", low=1
+        100_000.0,
+        "number of training steps until the capacity reaches c_max; should not exceed the steps of the run",
+        low=1,
     )
 
     def schedule_end(self, steps: int) -> float:

@@ -67,7 +67,7 @@ class ClICA(Method):
     pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: factors change by small amounts (laplace), several factors are redrawn (uniform), one "
-        "factor changes by one step (walk), or a row of the data follows the previous row (consecutive)",
+        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
     )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:

@@ -37,7 +37,9 @@ class ControlVAE(Method):
     c_max: Hyper = setting(18.0, "final set value of the KL in nats", low=0)
     c_min: Hyper = setting(0.5, "initial set value of the KL in nats", low=0)
     iteration_threshold: Hyper = setting(
-        100_000.0, "number of training steps until the set value reaches c_max; at most the steps of the run", low=1
+        100_000.0,
+        "number of training steps until the set value reaches c_max; should not exceed the steps of the run",
+        low=1,
     )
     kp: Hyper = setting(0.01, "proportional gain K_p", low=0)
     ki: Hyper = setting(0.001, "integral gain K_i", low=0)

@@ -1,4 +1,4 @@
-"""Penalties on the derivatives of the decoder, which can be added to every method that has one."""
+"""Penalties on the derivatives of the decoder. They can be added to every method that has a decoder."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from unbraid.methods.method import Batch, Loss, Method
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-DIRECTIONS = 2  # per example and step, the number that Peebles et al. (2020) use
+DIRECTIONS = 2  # random directions per example and step, as in Peebles et al. (2020)
 
 
 @dataclass(frozen=True)
 class DecoderPenalties:
     r"""The weights of three penalties on derivatives of the decoder g, which maps latents to the mean of p(x|z).
 
-    - `orthogonal_jacobian`: :math:`\sum_{i \ne j} (J_i \cdot J_j)^2`, where :math:`J_i` is the derivative of g by
-      latent i. It is zero if the latents change the example in orthogonal directions.
+    - `orthogonal_jacobian`: :math:`\sum_{i \ne j} (J_i \cdot J_j)^2`, where :math:`J_i` is the derivative of g with
+      respect to latent i. The penalty is zero if the latents change the example in orthogonal directions.
     - `sparse_jacobian`: :math:`\sum_{x, j} |J_{xj}|`, which favours latents that influence few outputs x.
     - `hessian_penalty`: :math:`\sum_x \mathrm{Var}_v(v^T H_x v) = 2 \sum_x \sum_{i \ne j} H_{xij}^2`, where
-      :math:`H_x` is the Hessian of output x and v has random signs. It is zero if no latent changes the influence of
-      another one.
+      :math:`H_x` is the Hessian of output x, and the entries of v are random signs. The penalty is zero if no latent
+      changes the influence of another one.
 
-    Each is a mean over the examples of the batch. In each step, two random directions per example give an unbiased
-    estimate (see `unbraid.methods.derivatives`). The latents are those from which examples are reconstructed. They are
-    constants in these terms, which therefore train the decoder only. The penalties have their own random numbers, so a
-    weight of 0 gives the method without them.
+    Each penalty is averaged over the examples of the batch. In each step, two random directions per example give an
+    unbiased estimate (see `unbraid.methods.derivatives`). The derivatives are taken at the latents from which examples
+    are reconstructed. No gradient flows to these latents, so the penalties train only the decoder. The penalties use
+    their own random numbers. If all three weights are 0, a run is therefore the same as without penalties.
 
-    All three decrease if the encoder multiplies the latents by a number above 1 and the decoder divides by it. Use them
-    with methods that determine the scale of the latents, such as VAEs and `fsq`.
+    All three penalties decrease if the encoder multiplies the latents by a number above 1 and the decoder divides them
+    by the same number. Use the penalties with methods that determine the scale of the latents, such as VAEs and `fsq`.
 
     Deviations: Wei et al. estimate the first penalty with random signs instead of columns. Their code and that of
     Peebles et al. take the maximum over outputs instead of the sum, and can also penalise inner layers. Moran et al.
-    make the decoder sparse by a prior on a mask of latents for each output, not by a penalty on its derivatives.
+    make the decoder sparse by a prior on a mask of latents for each output, not by a penalty on derivatives.
     Reference: Wei et al. (2021), "Orthogonal Jacobian regularization for unsupervised disentanglement in image
     generation", arXiv:2108.07668. Zheng & Zhang (2023), "Generalizing nonlinear ICA beyond structural sparsity",
     arXiv:2311.00866, and Moran et al. (2022), "Identifiable deep generative models via sparse decoding",
@@ -81,15 +81,18 @@ class DecoderPenalties:
 def penalised_objective(
     method: Method, penalties: DecoderPenalties, net: VAENet, batch: Batch, noise: Sequence[Noise], step: Tensor
 ) -> Loss:
-    """Return the loss of a method plus its weighted penalties, and the terms of both.
+    """Return the loss of a method plus the weighted penalties on its decoder, and the logged terms.
 
     Args:
         method: The method.
         penalties: The weights of the penalties.
         net: The network of one run.
         batch: The examples of the step.
-        noise: The random numbers of the method, and those of the penalties if there are any.
+        noise: The source of random numbers of the method and, if a penalty is active, that of the penalties.
         step: The index of the step.
+
+    Returns:
+        The loss, and the terms of the method and the unweighted penalties, by name.
     """
     loss, terms = method.objective(net, batch, noise[0], step)
     if not penalties.active:

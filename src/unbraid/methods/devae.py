@@ -19,7 +19,7 @@ from unbraid.noise import Noise
 class Rescalings(nn.Module):
     """Transformations from each latent space to the next. They scale the mean and the variance of each latent.
 
-    At first they are the identity.
+    They are initialised as the identity.
     """
 
     def __init__(self, count: int, latents: int) -> None:
@@ -36,12 +36,12 @@ class Rescalings(nn.Module):
 
 
 class SharedDecoder(nn.Module):
-    """A decoder for several latent spaces, which gets the latents and a vector that is learned for each space.
+    """A decoder for several latent spaces. Its inputs are the latents and a learned vector of their space.
 
     Args:
-        inner: A decoder of twice the number of latents.
+        inner: A decoder with `2 * latents` inputs.
         spaces: The number of spaces.
-        latents: The number of latents.
+        latents: The number of latents of each space.
     """
 
     def __init__(self, inner: nn.Module, spaces: int, latents: int) -> None:
@@ -54,14 +54,14 @@ class SharedDecoder(nn.Module):
         return cast(Tensor, self.inner(torch.cat([z, self.embedding[:1].expand_as(z)], 1)))
 
     def decode_all(self, z: Float[Tensor, "s b d"]) -> Tensor:
-        """Decode latents of all s spaces. The outputs are those of the first space, then those of the second, ..."""
+        """Decode latents of all s spaces. The outputs are ordered by space, starting with the first."""
         inputs = torch.cat([z, self.embedding[:, None].expand_as(z)], 2)
         return cast(Tensor, self.inner(inputs.flatten(0, 1)))
 
 
 @dataclass(frozen=True)
 class DeVAE(Method):
-    r"""A VAE with K latent spaces, of which the first has the smallest weight of the KL and the last the largest.
+    r"""A VAE with K latent spaces, where the KL has the smallest weight in the first space and the largest in the last.
 
     .. math:: \sum_{k=1}^K a^{k-1} \big( E_{q_k}[-\log p_k(x|z)] + \beta_k\, KL(q_k(z|x) \| p(z)) \big)
 
@@ -70,11 +70,12 @@ class DeVAE(Method):
 
     :math:`q_1` is the output of the encoder, and the vectors :math:`u_k` and :math:`v_k` are learned. They rescale each
     latent, so all spaces have the same axes. The large weight in the last space demands disentanglement, and the small
-    weight in the first space permits a good reconstruction. All spaces share one decoder, which also gets a learned
-    vector for each space. Codes, traversals and reconstructions use the first space. K is the field `spaces` and a is
-    `scale`. The weights rise from `beta` to `beta_last` in equal ratios.
+    weight in the first space permits a good reconstruction. All spaces share one decoder, whose inputs also
+    include a learned vector for each space. Codes, traversals and reconstructions use the first space. K is the field
+    `spaces`, and a is the field `scale`. The weights :math:`\beta_k` are a geometric sequence from `beta` to
+    `beta_last`.
 
-    Deviations: the authors' code takes a list of weights. Its examples have the weights 1 and 40, which are the
+    Deviations: The authors' code takes a list of the weights :math:`\beta_k`. Its examples use 1 and 40, which are the
     defaults here, or 1, 10 and 40.
     Reference: Wu et al. (2023), "Variational autoencoders with decremental information bottleneck for disentanglement",
     arXiv:2303.12959. The loss is that of the authors' code, github.com/erow/disentanglement_lib, examples/devae.py.
@@ -82,11 +83,11 @@ class DeVAE(Method):
 
     beta_last: Hyper = setting(40.0, "weight of the KL in the last space", low=1e-6)
     beta: Hyper = setting(1.0, "weight of the KL in the first space, from which codes are taken", low=1e-6)
-    scale: Hyper = setting(1.0, "factor a between the weights of successive spaces", low=0)
+    scale: Hyper = setting(1.0, "factor a between the loss weights of successive spaces", low=0)
     spaces: int = setting(2, "number K of latent spaces", low=2)
 
     def build(self, builder: PairBuilder, shape: tuple[int, ...], latents: int, likelihood: str) -> VAENet:
-        """Build the encoder, and a decoder of twice the number of latents that is shared by all spaces."""
+        """Build the encoder, and a decoder with `2 * latents` inputs that all spaces share."""
         encoder, inner = builder(shape, latents)[0], builder(shape, 2 * latents)[1]
         if isinstance(inner, LikelihoodDecoder):
             raise UserError(

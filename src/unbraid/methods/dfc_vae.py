@@ -15,14 +15,15 @@ from unbraid.methods.vae import elbo
 from unbraid.nets.vae import VAENet
 from unbraid.noise import Noise
 
-CHANNELS = (16, 32, 64)  # features of the layers of the random network
+CHANNELS = (16, 32, 64)  # number of output channels of each layer of the random network
 
 
 def random_features(x: Float[Tensor, "b ..."], seed: int) -> list[Tensor]:
     """Return the outputs of the three layers of a network with fixed random weights.
 
     The layers are 3x3 convolutions with stride 2 for images, and dense layers for vectors, each followed by a ReLU.
-    The weights are normal and scaled so that the layers keep the scale of their input (He et al. 2015).
+    The weights are drawn from normal distributions whose variance keeps the scale of the activations about constant
+    over the layers (He et al. 2015). There are no biases.
 
     Args:
         x: Images (b, c, h, w) or vectors (b, d).
@@ -58,9 +59,9 @@ class DFCVAE(Method):
     of layer l of the fixed network, and D is the number of values of an example. The weights :math:`\lambda` and
     :math:`\alpha` are `features` and `pixels`. With `features` = 0 and `pixels` = 1 the method is a beta-VAE.
 
-    By default, the fixed network has random weights, which `feature_seed` chooses (`random_features`). To use a network
-    of your own, such as one with pretrained weights or the encoder of a trained run, override `compute_features` in a
-    subclass in your own file, and train it with ``unbraid train ./file.py:MyDFC``:
+    By default, the fixed network has random weights with the seed `feature_seed` (see `random_features`). To use a
+    network of your own, such as one with pretrained weights or the encoder of a trained run, override
+    `compute_features` in a subclass in your own file, and train this subclass with ``unbraid train ./file.py:MyDFC``:
 
     .. code-block:: python
 
@@ -68,9 +69,9 @@ class DFCVAE(Method):
             def compute_features(self, x):
                 return [network.to(x.device)(x)]  # `network` is a module without gradients
 
-    Deviations: the paper uses three layers of a VGG network that was trained on ImageNet. Its weights are not part of
-    unbraid. The paper divides squared differences by :math:`2 n_l` only. The factor D makes the term as large as a
-    reconstruction error that is summed over pixels.
+    Deviations: the paper uses three layers of a VGG network that was trained on ImageNet. The weights of that network
+    are not part of unbraid. The paper divides squared differences by :math:`2 n_l` only. The factor D gives the term
+    the scale of a reconstruction error that is summed over pixels.
     Reference: Hou et al. (2017), "Deep Feature Consistent Variational Autoencoder", arXiv:1610.00291, section 3.3.
     """
 

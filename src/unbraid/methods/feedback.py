@@ -1,8 +1,9 @@
 """Numbers that a method stores from step to step, such as those of a controller.
 
 An objective is a pure function, so it cannot store anything itself. The numbers are therefore parameters of the
-network. The objective adds a term whose gradient is the difference between the old and the new numbers (`assign`), and
-the constants `UNIT_STEP` of Adam subtract exactly this gradient. Checkpoints and stacks need no further code.
+network. The objective adds a term whose gradient is the old numbers minus the new ones (`assign`). A step of Adam with
+the constants `UNIT_STEP` subtracts this gradient. Because the numbers are parameters, checkpoints store them, and runs
+that are trained together each have their own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from unbraid.accel.adam import Adam
 
-# With both betas 0 the step is rate * g / (|g| + epsilon), which is g up to rounding if both numbers are large.
+# With both betas 0 the step is rate * g / (|g| + epsilon), which is g up to rounding if rate = epsilon >> |g|.
 UNIT_STEP = Adam(1e8, beta1=0.0, beta2=0.0, epsilon=1e8, regularised=False)
 
 

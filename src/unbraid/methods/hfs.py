@@ -72,7 +72,7 @@ class HFS(Method):
     gamma: Hyper = setting(10.0, "weight of the distance from a factorised support", low=0)
     beta: Hyper = setting(1.0, "weight of the KL term", low=0)
     delta: Hyper = setting(0.0, "weight of the penalty on standard deviations below 1", low=0)
-    points: int = setting(POINTS, "number of random points of the product of the supports, for each pair", low=1)
+    points: int = setting(POINTS, "number of random points of the product of supports, for each pair of latents", low=1)
 
     def objective(self, net: VAENet, batch: Batch, noise: Noise, step: Tensor) -> Loss:
         rec, kl, q, _ = elbo(net, batch, noise)

@@ -35,14 +35,19 @@ def permuted_labels(labels: Labels, sizes: Sequence[int], noise: Noise) -> Label
 
 
 def noisy_labels(labels: Labels, sizes: Int[Tensor, " k"], probability: Hyper, noise: Noise) -> Labels:
-    """Return labels each of which is replaced, with this probability, by a random value of its factor."""
+    """Replace each label, with this probability, by a random value of its factor, which may be the same value.
+
+    >>> labels = noisy_labels(torch.zeros(10_000, 1, dtype=torch.int64), torch.tensor([4]), 0.4, Noise(torch.tensor(0)))
+    >>> round(float((labels != 0).float().mean()), 1)
+    0.3
+    """
     replaced = noise.uniform(*labels.shape) < probability
     random = noise.integers(sizes, *labels.shape)
     return torch.where(replaced & (labels >= 0), random, labels)
 
 
 def coarse_labels(labels: Labels, sizes: Int[Tensor, " k"], bins: int) -> Labels:
-    """Return labels of at most `bins` values, into which the values of larger factors are divided evenly.
+    """Return labels with at most `bins` values per factor. The values of larger factors are sorted into equal bins.
 
     >>> coarse_labels(torch.tensor([[0, 1], [4, 0], [9, 2], [-1, 1]]), torch.tensor([10, 3]), 5).tolist()
     [[0, 1], [2, 0], [4, 2], [-1, 1]]
@@ -52,7 +57,7 @@ def coarse_labels(labels: Labels, sizes: Int[Tensor, " k"], bins: int) -> Labels
 
 
 def partial_labels(labels: Labels, observed: int, noise: Noise) -> Labels:
-    """Return labels of `observed` random factors. The labels of the other factors are missing in all examples.
+    """Keep the labels of `observed` random factors. The labels of the other factors become missing in all examples.
 
     >>> labels = partial_labels(torch.zeros(2, 5, dtype=torch.int64), 2, Noise(torch.tensor(0)))
     >>> (labels >= 0).sum(1).tolist()

@@ -41,18 +41,21 @@ class JointVAE(Method):
     .. math:: E_q[-\log p(x|z, c)] + \gamma\, |KL(q(z|x) \| p(z)) - C_z(t)| + \gamma\, |KL(q(c|x) \| p(c)) - C_c(t)|
 
     p(z) is a standard normal and p(c) is uniform. There are `discrete` categorical latents with `categories` values
-    each. The decoder gets a categorical latent as a vector with one number per value, so the number of latents of the
-    run is that of the continuous latents plus `discrete` times `categories`. The last means that the encoder outputs
-    are the logits of the categories, and the log variances of these latents are not used.
+    each. The decoder gets a categorical latent as a vector with one number per value, so the setting `latents` of a
+    run is the number of continuous latents plus `discrete` times `categories`. The encoder outputs a mean and a log
+    variance for each of them. The last `discrete` times `categories` means are used as the logits of the categorical
+    latents, and the log variances at these positions are ignored.
 
     In training, a categorical latent is a sample of the concrete (Gumbel-softmax) distribution, :math:`softmax((\log p
-    + g) / T)`, with the Gumbel noise g and the temperature T. The KL is that of the categorical distribution. Both
-    capacities rise linearly from 0 over `iteration_threshold` steps, :math:`C_z` to `c_max` and :math:`C_c` to
-    `c_max_discrete`, but at most to the log of the number of all combinations of values.
+    + g) / T)`, with the Gumbel noise g and the temperature T. The KL term is that of the categorical distribution, not
+    of the concrete one. Both capacities rise linearly from 0 over `iteration_threshold` steps, :math:`C_z` to `c_max`
+    and :math:`C_c` to `c_max_discrete`. :math:`C_c` never exceeds the largest possible KL, which is `discrete` times
+    the log of `categories`.
 
     The codes "values" have one column per latent: the posterior means, then the most probable value of each categorical
-    latent, as a number. The codes "probabilities" have one column per value instead. A traversal shows the values of a
-    categorical latent one after the other.
+    latent, as an integer index. The codes "probabilities" instead have one column for the probability of each value of
+    a categorical latent. The codes "sampled" have the columns of "values", but are samples of the posterior. A
+    traversal shows the values of a categorical latent one after the other.
 
     Deviations: all categorical latents have the same number of values, and one weight :math:`\gamma` and one length of
     the schedule are used for both capacities, as in all experiments of the paper.
@@ -66,7 +69,9 @@ class JointVAE(Method):
     c_max: Hyper = setting(40.0, "final capacity of the continuous latents in nats", low=0, swept=True)
     c_max_discrete: Hyper = setting(1.1, "final capacity of the categorical latents in nats", low=0)
     iteration_threshold: Hyper = setting(
-        300_000.0, "number of training steps until the capacities are reached; at most the steps of the run", low=1
+        300_000.0,
+        "number of training steps until the capacities are reached; should not exceed the steps of the run",
+        low=1,
     )
     discrete: int = setting(1, "number of categorical latents", low=0)
     categories: int = setting(3, "number of values of each categorical latent", low=2)
@@ -75,8 +80,8 @@ class JointVAE(Method):
     def check(self, data: FactorData, batch: int, latents: int) -> None:
         if latents < self.discrete * self.categories:
             raise UserError(
-                f"JointVAE needs a latent for each of the {self.categories} values of its {self.discrete} categorical "
-                f"latent(s). Got {latents} latents instead. Use at least {self.discrete * self.categories}."
+                f"JointVAE needs one latent for each of the {self.categories} values of each of its {self.discrete} "
+                f"categorical latent(s). Got {latents} latents instead. Use at least {self.discrete * self.categories}."
             )
 
     def schedule_end(self, steps: int) -> float:
@@ -135,7 +140,11 @@ class JointVAE(Method):
         return torch.cat([continuous.kl().mean(0), categorical_kl(logits).mean(0)])
 
     def posterior_sample(self, net: VAENet, x: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Return samples with categorical, not concrete, values. They have a probability under a uniform prior."""
+        """Return samples of the posterior, and the logs of their ratios of posterior to prior probability.
+
+        Categorical latents are sampled from the categorical distribution instead of the concrete one, because the prior
+        p(c) gives probabilities only to categorical values.
+        """
         continuous, logits = self.split(net.encode(x))
         z, values = continuous.sample(noise), (logits + gumbel(noise, *logits.shape)).argmax(-1)
         log_q = logits.log_softmax(-1).gather(-1, values[..., None])[..., 0]
@@ -147,7 +156,7 @@ class JointVAE(Method):
         return self.join(z, noise.integers(self.categories, n, self.discrete))
 
     def subspace_codes(self, net: VAENet, q: Gaussian) -> Float[Tensor, "n k d"]:
-        """Return one vector per latent. That of a categorical latent has a one in the column of its value."""
+        """Return one vector per latent. The vector of a categorical latent is 1 in the column of its value."""
         z = self.point_latents(net, q)
         sizes = torch.tensor([1] * (z.shape[1] - self.discrete * self.categories) + [self.categories] * self.discrete)
         owner = torch.arange(len(sizes)).repeat_interleave(sizes).to(z.device)
@@ -156,8 +165,8 @@ class JointVAE(Method):
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
         """Return one row per latent, in descending order of the mean KL.
 
-        In the row of a categorical latent, its values follow each other. If there are more positions than values,
-        values are repeated.
+        The row of a categorical latent shows its values in order. If there are more positions than values, values are
+        repeated.
         """
         start, kl = self.point_latents(net, q), self.information(population)
         names, first = self.column_names(len(kl)), len(kl) - self.discrete

@@ -1,4 +1,4 @@
-"""Principal and independent components of examples, linear baselines without a network."""
+"""Linear baselines without gradient descent: principal and independent components of examples."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from unbraid.methods.sae import FeatureEncoder
 from unbraid.nets.vae import PairBuilder, VAENet
 from unbraid.noise import Noise
 
-MAX_VALUES = 50_000_000  # numbers in the sample to which components are fitted
+MAX_VALUES = 50_000_000  # maximum size of the sample to which components are fitted, in numbers
 
 
 def set_linear_maps(net: VAENet, mean: Tensor, matrix: Float[Tensor, "d m"], inverse: Float[Tensor, "m d"]) -> None:
-    """Set the codes of examples x to ``matrix @ (x - mean)`` and decoded codes c to ``mean + inverse @ c``."""
+    """Set the weights so that x is encoded as ``matrix @ (x - mean)`` and c is decoded as ``mean + inverse @ c``."""
     encoder = cast(FeatureEncoder, net.encoder).linear
     decoder = cast(nn.Linear, cast(nn.Sequential, net.decoder)[0])
     with torch.no_grad():
@@ -41,12 +41,13 @@ class PCA(AE):
 
     The codes c are the coordinates of an example along the directions in which the data vary most, in descending order
     of their variance. The components are fitted when training ends, to all examples or to 10,000 random ones (fewer for
-    large images). The fit replaces the weights of a linear encoder and a linear decoder, so that scores, traversals,
-    reports and exported models treat the run like any other. The gradient steps before, of a linear autoencoder, have
-    no influence on the result. The default is therefore a single step. With 0 steps the maps are random.
+    large images). They replace the weights of a linear encoder and a linear decoder, so that scores, traversals,
+    reports and exported models treat the run like any other. Before the fit, these weights are trained as a linear
+    autoencoder, which has no influence on the result. The default is therefore a single step. With 0 steps nothing is
+    fitted, and the weights are random.
 
-    The network and the likelihood of the run are not used: the decoder returns means with a squared error, which can
-    lie outside [0, 1].
+    The network and the likelihood of the run are not used. The reconstruction error is the squared error, and
+    reconstructed values can lie outside [0, 1].
 
     Reference: Pearson (1901), "On lines and planes of closest fit to systems of points in space", Philosophical
     Magazine 2. Baldi & Hornik (1989), "Neural networks and principal component analysis", for linear autoencoders.
@@ -73,7 +74,7 @@ class PCA(AE):
         set_linear_maps(net, mean, components.T, components)
 
     def components(self, net: VAENet, data: FactorData, noise: Noise) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean, the centred examples (n, m) and the principal components (m, d) of a sample."""
+        """Return the mean (m,), the centred examples (n, m) and the principal components (m, d) of a sample."""
         count = max(min(SAMPLE, MAX_VALUES // math.prod(data.shape)), 2)
         index = sample_examples(data, noise, count)
         x = torch.cat([data.batch(part).flatten(1) for part in index.split(CHUNK)])
@@ -88,9 +89,10 @@ class ICA(PCA):
 
     .. math:: c = W V^T (x - m)
 
-    V has the first principal components of the data (`PCA`), and W is fitted to them by FastICA (`fast_ica`). The codes
-    have mean 0 and variance 1. They are as independent as a linear map of the principal components can make them.
-    Reconstructions are those of `PCA`, and so are the steps of a run, its network and its likelihood.
+    The columns of V are the first principal components of the data (see `PCA`), and FastICA (`fast_ica`) fits W to the
+    coordinates along them. The codes have mean 0 and variance 1. They are as independent as a linear map of these
+    coordinates can make them. Reconstructions are those of `PCA`. What `PCA` says about the steps, the network and the
+    likelihood of a run holds here too.
 
     Reference: Comon (1994), "Independent component analysis, a new concept?", Signal Processing 36. Hyvarinen (1999),
     "Fast and robust fixed-point algorithms for independent component analysis", for the algorithm.

@@ -109,7 +109,7 @@ class PCL(Method):
     pairs: Literal["laplace", "uniform", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: factors change by small amounts (laplace), several factors are redrawn (uniform), one "
-        "factor changes by one step (walk), or a row of the data follows the previous row (consecutive)",
+        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
     )
     regression: Literal["laplace", "mlp"] = setting(
         "laplace", "form of the log-odds of a pair: a closed form (laplace), or one network per component (mlp)"

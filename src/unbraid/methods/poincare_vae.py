@@ -26,11 +26,12 @@ class PoincareVAE(Method):
 
     .. math:: \log q(z|x) = \log N(v; 0, \sigma^2) - (d - 1) \log \frac{\sinh \sqrt c |v|}{\sqrt c |v|}
 
-    The latent space has d dimensions and the curvature -c. A vector v is drawn from a normal distribution at the
-    origin and transported in parallel along the geodesic to the point :math:`\mu`. The sample z is the end of the
-    geodesic that starts at :math:`\mu` with this direction and length. The prior is the same distribution with
-    :math:`\mu = 0` and :math:`\sigma = 1`. Volume grows exponentially with the distance from the origin, which suits
-    data with a tree-like hierarchy.
+    The latent space has d dimensions and the curvature -c. A vector v is drawn from a normal distribution at the origin
+    and transported in parallel along the geodesic to the point :math:`\mu`. The sample z is the end of the geodesic
+    that starts at :math:`\mu` and has the direction and length of the transported vector. The prior is the same
+    distribution with :math:`\mu = 0` and :math:`\sigma = 1`. Volume grows exponentially with the distance from the
+    origin, as does the number of nodes of a tree with its depth. The space therefore suits data with a tree-like
+    hierarchy.
 
     Points are represented by normal coordinates at the origin, :math:`\log_0 z` (`unbraid.spaces.poincare`). The
     encoder outputs those of :math:`\mu`, the decoder takes those of z, and the codes "mean" are those of :math:`\mu`.
@@ -43,8 +44,8 @@ class PoincareVAE(Method):
     where m and w are the normal coordinates of :math:`\mu` and z. With `curvature` = 0 the method is a beta-VAE.
 
     Deviations: the paper proposes a decoder whose first layer consists of distances to hyperplanes. Here the first step
-    of the decoder is the logarithm at the origin, a baseline of the paper. The scale of the prior is 1. The Riemannian
-    normal distribution is not available.
+    of the decoder is the logarithm at the origin, which is one of the paper's baselines. The scale of the prior is 1.
+    The Riemannian normal distribution is not available.
     Reference: Mathieu et al. (2019), "Continuous Hierarchical Representations with Poincare Variational Auto-Encoders",
     arXiv:1901.06033, sections 3.1 and 3.2.
     """
@@ -87,7 +88,7 @@ class PoincareVAE(Method):
         return
 
     def traversal(self, net: VAENet, q: Gaussian, population: Gaussian, positions: Tensor) -> Traversal:
-        """Return geodesics through the example, one per direction. Positions are distances from the example."""
+        """Return geodesics through the posterior mean, one per axis. Positions are signed distances from the mean."""
         start, d = q.mean, q.mean.shape[1]
         steps = torch.eye(d, device=start.device)[:, None] * positions.to(start)[:, None]
         z = poincare.translate(start.expand_as(steps), steps, self.curvature)

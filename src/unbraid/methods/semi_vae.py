@@ -92,8 +92,8 @@ class SemiVAE(Method):
     several of these are chosen, values are permuted first, then replaced, then divided into bins. The errors are drawn
     once, by `label_seed`.
 
-    Deviations: the reference implementation trains and validates on disjoint sets of labels, and selects models by
-    the second. Here, all labels are used for training. It divides a factor of n values by n instead of n - 1, and sums
+    Deviations: the reference implementation trains on one set of labels, and selects models on another one. Here,
+    all labels are used for training. It divides a factor of n values by n instead of n - 1, and sums
     over the labelled examples of a batch instead of averaging. With partial labels it ties the first latents to the
     observed factors. Here, latent j always belongs to factor j.
     Reference: Locatello et al. (2020), "Disentangling factors of variations using few labels", arXiv:1905.01258,

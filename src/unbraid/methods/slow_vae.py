@@ -84,7 +84,7 @@ class SlowVAE(Method):
     pairs: Literal["uniform", "laplace", "walk", "consecutive"] = setting(
         "laplace",
         "distribution of pairs: several factors are redrawn (uniform), factors change by small amounts (laplace), one "
-        "factor changes by one step (walk), or a row of the data follows the previous row (consecutive)",
+        "factor changes by one step (walk), or a pair is a row of the data and the next row (consecutive)",
     )
 
     def draw(self, data: FactorData, noise: Noise, batch: int) -> DrawnExamples:

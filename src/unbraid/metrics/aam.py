@@ -12,22 +12,23 @@ from unbraid.metrics.labels import Continuous, as_codes_and_labels
 def aam(
     codes: Codes, factors: Factors, continuous: Continuous = None, estimator: str = "plug-in", *, bins: int = 20
 ) -> dict[str, float]:
-    r"""Measure how much more the best latent of each factor tells about it than all other latents together.
+    r"""Measure how much more information the best latent of each factor has than all other latents together.
 
     .. math:: \frac{1}{k} \sum_j \frac{\max \left( 0, I(c_{i_j}; v_j) - \sum_{i \ne i_j} I(c_i; v_j) \right)}
         {I(c_{i_j}; v_j)}, \quad i_j = \arg\max_i I(c_i; v_j)
 
     The score lies in [0, 1]. 0 means that for every factor the other latents together are at least as informative as
-    its best latent. 1 means that for every factor only one latent is informative. A factor that no latent is
-    informative about contributes 0. Unlike MIG, the score does not depend on how informative the best latent is.
+    its best latent. 1 means that for every factor only one latent is informative. A factor about
+    which no latent is informative contributes 0. Unlike MIG, the score does not depend on how informative the best
+    latent is.
 
     Continuous factors: A continuous factor is sorted into `bins` equal-width bins. With ``estimator="neighbours"``,
-    shares in [0, 1] from nearest neighbours take the place of the information. For each factor, only the rows that have
-    a label of it are used.
+    the information is replaced by a share in [0, 1] that is estimated from nearest neighbours. For each factor, only
+    the rows that have a label of it are used.
 
     Limitations: The bias of the information estimate, about (bins - 1)(values - 1) / 2n, is added for every latent, so
-    many latents that hold noise lower the score. A factor of which the best latent knows little may contribute 1.
-    Duplicated latents score 0.
+    many latents that hold noise lower the score. A factor may contribute 1 even if its best latent has little
+    information about it. Duplicated latents score 0.
 
     Deviations: disentangling-vae estimates the information from posterior distributions. Here it is computed from one
     code vector per example.

@@ -1,4 +1,4 @@
-"""ModelCentrality: rank models without labels by how well each encodes what the others decode."""
+"""ModelCentrality: rank models without labels by how well each model encodes what the others decode."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from unbraid.metrics.factor_vae import vote_accuracy, vote_counts
 
 
 def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Float[np.ndarray, " r"]:
-    r"""Rank r models by their mean similarity to the other models, from a table of similarities.
+    r"""Score each of r models by its mean similarity to the other models.
 
     .. math:: s_i = \frac{1}{r - 1} \sum_{j \ne i} \frac{A_{ij} + A_{ji}}{2}
 
     :math:`A_{ij}` is the FactorVAE score of the encoder of model j on examples that model i decodes, with the latents
-    of model i as factors (see `vote_similarity`). The model with the highest score is the medoid of the models.
+    of model i as factors (see `vote_similarity`). The model with the highest score is the medoid of the models,
+    the one to choose.
 
     The scores lie in [0, 1] if the similarities do. 1 means that every model finds the latents of every other model.
 
@@ -27,14 +28,14 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
     Reference: Lin et al. (2020), arXiv:1906.06034, section 5.
 
     Args:
-        similarities: Array of shape (r, r). The diagonal is ignored. NaN is a pair that was not compared; each such
-            pair is left out of the mean in both directions.
+        similarities: Array of shape (r, r), the matrix A. The diagonal is ignored. NaN marks a pair that was not
+            compared. If one of the two entries of a pair is NaN, the pair is left out of the means of both models.
 
     Returns:
         The score of each model.
 
     Raises:
-        UserError: If the array is not square, has fewer than 2 rows, or has a row without a number.
+        UserError: If the array is not square or has fewer than 2 rows, or if a model is compared with no other model.
 
     Example:
         >>> model_centrality([[0, 0.8, 0.2], [1.0, 0, 0.4], [0.2, 0.2, 0]]).round(6).tolist()
@@ -53,20 +54,22 @@ def model_centrality(similarities: Float[np.ndarray, "r r"] | ArrayLike) -> Floa
 
 
 def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " g"], k: int) -> float:
-    r"""Return the FactorVAE score of codes of examples that another model decoded with one latent fixed at a time.
+    r"""Return the FactorVAE score of the codes of examples that another model decoded.
+
+    The latents of the other model take the place of the factors. In each group of examples, one of them was fixed.
 
     .. math:: \frac{1}{|T|} \sum_{t \in T} \left[ v(i_t) = j_t \right], \quad
         i_t = \arg\min_i \frac{\mathrm{Var}_t(c_i)}{\mathrm{Var}(c_i)}
 
     In group t, all n examples have the same value of latent :math:`j_t` of the model that decoded them. The vote of the
     group goes to the latent :math:`i_t` whose variance within the group is smallest, relative to its variance over all
-    groups. v(i) is the latent that was fixed most often in the votes for i. Half of the groups define v, and T
-    are the others. Constant latents get no votes.
+    groups. v(i) is the latent of the other model that was fixed most often in the groups that voted for i. Half of the
+    groups define v. T is the set of the other groups. Constant latents get no votes.
 
-    The score lies in [0, 1]. Random guessing scores 1/k. 0 means that all codes are constant.
+    The score lies in [0, 1]. Random guessing scores about 1/k. If all codes are constant, the score is 0.
 
     Deviations: Lin et al. use the same 1,000 groups of 100 examples both to define v and to test it, which overstates
-    the score if there are few groups. They estimate Var from separate samples.
+    the score if there are few groups. They estimate the variance over all groups from separate samples.
 
     Reference: Kim and Mnih (2018), arXiv:1802.05983, for the score; Lin et al. (2020), arXiv:1906.06034, for its use.
 
@@ -92,7 +95,7 @@ def vote_similarity(codes: Float[np.ndarray, "g n d"], fixed: Int[np.ndarray, " 
 
 
 def _halves(fixed: Int[np.ndarray, " g"]) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
-    """Divide the groups of each fixed latent alternately into two halves."""
+    """Divide the groups into two halves. The groups of each fixed latent alternate between the halves."""
     rank = np.empty(len(fixed), dtype=np.int64)
     for latent in np.unique(fixed):
         rows = np.flatnonzero(fixed == latent)

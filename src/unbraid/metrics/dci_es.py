@@ -35,14 +35,16 @@ def dci_es(
         {\frac12 (\kappa_T - \kappa_1)\, b_j} \right), \qquad S = \frac{k}{d}, \qquad
         I = \frac{1}{k} \sum_j (1 - \min \ell_j)
 
-    The probes of factor j are decision trees with the given depths, and their capacity :math:`\kappa` is the depth.
-    :math:`\ell_j(\kappa)` is the lowest error on the test examples of a tree that is at most this deep, and the
-    integral, the area under the loss-capacity curve, is computed by the trapezoidal rule. :math:`b_j` is the error of a
-    constant prediction. Disentanglement and completeness are those of `dci`, for the importances of the trees with the
-    depth of the lowest mean error.
+    The probes of factor j are decision trees with the given depths. The capacity :math:`\kappa` of a tree is its depth,
+    from :math:`\kappa_1`, the smallest, to :math:`\kappa_T`, the largest. :math:`b_j` is the error of a constant
+    prediction. :math:`\ell_j(\kappa)` is the lowest test error of the trees that are at most this deep, or :math:`b_j`
+    if that is lower. (Informativeness I uses the errors of the trees only.) The integral, the area under the
+    loss-capacity curve, is computed by the trapezoidal rule. Disentanglement and completeness are computed as in `dci`,
+    from the importances of the latents to the trees of one depth: the depth with the lowest mean error over all
+    factors.
 
     Explicitness E lies in [-1, 1]. 1 means that the trees with the least capacity are as good as all others. 0 means
-    that the error falls linearly with capacity. Lower values mean that only trees with the most capacity are good. A
+    that the error falls linearly with capacity. Negative values mean that only trees with the most capacity are good. A
     representation without information also has explicitness 1, because no tree is better than the first. Read E
     together with `mean_informativeness`, which is the mean of :math:`1 - \ell_j(\kappa) / b_j` over capacities and
     factors: 0 means that no tree is better than a constant prediction, and 1 means that the trees with the least
@@ -59,11 +61,11 @@ def dci_es(
     probes it would not be.
 
     Deviations: The paper uses probes of three kinds: neural networks, random Fourier features and random forests of 100
-    trees with growing depth. Here each forest is a single tree. Its cuts minimise the entropy and not the Gini
-    impurity, by which all cuts between equally frequent values of a perfect latent are equally good. As in the code of
-    the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and not Shapley
-    values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness of noise
-    is 1.
+    trees with growing depth. Here each forest is a single tree. Its cuts minimise the entropy. They do not minimise the
+    Gini impurity, because it rates all cuts between equally frequent values of a perfect latent the same. As in the
+    code of the authors, the lowest possible error is taken to be 0. The importances are impurity decreases and not
+    Shapley values. `mean_informativeness` is not in the paper. It is the headline score, because the explicitness of
+    noise is 1.
 
     Reference: Eastwood et al. (2023), arXiv:2210.00364.
 
@@ -115,7 +117,7 @@ def dci_es(
 
 
 class Probes(NamedTuple):
-    """The test errors of the trees of one factor, one for each depth, and the importances of the latents to them."""
+    """The test errors of the trees of one factor, one tree for each depth, and the importances of the latents."""
 
     errors: Float[np.ndarray, " t"]
     importances: Float[np.ndarray, "t d"]
@@ -138,7 +140,7 @@ def _fit_probes(
 ) -> Probes:
     """Fit the trees of one factor.
 
-    Cuts are chosen one after the other, so the first levels of the deepest tree are the trees of all smaller depths.
+    Cuts are chosen greedily, so the tree of a smaller depth is the same as the first levels of the deepest tree.
     """
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
@@ -154,14 +156,14 @@ def _fit_probes(
 
 
 def _nodes_by_depth(tree: Any, codes: Float32[np.ndarray, "m d"]) -> Int[np.ndarray, "levels m"]:
-    """Return the node of each row at each depth of a tree of scikit-learn, or its leaf if that is reached before."""
+    """Return the node of each row at each depth of a scikit-learn tree, or the row's leaf if it is less deep."""
     rows, nodes = np.arange(len(codes)), [np.zeros(len(codes), dtype=np.int64)]
     for _ in range(tree.max_depth):
         node = nodes[-1]
         left = codes[rows, np.maximum(0, tree.feature[node])] <= tree.threshold[node]
         child = np.where(left, tree.children_left[node], tree.children_right[node])
         nodes.append(np.where(child >= 0, child, node))
-    return np.stack(nodes).astype(np.int64)  # scikit-learn's numbers have a type of their own, long long
+    return np.stack(nodes).astype(np.int64)  # because the node numbers of scikit-learn have the type long long
 
 
 def _importances(tree: Any, d: int, depth: int) -> Float[np.ndarray, " d"]:

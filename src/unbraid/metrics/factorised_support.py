@@ -1,4 +1,4 @@
-"""Factorised-support score: whether all combinations of values of latents occur."""
+"""Factorised-support score: whether all combinations of the values of two latents occur."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from unbraid.metrics.arrays import Codes, as_codes, check_at_least
 
 
 def factorised_support(codes: Codes, *, batch: int = 128, batches: int = 10, seed: int = 0) -> dict[str, float]:
-    r"""Measure the distance of the codes from a product of intervals, which does not depend on correlations.
+    r"""Measure how far the codes are from containing all combinations of the values of their latents.
 
     .. math:: \sum_{i < l} \max_{a, b} \min_n \left( (c_{ai} - c_{ni})^2 + (c_{bl} - c_{nl})^2 \right)
 
-    The rows a, b and n are those of a batch, and the sum is averaged over batches. Each term is the squared Hausdorff
-    distance between the pairs of values of two latents that occur together and all pairs of their values.
+    where a, b and n are rows of a batch. The sum is averaged over batches. Each term is the squared Hausdorff distance
+    between two sets: the pairs of values of latents i and l that occur together, and all pairs of their values.
 
     Scores are >= 0, and low values are good. 0 means that every value of a latent occurs together with every value of
-    each other latent, even if some combinations are rare. The score needs no factors. A latent may be correlated with
-    another one without any effect on the score, as long as all combinations occur.
+    each other latent, even if some combinations are rare. The score needs no factors. Correlations between latents do
+    not change the score as long as all combinations occur.
 
-    `fos_standardised` is the mean over pairs of the same term after each latent is scaled to a standard deviation of 1.
-    It is the headline score, because it depends neither on the scale nor on the number of latents. The terms of
-    constant latents are 0.
+    `fos_standardised` is the mean of the same terms over pairs of latents, after each latent is scaled to a standard
+    deviation of 1. It is the headline score, because it depends neither on the scale nor on the number of latents.
+    Terms with a constant latent are 0.
 
     Limitations: A batch of few examples never fills all combinations, so scores depend on the size of the batch, and
     independent continuous latents do not reach 0. Outliers determine the distance. Constant latents and codes without
     information about the factors may score well. Use the score together with a metric that needs factors.
 
-    Deviations: At most `batches` batches of different random rows are used, whereas the library of the authors uses all
+    Deviations: At most `batches` batches of different random rows are used, whereas the authors' library uses all
     rows. `fos_standardised` is not in the paper.
 
     Reference: Roth et al. (2023), arXiv:2210.07347.
@@ -43,7 +43,8 @@ def factorised_support(codes: Codes, *, batch: int = 128, batches: int = 10, see
         `fos_standardised`, and `fos`, the sum over pairs without scaling, as published.
 
     Raises:
-        UserError: If the codes are not a finite 2-d array of numbers with at least 2 columns.
+        UserError: If the codes are not a finite 2-d array of numbers with at least 2 columns, if `batch` is
+            below 2, or if `batches` is below 1.
 
     Example:
         >>> grid = np.indices((3, 4)).reshape(2, -1).T

@@ -38,8 +38,8 @@ def jemmig(
     that do not fill all bins.
 
     Deviations: Information is computed from one code vector per example, sorted into `bins` equal-width bins, whereas
-    the paper discretises the posterior distribution. The score is normalised by the upper bound H(v) + log(bins), as in
-    the paper and in Carbonneau et al. (2022), arXiv:2012.09276.
+    the paper discretises the posterior distribution. The upper bound H(v) + log(bins), by which the score is divided,
+    is that of the paper and of Carbonneau et al. (2022), arXiv:2012.09276.
 
     Reference: Do and Tran (2020), arXiv:1908.09961.
 
@@ -56,7 +56,7 @@ def jemmig(
         metric. The best value of `jemmig_nats` is 0, and it has no fixed upper bound.
 
     Raises:
-        UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
+        UserError: If codes are not a finite 2-d array of numbers, if the arrays do not match, if factors are not
             integers and not declared continuous, if a factor is constant, if there are fewer than 2 latents, if
             `bins` is below 2, or if the estimator is unknown.
 

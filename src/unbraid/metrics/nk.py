@@ -24,7 +24,7 @@ def nk(
     trees: str = "fast",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure how much accuracy is lost in predicting each factor if the latent that is assigned to it is removed.
+    r"""Measure how much less accurately each factor is predicted without the latent that is assigned to it.
 
     .. math:: \frac{1}{k} \sum_j \left( A_j(c) - A_j(c_{-i_j}) \right)
 
@@ -32,9 +32,9 @@ def nk(
     `snc` assigns to factor j.
 
     The score lies in [-1, 1]. 0 means that the other latents predict the factors as well as all latents, for example
-    because each latent has a copy, or because no latent is informative. The highest possible score is 1 minus the
-    frequency of the most common value. It is reached if each factor is represented by one latent only. Negative scores
-    are due to chance.
+    because each latent has a copy, or because no latent is informative. The highest score to expect is 1 minus
+    the frequency of the most common value, averaged over factors. It is reached if each factor is represented by one
+    latent only. Negative scores are due to chance.
 
     Models are fitted to the first `size` training rows. A test value that does not occur in these rows is always
     counted as an error. If there are fewer latents than factors, the factors without a latent contribute 0.
@@ -42,11 +42,11 @@ def nk(
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
     limited to [0, 1], takes the place of the accuracy. For each factor, only the rows that have a label of it are used.
 
-    Limitations: A latent that represents several factors does not lower the score. Use `snc` or DCI for this. Trees
-    memorise, so rows should not be both in training and in the test.
+    Limitations: A latent that represents several factors does not lower the score. To detect such latents, use `snc` or
+    DCI. Trees memorise their training rows, so the test rows should be different ones.
 
-    Deviations: Boosted trees take the place of a neural network with one hidden layer of 256 units, because they are
-    deterministic and are shared with the other metrics. They are fitted to `size` rows.
+    Deviations: The paper uses a neural network with one hidden layer of 256 units. Here it is replaced by boosted
+    trees, because they are deterministic and are shared with the other metrics. They are fitted to at most `size` rows.
 
     Reference: Mahon et al. (2023), arXiv:2304.02335.
 

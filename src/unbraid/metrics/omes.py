@@ -31,28 +31,29 @@ def omes(
         \right)}{\sum_i S_{ij}}
 
     where the correlation is computed over pairs of rows x and x' that differ in factor j only. If latent i does not
-    depend on factor j, its two values are equal, and the association :math:`S_{ij}` is 0. If it depends on factor j
-    only, the values are nearly uncorrelated, and the association is nearly 1.
+    depend on factor j, its two values in a pair are equal, and the association :math:`S_{ij}` is 0. If latent i depends
+    on factor j only, its two values are nearly uncorrelated, and the association is nearly 1.
 
-    The scores lie in [0, 1]. 0 means that no factor is associated with an active latent. 1 means that each factor is
-    associated with one latent and each latent with one factor. Pure noise is associated with everything and scores
-    about :math:`\alpha / k + (1 - \alpha) / d`.
+    The scores lie in [0, 1]. 0 means that no factor is associated with any active latent. 1 means that each factor is
+    associated with one latent and each latent with one factor. A latent of pure noise is associated with every factor.
+    Codes of pure noise score about :math:`\alpha / k + (1 - \alpha) / d`.
 
-    The arrays must hold the whole table and not a sample of it. For each factor, `pairs` pairs of rows are drawn that
-    have different values of it and the same values of all other factors. Latents whose standard deviation is below
-    `prune` are left out.
+    The arrays must contain the whole table and not a sample of it. For each factor, `pairs` pairs of rows are drawn
+    that have different values of this factor and the same values of all other factors. Latents whose standard deviation
+    is below `prune` are left out. The others are called active.
 
-    The two values of a pair are different, so even a perfect latent has a negative correlation, -1 / (m - 1) for a
-    factor with m equally frequent values. Its association is therefore below 1, and 0 if the factor has only two
-    values. `omes_signed` is the score with :math:`S_{ij} = 1 - \max(0, \mathrm{Corr})`, which does not have this
-    effect.
+    The two values of a factor in a pair are never equal, so even a perfect latent has a negative correlation:
+    -1 / (m - 1) for a factor with m equally frequent values. The association of a perfect latent is therefore below 1,
+    and it is 0 if the factor has only two values. `omes_signed` is the score with
+    :math:`S_{ij} = 1 - \max(0, \mathrm{Corr})`, which avoids this effect.
 
     Continuous factors: A continuous factor is sorted into 10 bins with equal counts. The two rows of a pair are in
     different bins of one factor, and in the same bins of all others. Only rows that have a label of every factor are
     used.
 
-    Limitations: Factors with few values score low, see above. The score needs rows that differ in one factor only. The
-    association does not depend on the order of the values, but it does depend on the shape of a latent's distribution.
+    Limitations: Factors with few values score low in `omes`, see above. The score needs rows that differ in one factor
+    only. The association does not depend on the order of the values, but it does depend on the shape of a latent's
+    distribution.
 
     Deviations: Pairs are drawn at random, with replacement, whereas the authors enumerate all combinations. Scores are
     not rounded. `omes_signed` is not in the paper. The authors also report the maximum over latents in place of the
@@ -77,7 +78,8 @@ def omes(
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
             integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, if
-            `alpha` is not in [0, 1], or if no rows differ in one factor only.
+            `alpha` is not in [0, 1], if `pairs` is below 2, if `prune` is negative, or if there is a factor for which
+            no two rows differ in this factor only.
 
     Example:
         >>> factors = np.indices((30, 40)).reshape(2, -1).T
@@ -111,7 +113,20 @@ def draw_pairs(
 ) -> tuple[Int[np.ndarray, " count"], Int[np.ndarray, " count"]]:
     """Draw pairs of rows that have different values of factor j, and the same values of all other factors.
 
-    The first row is drawn from all rows that are in such a pair, and the second from all rows that form one with it.
+    The first row is drawn from all rows that belong to at least one such pair. The second row is drawn from all rows
+    that form such a pair with the first row. Rows may be drawn repeatedly.
+
+    Args:
+        factors: Integer factors, one row per example.
+        j: The column of the factor that differs.
+        count: The number of pairs.
+        rng: The random generator.
+
+    Returns:
+        The indices of the first rows and those of the second rows.
+
+    Raises:
+        UserError: If there is no such pair.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 2]])
     >>> first, second = draw_pairs(grid, 0, 20, np.random.default_rng(0))
@@ -140,7 +155,8 @@ def _pair_correlations(
 ) -> Float[np.ndarray, " d"]:
     """Return the correlation of each latent in the first rows with itself in the second rows.
 
-    It is 1 if the latent is constant in the pairs, because it then does not depend on the factor that changes.
+    The result is 1 for a latent that is constant in all pairs, because such a latent does not depend on the factor that
+    differs.
     """
     x, y = (codes[rows] - codes[rows].mean(axis=0) for rows in (first, second))
     spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
@@ -160,7 +176,8 @@ def pooled_scores(association: Float[np.ndarray, "d k"]) -> tuple[float, float]:
     d, k = association.shape
     if not d:
         return 0.0, 0.0
-    # In a row or column of entries in [0, 1], replacing one difference S by 1 - S changes their sum by 1 - 2 S.
+    # All entries are in [0, 1], so |0 - S| is S and |1 - S| is 1 - S. Replacing one S in the sum of a row or column by
+    # 1 - S changes the sum by 1 - 2 S.
     overlap = 1 - (association.sum(axis=1, keepdims=True) + 1 - 2 * association) / k
     multiple = 1 - (association.sum(axis=0, keepdims=True) + 1 - 2 * association) / d
     total = association.sum(axis=0)

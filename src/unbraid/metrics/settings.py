@@ -1,4 +1,7 @@
-"""Rows that have the same values of all factors but one. Comparing their codes is an intervention on that factor."""
+"""Rows that have the same values of all factors but one. Comparing their codes shows what this factor changes.
+
+A setting is a combination of values of all other factors.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ def intervention_rows(
 ) -> Int[np.ndarray, "count m"]:
     """Draw `count` random settings of the other factors, and return one row number per setting and value of factor j.
 
-    The first axis of the result is the setting, and the second axis is the value of factor j. If `max_rows` is given,
-    the number of different settings is limited so that together they have about this many rows. At least one setting is
-    used. `option` is the name of the parameter `count` in error messages.
+    The first axis of the result is the setting, and the second axis is the value of factor j. Only settings that occur
+    with every value of factor j are drawn. If `max_rows` is given, the number of different settings is limited, so that
+    they have about this many rows in total. At least one setting is used. `option` is the name of the parameter `count`
+    in error messages.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
-    >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 occurs only with value 0
+    >>> intervention_rows(grid, 0, 2, np.random.default_rng(0)).tolist()  # value 2 does not occur in setting 1
     [[0, 2, 4], [0, 2, 4]]
     """
     value_index = consecutive_labels(factors[:, j])
@@ -52,7 +56,7 @@ def _check_enough_settings(complete: Bool[np.ndarray, " s"], count: int, j: int,
     needed = -(-min(count, settings) // 2)
     if possible < needed:
         rule = f"To change factor column {j} alone, at least {needed} settings of the other factors must occur with"
-        rule += " all of its values."
+        rule += " every value of this factor."
         remedy = f"Pass the whole table of factor combinations, lower '{option}', or drop that factor."
         raise input_error(rule, f"{possible} among {settings} settings", remedy)
 

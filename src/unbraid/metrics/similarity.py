@@ -59,7 +59,7 @@ def debiased_cka(a: Codes, b: Codes) -> float:
     times the unbiased estimator of the Hilbert-Schmidt independence criterion for linear kernels.
 
     The score is at most 1. The expected value of h is 0 for unrelated codes, so the score varies around 0 and can be
-    negative. 1 has the same meaning as in `linear_cka`, and so has NaN.
+    negative. 1 and NaN have the same meaning as in `linear_cka`.
 
     Reference: Song et al. (2012), "Feature selection via dependence maximization", JMLR 13, eq. 5, for the estimator;
     Nguyen et al. (2021), arXiv:2010.15327, for its use in CKA.
@@ -87,13 +87,13 @@ def debiased_cka(a: Codes, b: Codes) -> float:
 
 
 def procrustes_distance(a: Codes, b: Codes) -> float:
-    r"""Measure the distance of the codes of two models after the best rotation or reflection.
+    r"""Measure the distance between the codes of two models after the best rotation or reflection.
 
     .. math:: \min_{Q'Q = I} \|A - B Q\|_F = \sqrt{2 - 2 \|A'B\|_*}
 
     where A and B are the codes with the mean of each column subtracted and then scaled so that
     :math:`\|A\|_F = \|B\|_F = 1`, and :math:`\|\cdot\|_*` is the sum of the singular values. If one model has fewer
-    latents, columns of zeros are added to it.
+    latents, columns of zeros are added to its codes.
 
     The distance lies in [0, :math:`\sqrt 2`]. 0 means that the codes are equal up to a rotation or reflection, a shift
     and one common scale. :math:`\sqrt 2` means that no latent of one model correlates with a latent of the other. The
@@ -177,12 +177,13 @@ def linear_r2(a: Codes, b: Codes, test_a: Codes, test_b: Codes) -> float:
 
     .. math:: 1 - \frac{\sum_t \|b_t - f(a_t)\|^2}{\sum_t \|b_t - \bar b\|^2}
 
-    The linear map f is fitted to `a` and `b`, and the sums run over `test_a` and `test_b`, whose mean is
-    :math:`\bar b`.
+    The linear map f is fitted to `a` and `b`. The sums run over the rows of `test_a` and `test_b`, and :math:`\bar b`
+    is the mean of `test_b`.
 
     The score is at most 1, which means that the codes b are a linear function of the codes a. About 0 means that the
     codes a do not help to predict the codes b. The score is NaN if all test codes b are constant. The score is not
-    symmetric: a model that encodes more predicts one that encodes less better than the reverse.
+    symmetric. If the first model encodes more than the second, its codes predict those of the second model better than
+    the other way round.
 
     Reference: Kornblith et al. (2019), arXiv:1905.00414, section 3 ("linear regression"), where both sums run over the
     rows of the fit.

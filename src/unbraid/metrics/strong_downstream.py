@@ -26,15 +26,17 @@ def strong_downstream(
     trees: str = "fast",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Measure the accuracy of predicting each factor if another factor has other values than in training.
+    r"""Measure how accurately each factor is predicted when another factor has values that did not occur in training.
 
     .. math:: \frac{1}{kE} \sum_j \sum_e P\left( \hat v_j(c) = v_j \mid v_{l_e} \ne a_e \right), \quad
         \hat v_j \text{ fitted to rows with } v_{l_e} = a_e
 
     For each factor j and each of E experiments, another factor :math:`l_e` and one of its values :math:`a_e` are drawn.
     Boosted trees that predict factor j are fitted to rows in which factor :math:`l_e` has the value :math:`a_e`, and
-    tested on rows in which it has another value. `mean_test_accuracy` is the accuracy without this shift: trees fitted
-    to as many rows of all values, and tested on as many rows. The gap compares the two:
+    tested on rows in which factor :math:`l_e` has another value. `mean_strong_test_accuracy` is the accuracy of these
+    trees. `mean_test_accuracy` is the accuracy without this shift: other trees are fitted to the same number of rows,
+    in which factor :math:`l_e` may have any value, and are tested on the same number of such rows. The gap compares the
+    two accuracies:
 
     .. math:: \text{strong\_generalization\_gap} = 1 - \frac{\text{mean\_strong\_test\_accuracy}}
         {\text{mean\_test\_accuracy}}
@@ -44,20 +46,22 @@ def strong_downstream(
     is negative if predictions are better after the shift, and 0 if the accuracy without the shift is 0.
 
     The arrays must hold the whole table and not a sample of it. If fewer than `train` rows have the value
-    :math:`a_e`, all of them are used. A value that occurs in one row only is never drawn. Rows for training and for
-    testing are always different. With ``draws="reference"``, rows are drawn with replacement.
+    :math:`a_e`, all of them are used. A value that occurs in one row only is never drawn. The rows for testing
+    are different from those for training. With ``draws="reference"``, there are always `train` and `test` rows, which
+    are drawn with replacement, and without the shift a row can occur both in training and in testing.
 
     Continuous factors: The trees of a continuous factor are regression trees, and the coefficient of determination,
-    limited to [0, 1], takes the place of the accuracy. A continuous factor :math:`l_e` is sorted into 10 bins with
+    limited to [0, 1], replaces the accuracy. A continuous factor :math:`l_e` is sorted into 10 bins with
     equal counts, and :math:`a_e` is a bin. An experiment uses the rows that have labels of both factors.
 
     Limitations: Representations without information have no gap, so read the gap together with the accuracies.
-    Factors with many values leave few rows per value, so the accuracies of small tables are low. The score varies with
+    Factors with many values leave few rows per value, so accuracies are low on small tables. The score varies with
     the drawn factors and values.
 
     Deviations: disentanglement_lib renders new images with the fixed value, so all experiments have the same number of
-    training rows. It computes the accuracy without the shift once per factor, and not once per experiment with as many
-    rows. It draws factors and values with the global random state of numpy.
+    training rows. It computes the accuracy without the shift once per factor. Here it is computed once per
+    experiment, with the same number of rows as in the experiment. disentanglement_lib draws factors and values with the
+    global random state of numpy.
 
     Reference: disentanglement_lib, the library of Locatello et al. (2019), arXiv:1811.12359.
 
@@ -79,8 +83,8 @@ def strong_downstream(
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
-            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, or if no
-            value of the other factor occurs in two rows.
+            integers and not declared continuous, if a factor is constant, if there are fewer than 2 factors, if
+            `draws` is unknown, or if no value of the other factor occurs in two rows.
 
     Example:
         >>> factors = np.indices((3, 4, 5)).reshape(3, -1).T

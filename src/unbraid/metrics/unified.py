@@ -35,27 +35,28 @@ def unified(
     The three matrices are the importances of boosted trees (`importance_gbt`, as in DCI), the mutual information of
     binned latents and factors (`mutual_information`, as in MIG and modularity) and the accuracies of linear SVMs with
     one latent (`accuracy_svm`, as in SAP). DCI, MIG, SAP and modularity each combine one matrix with one aggregation.
-    Here all combinations are computed, so the effect of the matrix can be told from the effect of the aggregation.
+    Here all combinations are computed, so the effect of the matrix can be separated from that of the aggregation.
 
     The aggregations are: the disentanglement and the completeness of DCI, `dci_disentanglement` and `dci_completeness`;
-    the gap between the two largest entries of each factor divided by its entropy, `mig`; the same gap without division,
-    `sap`; the modularity of latents, `modularity`; and two scores of the graph that connects a latent and a factor if
-    their entry is at least a threshold. The precision at a threshold is the number of connected components of this
-    graph with an edge. `max_precision` is its maximum over all thresholds, and `area_precision` is its integral over
-    the thresholds from the smallest to the largest entry, by the trapezoidal rule.
+    the mean over factors of the gap between the two largest entries of a factor, divided by the entropy of the factor,
+    `mig`; the same without the division, `sap`; the modularity of latents, `modularity`; and two scores of a graph,
+    `max_precision` and `area_precision`. The graph connects a latent and a factor if their entry is positive and not
+    below a threshold. The precision at a threshold is the number of connected components that contain an edge.
+    `max_precision` is the maximum of the precision over all thresholds. `area_precision` is the integral of the
+    precision over the thresholds from the smallest to the largest entry, by the trapezoidal rule.
 
     For the aggregations of DCI and for modularity, 0 means that each latent (for completeness, each factor) is related
     to everything equally, and 1 means that it is related to one factor (one latent) only. `mig`, `sap` and
-    `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and of latents. It
-    reaches the number of factors if some threshold separates all of them.
+    `area_precision` are in units of the matrix. `max_precision` is at most the number of factors and at most the
+    number of latents. It equals the number of factors if, at some threshold, each factor is in a component of its own.
 
     Continuous factors: The trees are regression trees, the information is that of `bins` equal-width bins of the
     factor, and the squared correlation takes the place of the accuracy, as in `dci`, `mig` and `sap`. For each factor,
-    only the rows that have a label of it are used.
+    only the rows that have a label of this factor are used.
 
-    Limitations: Each matrix keeps the limitations of its metric. The accuracies of linear SVMs are above 0 for latents
-    without information, so their completeness is near 0 for most representations. The entries of the importances
-    sum to 1 for each factor, however badly the factor is predicted.
+    Limitations: Each matrix has the limitations of the metric that it comes from. The accuracies of linear SVMs are
+    above 0 even for latents without information, so `accuracy_svm:dci_completeness` is near 0 for most representations.
+    The entries of the importances sum to 1 for each factor, however badly the factor is predicted.
 
     Deviations: disentanglement_lib also returns the values of single latents and factors, and the points at which a
     dendrogram of the matrix merges factors. It separates the names of matrix and aggregation by a dot.
@@ -75,7 +76,7 @@ def unified(
         seed: Random seed that breaks ties between equally good cuts.
 
     Returns:
-        ``MATRIX:AGGREGATION`` for each of the three matrices and the seven aggregations above.
+        A score named ``MATRIX:AGGREGATION`` for each of the three matrices and the seven aggregations above.
 
     Raises:
         UserError: If an array is not a finite 2-d array of numbers, if the arrays do not match, if factors are not
@@ -146,13 +147,13 @@ def aggregate_matrix(matrix: Float[np.ndarray, "d k"], entropies: Float[np.ndarr
 
 
 def count_components(matrix: Float[np.ndarray, "d k"], threshold: float) -> int:
-    """Count the connected components with an edge of the graph whose edges are positive entries >= threshold.
+    """Count the connected components that contain an edge. Edges are the positive entries that are >= threshold.
 
     >>> count_components(np.array([[0.9, 0.1], [0.0, 0.8], [0.0, 0.0]]), 0.5)
     2
     """
     edges = (matrix >= threshold) & (matrix > 0)
-    component = np.arange(len(edges))  # rows that are connected get the number of the first of them
+    component = np.arange(len(edges))  # connected rows get the index of the first of these rows
     for column in edges.T:
         joined = np.unique(component[column])
         component[np.isin(component, joined)] = joined.min(initial=len(edges))

@@ -18,7 +18,7 @@ POINTS_AT_ONCE = 2048  # points processed together, few enough that their featur
 class PointFeatures(nn.Module):
     """Apply the same layers to every point, then take the maximum of each channel over the points of an example.
 
-    Only points at which a channel attains its maximum receive a gradient. There is at most one such point per channel.
+    In each example, one point per channel receives a gradient: one at which the channel attains its maximum.
     A first pass finds these points without gradients, a few examples at a time. A second pass computes the features of
     these points again, with gradients. Values and gradients equal those of the direct computation, but this method
     takes a fifth of the time and needs memory for only one point per example and channel instead of all points.

@@ -88,7 +88,7 @@ def decode_traversal(run: Run, data: FactorData, example: int, positions: Tensor
 
 
 def encode_population(run: Run, data: FactorData) -> Gaussian:
-    """Encode examples spread over the data. Directions are computed and sorted from their posteriors."""
+    """Encode examples spread over the data. Their posteriors determine the rows of a traversal and their order."""
     index = torch.linspace(0, len(data) - 1, min(POPULATION, len(data)), device=data.device).long()
     return encode_table(run, data, index)
 
@@ -112,10 +112,10 @@ def traverse_images(model: Any, x: Tensor, example: int, positions: Tensor) -> D
 def traverse_codes(adapter: Adapter, x: Tensor, example: int, positions: Tensor) -> DecodedTraversal:
     """Decode a traversal of a model from outside unbraid, with one row per latent.
 
-    If the encoder returns variances, latents take the positions as values, and rows are sorted by nats. Otherwise
-    positions are distances from the mean over all images in standard deviations, and rows are sorted by standard
-    deviation. A single image without variances has no standard deviation, so positions are added to the values of its
-    latents, and rows are not sorted.
+    If the encoder returns variances, the positions are values of the latent, and rows are sorted by the mean KL of
+    their latent. Otherwise positions are distances from the mean over all images in standard deviations, and rows are
+    sorted by standard deviation. A single image without variances has no standard deviation, so positions are added to
+    the values of its latents, and rows are not sorted.
     """
     codes = adapter.encode_images(x)
     start, std = codes.z[example : example + 1], codes.z.std(0, correction=0)

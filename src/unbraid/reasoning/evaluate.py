@@ -33,7 +33,7 @@ STACK_SIZES = {"cpu": 8, "cuda": 64}  # number of runs whose networks are traine
 
 @dataclass(frozen=True)
 class Representation:
-    """A code whose learning curve is measured.
+    """A representation whose learning curve is measured: the codes of a run, or the true factors.
 
     Attributes:
         name: The id of the run, or `TRUE_FACTORS`.
@@ -68,25 +68,26 @@ def abstract_reasoning(
     """Measure how fast a network learns abstract reasoning from the codes of trained runs.
 
     A puzzle is a 3x3 matrix of images in which one to three factors are constant in each row. The last image is
-    missing, and must be chosen from six answers. A Wild Relation Network sees only the codes of the images. The
-    encoders are not trained further. The paper asks whether disentangled codes need fewer puzzles to reach the same
-    accuracy. Chance is 1/6.
+    missing and must be chosen from six answers, so the accuracy of random guessing is 1/6. A Wild Relation Network is
+    trained to solve puzzles, and sees only the codes of the images. The encoders are not trained further. The paper
+    asks whether the network needs fewer puzzles to reach the same accuracy if the codes are disentangled.
 
     The networks of several runs with equally many code dimensions are trained together. All runs see the same puzzles.
 
-    Deviations: The answers alone do not reveal the correct one (see `unbraid.reasoning.puzzles.draw_puzzles`). Puzzles
-    on dSprites have no colours. The paper also trains networks on images, and selects among several network sizes.
+    Deviations: The correct answer cannot be inferred from the six answers alone (see
+    `unbraid.reasoning.puzzles.draw_puzzles`). Puzzles on dSprites have no colours. The paper also trains networks on
+    images, and selects among several network sizes.
 
     Reference: van Steenkiste et al. (2019), "Are disentangled representations helpful for abstract visual reasoning?",
     arXiv:1905.12506.
 
     Args:
-        runs: The trained runs, or one or several folders of runs, whose diverged runs are left out with a warning.
+        runs: The trained runs, or one or several folders of runs. Diverged runs in folders are left out with a warning.
         settings: The settings of the task and the network. By default `ReasoningSettings()`.
         data: The dataset of the puzzles. By default each run has puzzles of its own dataset.
-        out: A folder for the table, `reasoning.csv`, and the figure, `reasoning.png`. It also stores the curve of each
-            run, and the same call reads stored curves instead of computing them again.
-        reference: Whether to add the true factors, as one-hot vectors, as a code for comparison.
+        out: A folder for the table, `reasoning.csv`, and the figure, `reasoning.png`. The learning curve of each run is
+            also stored there. If the call is repeated, stored curves are read instead of computed again.
+        reference: Whether to add a learning curve of the true factors, encoded as one-hot vectors, for comparison.
         quiet: Whether to hide the progress bar.
         trust: Whether to run code that a folder names: methods and networks outside unbraid (see `load_runs`).
         only: Which runs to use, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
@@ -144,7 +145,10 @@ def _representations(
 
 
 def _groups(wanted: Sequence[Representation]) -> Iterator[list[Representation]]:
-    """Yield groups of representations of one dataset whose networks can be trained together, if their codes match."""
+    """Yield groups of representations of one dataset with equally many latents.
+
+    The networks of a group can be trained together if their codes also have equally many dimensions.
+    """
 
     def key(one: Representation) -> tuple[str, bool, int]:
         return one.data, one.run is None, 0 if one.run is None else one.run.spec.latents
@@ -163,7 +167,10 @@ def _group_curves(
     report: ProgressCallback,
     done: int,
 ) -> dict[str, Curve]:
-    """Return the learning curve of each representation by its key. Those with equally many codes learn together."""
+    """Return the learning curve of each representation, by key.
+
+    The networks of representations with equally many code dimensions are trained together.
+    """
     by_width: dict[int, dict[str, Tensor]] = {}
     for one, codes in zip(group, _codes(group, data, panels, lambda text: report(done, text)), strict=True):
         by_width.setdefault(codes.shape[1], {})[one.key] = codes
@@ -187,7 +194,7 @@ def scaled_progress(report: ProgressCallback, start: float, scale: float) -> Pro
 def _codes(
     group: Sequence[Representation], data: FactorData, panels: Panels, on_message: Callable[[str], None]
 ) -> Iterator[Tensor]:
-    """Yield the codes of all panels for each representation, (p, d)."""
+    """Yield an array (p, d) for each representation: its codes of all p panels."""
     runs = [one.run for one in group if one.run is not None]
     if not runs:
         yield from (panels.one_hot().to(one.device) for one in group)

@@ -18,30 +18,31 @@ from unbraid.reasoning.relation_network import RelationNetwork
 from unbraid.runtime.progress import ProgressCallback, ignore_progress
 
 WEIGHTS, TRAINING, TEST, DROPOUT = range(4)  # streams of random numbers
-PUZZLES_PER_DRAW = 3_200  # puzzles of several steps are drawn at once
-EVALUATED = 256  # test puzzles that are evaluated together
+PUZZLES_PER_DRAW = 3_200  # number of training puzzles that are drawn at once, for several steps
+EVALUATED = 256  # number of test puzzles per forward pass
 
 
 @dataclass(frozen=True)
 class ReasoningSettings:
     """Settings of an abstract reasoning task and of the network that solves it.
 
-    The widths are the smallest of those in the paper, which also tries edge layers of 512 units, up to four of them,
-    graph layers of 256 units, up to two of them, learning rates of 1e-4 and 1e-2, dropout up to 0.75, and trains for
-    100,000 steps.
+    By default, the layers are the smallest of those that the paper tries. The paper also tries up to four edge layers,
+    edge layers of 512 units, up to two graph layers, graph layers of 256 units, learning rates of 1e-4 and 1e-2, and
+    dropout of up to 0.75. It trains for 100,000 steps.
 
     Args:
         alternatives: How similar the wrong answers are to the correct one: "easy" or "hard" (see `draw_puzzles`).
         relations: Possible numbers of factors that are constant in each row. Each number is equally likely.
-        values: The number of values of some factors, by name (see `choose_panels`).
+        values: The number of values that puzzles use, by the name of the factor. Factors that are not named have the
+            defaults of `choose_panels`.
         steps: Number of training steps.
         batch: Number of puzzles per step.
         learning_rate: Learning rate of Adam.
-        edge: Widths of the layers that compute relations of pairs of panels.
-        graph: Widths of the layers that score an answer.
+        edge: Widths of the layers that compute the relation of each pair of panels.
+        graph: Widths of the layers that compute the score of an answer from all relations.
         dropout: Fraction of the units of the last graph layer that is set to zero in each training step.
         seed: Random seed of the puzzles and the weights. All runs see the same puzzles and start with the same weights.
-        points: Number of times that the accuracy is measured, at equal distances.
+        points: Number of times that the accuracy is measured, at equal intervals.
         test: Number of puzzles with which the accuracy is measured.
 
     Raises:
@@ -89,12 +90,12 @@ def learning_curves(
 ) -> Float[Tensor, "r m"]:
     """Train one relation network per run, all together, and return their test accuracies.
 
-    The loss is the cross-entropy of the correct answer. Each step and each measurement has new puzzles, which are the
-    same for all runs. The test puzzles are the same at all measurements.
+    The loss is the cross-entropy of the correct answer. Each training step has new puzzles. All measurements use the
+    same test puzzles. All runs see the same puzzles.
 
     Args:
-        codes: The codes of all panels for each run.
-        panels: The panels.
+        codes: The codes of all p panels for each of r runs.
+        panels: The panels of the puzzles.
         settings: The settings of the task and the network.
         report: Called with the number of completed steps.
 
@@ -145,7 +146,10 @@ def _noise(settings: ReasoningSettings, step: int, stream: int, device: torch.de
 
 
 def _dropout_mask(settings: ReasoningSettings, step: int, device: torch.device) -> Float[Tensor, " h"] | None:
-    """Return the factors of the units of the last hidden layer. As in the authors' code, a batch shares its mask."""
+    """Return the factors by which the units of the last graph layer are multiplied, or None without dropout.
+
+    As in the authors' code, all puzzles of a batch share one mask.
+    """
     if settings.dropout == 0:
         return None
     kept = _noise(settings, step, DROPOUT, device).uniform(settings.graph[-1]) >= settings.dropout
@@ -162,7 +166,7 @@ def _scores(
 
 
 def _loss(scores: Float[Tensor, "r b 6"], position: Int[Tensor, " b"]) -> Float[Tensor, ""]:
-    """Return the sum over runs of the mean cross-entropy. The gradient of a run is that of its own mean."""
+    """Return the sum over runs of the mean cross-entropy, so that each network has the gradient of its own mean."""
     correct = position.to(scores.device).expand(len(scores), -1)
     return cross_entropy(scores.flatten(0, 1), correct.flatten(), reduction="sum") / scores.shape[1]
 

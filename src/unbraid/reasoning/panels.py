@@ -1,4 +1,4 @@
-"""The panels of puzzles: which values of each factor of a dataset they use, and which examples show them."""
+"""The panels of puzzles: the factor values that they can have, and the examples of a dataset that show these values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PUBLISHED = {
     ("floor_hue", "wall_hue", "object_hue", "scale", "shape", "orientation"): (10, 10, 10, 4, 4, 4),
 }
 """The largest number of values of each factor for dSprites and Shapes3D in the code of van Steenkiste et al. (2019)."""
-MAX_VALUES = 4  # of the factors of all other datasets
+MAX_VALUES = 4  # the same number for the factors of all other datasets
 MAX_PANELS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Panels:
-    """The examples that can be panels: a grid of some of the values of each factor.
+    """The examples that can be panels of a puzzle: a grid of selected values of each factor.
 
     Attributes:
         sizes: The number of values of each factor in puzzles.
@@ -35,7 +35,7 @@ class Panels:
     index: Int[Tensor, " p"]
 
     def at(self, factors: Int[Tensor, "*b k"]) -> Int[Tensor, "*b"]:
-        """Return the positions in `index` of combinations of values."""
+        """Return the positions of combinations of values in `index`. Values are counted from 0 to `sizes` - 1."""
         strides = [math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes))]
         return (factors * torch.tensor(strides)).sum(-1)
 
@@ -50,13 +50,13 @@ class Panels:
 
 
 def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> Panels:
-    """Choose the values of each factor that puzzles use, evenly spaced from the first value on.
+    """Choose the values of each factor that puzzles use, evenly spaced, starting at the first value.
 
     Args:
         data: A dataset with one example for each combination of factor values.
-        values: The number of values of some factors, by name. A factor with the number 1 keeps its first value. By
-            default, the numbers are those of the paper for dSprites and Shapes3D, and at most 4 for other factors.
-            Orientation is not used on dSprites, because the paper leaves it out.
+        values: The number of values to use of some factors, by name of the factor. A factor with the number 1 always
+            has its first value. By default, the numbers are those of the paper for dSprites and Shapes3D, and at most 4
+            for other datasets. The orientation of dSprites is constant, as in the paper.
 
     Returns:
         The panels.
@@ -68,13 +68,16 @@ def choose_panels(data: FactorData, values: Mapping[str, int] | None = None) -> 
     if not data.gridded:
         named = f" Use {data.grid_name!r} instead." if data.grid_name else " Choose another dataset."
         raise UserError(
-            f"Puzzles need one example per combination of factor values. {data.name} is no full grid.{named}"
+            f"Puzzles need one example per combination of factor values. {data.name} is not a full grid.{named}"
         )
     most = dict(zip(data.names, PUBLISHED.get(data.names, (MAX_VALUES,) * len(data.names)), strict=True))
     for name, number in (values or {}).items():
         if name not in data.names or not 1 <= number <= data.sizes[data.names.index(name)]:
             limits = ", ".join(f"{name} {size}" for name, size in zip(data.names, data.sizes, strict=True))
-            raise UserError(f"The values of {data.name} must be numbers up to {limits}. Got {name} {number} instead.")
+            raise UserError(
+                f"The numbers of values of the factors of {data.name} must be at least 1 and at most {limits}. "
+                f"Got {name} {number} instead."
+            )
         most[name] = number
     sizes = tuple(min(size, most[name]) for name, size in zip(data.names, data.sizes, strict=True))
     if math.prod(sizes) > MAX_PANELS:

@@ -1,7 +1,7 @@
-"""Reasoning puzzles: 3x3 matrices of panels, the last of which is missing, and six answers to choose from.
+"""Reasoning puzzles: 3x3 matrices of panels whose last panel is missing, and six answers to choose from.
 
-A panel is a combination of factor values. In each row of a matrix, the active factors are constant. The correct answer
-is the only one that continues this relation in the last row.
+A panel is a combination of factor values. Some factors are active: they are constant in each row of the matrix. The
+correct answer is the only one with which they are also constant in the last row.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ def draw_puzzles(
 ) -> Puzzles:
     """Draw puzzles at random.
 
-    The number of active factors is drawn uniformly from `relations`. In the first two rows, every other factor is
-    neither constant in both rows nor different in all panels of both rows. The active factors therefore follow from
-    the context alone.
+    The number of active factors is drawn uniformly from `relations`. Every other factor that can vary is not constant
+    in both of the first two rows, and does not have three different values in both of them. The active factors
+    therefore follow from the context alone.
 
     With `easy` alternatives, the six answers are independent and uniform, under the condition that each answer could be
     the correct one for some choice of active factors. With `hard` alternatives and two or more relations, two active
     factors vary over the answers in a 2 x 3 grid, and the answers agree in all other active factors. With one relation,
-    hard alternatives are easy ones.
+    hard alternatives are drawn like easy ones.
 
     In both cases, the six answers are exchangeable: the position of the correct answer is independent of the answers.
     A solver that does not look at the context is therefore correct with probability 1/6.
 
     Deviations: In the authors' code, wrong answers are drawn until they violate the relations of the correct answer,
-    which makes the correct answer the odd one out. With few values per factor, it can then be guessed from the answers
-    alone. Hu et al. (2021), arXiv:2002.06838, describe this fault in another dataset. Here, factors with many values
-    are active more often in easy puzzles with one relation. The authors' code can also draw an answer twice.
+    so that the correct answer stands out from the others. With few values per factor, it can then be guessed from the
+    answers alone. Hu et al. (2021), arXiv:2002.06838, describe this fault in another dataset. The authors' code can
+    also draw an answer twice. Our procedure avoids both, but in easy puzzles with one relation, factors with many
+    values are active more often.
 
     Reference: van Steenkiste et al. (2019), arXiv:1905.12506, section 3, and the authors' code.
 
@@ -73,7 +74,12 @@ def draw_puzzles(
         The puzzles.
 
     Raises:
-        UserError: If the factors have too few values for six different answers.
+        UserError: If there are too few factors with at least two values, or if the factors have too few values for six
+            different answers.
+
+    >>> puzzles = draw_puzzles([3, 4, 5], Noise(torch.tensor(0)), 10)
+    >>> tuple(puzzles.context.shape), tuple(puzzles.answers.shape)
+    ((10, 8, 3), (10, 6, 3))
     """
     values = torch.tensor(list(sizes))
     counts = torch.tensor(list(relations))[noise.integers(len(relations), n)]
@@ -88,7 +94,7 @@ def draw_puzzles(
 
 
 def factor_sets(sizes: Tensor, count: int) -> Bool[Tensor, "s k"]:
-    """Return all sets of `count` factors with at least two values, one row per set."""
+    """Return all sets of `count` factors, one row per set. Only factors with at least two values are used."""
     usable = (sizes > 1).nonzero()[:, 0].tolist()
     sets = list(itertools.combinations(usable, count))
     if not sets:
@@ -126,7 +132,7 @@ def _easy_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> 
 
 
 def identifying_sets(answers: Int[Tensor, "n a k"], sets: Bool[Tensor, "s k"]) -> Bool[Tensor, "n a s"]:
-    """Return whether an answer differs from every other answer in at least one factor of a set."""
+    """Return, for each answer and set, whether the factors of the set tell the answer apart from all others."""
     differs = answers[:, :, None] != answers[:, None]  # (n, a, a, k)
     apart = (differs.float() @ sets.T.float()) > 0  # (n, a, a, s)
     itself = torch.eye(answers.shape[1]).bool()[:, :, None]
@@ -134,9 +140,10 @@ def identifying_sets(answers: Int[Tensor, "n a k"], sets: Bool[Tensor, "s k"]) -
 
 
 def _hard_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Draw sets of six answers that differ in two of the active factors only, apart from factors that are not active.
+    """Draw sets of six answers that differ in two of the active factors. Factors that are not active are random.
 
-    The first of the two factors has two values and the second has three. The six combinations are in random order.
+    Over the answers, the first of the two factors takes two values and the second takes three. The six combinations
+    are in random order.
     """
     n, k = len(position), len(sizes)
     sets = factor_sets(sizes, count)
@@ -161,7 +168,7 @@ def _hard_answers(sizes: Tensor, noise: Noise, position: Tensor, count: int) -> 
 
 
 def _different_values(sizes: Tensor, noise: Noise, count: int) -> Int[Tensor, "n c"]:
-    """Draw `count` different values of each factor, whose numbers of values are `sizes`."""
+    """Draw `count` different values for each factor. `sizes` has the number of values of each factor."""
     order = noise.uniform(len(sizes), int(sizes.max()))
     outside = torch.arange(order.shape[1]) >= sizes[:, None]
     return (order + 2 * outside).argsort(1)[:, :count]
@@ -180,7 +187,7 @@ def _draw_context(sizes: Tensor, noise: Noise, correct: Tensor, active: Tensor) 
 
 
 def _is_misleading(rows: Int[Tensor, "n r c k"]) -> Bool[Tensor, "n k"]:
-    """Return whether a factor is constant in both of the first two rows, or has different values in both."""
+    """Return whether a factor is constant in both of the first two rows, or has three different values in both."""
     a, b, c = rows[:, :2].unbind(2)
     constant = (a == b) & (b == c)
     distinct = (a != b) & (b != c) & (a != c)

@@ -1,4 +1,4 @@
-"""The Wild Relation Network for many runs at once, on the codes of panels."""
+"""The Wild Relation Network, which solves puzzles from the codes of their panels, for many runs at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.functional import relu
 from unbraid.noise import Noise
 from unbraid.reasoning.puzzles import ANSWERS, CONTEXT
 
-POSITIONS = CONTEXT + 1  # all answers share the last position
+POSITIONS = CONTEXT + 1  # the shown panels have one position each, and all answers share the last position
 
 
 class StackedLinear(nn.Module):
@@ -63,7 +63,7 @@ class RelationNetwork(nn.Module):
     Args:
         runs: Number of runs.
         codes: Number of code dimensions.
-        edge: Widths of the hidden layers of g. The last one is its output.
+        edge: Widths of the layers of g. The last one is the width of its output.
         graph: Widths of the hidden layers of f.
         noise: Source of randomness of the weights.
     """
@@ -86,7 +86,11 @@ class RelationNetwork(nn.Module):
         Args:
             context: The codes of the panels that are shown.
             answers: The codes of the answers.
-            mask: Factors of the units of the last hidden layer of f, for dropout. None keeps all units.
+            mask: Numbers by which the units of the last hidden layer of f are multiplied, for dropout. None keeps all
+                units.
+
+        Returns:
+            The scores, one per answer, before the softmax.
         """
         pairs = relu(self._first_edge_layer(context, answers))
         for layer in self.edge[1:]:
@@ -99,9 +103,9 @@ class RelationNetwork(nn.Module):
         return scores.squeeze(-1)
 
     def _first_edge_layer(self, context: Tensor, answers: Tensor) -> Float[Tensor, "r b e h"]:
-        """Compute the first layer of g for 64 pairs of context panels, and for 17 pairs with each answer.
+        """Compute the first layer of g, before its ReLU, for 64 pairs of context panels and 17 pairs with each answer.
 
-        The layer is linear in the pair, so it is the sum of one part per panel.
+        This layer is linear, so its output for a pair is the sum of one part for each of the two panels.
         """
         left, right = self.edge[0].weight.split(self.codes + POSITIONS, 1)
         parts = [self._panel_part(context, answers, weight) for weight in (left, right)]
@@ -114,7 +118,7 @@ class RelationNetwork(nn.Module):
         return pairs + self.edge[0].bias[:, None]
 
     def _panel_part(self, context: Tensor, answers: Tensor, weight: Tensor) -> Float[Tensor, "r b 14 h"]:
-        """Multiply the codes and positions of all panels with one half of the first layer."""
+        """Multiply the codes and positions of all panels by one half of the weights of the first layer of g."""
         codes, positions = weight.split([self.codes, POSITIONS], 1)
         panels = torch.cat([context, answers], 2)
         place = positions[:, [*range(CONTEXT), *[CONTEXT] * ANSWERS]]

@@ -1,8 +1,8 @@
-"""The ATen operators that a page can run, each with a function that writes its nodes.
+"""The ATen operators that the JavaScript of a report can run, each with a function that adds its nodes to a graph.
 
-Four tables have most operators. `MAPS` has functions of each element. `VIEWS` has operators whose output is a view of
+The operators are in tables. `MAPS` has functions of each element. `VIEWS` has operators whose output is a view of
 their input. `SEPARABLE` has operators that are one linear map along each axis, such as bilinear upsampling. `WRITERS`
-has all others.
+has operators that are in no other table.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _write_clamp(graph: Graph, given: Given, shape: Any) -> Value:
 
 
 def _write_to_copy(graph: Graph, given: Given, shape: Any) -> Value:
-    """Write a conversion to another type. Numbers of a page are float32, so only integers and booleans are rounded."""
+    """Write a conversion to another type. All numbers of a page are float32, so only integers and booleans differ."""
     dtype = given["dtype"]
     if dtype == torch.bool:
         return graph.map("ne", shape, given["self"], 0.0)

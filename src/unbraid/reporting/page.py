@@ -57,7 +57,7 @@ def report(
         best: Number of runs that are shown in detail, at least 1.
         scoring: Whether to compute missing scores. Otherwise the page shows stored scores only.
         quiet: If True, do not show progress.
-        trust: Whether to run code that the folder names: methods and networks outside unbraid (see `load_runs`).
+        trust: Whether methods and networks that are not part of unbraid may be imported and run (see `load_runs`).
         data: The dataset of all runs, in one of the forms that `train` accepts. It is needed only if the runs were
             trained on data in memory that were not saved.
         only: Which runs to show, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default all.
@@ -96,7 +96,7 @@ def report(
 
 
 def _folder_above(folders: Sequence[Path]) -> Path | None:
-    """Return a single folder, the folder that contains all folders, or the working directory if there is none."""
+    """Return the only folder, the common parent of several folders, or the working directory if parents differ."""
     if len(folders) < 2:
         return folders[0] if folders else None
     parents = {folder.parent for folder in folders}

@@ -48,8 +48,8 @@ def read_and_compute_scores(
         scores |= {run.id: {**stored[run.id], **scores.get(run.id, {})} for run in group}
         if missing := [metric for metric in others if not any(headline(metric) in scores[run.id] for run in group)]:
             notes.append(
-                f"Stored scores on {name} that are not shown, because they were computed with other data or samples "
-                f"than those of the protocol of their runs: {', '.join(missing)}."
+                f"Some stored scores on {name} are not shown, because they were computed with other data or samples "
+                f"than the protocol of the run prescribes: {', '.join(missing)}."
             )
     return scores, notes
 
@@ -149,7 +149,8 @@ def metric_column(metric: str) -> dict[str, Any]:
 def short_labels(runs: Sequence[Run]) -> dict[str, str]:
     """Return a label for each run by id: the method, and the settings that distinguish it from other runs.
 
-    The strength comes first, unless several runs of the method all have the same strength.
+    The hyperparameter that studies vary, such as beta, comes first. It is left out if several runs of the method all
+    have the same value.
     """
     settings = {run.id: run.spec.flat(complete=True) for run in runs}
     strengths = {run.spec.flat()["method"]: run.spec.method.swept_field() for run in runs}

@@ -1,6 +1,7 @@
-"""Published numbers of baselines: scores of FactorVAE, training losses, and the total correlation that a critic finds.
+"""Published numbers of baselines: scores of FactorVAE, training losses, and critics' estimates of total correlation.
 
-The scores are those of Lin et al. (2020), and the losses those of Dubois et al. (2019).
+The scores are those of Lin et al. (2020), the losses are those of Dubois et al. (2019), and the estimates of critics
+are those in table 1 of the paper on DeVAE, Wu et al. (2023).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ SCORES_REFERENCE = "Lin et al. (2020), arXiv:1906.06034"
 LOSSES_REFERENCE = "Dubois et al. (2019), disentangling-vae"
 CRITIC_REFERENCE = "DeVAE, table 1"
 SEEDS = 10
-# Means over 10 runs of FactorVAE on dSprites. The number after a mean is printed after a plus-minus sign. It is so much
-# smaller than the usual spread over seeds that we take it as a standard error.
+# Means over 10 runs of FactorVAE on dSprites. The number after each mean is printed after a plus-minus sign. These
+# numbers are much smaller than the usual standard deviation over seeds, so we take them as standard errors.
 SCORES = {
     "gamma": ("FactorVAE", "DCI", "SAP", "explicitness", "modularity", "MIG", "BetaVAE"),
     "1": ".79 .01  .67 .03  .47 .03  .78 .01  .79 .01  .27 .03  .79 .02",
@@ -32,12 +33,12 @@ SCORE_COLUMNS = {
     "BetaVAE": "beta_vae.eval_accuracy",
     "modularity": "modularity.modularity_score",
 }
-OTHER_ESTIMATORS = {  # scores that the source computes in another way than unbraid
+OTHER_ESTIMATORS = {  # scores that the source does not compute as unbraid does
     "DCI": "the source fits a random forest per factor, where unbraid fits boosted trees",
     "SAP": "the source uses squared correlations, where unbraid uses a classifier for discrete factors",
     "explicitness": "the source does not define its explicitness",
 }
-LOSSES = {  # reconstruction error and KL of one run each, in nats
+LOSSES = {  # reconstruction error and KL in nats, of one run per method
     "vae": (17.99, 25.40),
     "beta_vae": (35.61, 15.35),
     "beta_tcvae": (42.21, 13.60),
@@ -46,7 +47,7 @@ LOSSES = {  # reconstruction error and KL of one run each, in nats
 }
 LOSS_COLUMNS = {"reconstruction": "train.rec", "KL": "train.kl"}
 LOSS_TOLERANCE = 0.05  # as a fraction of the published value, because there is only one run
-CRITIC = {  # estimate of the critic, by dimensions and correlation; mean of 10 critics after 2,000 iterations
+CRITIC = {  # by dimensions and correlation: mean estimate of 10 critics after 2,000 iterations
     (10, 0.3): 0.23, (10, 0.6): 1.08, (10, 0.9): 4.14,
     (100, 0.3): 2.17, (100, 0.6): 10.27, (100, 0.9): 23.39,
     (1000, 0.3): 8.62, (1000, 0.6): 17.40, (1000, 0.9): 22.47,
@@ -55,7 +56,7 @@ CRITIC_TOLERANCE = 0.05  # as a fraction of the published value
 
 
 def published_scores() -> Iterator[Published]:
-    """Yield the scores of FactorVAE. A printed error of 0.00 can be up to 0.005."""
+    """Yield the scores of FactorVAE. A printed error of 0.00 is taken as 0.005, its maximum before rounding."""
     source = "repository of the authors, table 1; the printed error is taken as a standard error of 10 runs"
     for gamma, digits in SCORES.items():
         if isinstance(digits, str):
@@ -74,14 +75,14 @@ def published_losses() -> Iterator[Published]:
 
 
 def published_critic() -> Iterator[Published]:
-    """Yield the estimates of the total correlation. `benchmarks/bench_critic.py` computes ours."""
+    """Yield the estimates of the total correlation. `benchmarks/bench_critic.py` computes our estimates."""
     for (dimensions, rho), value in CRITIC.items():
         tolerance = CRITIC_TOLERANCE * value
         yield Published(critic_row(dimensions, rho), "total correlation", value, tolerance=tolerance, source="table 1")
 
 
 def critic_row(dimensions: int, rho: float) -> str:
-    """Return the name of the row of a Gaussian.
+    """Return the name of the row for a Gaussian distribution.
 
     >>> critic_row(10, 0.3)
     'Gaussian with 10 dimensions, correlation 0.3'
@@ -125,7 +126,10 @@ def summarise(runs: DataFrame, column: str) -> OurResult | str:
 
 
 def make_select(columns: Mapping[str, object], settings: list[str]) -> Callable[[DataFrame], DataFrame]:
-    """Return a function that selects the runs of some methods on dSprites, one for each setting and seed."""
+    """Return a function that selects runs on dSprites: the longest for each method, setting and seed.
+
+    The methods are the keys of `columns`, and `settings` are the names of columns that distinguish settings.
+    """
 
     def select(table: DataFrame) -> DataFrame:
         runs = runs_on_published_data(table, published_data)

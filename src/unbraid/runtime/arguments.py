@@ -1,4 +1,4 @@
-"""Messages for arguments that a public function does not have."""
+"""Error messages for keyword arguments that a public function does not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unbraid.errors import UserError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Names that other libraries use for an argument.
+# Names that users may expect, for example from other libraries, and the arguments of unbraid that they stand for.
 OTHER_NAMES = {
     "batch_size": "batch",
     "by": "between",
@@ -35,10 +35,16 @@ OTHER_NAMES = {
 
 
 def explain_unknown_arguments(note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that raises a UserError for keyword arguments that a function does not have.
+    """Return a decorator for functions that raises a UserError for unknown keyword arguments.
 
-    The message names a similar argument, or the one that `OTHER_NAMES` has for this name. If there is neither, it ends
-    with `note`.
+    The message suggests the argument that `OTHER_NAMES` lists for the unknown name, or else an argument with a similar
+    name. It always lists the arguments of the function.
+
+    Args:
+        note: A sentence for the message if there is no suggestion.
+
+    Returns:
+        The decorator.
 
     >>> @explain_unknown_arguments()
     ... def fit(steps: int = 1) -> int:

@@ -28,8 +28,8 @@ from unbraid.scoring.reconstruction import decoding_error
 from unbraid.scoring.score import load_datasets, scorable_runs
 from unbraid.scoring.selection import draw_examples
 
-MAX_DECODED = 1_000  # maximum number of examples that each pair of runs decodes
-MIN_EXAMPLES = 8  # half of the examples fit linear maps, and the debiased CKA needs four
+MAX_DECODED = 1_000  # maximum number of examples to decode for each pair of runs
+MIN_EXAMPLES = 8  # linear maps are fitted to half of the examples, and debiased CKA needs four examples
 COLUMNS = {
     "CKA": "cka",
     "debiased CKA": "debiased_cka",
@@ -42,16 +42,16 @@ COLUMNS = {
     "first's own": "error_first",
 }
 NOTES = (
-    "R2: a linear map predicts the codes of the second run from those of the first (forward) or the reverse "
+    "R2: how well a linear map predicts the codes of the second run from those of the first (forward) or the reverse "
     "(backward), on examples to which it was not fitted.",
-    "error: mean squared error of reconstructions. Forward, the decoder of the second run decodes codes of the first, "
-    "mapped by the linear map. Backward is the reverse. 'own' is the error with the run's own codes.",
+    "error: mean squared error of reconstructions. Forward means that the decoder of the second run decodes codes of "
+    "the first after the linear map, and backward means the reverse. 'own' is the error with the run's own codes.",
 )
 RunsLike = str | Path | Run | Iterable[str | Path | Run]
 
 
 class CodeComparison(list[dict[str, Any]]):
-    """One row per pair of runs. It is an ordinary list, which notebooks and `print` show as a table."""
+    """A list with one row per pair of runs. Notebooks and `print` show it as a table."""
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the columns of the table by title."""
@@ -60,7 +60,7 @@ class CodeComparison(list[dict[str, Any]]):
         return {title: ["-" if value is None else value for value in values] for title, values in cells.items()}
 
     def sentences(self) -> list[str]:
-        """Return the mean of each number over all pairs, if there are several, and what the columns mean."""
+        """Return sentences with the means over all pairs, if there are several, and with the meaning of the columns."""
         values = {title: [row[key] for row in self if row[key] is not None] for title, key in COLUMNS.items()}
         means = [f"{title} {fmean(numbers):.3f}" for title, numbers in values.items() if numbers]
         summary = [f"Means over {len(self)} pairs of runs: {', '.join(means)}."] if len(self) > 1 and means else []
@@ -78,7 +78,7 @@ class CodeComparison(list[dict[str, Any]]):
 
 
 class EncodedExamples(NamedTuple):
-    """The same examples as one run encodes them.
+    """Examples that are encoded by one run. All runs encode the same examples.
 
     Attributes:
         run: The run.
@@ -107,11 +107,12 @@ def compare_codes(
     """Compare the codes of runs in pairs, on the same examples and without labels.
 
     Three numbers are similarities of the codes of all examples: `linear_cka`, `debiased_cka` and
-    `procrustes_distance`. None of them changes if codes are rotated, so they do not say whether single latents agree;
-    `select` does. Two linear maps, from the codes of one run to those of the other and back, are fitted to half of the
-    examples and tested on the other half. The test examples are also decoded: the decoder of one run receives the codes
-    of the other after the linear map, as in stitching (Lenc and Vedaldi, 2015, arXiv:1411.5908). At most 1,000 examples
-    are decoded. Mapped codes are decoded as they are, also if the latent space of a method is curved or discrete.
+    `procrustes_distance`. None of them changes if codes are rotated, so they do not say whether single latents agree.
+    For that, use `select`. Two linear maps, from the codes of one run to those of the other and back, are fitted to
+    half of the examples and tested on the other half. The test examples are also decoded: the decoder of one run
+    receives the codes of the other after the linear map, as in stitching (Lenc and Vedaldi, 2015, arXiv:1411.5908). At
+    most 1,000 examples are decoded. Mapped codes are decoded as they are, even if the latent space of a method is
+    curved or discrete.
 
     Args:
         first: One run, several runs, or one or several folders of runs.
@@ -131,15 +132,15 @@ def compare_codes(
         - `cka`, `debiased_cka` and `procrustes`,
         - `r2_forward` and `r2_backward` (`linear_r2` from the first to the second run, and back),
         - `error_forward`, the mean squared error per pixel if the decoder of the second run decodes the mapped codes of
-          the first, beside `error_second`, the error with its own codes,
+          the first, and `error_second`, the error if it decodes the codes of the second,
         - `error_backward` and `error_first`, the same with the runs exchanged.
 
         A number that is not defined is None, for example errors without a decoder. Notebooks and `print` show the list
         as a table.
 
     Raises:
-        UserError: If there is no pair of different runs, if the runs have different datasets, or if there are fewer
-            than 8 examples.
+        UserError: If there is no pair of different runs, if the runs have different datasets, if the examples do
+            not have the shape that a network needs, or if there are fewer than 8 examples.
 
     >>> import unbraid as ub
     >>> runs = ub.train("vae", data="toy", seeds=range(2), steps=5, quiet=True)
@@ -181,7 +182,7 @@ def _compare_pairs(
 
 
 def _shared_data(runs: Sequence[Run], data: DataLike | None, quiet: bool) -> FactorData:
-    """Return the data that all runs encode. Raise a UserError if they differ, or if they do not fit a network."""
+    """Return the data that all runs encode. Raise a UserError if runs have different data or another input shape."""
     datasets = load_datasets(runs, data, quiet)
     if data is None and len(datasets) > 1:
         raise UserError(
@@ -192,14 +193,14 @@ def _shared_data(runs: Sequence[Run], data: DataLike | None, quiet: bool) -> Fac
     for run in runs:
         if run.net.shape is not None and tuple(run.net.shape) != tuple(dataset.shape):
             raise UserError(
-                f"The data must have examples of the shape {tuple(run.net.shape)}, as the data of the run {run.id}. "
+                f"The data must have examples of the shape {tuple(run.net.shape)}, like the data of the run {run.id}. "
                 f"Got the shape {tuple(dataset.shape)} of {dataset.name!r} instead. Choose other data or other runs."
             )
     return dataset
 
 
 def split_examples(count: int) -> tuple[slice, slice, slice]:
-    """Return the examples to which linear maps are fitted, those on which they are tested, and those decoded."""
+    """Return the examples to which linear maps are fitted, those on which they are tested, and those to decode."""
     half = count // 2
     return slice(half), slice(half, None), slice(half, half + MAX_DECODED)
 
@@ -238,7 +239,8 @@ def compare_pair(a: EncodedExamples, b: EncodedExamples, data: FactorData, index
 def stitching_error(source: EncodedExamples, target: EncodedExamples, data: FactorData, index: Tensor) -> float | None:
     """Return the mean squared error if the decoder of `target` decodes the codes of `source` after a linear map.
 
-    The map is fitted to the latents from which `target` reconstructs. The result is None if `target` has no decoder.
+    The map predicts the latents from which `target` reconstructs the examples. The result is None if `target` has no
+    decoder.
     """
     if target.latents is None:
         return None

@@ -64,7 +64,7 @@ class Comparison:
     def settings(self) -> dict[str, list[str]]:
         """Return the settings that differ between or within sides, with the values of each side as text."""
         names = dict.fromkeys(key for side in self.sides for entry in side.runs for key in entry.settings)
-        names.pop("model", None)  # the digest of an adopted model is not a setting
+        names.pop("model", None)  # the digest of a model that was trained elsewhere, which is not a setting
         texts = {name: [_format_values(entry.settings.get(name) for entry in side.runs) for side in self.sides]
                 for name in names}  # fmt: skip
         several = {name for name in names if any("," in text for text in texts[name])}
@@ -222,21 +222,23 @@ def compare(
     """Compare folders of runs, single runs, or the runs of one sweep, by the scores in their folders.
 
     Two folders are tested against each other if each has scores of at least three seeds. A permutation test then
-    compares the mean of every metric that all scored runs of both folders have. The test is paired if both folders have
-    the same seeds: at least six pairs of runs that agree in the seed and in all settings that vary within a folder, and
-    a partner for more than half of the runs of each folder.
+    compares the mean of every metric that all scored runs of both folders have. Two runs are partners if they
+    have the same seed and agree in all settings that vary within a folder. The test is paired if there are at least six
+    pairs of partners, and if more than half of the runs of each folder have a partner.
 
     Args:
-        *folders: Two or more sides. Each is a folder of runs, which may contain further folders, the folder of a single
-            run, a run that is stored in a folder, or a list of these. A single list is a list of sides.
+        *folders: Two or more sides. Each is one of the following, or a list of them: a folder of runs, possibly with
+            subfolders; the folder of a single run; a run that is stored in a folder. If the only argument is a list,
+            each of its entries is a side.
         metrics: Names of metrics, as a list or separated by commas. By default all metrics that at least one run has,
             or all metrics if `score` is True.
         score: Whether to compute missing scores first.
         quiet: Whether to hide the progress bar of scoring.
-        trust: Whether to run code that the folders name when missing scores are computed (see `load_runs`).
+        trust: Whether methods and networks that are not part of unbraid may be imported and run to compute missing
+            scores (see `load_runs`).
         only: Which runs to compare, by their settings, such as "method=beta_vae,beta=8" (see `load_runs`). By default
             all.
-        paired: Whether tests are paired. By default they are where the folders have the same seeds, as described above.
+        paired: Whether tests are paired. By default they are if there are enough partners, as described above.
         between: A setting such as "method" or "beta", or several, as a list or separated by commas. The runs of all
             folders are then divided by their values of these settings, and each value is one side. One folder is
             enough.

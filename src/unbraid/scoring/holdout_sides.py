@@ -1,4 +1,4 @@
-"""Score runs on both sides of a split: on combinations of factors seen in training, and on those held out."""
+"""Score runs on both sides of a split: on the factor combinations of training, and on those that were held out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unbraid.scoring.reconstruction import decoding_error
 from unbraid.scoring.rows import ScoreRows
 from unbraid.scoring.score import load_datasets, score_runs
 
-MIN_READOUT_ROWS = 4  # half of them fit the map
+MIN_READOUT_ROWS = 4  # of the training side; the map is fitted to half of them
 TITLES = dict(zip(SIDES, ("training", "held out"), strict=True))
 
 
@@ -38,9 +38,10 @@ def score_sides(
     The arguments are those of `score`.
 
     Returns:
-        Two rows per run, first that of the training side. Beside the columns of `score`, they have `side`, `examples`
-        (the number of examples of the side), `reconstruction_error` (see `decoding_error`; only with a decoder) and
-        `readout_r2` (see `readout_scores`).
+        Two rows per run, the first for the training side and the second for the held-out side. In addition to the
+        columns of `score`, the rows have `side` ("training" or "held out"), `examples` (the number of examples of the
+        side), `reconstruction_error` (see `decoding_error`; only with a decoder) and `readout_r2` (see
+        `readout_scores`).
 
     Raises:
         UserError: If the data of a run have no held-out side.
@@ -66,8 +67,8 @@ def check_holdout(data: FactorData) -> None:
     """Raise a UserError if nothing is held out from training."""
     if data.holdout is None or isinstance(data, SideView):
         raise UserError(
-            f"Scores of both sides need data from which examples are held out. {data.name} is not. Train on data with "
-            "the option holdout, such as sprites?holdout=range."
+            f"Scores on both sides need a dataset from which examples are held out. {data.name} has no held-out side. "
+            "Train on data with the option holdout, such as sprites?holdout=range."
         )
 
 
@@ -97,27 +98,29 @@ def generalisation(
 
 
 def readout_scores(codes: dict[str, Array], factors: dict[str, Array], variances: Array) -> dict[str, float]:
-    r"""Measure how well a linear map from codes to factors, fitted on the training side, predicts on each side.
+    r"""Measure how well a linear map predicts factors from codes on each side, if it is fitted on the training side.
 
     .. math:: \frac{1}{k} \sum_j \left( 1 - \frac{\mathrm{mean}_t (v_{tj} - f_j(c_t))^2}{\sigma_j^2} \right)
 
     The map f is fitted to half of the training side. The mean runs over the other half of the training side, or over
     the held-out side. :math:`\sigma_j^2` is the variance of factor j in the whole dataset, so that a factor that is
-    constant on the held-out side has a score too.
+    constant on the held-out side has a score too. :math:`v_{tj}` is the value of factor j of example t, and :math:`c_t`
+    is the code of this example.
 
-    The score is at most 1. On the held-out side it can be far below 0, if the codes change in a way that misleads the
-    map. Rows with a missing label are left out.
+    The score is at most 1. On the held-out side it is far below 0 if the map extrapolates badly to the codes of the
+    held-out examples. Rows with a missing label are left out.
 
     Reference: Schott et al. (2022), arXiv:2107.08221, section 3, for the score with these variances. The readout of the
     paper is a network instead of a linear map.
 
     Args:
         codes: The codes of each side, (n, d), with the keys "training" and "heldout".
-        factors: The ordered factors of the same examples, (n, k). NaN is a missing label.
+        factors: The factors of the same examples, (n, k), without the categorical ones, by the same keys. NaN is a
+            missing label.
         variances: The variance of each factor in the whole dataset.
 
     Returns:
-        The score of each side, or nothing if there are no factors or too few examples.
+        The score of each side, or an empty dictionary if there are no factors or too few examples.
 
     >>> z = np.indices((4, 5)).reshape(2, -1).T
     >>> v = {"training": 2.0 * z, "heldout": 2.0 * z + 18}

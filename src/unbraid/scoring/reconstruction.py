@@ -12,7 +12,7 @@ from unbraid.runs.run import CHUNK, Run
 
 @torch.no_grad()
 def decoding_error(run: Run, data: FactorData, index: Int[Tensor, " n"], latents: Float[Tensor, "n d"]) -> float:
-    r"""Return the mean squared difference of examples and what a run decodes from their latents.
+    r"""Return the mean squared error between examples and what a run decodes from their latents.
 
     .. math:: \frac{1}{n p} \sum_{t=1}^n \|x_t - g(z_t)\|^2
 

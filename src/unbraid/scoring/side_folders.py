@@ -1,4 +1,4 @@
-"""The folders of the sides of a comparison, and the names of the sides."""
+"""The sides of a comparison: their folders of runs and their names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ def side_folders(side: Any) -> list[Path]:
 
 
 def side_names(places: Sequence[Sequence[Path]]) -> list[str]:
-    """Return a name for each side: that of its folder, or of the folder above several folders. Names are different."""
+    """Return a unique name for each side: the name of its folder, or of the parent of its folders if there are several.
+
+    If the folders of a side have different parents, the name of the side lists the names of all its folders. If two
+    sides would have the same name, every side is named by the paths of its folders.
+    """
     short = [paths[0].name if len(paths) == 1 else _common_name(paths) for paths in places]
     return short if len(set(short)) == len(short) else [", ".join(map(str, paths)) for paths in places]
 

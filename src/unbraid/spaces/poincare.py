@@ -1,9 +1,10 @@
 r"""Hyperbolic space of constant curvature -c, in normal coordinates at the origin, and the wrapped normal distribution.
 
 The normal coordinates of a point are a vector of :math:`R^d`. Its direction is the direction of the geodesic from the
-origin to the point, and its length is the distance of the point from the origin. The Poincare ball has the radius
-:math:`1 / \sqrt c`, and its coordinates are those of `to_ball`. For c = 0 the space is Euclidean, and all functions are
-continuous there. Functions of :math:`t = x^2` have series for small t, so their gradients are finite everywhere.
+origin to the point, and its length is the distance of the point from the origin. `to_ball` converts normal
+coordinates to coordinates in the Poincare ball, which has the radius :math:`1 / \sqrt c`. For c = 0 the space is
+Euclidean, and all functions are continuous at c = 0. Functions of :math:`t = x^2` have series for small t, so their
+gradients are finite everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SMALL = 1e-3  # squared arguments below this are evaluated by a series of three 
 
 
 def _piecewise(t: Tensor, series: tuple[float, float, float], function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a function of sqrt(t), or for small t the series with these coefficients of 1, t and t^2."""
+    """Return `function(sqrt(t))`, or for small t the series with these coefficients of 1, t and t^2."""
     small = t < SMALL
     a, b, c = series
     return torch.where(small, a + t * (b + t * c), function(torch.where(small, 1.0, t).sqrt()))
@@ -65,9 +66,9 @@ def translate(start: Float[Tensor, "*b d"], v: Float[Tensor, "*b d"], c: float |
 
     .. math:: z = \exp_\mu(P_{0 \to \mu}\, v)
 
-    The vector v at the origin is transported in parallel to the point :math:`\mu`. The result equals the Moebius sum of
-    :math:`\mu` and v in the Poincare ball. It is computed by a Lorentz boost of the hyperboloid, which is accurate far
-    from the origin, unless a long geodesic leads back to it.
+    The vector v at the origin is parallel transported to the point :math:`\mu`. The result equals the Moebius sum of
+    :math:`\mu` and v in the Poincare ball. It is computed by a Lorentz boost of the hyperboloid. This is accurate even
+    far from the origin, unless a long geodesic leads back towards the origin.
 
     Args:
         start: Normal coordinates (..., d) of the points :math:`\mu`.
@@ -102,7 +103,7 @@ def log_volume(w: Float[Tensor, "*b d"], c: float | Tensor) -> Float[Tensor, "*b
 
     .. math:: (d - 1) \log \frac{\sinh \sqrt c |w|}{\sqrt c |w|}
 
-    The density of a wrapped normal distribution with respect to the volume of the space is the density of the normal
-    distribution of v divided by this volume element.
+    If v is normally distributed, then ``translate(start, v, c)`` has a wrapped normal distribution. Its density with
+    respect to the volume of the space is the density of v divided by the volume element at v.
     """
     return (w.shape[-1] - 1) * log_sinhc(c * squared_norm(w))[..., 0]

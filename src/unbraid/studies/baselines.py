@@ -1,4 +1,4 @@
-"""Studies of baselines: FactorVAE with its own network, training losses of five methods, and SlowVAE."""
+"""Studies of baselines: FactorVAE with the network of its paper, the training losses of five methods, and SlowVAE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unbraid.studies.planned import PlannedRun, Setting, grid, sweep
 
 GAMMAS = (1.0, 10.0, 20.0, 40.0)
 FACTOR_VAE_STEPS = 311_040  # 27 epochs of dSprites
-LOSS_STEPS = 345_600  # 30 epochs of dSprites, or 60 epochs with twice as many examples per step
+LOSS_STEPS = 345_600  # 30 epochs of dSprites with batches of 64, or 60 epochs with batches of 128
 WARMUP = 10_000 / LOSS_STEPS
 
 
@@ -17,7 +17,8 @@ def lin2020() -> Iterator[PlannedRun]:
     """Yield 40 runs of FactorVAE on dSprites with the network of its paper: 4 values of gamma x 10 seeds.
 
     Each run has 10 latents and is trained for 311,040 steps with batches of 64, by Adam at learning rate 1e-4. The
-    critic has the learning rate 1e-4 and the constants (0.5, 0.9). dSprites is the regenerated dataset.
+    critic is trained by Adam with the learning rate 1e-4 and the betas (0.5, 0.9). dSprites is the dataset that unbraid
+    renders, not the published file.
     Reference: Lin et al. (2020), arXiv:1906.06034: the rows of FactorVAE in table 1 of the authors' repository.
     """
     fixed = {"net": "kim", "likelihood": "bernoulli"}
@@ -27,14 +28,15 @@ def lin2020() -> Iterator[PlannedRun]:
 def dubois2019() -> Iterator[PlannedRun]:
     """Yield 15 runs on dSprites whose training losses are compared: 5 methods x 3 seeds.
 
-    Each run has the network `burgess` and 10 latents, and is trained for 345,600 steps with batches of 64. The weight
-    of the KL term of VAE, beta-VAE (beta 4) and beta-TCVAE (beta 6.4) rises from 0 to 1 over the first 10,000 steps,
-    and the learning rate is 5e-4. The annealed VAE has gamma 100, a capacity of 25 nats that is reached after 100,000
-    steps, and the learning rate 1e-3. FactorVAE has gamma 6.4 and the learning rate 1e-4.
+    Each run has the network `burgess` and 10 latents, and is trained for 345,600 steps with batches of 64. For VAE,
+    beta-VAE (beta 4) and beta-TCVAE (beta 6.4), the learning rate is 5e-4, and the KL term is multiplied by a number
+    that rises from 0 to 1 over the first 10,000 steps. The annealed VAE has gamma 100, a capacity of 25 nats that is
+    reached after 100,000 steps, and the learning rate 1e-3. FactorVAE has gamma 6.4 and the learning rate 1e-4.
 
     Deviations: The published table has one run per method. FactorVAE shuffles the batch that it encodes, whereas the
-    authors' code shuffles a second half of a batch of 128. The weight of its total correlation is constant, whereas
-    the authors' code raises it over the first 10,000 steps. dSprites is the regenerated dataset.
+    authors' code shuffles a second half of a batch of 128. The weight of the total correlation of FactorVAE is
+    constant, whereas the authors' code raises it over the first 10,000 steps. dSprites is the dataset that unbraid
+    renders, not the published file.
     Reference: Dubois et al. (2019), the results in the repository disentangling-vae.
     """
     fast = {"learning_rate": 5e-4}
@@ -51,10 +53,10 @@ def dubois2019() -> Iterator[PlannedRun]:
 def klindt2021() -> Iterator[PlannedRun]:
     """Yield 30 runs of SlowVAE: 3 datasets x 10 seeds.
 
-    Each run has 10 latents, gamma 10, the rate 6 of the Laplace prior and beta 1, and is trained for 300,000 steps with
+    Each run has 10 latents, gamma 10, beta 1 and a Laplace prior with rate 6, and is trained for 300,000 steps with
     batches of 64, by Adam at learning rate 1e-4.
 
-    Deviation: the datasets are dSprites, Cars3D and Shapes3D. The paper has further ones.
+    Deviation: the datasets are dSprites, Cars3D and Shapes3D. The paper uses further datasets.
     Reference: Klindt et al. (2021), arXiv:2007.10930.
     """
     setting = Setting(SlowVAE(), SlowVAE().strength, 0)

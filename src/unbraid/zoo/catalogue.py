@@ -28,9 +28,9 @@ class ZooFacts:
     """The content of `zoo.json`.
 
     Attributes:
-        choice: "median" or "best".
-        runs: The number of runs of the method on the dataset from which the model was chosen.
-        metric: The score by which it was chosen.
+        choice: Which of the runs the model is, "median" or "best", by the score `metric`.
+        runs: The number of runs of the method on the dataset, from which the model was chosen.
+        metric: The score by which the model was chosen, such as `mig.discrete_mig`.
         exact_scores: The scores of the run before its weights were rounded, as the study computed them.
     """
 
@@ -63,7 +63,7 @@ class ZooModel:
 
     @cached_property
     def run_folder(self) -> RunFolder:
-        """The folder as the folder of a run, with its spec."""
+        """The folder of the model, opened as a run folder. Its attribute `spec` has the settings of the run."""
         return RunFolder.open(self.path)
 
     @property
@@ -102,7 +102,15 @@ def list_models(folder: str | Path | None = None) -> list[ZooModel]:
 
 
 def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
-    """Return the model with a name. The name of a method on a dataset stands for its median model.
+    """Return the model with the given name.
+
+    Args:
+        name: The name of a model, such as ``dsprites/slow_vae/best``. A name without the last part, such as
+            ``dsprites/slow_vae``, stands for the median model, or for the best one if there is no median model.
+        folder: A folder of models, as in `list_models`.
+
+    Returns:
+        The model.
 
     Raises:
         UserError: If there is no such model.
@@ -119,8 +127,8 @@ def find_model(name: str, folder: str | Path | None = None) -> ZooModel:
 def load_model(name: str, *, device: str = "cpu", folder: str | Path | None = None) -> Run:
     """Load a model by name, as an ordinary run with weights in float32.
 
-    No network connection and no data are needed, and no code is run that the files name. The run has no folder, so
-    scoring it does not change the installed package. Use `copy` to obtain a folder of the run.
+    Loading needs no network connection and no data, and runs no code that the files of the model name. The run has no
+    folder, so scoring it does not change the installed package. Use `copy` to get a run folder.
 
     Args:
         name: The name of a model, such as ``dsprites/slow_vae`` or ``dsprites/slow_vae/best`` (see `list`).
@@ -138,7 +146,7 @@ def load_model(name: str, *, device: str = "cpu", folder: str | Path | None = No
 
 
 def copy(name: str, out: str | Path, *, folder: str | Path | None = None) -> Path:
-    """Copy a model to a folder of runs, with its kept scores. All commands that take runs accept the copy.
+    """Copy a model to a folder of runs, with its stored scores. All commands that take runs accept the copy.
 
     Args:
         name: The name of a model, as in `load`.

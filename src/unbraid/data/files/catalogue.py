@@ -290,7 +290,7 @@ _ALL = (
         "Liu, Luo, Wang, Tang (2015). Deep Learning Face Attributes in the Wild. ICCV 2015. arXiv:1411.7766",
         "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         ((_FACE_FOLDER, _ATTRIBUTES), (_FACES, _ATTRIBUTES)),
-        "Follow the links on the homepage and download img_align_celeba.zip ('Align&Cropped Images') and "
+        "Follow the links on the homepage of CelebA and download img_align_celeba.zip ('Align&Cropped Images') and "
         "list_attr_celeba.txt (in the folder Anno). The zip file may be unpacked. No address is known from which a "
         "program can download the attributes reliably.",
     ),

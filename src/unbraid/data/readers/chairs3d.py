@@ -64,7 +64,7 @@ def read_chairs3d(
 
 
 def parse_view(name: str) -> View | None:
-    """Return the view of a file with this path, or None if it is another file.
+    """Return the view that the path of a file describes, or None if the file is not a rendering.
 
     >>> parse_view("rendered_chairs/1a2b/renders/image_003_p020_t046_r096.png")
     View(chair='1a2b', elevation=20, azimuth=46)
@@ -75,12 +75,12 @@ def parse_view(name: str) -> View | None:
 
 
 def _blocks(path: Path, chairs: int, progress: Progress | None) -> Iterator[ByteArray]:
-    """Yield one block per chair. All renderings are read first, because their order in the archive may be any."""
+    """Yield one block per chair. All renderings are read first, because an archive may have any order."""
     images: dict[View, ByteArray] = {}
     views = chairs * ELEVATIONS * AZIMUTHS
     for name, stream in _folder_files(path) if path.is_dir() else read_tar_files(path, lambda n: bool(parse_view(n))):
         view = parse_view(name)
-        assert view is not None  # because other files were left out
+        assert view is not None  # because other files were skipped
         images[view] = _read_view(path, name, stream)
         if progress and len(images) % 1000 == 0:
             progress(min(len(images) / (views + 1), 1.0))

@@ -35,7 +35,15 @@ BLOCK_ROWS = 256
 
 @dataclass(frozen=True)
 class Format:
-    """The names in the files of a dataset, and its factors. The last factor varies fastest."""
+    """The files and the factors of a dataset.
+
+    Attributes:
+        name: The name of the dataset.
+        labels: The name of the file of labels.
+        names: The names of the factors. The last factor varies fastest.
+        sizes: The number of values of each factor.
+        categorical: The names of the factors whose values have no order.
+    """
 
     name: str
     labels: str
@@ -66,8 +74,8 @@ def isaac3d(
     """Load Isaac3D: 737,280 images 64x64x3 of a robot arm in a kitchen, with nine factors.
 
     The published images with 128x128 pixels are resized with a Lanczos filter. The labels are checked against the grid.
-    The formula in the authors' description names the factors in an order that does not fit their numbers of values. The
-    order here is that of the code of latent quantisation (arXiv:2305.18378), which does.
+    The authors' description lists the factors in an order that contradicts their numbers of values. The order used here
+    is that of the code of latent quantisation (arXiv:2305.18378), which agrees with the numbers of values.
     Reference: Nie et al. (2020), arXiv:2003.03461.
     """
     return read_nvidia3d(ISAAC3D, locate_files("isaac3d", root), device=device, progress=progress)
@@ -94,11 +102,18 @@ def read_nvidia3d(
     """Read the pictures 000000.png, 000001.png and so on, and the file of labels.
 
     Args:
-        form: The dataset.
-        files: The path of the zip archive, or the paths of the folder of pictures and of the file of labels.
-        sizes: The numbers of values of the factors. By default those of the published files.
+        form: The files and the factors of the dataset.
+        files: The paths by file name: either that of a zip archive with pictures and labels, or those of the folder of
+            pictures and of the file of labels.
+        sizes: The number of values of each factor. By default those of the published files.
         device: Device on which to store the images.
         progress: Called with the finished fraction, from 0 to 1.
+
+    Returns:
+        The dataset, with images of 64x64 pixels.
+
+    Raises:
+        UserError: If a file is damaged, or if the labels do not match the grid of factors.
     """
     grid = form.sizes if sizes is None else sizes
     by_name = {Path(name).name: path for name, path in files.items()}

@@ -15,8 +15,8 @@ def square_torus(device: str | torch.device = "cpu", progress: Progress | None =
     """Render a white square at every position of an image whose opposite edges are connected: 4,096 images 64x64x1.
 
     The side of the square is a quarter of the width of the image. A square that leaves the image on one side comes back
-    on the opposite side, so both factors are cyclic, and the images form a torus. This is the dataset Square of the
-    reference.
+    on the opposite side, so both factors are cyclic, and the images form a torus. This is the dataset that the
+    reference calls Square.
     Reference: Tonnaer et al. (2022), arXiv:2011.06070, section 6.
 
     Args:
@@ -29,6 +29,9 @@ def square_torus(device: str | torch.device = "cpu", progress: Progress | None =
 
     Raises:
         UserError: If the size is below 4.
+
+    >>> square_torus(size=4)[5][0][0].int().tolist()  # the square is one pixel, at x = 1 and y = 1
+    [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     """
     if size < 4:
         raise UserError(f"The option 'size' of square_torus must be at least 4. Got {size} instead.")

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 UNIT = 256  # fixed-point units per subpixel; the centre of a subpixel is at UNIT / 2
-FAR = 1 << 62  # initial value of the z-buffer, with a depth behind every surface and shade 0
+FAR = 1 << 62  # initial value of the z-buffer (256 * depth + shade): a depth behind every surface, and shade 0
 LIGHT = (-0.36, 0.48, 0.8)  # unit vector towards the lamp, which is mostly behind the viewer, to the left and above
 AMBIENT_FRACTION = 0.2
 
@@ -21,8 +21,8 @@ class View:
     x points to the right, y up, and z towards the viewer. Coordinates are in metres.
 
     Attributes:
-        rows: Height of the image in square pixels.
-        columns: Width of the image in square pixels.
+        rows: Height of the image in pixels, which are square.
+        columns: Width of the image in pixels.
         metres: Height of the frame in metres.
         centre: The point (x, y) at the centre of the frame.
         samples: A pixel is the mean of `samples` x `samples` subpixels.
@@ -54,8 +54,8 @@ def draw_meshes(vertices: Float[Tensor, "b v 3"], faces: Int[Tensor, "m 3"], vie
     :math:`255\,(a + (1 - a) \max(0, n \cdot l))`, where n is the mean of the normals of its faces, weighted by area, l
     the direction to the lamp, and a the fraction of ambient light. Within a face the shade is linear. The vertices of a
     face are in counter-clockwise order when it is seen from outside. Faces that face away from the viewer are not
-    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. All later computations
-    except the length of a normal are exact, so the order of the faces does not matter.
+    drawn, and everything outside the frame is cut off. Vertices are rounded to 1/256 subpixel. After
+    that, faces are compared by integers, so the order of the faces does not matter.
 
     Args:
         vertices: Vertices (b, v, 3) of the meshes, in metres.
